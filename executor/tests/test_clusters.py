@@ -35,17 +35,6 @@ def clusters(calls: list[str], **tables: str | Exception) -> Callable[[Sequence[
     return run
 
 
-@pytest.mark.parametrize("options", ["-M all", "--clusters=all", "--clusters all"])
-def test_a_job_found_by_its_name_among_all_clusters_is_deleted_in_its_own_alone(options: str) -> None:
-    calls: list[str] = []
-    scheduler = scheduler_of({"kind": "slurm", "options": options}, clusters(calls, big=ALIEN, small=RUNNING))
-    status = scheduler.statuses([JobRef(OURS, None)])[OURS]
-    assert (status.id, status.state, status.nodes) == ("28;small", State.RUNNING, ("n1",))
-    assert scheduler.cancel([JobRef(OURS, status.id)]) == {}
-    assert [call for call in calls if "scancel" in call] == ["scancel -M small 28"]
-    assert sum(call.startswith("sacctmgr") for call in calls) == 1
-
-
 def test_clusters_that_the_environment_names_are_those_of_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CLUSTERS", "small")
     calls: list[str] = []
@@ -101,27 +90,3 @@ def test_a_job_cannot_send_itself_to_a_cluster_where_it_would_not_be_looked_for(
     request = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None, extra=tuple(words.split()))
     with pytest.raises(ValueError, match="the resource `slurm_extra` may not hold -"):
         scheduler_of({"kind": "slurm"}).submit_command(request)
-
-
-@pytest.mark.parametrize(
-    ("kind", "word"), [("slurm", "--job-nam=x"), ("slurm", "--arr=0-3"), ("slurm", "--requ"), ("pbs", "-Nx"), ("pbs", "-J1-3")]
-)  # fmt: skip
-def test_an_option_that_is_set_already_is_known_by_its_short_form_too(kind: str, word: str) -> None:
-    request = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None, extra=(word,))
-    with pytest.raises(ValueError, match=f"the resource `{kind}_extra` may not hold -"):
-        scheduler_of({"kind": kind}).submit_command(request)
-
-
-@pytest.mark.parametrize(
-    ("kind", "word"), [("slurm", "--wait-all-nodes=1"), ("slurm", "--overcommit"), ("slurm", "--cluster-constraint=a"), ("sge", "-tc")]
-)  # fmt: skip
-def test_an_option_with_a_like_name_is_handed_on(kind: str, word: str) -> None:
-    request = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None, extra=(word,))
-    assert word in scheduler_of({"kind": kind}).submit_command(request)
-
-
-def test_a_person_is_told_how_to_delete_jobs_of_several_clusters() -> None:
-    slurm = scheduler_of({"kind": "slurm"})
-    assert slurm.delete_line(["28"]) == "scancel 28"
-    assert slurm.delete_line(["28;big", "3", "29;big"]) == "scancel -M big 28 29; scancel 3"
-    assert scheduler_of({"kind": "pbs"}).delete_line(["1.head", "2.head"]) == "qdel 1.head 2.head"

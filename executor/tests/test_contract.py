@@ -14,7 +14,6 @@ from snakemake.jobs import GroupJob, Job
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.target_jobs import parse_target_jobs_cli_args
 from snakemake.utils import read_job_properties
-from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.utils import TargetSpec, encode_target_jobs_cli_args, format_cli_arg
 
@@ -145,12 +144,6 @@ def test_a_driver_holds(seen: dict[str, Any], part: str, value: object) -> None:
 
 
 @pytest.mark.slow
-def test_a_driver_holds_a_rate_and_files(seen: dict[str, Any]) -> None:
-    assert [Path(file).name for file in seen["config files"]] == ["config.yaml"]
-    assert all(number > 0 for number in seen["rate"])
-
-
-@pytest.mark.slow
 def test_a_job_says_its_rule_its_wildcards_and_its_resources(seen: dict[str, Any]) -> None:
     jobs = {job["properties"]["rule"]: job for job in seen["jobs"] if job["properties"]["rule"] != "all"}
     assert jobs["b"]["properties"]["wildcards"] == {"n": "1"}
@@ -195,42 +188,6 @@ def test_a_jobs_command_line_has_its_snakefile_and_its_target_as_values_that_can
     found = words(group["line"], [*known, *group["waits for"]])
     at = found.index("--target-jobs")
     assert sorted(found[at + 1 : at + 3]) == ["a:n=1", "b:n=1"]
-
-
-@pytest.mark.slow
-def test_what_a_job_waits_for_stands_in_its_command_line(seen: dict[str, Any]) -> None:
-    [job] = [job for job in seen["jobs"] if job["properties"]["rule"] == "a"]
-    assert job["waits for"] == ["of a.txt"]
-    assert {job["properties"]["rule"]: job["waits for"] for job in seen["jobs"]}["c"] == []
-
-
-class Failed:
-    """A job as `report_job_error` uses it."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str | None, dict[str, Any]]] = []
-
-    def log_error(self, msg: str | None = None, **more: Any) -> None:
-        self.told.append((msg, more))
-
-
-def test_the_reason_of_a_failure_is_handed_on_and_then_the_scheduler_is_told() -> None:
-    failed, told = Failed(), []
-
-    class Executor:
-        """What the two functions use."""
-
-        class workflow:
-            class scheduler:
-                error_callback = staticmethod(told.append)
-
-        def print_job_error(self, info: Any, msg: str | None = None, **more: Any) -> None:
-            failed.log_error(msg, external_jobid=info.external_jobid, **more)
-
-    info = SubmittedJobInfo(failed, external_jobid="7")  # type: ignore[arg-type]
-    RemoteExecutor.report_job_error(Executor(), info, msg="its command failed. ")  # type: ignore[arg-type]
-    assert failed.told == [("its command failed. ", {"external_jobid": "7"})]
-    assert told == [failed]
 
 
 def test_a_rule_prints_the_message_of_its_failure_and_a_group_does_not(caplog: pytest.LogCaptureFixture) -> None:

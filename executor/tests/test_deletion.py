@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, scheduler_of
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
-from test_monitor import Bench
 
 JOBS = {
     "slurm": [JobRef("a", "1"), JobRef("b", "2"), JobRef("c", "11")],
@@ -78,66 +76,3 @@ def test_a_command_that_hangs_has_deleted_nothing(kind: str) -> None:
 
     found = scheduler_of({"kind": kind}, hangs).cancel([*JOBS[kind], JobRef("unknown", None)])
     assert sorted(found) == ["a", "b", "c", "unknown"]
-
-
-def test_a_failure_in_one_cluster_keeps_no_other_deletion_back() -> None:
-    calls: list[str] = []
-
-    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        calls.append(" ".join(argv).partition(" -u ")[0])
-        if "big" in argv:
-            return CommandAnswer(1, "", "scancel: error: Unable to contact slurm controller (connect failure)")
-        return CommandAnswer(0, "", "")
-
-    jobs = [JobRef("a", "1;big"), JobRef("b", "2;small"), JobRef("c", "3;small"), JobRef("d", None), JobRef("e", None)]
-    found = scheduler_of({"kind": "slurm", "options": "-M big,small"}, run).cancel(jobs)
-    assert calls == [
-        "scancel -M big 1", "scancel -M big", "scancel -M big", "scancel -M small 2 3", "scancel -M small", "scancel -M small",
-    ]  # fmt: skip
-    assert sorted(found) == ["a", "d", "e"]
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path / ".multinode")
-    for label in ("train a", "train b"):
-        bench.add(label)
-    bench.until(lambda: len(bench.scheduler.submitted) == 2)
-    return bench
-
-
-def test_what_ctrl_c_did_not_delete_is_named_and_the_next_driver_takes_it_up(bench: Bench) -> None:
-    def denied(jobs: Sequence[JobRef]) -> dict[str, str]:
-        return {jobs[1].name: "qdel: Unauthorized Request 2"}
-
-    bench.scheduler.cancel = denied  # type: ignore[method-assign]
-    bench.monitor.cancel_all()
-    assert bench.told.lines[-1] == (
-        "the scheduler did not delete 1 job (qdel: Unauthorized Request 2); these may still exist: 2. "
-        "The same command adopts what still runs"
-    )
-    second = Bench(bench.folder)
-    second.add("train b")
-    second.until(lambda: second.told.lines)
-    assert second.told.lines[0].startswith("train b: adopted as 2, although its deletion was asked for")
-
-
-def test_a_job_that_was_not_deleted_after_its_end_is_asked_for_again(bench: Bench) -> None:
-    asked: list[list[str | None]] = []
-
-    def never(jobs: Sequence[JobRef]) -> dict[str, str]:
-        asked.append([job.id for job in jobs])
-        return {job.name: f"qdel: Unauthorized Request {job.id}" for job in jobs}
-
-    bench.scheduler.cancel = never  # type: ignore[method-assign]
-    bench.begin(0)
-    bench.end(1, 0)  # and the scheduler calls it running
-    bench.until(lambda: bench.told.failures)
-    bench.monitor.cancel_all()
-    assert asked == [["1"], ["1", "2"]]
-    said = [line for line in bench.told.lines if "did not delete" in line]
-    assert [line.partition("; ")[2] for line in said] == [
-        "these may still exist: 1. By hand: delete 1",
-        "these may still exist: 1 2. The same command adopts what still runs",
-    ]
-    assert "2 jobs (qdel: Unauthorized Request 2)" in said[1]  # reasons that differ by a number alone are one

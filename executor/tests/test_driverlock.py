@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from snakemake_executor_plugin_multinode import driverlock
 from snakemake_executor_plugin_multinode.driverlock import DriverLock, Owner, Taken
 from test_monitor import StillClock
 
@@ -70,35 +67,6 @@ def test_nobody_takes_over_from_a_driver_that_was_stopped_for_a_minute(space: st
         with pytest.raises(Taken, match=f"process {driver.pid}"):
             DriverLock(tmp_path).take()
         driver.kill()
-
-
-@pytest.fixture
-def no_hard_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(os, "link", refuse)
-
-
-@pytest.mark.usefixtures("no_hard_links")
-def test_one_driver_has_the_folder_where_there_are_no_hard_links(tmp_path: Path) -> None:
-    lock = DriverLock(tmp_path)
-    lock.take()
-    assert lock.owner() == lock.me
-    with pytest.raises(Taken, match=f"process {os.getpid()} on "):
-        DriverLock(tmp_path).take()
-    lock.release()
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("no_hard_links")
-def test_a_lock_that_is_being_written_is_not_taken_for_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driverlock, "WRITTEN_WITHIN_S", 30.0)
-    (tmp_path / "driver.json").touch()
-    living = DriverLock(tmp_path).me
-    threading.Timer(0.5, held_by, [tmp_path, living]).start()
-    with pytest.raises(Taken, match=f"process {living.pid} on "):
-        DriverLock(tmp_path).take()
 
 
 def test_a_living_driver_keeps_its_folder_and_a_dead_one_does_not(tmp_path: Path) -> None:

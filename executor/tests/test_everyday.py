@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from running import GROUP, REAL, Cluster, drive, events
+from running import REAL, Cluster, drive, events
 
 pytestmark = pytest.mark.slow
 of_any_scheduler = pytest.mark.skipif(bool(REAL), reason="the scheduler makes no difference: tried with the stand-in")
@@ -30,25 +30,6 @@ def test_scripts_groups_retries_and_configuration_work(cluster: Cluster, tmp_pat
         assert "-N 1 --ntasks-per-node=1 --cpus-per-task=4 --mem=800M -t 10 " in group
         [summary] = [line for line in cluster.lines() if " --nice=10 " in line]
         assert "-N 1 --ntasks-per-node=1 --cpus-per-task=1 --mem=250M -o " in summary
-
-
-@of_any_scheduler
-def test_a_member_of_a_group_with_several_nodes_is_refused_with_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
-    wide = GROUP.replace('    output: "a.{n}"\n', '    output: "a.{n}"\n    resources: nodes=2\n')
-    (tmp_path / "Snakefile").write_text(wide.replace("COMMAND", "touch {output}"))
-    done = drive(tmp_path)
-    assert done.returncode == 1
-    assert "a job over several nodes or with several tasks cannot be part of a group" in done.stdout
-    assert not (tmp_path / "b.1").exists()
-
-
-@of_any_scheduler
-def test_a_wildcard_that_snakemake_cannot_hand_on_is_refused_with_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text('rule a:\n    output: "{n}.a"\n    shell: "touch {output}"\n')
-    done = drive(tmp_path, "x,y.a")
-    assert done.returncode == 1
-    assert "the wildcard `n` of rule a is 'x,y': Snakemake cannot hand on a comma to a job" in done.stdout
-    assert not list((tmp_path / ".multinode/jobs").glob("*/*.sh"))
 
 
 @of_any_scheduler

@@ -83,15 +83,6 @@ def test_a_set_up_that_ends_itself_with_status_78_is_a_fault_of_the_node_in_the_
     assert end.fault == "the set-up failed; the output of this job says which line of it"
 
 
-def test_a_command_that_finds_its_node_unfit_says_so_in_the_end(tmp_path: Path) -> None:
-    folder = script(tmp_path, "echo 'no GPU = none' >\"$MULTINODE_FAULT\"; exit 2")
-    assert run(folder).returncode == 2
-    end = StatusFiles(folder / "marks").end("job")
-    assert end is not None
-    assert (end.code, end.fault) == (2, "no GPU = none")
-    assert not [name for name in StatusFiles(folder / "marks").names() if name.endswith(".fault")]
-
-
 def test_a_command_that_succeeds_while_the_disk_is_full_has_succeeded_once_its_end_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,15 +168,6 @@ def test_a_script_that_pbs_has_started_twice_by_the_word_of_its_server_runs_agai
     assert runs(folder) == (2 if again else 1)
 
 
-def test_a_script_that_has_ended_and_was_not_requeued_does_not_run_again(tmp_path: Path) -> None:
-    folder = counting(tmp_path)
-    run(folder)
-    end = StatusFiles(folder / "marks").end("job")
-    assert run(folder).returncode == 1
-    assert runs(folder) == 1
-    assert StatusFiles(folder / "marks").end("job") == end
-
-
 def test_a_script_whose_command_has_succeeded_does_not_run_again_even_if_it_is_requeued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,26 +194,6 @@ def test_a_script_whose_end_was_judged_or_whose_result_its_driver_has_does_not_r
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert subprocess.run(["bash", str(copy)], check=False).returncode == 0
     assert runs(folder) == 1
-
-
-def test_a_second_copy_of_a_script_does_not_run_while_the_first_touches_its_mark(tmp_path: Path) -> None:
-    folder = script(tmp_path, "echo ran >>ran; touch ready; sleep 8", beat_s=0.3)
-    first = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
-    wait_for(folder / "ready")
-    assert run(folder).returncode == 1
-    assert runs(folder) == 1
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
-
-
-def test_a_script_runs_again_if_the_first_was_killed_without_a_word(tmp_path: Path) -> None:
-    folder = script(tmp_path, "echo ran >>ran; touch ready; [ $(wc -l <ran) = 2 ] || sleep 60", beat_s=0.3)
-    first = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
-    wait_for(folder / "ready")
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
-    assert run(folder).returncode == 0
-    assert runs(folder) == 2
 
 
 def test_the_mark_of_a_script_that_was_killed_alone_is_touched_no_more(tmp_path: Path) -> None:

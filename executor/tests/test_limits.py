@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from snakemake_executor_plugin_multinode.decide import Limits
-from snakemake_executor_plugin_multinode.schedulers import LimitReached, Refused, Request, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers import LimitReached, Request, scheduler_of
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
 from test_monitor import Bench
 
@@ -66,21 +65,6 @@ def test_a_large_job_is_tried_again_when_another_has_ended(bench: Bench) -> None
     bench.until(lambda: "train large: submitted as 77" in bench.told.lines, 5)
 
 
-def test_a_limit_on_the_number_of_jobs_holds_up_smaller_ones_too(bench: Bench) -> None:
-    bench.scheduler.on_submit = full
-    for gpus in range(20, 0, -1):
-        bench.add(f"train {gpus}", gpus=gpus)
-    bench.rounds(300)
-    assert len(bench.scheduler.submitted) < 12
-
-
-def test_a_driver_does_not_spin_while_its_jobs_wait(bench: Bench) -> None:
-    bench.scheduler.on_submit = full
-    bench.add()
-    bench.rounds(3)
-    assert bench.monitor.pause_s() == 1.0
-
-
 def test_while_a_job_waits_one_script_and_one_line_of_the_ledger_are_there(bench: Bench) -> None:
     bench.scheduler.on_submit = full
     bench.add(gpus=2)
@@ -100,16 +84,6 @@ def test_while_a_job_waits_one_script_and_one_line_of_the_ledger_are_there(bench
     assert [event["event"] for event in bench.records.events()] == ["submitted", "id", "ended"]
 
 
-def test_a_job_that_waits_when_its_driver_ends_has_used_nothing(bench: Bench) -> None:
-    bench.scheduler.on_submit = full
-    bench.add(gpus=2)
-    bench.rounds(60)
-    bench.monitor.leave()
-    assert scripts(bench) == []
-    [ended] = [event for event in bench.records.events() if event["event"] == "ended"]
-    assert (ended["gpu_hours"], ended["cause"]) == (0.0, "not taken by the scheduler before its driver ended")
-
-
 def test_a_job_that_waits_when_its_driver_is_killed_is_submitted_once_by_the_next(bench: Bench) -> None:
     bench.scheduler.on_submit = full
     bench.add(gpus=2)
@@ -126,22 +100,6 @@ def test_a_job_that_waits_when_its_driver_is_killed_is_submitted_once_by_the_nex
     [ended] = [event for event in second.records.events() if event["event"] == "ended"]
     assert ended["name"] == bench.scheduler.submitted[0]
     assert second.records.gpu_hours() == 2.0
-
-
-def test_what_is_refused_or_beyond_the_budget_leaves_no_script(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / ".multinode", Limits(budget_gpu_hours=3))
-
-    def refuse(request: Request) -> str:
-        raise Refused("qsub: Unknown queue")
-
-    bench.scheduler.on_submit = refuse
-    bench.add("train a", gpus=2)
-    bench.add("train b", gpus=4)
-    bench.until(lambda: len(bench.told.failures) == 2)
-    assert scripts(bench) == []
-    [ended] = [event for event in bench.records.events() if event["event"] == "ended"]
-    assert ended["cause"] == "the scheduler refused it: qsub: Unknown queue."
-    assert bench.records.gpu_hours() == 0.0
 
 
 # OpenPBS's own tests of limits: test/tests/functional/pbs_qsub_limits.py and pbs_queued_jobs_threshold.py

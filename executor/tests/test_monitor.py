@@ -188,28 +188,6 @@ def raising(error: Exception) -> Callable[[Any], Any]:
     return answer
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        raising(NoAnswer("squeue: Connection refused")),
-        raising(ValueError("rubbish")),
-        lambda jobs: {job.name: Status("1", State.UNKNOWN, "BRAND_NEW") for job in jobs},
-    ],
-    ids=["fails", "rubbish", "unknown state"],
-)
-def test_a_question_without_a_usable_answer_changes_nothing_and_the_job_still_succeeds(
-    bench: Bench, question: Any
-) -> None:
-    bench.scheduler.on_question = question
-    bench.add()
-    bench.rounds(600)
-    assert bench.told.done == []
-    assert bench.told.failures == {}
-    bench.end(0)
-    bench.until(lambda: bench.told.done == ["train a"])
-    assert len(bench.scheduler.submitted) == 1
-
-
 def test_while_a_question_hangs_ends_are_seen_and_no_second_question_is_asked(tmp_path: Path) -> None:
     hanging: list[Callable[[], None]] = []
     bench = Bench(tmp_path / ".multinode", background=hanging.append)
@@ -235,30 +213,6 @@ def test_an_answer_that_comes_late_says_nothing_about_jobs_submitted_after_the_q
     bench.monitor.round()
     phases = {job.work.label: job.state.phase.name for job in bench.monitor.jobs}
     assert phases == {"train a": "MISSING", "train b": "SUBMITTED"}
-
-
-def test_a_job_that_leaves_the_queue_without_having_begun_is_a_failure_and_can_never_run_later(bench: Bench) -> None:
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.scheduler.on_question = lambda jobs: {}
-    bench.until(lambda: bench.told.failures)
-    assert "left the queue without having begun" in bench.told.failures["train a"]
-    assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
-
-
-def test_the_reason_for_a_wait_is_told_with_each_change_until_the_job_runs(bench: Bench) -> None:
-    answers = [Status("1", State.QUEUED, "PENDING Priority"), Status("1", State.HELD, "JobHeldUser")]
-    bench.scheduler.on_question = lambda jobs: {job.name: answers[0] for job in jobs}
-    bench.add()
-    bench.until(lambda: bench.told.waited)
-    bench.rounds(300)
-    answers.pop(0)
-    bench.rounds(300)
-    bench.scheduler.on_question = FakeScheduler.all_running
-    bench.rounds(300)
-    assert bench.told.waited == [
-        ("train a", "queued: PENDING Priority"), ("train a", "held: JobHeldUser"), ("train a", ""),
-    ]  # fmt: skip
 
 
 def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(bench: Bench) -> None:
@@ -298,41 +252,6 @@ def test_a_refused_submission_is_a_failed_job_and_the_others_go_on(bench: Bench)
     assert bench.told.failures == {"train a": "the scheduler refused it: qsub: Unknown queue."}
 
 
-def never(jobs: Sequence[JobRef]) -> dict[str, Status]:
-    return {job.name: Status(job.id or "1", State.NEVER, "PENDING PartitionNodeLimit") for job in jobs}
-
-
-def test_a_job_that_cannot_run_as_things_are_is_named_after_half_an_hour_and_stays(bench: Bench) -> None:
-    bench.scheduler.on_question = never
-    bench.add()
-    bench.rounds(1790)
-    assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == []
-    bench.rounds(4 * 3600)
-    assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == [
-        "train a: job 1 has not been able to run for 30 minutes, says the scheduler: PENDING PartitionNodeLimit. Nothing is "
-        "done about that: once it can, it runs. If it never will, correct what it asks for (the resources of rule train, or "
-        "`scheduler` in profiles/gpu/site.yaml), and delete it: delete 1"
-    ]
-    assert bench.told.failures == {}
-    assert bench.scheduler.deleted == []
-    bench.scheduler.on_question = FakeScheduler.all_running
-    bench.rounds(20)
-    assert bench.told.lines[-1] == "train a: job 1 is running again"
-    bench.end(0)
-    bench.until(lambda: bench.told.done)
-    assert len(bench.scheduler.submitted) == 1
-
-
-def test_jobs_that_cannot_run_for_the_same_reason_are_named_together(bench: Bench) -> None:
-    bench.scheduler.on_question = never
-    for label in ("train a", "train b", "train c"):
-        bench.add(label)
-    bench.rounds(2000)
-    [said] = [line for line in bench.told.lines if "not been able to run" in line]
-    assert said.startswith("3 jobs of rule train have not been able to run for 30 minutes")
-    assert said.endswith("delete it: delete 1 2 3")
-
-
 def test_why_nothing_runs_is_said_after_five_minutes_and_then_ever_more_rarely(bench: Bench) -> None:
     words = "Q Not Running: Not enough free nodes available"
     bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.QUEUED, words) for job in jobs}
@@ -344,18 +263,6 @@ def test_why_nothing_runs_is_said_after_five_minutes_and_then_ever_more_rarely(b
     said = [line for line in bench.told.lines if "nothing runs" in line]
     assert said[0] == f"nothing runs: 2 jobs are in the queue, for up to 5 min; the scheduler says: {words} (2)"
     assert 3 <= len(said) <= 4
-
-
-def test_while_another_job_runs_or_is_held_nothing_is_said_of_those_that_wait(bench: Bench) -> None:
-    def one_runs(jobs: Sequence[JobRef]) -> dict[str, Status]:
-        waiting = {job.name: Status("1", State.QUEUED, "PENDING Resources") for job in jobs}
-        return waiting | FakeScheduler.all_running(jobs[:1])
-
-    bench.scheduler.on_question = one_runs
-    for label in ("train a", "train b"):
-        bench.add(label)
-    bench.rounds(3600)
-    assert [line for line in bench.told.lines if "nothing runs" in line] == []
 
 
 def test_a_scheduler_that_is_away_is_reported_once_by_each_command_and_when_it_is_back(bench: Bench) -> None:
@@ -374,14 +281,6 @@ def test_a_scheduler_that_is_away_is_reported_once_by_each_command_and_when_it_i
         "no answer from the scheduler, which changes nothing for the jobs: qsub: cannot connect to server",
         "the scheduler answers again",
     ]
-
-
-def test_a_hold_and_its_release_are_told(bench: Bench) -> None:
-    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.HELD, "JobHeldUser") for job in jobs}
-    bench.add()
-    bench.until(lambda: any("is held (JobHeldUser)" in line for line in bench.told.lines))
-    bench.scheduler.on_question = FakeScheduler.all_running
-    bench.until(lambda: any("is running again" in line for line in bench.told.lines))
 
 
 def test_a_job_is_continued_as_long_as_there_is_progress_and_its_attempts_are_on_disk(
@@ -418,38 +317,6 @@ def test_another_driver_adopts_what_lives_and_what_ended_and_submits_nothing_twi
     assert second.scheduler.submitted == []
 
 
-def test_a_job_that_the_driver_before_cancelled_is_waited_for_and_then_made_again(tmp_path: Path) -> None:
-    folder = tmp_path / ".multinode"
-    first = Bench(folder)
-    first.add()
-    first.until(lambda: first.scheduler.submitted)
-    first.monitor.cancel_all()
-    assert first.scheduler.deleted == first.scheduler.submitted
-    second = Bench(folder)
-    second.add()
-    second.rounds(60)  # it still runs: it saves its checkpoint
-    assert second.scheduler.submitted == []
-    first.end(1, 0, "TERM")
-    second.until(lambda: second.scheduler.submitted)
-
-
-def interrupted(folder: Path) -> tuple[Bench, Bench]:
-    """A driver that was interrupted while its scheduler was away, so that its job lives on, and the next driver."""
-    first = Bench(folder)
-    first.add()
-    first.until(lambda: first.scheduler.submitted)
-    first.begin()
-    away = "scancel: Unable to contact slurm controller"
-    first.scheduler.cancel = lambda jobs: {job.name: away for job in jobs}  # type: ignore[method-assign]
-    first.monitor.cancel_all()
-    assert first.told.lines[-1] == (
-        f"the scheduler did not delete 1 job ({away}); these may still exist: 1. The same command adopts what still runs"
-    )
-    second = Bench(folder)
-    second.add()
-    return first, second
-
-
 def test_a_deletion_is_asked_for_although_the_disk_is_full(bench: Bench) -> None:
     bench.add()
     bench.until(lambda: bench.scheduler.submitted)
@@ -459,25 +326,6 @@ def test_a_deletion_is_asked_for_although_the_disk_is_full(bench: Bench) -> None
     assert bench.scheduler.deleted == bench.scheduler.submitted
     said = "multinode: stopped by SIGINT (Ctrl-C): cancelling 1 job; this may take a while. The same command resumes"
     assert said in bench.told.lines
-
-
-@pytest.mark.parametrize("state", [State.QUEUED, State.HELD])
-def test_a_job_that_was_requeued_runs_again_and_its_first_end_is_not_judged(bench: Bench, state: State) -> None:
-    bench.add(gpus=1)
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.begin(began_s=100)
-    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", state, "PENDING BeginTime") for job in jobs}
-    bench.end(1, signal="TERM", began_s=100)
-    bench.until(lambda: "train a: job 1 was requeued; it runs again" in bench.told.lines)
-    bench.rounds(60)
-    assert bench.told.failures == {}
-    bench.scheduler.on_question = FakeScheduler.all_running
-    bench.begin(began_s=9000)
-    bench.end(0, began_s=9000)
-    bench.until(lambda: bench.told.done == ["train a"])
-    assert len(bench.scheduler.submitted) == 1
-    assert bench.scheduler.deleted == []
-    assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [7200]
 
 
 def test_a_job_whose_end_is_judged_can_never_start_again(bench: Bench, tmp_path: Path) -> None:
@@ -554,18 +402,6 @@ def test_the_budget_and_the_ledger_count_idle_gpus_of_nodes_taken_whole(tmp_path
     assert next(event["gpus"] for event in bench.records.events() if event["event"] == "submitted") == 2
 
 
-def test_the_ledger_says_which_queue_a_job_went_to_and_when_its_script_began(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / ".multinode")
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.files.folder.mkdir(parents=True, exist_ok=True)
-    mark = bench.files.folder / f"{bench.scheduler.submitted[0]}.ended"
-    mark.write_text("exit=0\nsignal=\nbegan=100\nended=460\nhost=n\n")
-    bench.until(lambda: bench.told.done)
-    submitted, *_, ended = bench.records.events()
-    assert (submitted["queue"], ended["began_s"]) == ("gpu", 100)
-
-
 def failing(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
     """A function that a full disk stops so many times, before it does what it should."""
     left = [times]
@@ -613,31 +449,6 @@ def test_a_disk_that_fails_for_a_while_loses_no_job_and_submits_none_twice(
     assert ends == ["finished"]
 
 
-@pytest.mark.parametrize("function", ["write", "note_end"])
-def test_a_disk_that_fails_while_a_failure_is_written_down_loses_no_failure(bench: Bench, function: str) -> None:
-    bench.scheduler.on_question = lambda jobs: {
-        job.name: Status("1", State.ENDED, "FAILED", Cause.COMMAND) for job in jobs
-    }
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    setattr(bench.records, function, failing(5, getattr(bench.records, function)))
-    bench.begin()
-    bench.end(1)
-    bench.until(lambda: bench.told.failures)
-    assert bench.told.failures["train a"].startswith("job 1: its command failed.")
-    assert bench.told.lines.count("train a: [Errno 122] Disk quota exceeded; trying again") == 1
-
-
-def test_a_folder_that_cannot_be_made_delays_a_submission(bench: Bench, monkeypatch: Any) -> None:
-    bench.add()
-    monkeypatch.setattr(Path, "mkdir", raising_always(OSError(errno.EDQUOT, "Disk quota exceeded")))
-    bench.rounds(20)
-    assert bench.scheduler.submitted == []
-    assert [job.work.label for job in bench.monitor.jobs] == ["train a"]
-    monkeypatch.undo()
-    bench.until(lambda: bench.scheduler.submitted)
-
-
 def test_submissions_that_a_disk_refuses_are_given_up_where_no_job_is_in_the_queue(bench: Bench) -> None:
     for label in ("train a", "train b"):
         bench.add(label)
@@ -649,50 +460,6 @@ def test_submissions_that_a_disk_refuses_are_given_up_where_no_job_is_in_the_que
         "Fix this, then run the same command again."
     )
     assert bench.monitor.jobs == []
-
-
-def test_a_project_that_was_moved_is_not_begun_anew_in_its_old_place(bench: Bench) -> None:
-    bench.add()
-    moved = bench.folder.rename(bench.folder.with_name("moved"))
-    bench.until(lambda: bench.told.failures, limit_s=45)
-    assert "records cannot be written: [Errno 2] No such file" in bench.told.failures["train a"]
-    assert bench.scheduler.submitted == []
-    assert not bench.folder.exists()
-    assert moved.exists()
-
-
-def test_submissions_that_a_disk_refuses_wait_while_a_job_has_to_be_followed(bench: Bench) -> None:
-    bench.add("train a")
-    bench.until(lambda: bench.scheduler.submitted)
-    note = bench.records.note_submission
-    bench.records.note_submission = raising_always(OSError(errno.ENOSPC, "No space left on device"))  # type: ignore[method-assign]
-    bench.add("train b")
-    bench.rounds(300)
-    assert bench.told.failures == {}
-    bench.records.note_submission = note  # type: ignore[method-assign]
-    bench.until(lambda: len(bench.scheduler.submitted) == 2)
-
-
-def test_a_submission_that_was_not_written_down_is_not_looked_for_by_the_next_driver(bench: Bench) -> None:
-    bench.add()
-    bench.records.note_submission = failing(1, bench.records.note_submission)  # type: ignore[method-assign]
-    bench.until(lambda: bench.told.lines)
-    [job] = bench.monitor.jobs
-    assert not bench.records.read(job.work.key, job.work.label).open
-
-
-def test_ctrl_c_before_the_first_submission_says_how_to_resume(bench: Bench) -> None:
-    bench.monitor.say_cancelling(interrupted=True)
-    assert bench.told.lines == ["multinode: stopped by SIGINT (Ctrl-C). The same command resumes"]
-
-
-def test_a_driver_that_snakemake_ends_for_an_error_of_its_own_names_no_signal(bench: Bench) -> None:
-    bench.monitor.say_cancelling(interrupted=False)
-    assert bench.told.lines == []
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.monitor.say_cancelling(interrupted=False)
-    assert bench.told.lines[-1] == "multinode: cancelling 1 job; this may take a while. The same command resumes"
 
 
 def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met(
@@ -757,13 +524,6 @@ def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
     second.until(lambda: second.told.failures)
     assert "is damaged, so whether train a is queued is unknown" in second.told.failures["train a"]
     assert second.scheduler.submitted == []
-
-
-RECORD_OF_AN_EARLIER_VERSION = """\
-{"key": "%s", "label": "train a", "outcome": "", "links": [
- {"name": "train.a.0123456789ab", "id": "7", "submitted_s": 1.5, "gpu_hours": 0.0, "gpus": 0, "state_before": null,
-  "cancelled": false, "cause": "", "progress": null, "node_fault": false, "host": ""}]}
-"""
 
 
 def test_job_names_differ_from_submission_to_submission_and_keys_do_not() -> None:

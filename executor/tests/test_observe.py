@@ -46,15 +46,6 @@ def test_a_thousand_jobs_that_run_are_listed_with_each_query_and_not_each_second
     assert listing.listings <= 8
 
 
-def test_an_end_is_seen_at_the_next_look(files: StampedFiles) -> None:
-    clock = StillClock()
-    listing = Listing(files, 10.0, clock)
-    looks(listing, clock, 30)
-    files.there.add("job7.ended")
-    files.stamp_ns = 2
-    assert "job7.ended" in looks(listing, clock, 3)
-
-
 def test_a_file_that_came_within_the_same_tick_as_the_last_listing_is_seen_at_the_next_look(
     files: StampedFiles,
 ) -> None:
@@ -66,23 +57,6 @@ def test_a_file_that_came_within_the_same_tick_as_the_last_listing_is_seen_at_th
         looks(listing, clock, 1)
     files.there.add("job7.ended")
     assert "job7.ended" in looks(listing, clock, 3)
-
-
-def test_a_file_system_that_shows_an_old_time_stamp_delays_an_end_until_the_next_query(files: StampedFiles) -> None:
-    clock = StillClock()
-    listing = Listing(files, 10.0, clock)
-    looks(listing, clock, 30)
-    files.there.add("job7.ended")
-    assert "job7.ended" in looks(listing, clock, 11)
-
-
-def test_while_many_jobs_end_the_folder_is_listed_in_proportion_to_its_size(files: StampedFiles) -> None:
-    clock = StillClock()
-    listing = Listing(files, 10.0, clock)
-    for _ in range(60):
-        files.stamp_ns += 1
-        looks(listing, clock, 1)
-    assert listing.listings <= 31
 
 
 def test_real_status_files_are_seen_as_they_come(tmp_path: Path) -> None:

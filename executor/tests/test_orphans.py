@@ -51,14 +51,6 @@ def test_a_job_that_ended_without_a_word_while_no_driver_ran_is_charged_what_it_
     assert second.records.gpu_hours() == pytest.approx(4 * used_s / 3600)
 
 
-def test_a_job_that_never_began_and_is_written_off_can_never_run_later(tmp_path: Path) -> None:
-    first = left(tmp_path, began=False)
-    second = Bench(tmp_path)
-    second.scheduler.on_question = lambda jobs: {}
-    second.rounds(60)
-    assert (first.files.folder / f"{first.scheduler.submitted[0]}.token").readlink() == Path("void")
-
-
 def test_a_job_that_nobody_follows_and_that_lives_on_is_left_alone_until_it_ends(tmp_path: Path) -> None:
     first = left(tmp_path)
     second = Bench(tmp_path)
@@ -109,24 +101,6 @@ def test_a_jobs_folder_stays_until_its_scheduler_has_copied_the_output_there(tmp
     assert not [name for name in bench.files.names() if name != ".clock"]
 
 
-def test_where_output_is_not_copied_a_finished_jobs_folder_goes_at_once(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.begin()
-    bench.end(0)
-    bench.until(lambda: bench.told.done)
-    assert not list((tmp_path / "jobs").iterdir())
-
-
-def test_the_next_driver_removes_what_was_kept_for_a_copy(tmp_path: Path) -> None:
-    _, folder = finished(tmp_path)
-    second = Bench(tmp_path)
-    second.scheduler.on_question = lambda jobs: {}
-    second.rounds(20)
-    assert not folder.exists()
-
-
 def test_a_job_that_is_made_again_keeps_its_folder_when_the_copy_of_its_first_output_is_over(tmp_path: Path) -> None:
     _, folder = finished(tmp_path)
     second = Bench(tmp_path)
@@ -174,17 +148,6 @@ def test_a_group_whose_files_an_earlier_group_has_made_meanwhile_is_done_without
     second.until(lambda: second.scheduler.submitted)
 
 
-def test_a_group_with_the_same_name_and_files_is_taken_up_though_some_of_its_members_are_done(tmp_path: Path) -> None:
-    first = Bench(tmp_path)
-    first.add("group", outputs=("a.1", "b.1"))
-    first.until(lambda: first.scheduler.submitted)
-    second = Bench(tmp_path)
-    second.add("group", outputs=("b.1",))
-    second.rounds(60)
-    assert second.scheduler.submitted == []
-    assert second.told.lines[0] == "group: adopted as 1"
-
-
 # status files go with the jobs that they are about
 
 
@@ -211,41 +174,3 @@ def test_a_job_that_failed_and_was_made_again_leaves_no_status_files(tmp_path: P
     second.until(lambda: second.told.done)
     Bench(tmp_path).rounds(1)
     assert status_files(second) == set()
-
-
-def test_a_job_begun_anew_after_a_ctrl_c_leaves_no_status_files(tmp_path: Path) -> None:
-    first = left(tmp_path)
-    first.monitor.cancel_all()
-    second = Bench(tmp_path)
-    second.add()
-    first.end(1, signal="TERM", began_s=1_000_000)
-    second.until(lambda: second.scheduler.submitted)
-    second.begin()
-    second.end(0)
-    second.until(lambda: second.told.done)
-    Bench(tmp_path).rounds(1)
-    assert status_files(second) == set()
-
-
-def test_a_job_that_succeeded_while_no_driver_ran_and_that_nobody_asks_for_leaves_nothing(tmp_path: Path) -> None:
-    first = left(tmp_path)
-    first.end(0, began_s=1_000_000)
-    os.utime(first.files.folder / f"{first.scheduler.submitted[0]}.ended", (1_003_600, 1_003_600))
-    second = Bench(tmp_path)
-    second.scheduler.on_question = lambda jobs: {}
-    second.rounds(20)
-    assert [event["used_s"] for event in ended(second)] == [3600]
-    assert status_files(second) == set()
-    assert not list((tmp_path / "jobs").iterdir())
-
-
-def test_a_job_that_lives_on_or_failed_keeps_its_status_files(tmp_path: Path) -> None:
-    first = left(tmp_path)
-    before = status_files(first)
-    Bench(tmp_path).rounds(30)
-    assert status_files(first) == before != set()
-    first.end(1, began_s=1_000_000)
-    second = Bench(tmp_path)
-    second.scheduler.on_question = lambda jobs: {}
-    second.rounds(60)
-    assert status_files(first) >= before

@@ -82,15 +82,6 @@ def test_a_rules_account_and_words_come_in_place_of_and_after_those_of_the_site(
     assert line("slurm", {}, **site) == f"{ask} -p site -A site --exclusive"
 
 
-def test_a_sites_template_can_name_them_all() -> None:
-    template = "[-l qos={qos}] [-l feature={constraint}] [-l gpu_type={gpu_model}] [-l scratch={disk_mb}M] [-l g={gpus_of_model}]"
-    asked = {"qos": "q", "constraint": "c", "gpu": 2, "gpu_model": "a100", "disk_mb": 7}
-    found = "-l qos=q -l feature=c -l gpu_type=a100 -l scratch=7M -l g=a100:2"
-    for kind in ("pbs", "sge"):
-        assert line(kind, asked, request=template) == found
-        assert line(kind, {}, request=template) == ""
-
-
 @pytest.mark.parametrize(
     ("resources", "sentence"),
     [
@@ -122,13 +113,6 @@ def test_what_contradicts_itself_or_is_of_a_wrong_kind_is_refused(resources: dic
     with pytest.raises(ValueError) as error:
         line("slurm", resources)
     assert str(error.value) == sentence
-
-
-@pytest.mark.parametrize(("kind", "extra"), [("pbs", "-J 1-3"), ("pbs", "-N x"), ("sge", "-t 1-3"), ("sge", "-o /x")])
-def test_words_by_which_a_job_could_not_be_followed_are_refused(kind: str, extra: str) -> None:
-    option = extra.split(maxsplit=1)[0]
-    with pytest.raises(ValueError, match=f"`{kind}_extra` may not hold {option}: this executor sets it"):
-        line(kind, {f"{kind}_extra": extra})
 
 
 def test_names_for_one_batch_system_mean_nothing_to_the_others() -> None:

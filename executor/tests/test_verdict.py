@@ -85,11 +85,6 @@ def test_a_job_that_ran_as_long_as_it_might_was_over_its_walltime_although_its_s
     )
 
 
-def test_a_job_that_its_scheduler_has_a_record_of_is_judged_by_that() -> None:
-    judged = verdict(TERMINATED, ended(Cause.CANCELLED), RUNNING, [attempt()], ASKED, ran_s=3600.0)
-    assert judged.outcome is Outcome.FAILURE
-
-
 def test_a_job_that_was_terminated_early_where_no_record_is_kept_was_deleted_and_is_not_submitted_again() -> None:
     judged = verdict(TERMINATED, None, SAVED, [attempt()], ASKED, ran_s=100.0, unrecorded=True)
     assert (judged.outcome, judged.cause) == (
@@ -120,26 +115,6 @@ def test_two_attempts_in_a_row_without_progress_are_a_failure() -> None:
     judged = verdict(FAILED, None, SAVED, [*before, attempt()], ASKED)
     assert judged.outcome is Outcome.FAILURE
     assert judged.cause == "2 attempts in a row made no progress; the last: the deadline is near (progress 100)"
-
-
-def test_one_attempt_without_progress_is_forgiven() -> None:
-    assert (
-        verdict(FAILED, None, SAVED, [attempt(100.0, "the deadline is near"), attempt()], ASKED).outcome
-        is Outcome.CONTINUE
-    )
-
-
-def test_progress_after_a_fruitless_attempt_starts_the_count_anew() -> None:
-    before = [attempt(50.0, "x"), attempt(50.0, "x"), attempt(80.0, "x")]
-    assert (
-        verdict(FAILED, None, RunState("checkpointed", 80.0, "x", True), [*before, attempt()], ASKED).outcome
-        is Outcome.CONTINUE
-    )
-
-
-def test_a_node_that_fails_twice_is_a_failure() -> None:
-    judged = verdict(None, ended(Cause.NODE), None, [attempt(cause="x", node_fault=True), attempt()], ASKED)
-    assert (judged.outcome, judged.cause) == (Outcome.FAILURE, "the node or its software failed (WORDS), again")
 
 
 def test_a_job_that_a_restarted_scheduler_started_again_and_deleted_is_tried_once_more() -> None:

@@ -20,7 +20,7 @@ from scalestudy.strategies import cost
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import HalvingDoubling, Hierarchical, Ring, StrategySpec, TwoDimensional
-from scalestudy.strategies.collectives import all_gather, reduce_scatter
+from scalestudy.strategies.nodes import all_gather, reduce_scatter
 from tests.integration.forked import on_processes
 
 SIZE = 2**20

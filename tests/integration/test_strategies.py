@@ -152,9 +152,9 @@ def trained(request: pytest.FixtureRequest, of_all_ranks: list[dict[int, Any]]) 
 def test_an_exact_strategy_gives_the_weights_of_one_process(trained: Any, strategy: str) -> None:
     ranks, results = trained
     for model in models_of(ranks):
-        if ranks < EXACT[strategy].least_ranks:
+        if ranks < EXACT[strategy].min_ranks:
             assert f"{strategy} {model}" not in results[0]
-        for rank in range(ranks if ranks >= EXACT[strategy].least_ranks else 0):
+        for rank in range(ranks if ranks >= EXACT[strategy].min_ranks else 0):
             assert difference(results[rank][f"{strategy} {model}"], reference(model, ranks)) < 1e-12, model
 
 
@@ -308,7 +308,7 @@ def test_a_stand_in_for_compute_leaves_nothing_but_weight_decay(trained: Any, st
 @pytest.mark.parametrize("strategy", STATEFUL)
 def test_a_training_that_was_stopped_ends_with_the_weights_of_one_process(trained: Any, strategy: str) -> None:
     ranks, results = trained
-    for rank in range(ranks if ranks >= EXACT[strategy].least_ranks else 0):
+    for rank in range(ranks if ranks >= EXACT[strategy].min_ranks else 0):
         assert difference(results[rank][f"{strategy} stopped"][0], reference("batchnorm", ranks)) < 1e-12
 
 
@@ -316,7 +316,7 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_process(traine
 @pytest.mark.parametrize("strategy", STATEFUL)
 def test_the_state_is_that_of_one_process_whole_and_under_the_same_names(trained: Any, strategy: str) -> None:
     ranks, results = trained
-    if ranks < EXACT[strategy].least_ranks:
+    if ranks < EXACT[strategy].min_ranks:
         return
     state, expected = results[0][f"{strategy} stopped"][1], state_of_one_process("batchnorm", ranks)
     own = {key for key in state if key.startswith("rank")}

@@ -88,7 +88,7 @@ class Case:
 
     def fits(self, ranks: int) -> bool:
         """Whether there are enough ranks, and they fill the nodes."""
-        return ranks >= (self.strategy.least_ranks if self.strategy else 1) and ranks % (self.per_node or 1) == 0
+        return ranks >= (self.strategy.min_ranks if self.strategy else 1) and ranks % (self.per_node or 1) == 0
 
 
 def make_model(name: str, seed: int, dtype: torch.dtype) -> nn.Module:

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import numpy as np
 import psutil
 import pytest
@@ -196,65 +196,6 @@ def test_padding_streams_a_sample_twice(prepared: Prepared) -> None:
 # Over HTTP
 
 
-class _Ranges(BaseHTTPRequestHandler):
-    """A server of files with range requests, each of which it counts; `broken` makes it close without an answer."""
-
-    protocol_version = "HTTP/1.1"
-    folder = Path()
-    requests: list[tuple[str, int]] = []
-    broken = False
-
-    def do_GET(self) -> None:
-        if self.broken:
-            self.close_connection = True
-            return
-        first, last = (int(part) for part in self.headers["Range"].removeprefix("bytes=").split("-"))
-        whole = (self.folder / self.path.strip("/")).read_bytes()
-        data = whole[first : last + 1]
-        self.requests.append((self.path, len(data)))
-        self.send_response(206)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("Content-Range", f"bytes {first}-{last}/{len(whole)}")
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
-    handler = type("Handler", (_Ranges,), {"requests": []})
-    found = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    found.daemon_threads = True
-    threading.Thread(target=found.serve_forever, daemon=True).start()
-    yield found
-    found.shutdown()
-    found.server_close()
-
-
-def address(server: ThreadingHTTPServer, folder: Path) -> str:
-    server.RequestHandlerClass.folder = folder  # type: ignore[attr-defined]
-    return f"http://127.0.0.1:{server.server_address[1]}"
-
-
-@pytest.mark.parametrize(("form", "mode"), [("tar", "stream"), ("tar", "shards"), ("files", "stream")])
-def test_data_comes_straight_from_a_server(
-    form: str, mode: str, server: ThreadingHTTPServer, prepared: Prepared, tmp_path: Path
-) -> None:
-    path, _ = prepared(**FORMS[form])
-    local = shown(path, workers=0)
-    (path.parent / "bulk").rename(tmp_path / "elsewhere")
-    (path.parent / "bulk").mkdir()
-    (tmp_path / "elsewhere/index.npz").rename(path.parent / "bulk/index.npz")
-    origin = address(server, tmp_path / "elsewhere")
-    assert equal(local, shown(path, mode=mode, origin=origin))
-    asked = server.RequestHandlerClass.requests  # type: ignore[attr-defined]
-    if form == "tar" and mode == "stream":
-        assert len({name for name, _ in asked}) == len(asked) > 1  # each shard at once
-    assert list((path.parent / "bulk").iterdir()) == [path.parent / "bulk/index.npz"]
-
-
 @pytest.mark.skipif(nginx.program() is None, reason="nginx is not installed")
 @pytest.mark.parametrize(
     ("form", "mode", "tls"),
@@ -283,19 +224,21 @@ def test_there_may_be_more_shards_than_files_may_be_open(prepared: Prepared) -> 
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.skipif(nginx.program() is None, reason="nginx is not installed")
 @pytest.mark.parametrize("mode", ["stream", "shards"])
 def test_a_server_that_goes_away_is_an_error_with_shard_and_sample(
-    mode: str, server: ThreadingHTTPServer, prepared: Prepared
+    mode: str, prepared: Prepared, tmp_path: Path
 ) -> None:
-    path, _ = prepared(**FORMS["tar"])
-    loader = spec(mode=mode, origin=address(server, path.parent / "bulk"), shuffle_buffer=2, prefetch=1)
-    data = open_dataset(path, "train", loader)
+    path, facts = prepared(**FORMS["tar"])
+    with nginx.serving(tmp_path, tmp_path / "nginx") as at:
+        origin = f"{at}/{path.parent.relative_to(tmp_path)}/{facts.bulk}"
+        loader = spec(mode=mode, origin=origin, shuffle_buffer=2, prefetch=1)
+        data = open_dataset(path, "train", loader)
     with (
-        pytest.raises(UserError, match=r"127.0.0.1:\d+/train-\d+.tar: sample \d+ \(bytes .* the server does not"),
+        pytest.raises(UserError, match=r"127.0.0.1:\d+/.*/train-\d+.tar: sample \d+ \(bytes .* the server does not"),
         Loader(data, plan(data, batch=4), loader, seed=0) as made,
     ):
-        for _ in made:
-            server.RequestHandlerClass.broken = True  # type: ignore[attr-defined]
+        list(made)
 
 
 # A slower storage
@@ -342,73 +285,55 @@ def test_ranks_of_a_node_share_the_rate(prepared: Prepared, tmp_path: Path) -> N
 # What goes wrong
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(("form", "kind"), [("tar", "threads"), ("raw shards", "processes")])
-def test_a_missing_shard_is_an_error_with_shard_and_sample(form: str, kind: str, prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS[form])
-    loader = spec(kind=kind)
-    data = open_dataset(path, "train", loader)
-    shard = data.files[1]
-    shard.unlink()
-    with (
-        pytest.raises(UserError, match=rf"{shard}: sample \d+ \(bytes \d+ to \d+\) cannot be read: .*No such file"),
-        Loader(data, plan(data), loader, seed=0) as made,
-    ):
-        list(made)
-
-
-@pytest.mark.parametrize(("damage", "mode"), [("cut", "shards"), ("zeros", "stream")])
-def test_a_damaged_shard_is_an_error_with_shard_and_sample(damage: str, mode: str, prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["tar"])
-    loader = spec(mode=mode)
-    data = open_dataset(path, "train", loader)
-    shard = data.files[-1]
-    size = shard.stat().st_size
-    if damage == "cut":
-        os.truncate(shard, 700)
-    else:
-        shard.write_bytes(bytes(size))
-    with (
-        pytest.raises(UserError, match=rf"{shard}: sample \d+ \(bytes \d+ to \d+\) cannot be read"),
-        Loader(data, plan(data), loader, seed=0) as made,
-    ):
-        list(made)
-
-
-def test_a_picture_whose_bytes_changed_since_they_were_stored_is_damaged(prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["files"])
-    data = open_dataset(path, "train", spec())
-    file = data.files[7]
+def changed(file: Path) -> None:
     contents = bytearray(file.read_bytes())
     half = len(contents) // 2
     contents[half : half + 40] = b"\xff\xd3" * 20  # markers where there are none
     file.write_bytes(contents)
-    with pytest.raises(UserError, match=r"sample 7 cannot be read: it is damaged: its checksum"):
-        data.batch(np.array([7]), size=32, augment="none", seed=0, epoch=0, train=False)
 
 
-def test_an_error_of_the_disk_is_reported_with_the_sample(prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["files"])
-    data = open_dataset(path, "train", spec())
-    file = data.files[5]
+def unreadable(file: Path) -> None:
     file.unlink()
     file.symlink_to("/proc/self/mem")  # reading at its begin is a real input/output error
-    with pytest.raises(UserError, match=rf"{file}: sample 5 cannot be read: \[Errno 5\] Input/output error"):
-        data.batch(np.array([5]), size=32, augment="none", seed=0, epoch=0, train=False)
 
 
-def test_a_database_without_a_record_is_an_error_with_the_record(prepared: Prepared) -> None:
-    import lmdb
-
-    path, _ = prepared(**FORMS["lmdb"])
+def without_a_record(file: Path) -> None:
     with (
-        lmdb.open(str(path.parent / "bulk/train.lmdb"), map_size=1 << 26) as environment,
+        lmdb.open(str(file.parent), map_size=1 << 26) as environment,
         environment.begin(write=True) as transaction,
     ):
         transaction.delete(b"%09d" % 3)
-    data = open_dataset(path, "train", spec())
-    with pytest.raises(UserError, match=r"train.lmdb: sample 3 \(record 000000003\) cannot be read: .*no record"):
-        data.batch(np.array([3]), size=32, augment="none", seed=0, epoch=0, train=False)
+
+
+RANGE = r"sample \d+ \(bytes \d+ to \d+\) cannot be read"
+DAMAGES: dict[str, tuple[str, str, Callable[[Path], object], str]] = {
+    "a missing shard": ("tar", "threads", Path.unlink, f"{RANGE}: .*No such file"),
+    "a missing shard of pixels": ("raw shards", "processes", Path.unlink, f"{RANGE}: .*No such file"),
+    "a shard that was cut": ("tar", "threads", lambda file: os.truncate(file, 700), RANGE),
+    "a shard of zeros": ("tar", "threads", lambda file: file.write_bytes(bytes(file.stat().st_size)), RANGE),
+    "a picture with other bytes": (
+        "files",
+        "threads",
+        changed,
+        r"sample \d+ cannot be read: it is damaged: its checksum",
+    ),
+    "an error of the disk": ("files", "threads", unreadable, r"sample \d+ cannot be read: \[Errno 5\] Input/output"),
+    "a database without a record": ("lmdb", "threads", without_a_record, r"\(record 000000003\) .*: .*no record"),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_data_is_an_error_with_file_place_and_sample(name: str, prepared: Prepared) -> None:
+    form, kind, damage, message = DAMAGES[name]
+    path, _ = prepared(**FORMS[form])
+    loader = spec(kind=kind)
+    file = open_dataset(path, "train", loader).files[-1]
+    damage(file)
+    data = open_dataset(path, "train", loader)
+    where = file.parent if form == "lmdb" else file
+    with pytest.raises(UserError, match=f"{where}: .*{message}"), Loader(data, plan(data), loader, seed=0) as made:
+        list(made)
 
 
 def first_worker(others: set[Any]) -> int:
@@ -483,6 +408,7 @@ from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.manifest import bulk_folder
 from scalestudy.spec import run
+import lmdb
 import numpy as np
 spec = run.Loader(workers=2, kind="processes", size=32)
 data = open_dataset({str(path)!r}, "train", spec)

@@ -197,12 +197,6 @@ def test_shares_hold_each_training_sample_once_and_all_held_out_data(
     )
 
 
-def test_data_in_one_file_has_no_shares(prepared: Prepared, site: Site) -> None:
-    manifest, _ = prepared(**FORMS["lmdb"])
-    with pytest.raises(UserError, match="one file"):
-        staged(manifest, StageOptions(), Share(0, 2), site)
-
-
 def test_nodes_make_as_many_steps_as_the_one_with_the_fewest_samples_can() -> None:
     counts = np.array([25, 17, 20])
     assert node_steps(counts, 8) == 2
@@ -398,12 +392,6 @@ def test_a_lock_on_copies_that_were_removed_is_no_lock(tmp_path: Path) -> None:
     assert (tmp_path / "x.lock").exists()
     assert not cache.CacheEntry(tmp_path, "x").remove()
     waiting.let_go()
-
-
-def test_an_unknown_kind_of_address_is_reported(prepared: Prepared, site: Site) -> None:
-    manifest, _ = prepared(**TAR)
-    with pytest.raises(UserError, match="nothing can be read from"):
-        staged(manifest, StageOptions(origin="ftp://somewhere/data"), Share(), site)
 
 
 def test_data_made_while_it_is_read_cannot_be_copied(prepared: Prepared, site: Site) -> None:

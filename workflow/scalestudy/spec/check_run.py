@@ -150,7 +150,7 @@ def _stage_problems(spec: RunSpec) -> Iterator[Problem]:
 
 
 def _strategy_problems(spec: RunSpec) -> Iterator[Problem]:
-    strategy, least, most = spec.strategy, spec.strategy.least_ranks, spec.strategy.most_ranks
+    strategy, least, most = spec.strategy, spec.strategy.min_ranks, spec.strategy.max_ranks
     if most is not None and spec.ranks > most:
         what = f"strategy `{strategy.name}` has at most {most} {'rank' if most == 1 else 'ranks'}, not {spec.ranks}"
         yield Problem(("ranks",), what, "choose another strategy, or exclude this combination")

@@ -128,10 +128,12 @@ METRICS: dict[str, Column] = {
         "Share of the run, with evaluations and checkpoints, in which a sample that a stream brought waited for a worker, mean over ranks",
     ),
     "dataset_bytes": Column("Training set", "B", "Bytes of the training set as it is stored"),
-    "preparation_s": Column(
-        "Preparation", "s", "Time that preparing the data took, attempts that were killed included"
+    "preparation_s": Column("Preparation", "s", "Duration of the data's preparation; empty if it resumed after a kill"),
+    "preparation_cpu_s": Column(
+        "Preparation, CPU time",
+        "s",
+        "CPU time of the data's preparation, all threads; empty if it resumed after a kill",
     ),
-    "preparation_cpu_s": Column("Preparation, CPU time", "s", "CPU time that preparing the data took, all threads"),
     "resident_share": Column(
         "Resident", "", "Share of the training files in the page cache after it was warmed or emptied, largest of nodes"
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,18 +12,27 @@ from scalestudy.spec.base import Spec
 class StrategySpec(Spec):
     """How ranks exchange gradients or weights."""
 
+    max_ranks: ClassVar[int | None] = None
+    """The largest number of ranks that the strategy can have, None for any."""
+    emulatable: ClassVar[bool] = True
+    """Whether it works where an emulated accelerator takes the place of the layers."""
+    scales_loss: ClassVar[bool] = True
+    """Whether its update knows the scale of a float16 loss."""
+    synchronous: ClassVar[bool] = True
+    """Whether all ranks make the same step at the same time.
+
+    Where they do not, updates have a staleness, and ranks agree on stopping only where they meet.
+    """
+    needs_build: ClassVar[bool] = False
+    """Whether it needs something that is compiled on the machine first, after the runs that do not."""
+
     @property
     def servers_beside(self) -> int:
         """Processes in addition to the ranks: dedicated parameter servers."""
         return 0
 
     @property
-    def most_ranks(self) -> int | None:
-        """The largest number of ranks that the strategy can have, None for any."""
-        return None
-
-    @property
-    def least_ranks(self) -> int:
+    def min_ranks(self) -> int:
         """The smallest number of ranks that the strategy can have."""
         return 1
 
@@ -33,33 +42,10 @@ class StrategySpec(Spec):
         return False
 
     @property
-    def emulatable(self) -> bool:
-        """Whether it works where an emulated accelerator takes the place of the layers."""
-        return True
-
-    @property
-    def scales_loss(self) -> bool:
-        """Whether its update knows the scale of a float16 loss."""
-        return True
-
-    @property
-    def synchronous(self) -> bool:
-        """Whether all ranks make the same step at the same time.
-
-        Where they do not, updates have a staleness, and ranks agree on stopping only where they meet.
-        """
-        return True
-
-    @property
     def shares_devices(self) -> bool:
         """Whether it works where ranks share an accelerator: over gloo, which has broadcast and all-reduce for tensors of a
         GPU, or through the host, as with dedicated servers."""
         return self.servers_beside > 0
-
-    @property
-    def needs_build(self) -> bool:
-        """Whether it needs something that is compiled on the machine first, after the runs that do not."""
-        return False
 
     @property
     def idle_alone(self) -> bool:
@@ -92,10 +78,7 @@ class Single(StrategySpec):
     """One process, no exchange."""
 
     name: Literal["single"]
-
-    @property
-    def most_ranks(self) -> int | None:
-        return 1
+    max_ranks = 1
 
     @property
     def idle_alone(self) -> bool:
@@ -169,6 +152,7 @@ class ParameterServer(StrategySpec):
     """Synchronous parameter servers, as in TensorFlow; parameters are placed on them by size, largest first."""
 
     name: Literal["parameter_server"]
+    scales_loss = False
     servers: Annotated[int, Field(ge=1, le=1024)] = 1
     """How many servers share the parameters."""
     placement: Literal["dedicated", "colocated"] = "dedicated"
@@ -179,62 +163,48 @@ class ParameterServer(StrategySpec):
         return self.servers if self.placement == "dedicated" else 0
 
     @property
-    def least_ranks(self) -> int:
+    def min_ranks(self) -> int:
         return self.servers if self.placement == "colocated" else 1
-
-    @property
-    def scales_loss(self) -> bool:
-        return False
 
 
 class AsyncParameterServer(StrategySpec):
     """Parameter servers that apply each gradient when it arrives, on whatever weights there are by then."""
 
     name: Literal["async_parameter_server"]
+    synchronous = False
+    scales_loss = False
     servers: Annotated[int, Field(ge=1, le=1024)] = 1
     """Dedicated server processes; parameters are placed on them by size, largest first."""
 
     @property
-    def synchronous(self) -> bool:
-        return False
-
-    @property
     def servers_beside(self) -> int:
         return self.servers
-
-    @property
-    def scales_loss(self) -> bool:
-        return False
 
 
 class Zero1(StrategySpec):
     """Each rank keeps the optimiser's state of one part of the weights and steps it (ZeRO stage 1)."""
 
     name: Literal["zero1"]
-
-    @property
-    def scales_loss(self) -> bool:
-        return False
+    scales_loss = False
 
 
 class FSDP(StrategySpec):
     """torch's fully_shard: weights, gradients and optimiser's state sharded, gathered layer by layer (ZeRO stage 3)."""
 
     name: Literal["fsdp"]
+    emulatable = False
     unit_mib: Annotated[float, Field(ge=0, le=4096)] = 1.0
     """Layers with at least this many MiB of weights are gathered one at a time; smaller ones together with the rest."""
     reshard: bool = True
     """Whether gathered weights are freed between forward and backward (stage 3), or kept (stage 2)."""
-
-    @property
-    def emulatable(self) -> bool:
-        return False
 
 
 class Horovod(StrategySpec):
     """Horovod's DistributedOptimizer: fused all-reduces during backward; `make horovod` builds it."""
 
     name: Literal["horovod"]
+    needs_build = True
+    scales_loss = False
     transport: Literal["gloo", "mpi"] = "gloo"
     """What carries the exchange between CPUs; where the build has NCCL, GPUs use that."""
     fusion_mib: Annotated[float, Field(ge=0, le=4096)] = 128.0
@@ -254,19 +224,12 @@ class Horovod(StrategySpec):
     def needs_mpi(self) -> bool:
         return self.transport == "mpi"
 
-    @property
-    def needs_build(self) -> bool:
-        return True
-
-    @property
-    def scales_loss(self) -> bool:
-        return False
-
 
 class Pipeline(StrategySpec):
     """Pipeline parallelism with automatically chosen stages, times data parallelism (RaNNC, GPipe, PipeDream)."""
 
     name: Literal["pipeline"]
+    emulatable = False
     stages: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Stages of the model, each on a separate rank; ranks over stages are replicas. Unset: chosen."""
     micro_batches: Annotated[int, Field(ge=1, le=65536)] | None = None
@@ -275,10 +238,6 @@ class Pipeline(StrategySpec):
     """All forward passes and then all backward passes, or backward as soon as possible, which takes less memory."""
     memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
     """Device memory that a stage may use in training, MiB, above that of the process before the model is built."""
-
-    @property
-    def emulatable(self) -> bool:
-        return False
 
 
 AnyStrategy = (

@@ -6,10 +6,10 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.strategies import nodes
-from scalestudy.strategies.algorithms import Sum, algorithm
 from scalestudy.strategies.base import World
 from scalestudy.strategies.catalogue import Hierarchical as Options
-from scalestudy.strategies.scheduled import Scheduled
+from scalestudy.strategies.halving_doubling import sum_by
+from scalestudy.strategies.scheduled import Scheduled, Sum
 
 
 class Hierarchical(Scheduled):
@@ -35,10 +35,10 @@ class _TwoLevels:
         backend = "gloo" if options.outer_transport == "gloo" else None
         self.through_host = backend is not None and world.device.type == "cuda"
         leaders = nodes.leaders(world, backend)
-        self.between = algorithm(options.outer, leaders, lambda: nodes.leaders(world, backend))
+        self.between = sum_by(options.outer, leaders, lambda: nodes.leaders(world, backend))
         self.within = None
         if options.inner != "reduce":
-            self.within = algorithm(options.inner, self.inside, lambda: nodes.inside(world))
+            self.within = sum_by(options.inner, self.inside, lambda: nodes.inside(world))
 
     def __call__(self, buffer: torch.Tensor) -> None:
         """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over all ranks."""

@@ -9,11 +9,10 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.errors import UserError
-from scalestudy.strategies.algorithms import Sum
 from scalestudy.strategies.base import World
 from scalestudy.strategies.catalogue import MPIAllReduce as Options
 from scalestudy.strategies.mpi_algorithms import variables
-from scalestudy.strategies.scheduled import Scheduled
+from scalestudy.strategies.scheduled import Scheduled, Sum
 
 
 class MPIAllReduce(Scheduled):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 import torch.distributed as dist
 
-from scalestudy.strategies.algorithms import Ring as SumByRing
-from scalestudy.strategies.algorithms import Sum
-from scalestudy.strategies.scheduled import Scheduled
+from scalestudy.strategies.scheduled import Scheduled, Sum
 
 
 class Ring(Scheduled):
@@ -15,3 +14,14 @@ class Ring(Scheduled):
     def algorithm(self, group: dist.ProcessGroup) -> Sum:
         """One all-reduce."""
         return SumByRing(group)
+
+
+class SumByRing:
+    """The backend's own all-reduce: gloo's is a segmented ring, NCCL chooses between ring and tree."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+
+    def __call__(self, buffer: torch.Tensor) -> None:
+        """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over the group."""
+        dist.all_reduce(buffer, group=self.group)

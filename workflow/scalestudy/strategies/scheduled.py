@@ -5,6 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,12 +15,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from scalestudy.strategies import nodes
-from scalestudy.strategies.algorithms import Sum
 from scalestudy.strategies.base import MakeOptimiser, Strategy, World
 from scalestudy.strategies.buckets import in_buckets
 from scalestudy.strategies.catalogue import Scheduled as Options
 from scalestudy.strategies.flat import FlatBuffer
-from scalestudy.strategies.overlap import Overlap
+
+Sum = Callable[[torch.Tensor], None]
+"""Sums a contiguous 1-D buffer, of one length and dtype on all ranks, over the ranks, in place."""
 
 
 class Scheduled(Strategy):
@@ -90,3 +94,58 @@ class Scheduled(Strategy):
             self.sum(dense.view(-1))
             dense /= self.world.ranks
             gradient.copy_(dense)
+
+
+class Overlap:
+    """Any algorithm during backward, as a hook of DDP, which hands over each full bucket, in the same order on every rank.
+
+    On CPUs one thread does all exchanges; on GPUs a side stream (not yet run on one).
+    """
+
+    def __init__(self, sum_over_ranks: Sum, ranks: int, device: torch.device) -> None:
+        self.sum, self.ranks, self.device = sum_over_ranks, ranks, device
+        self.buckets: SimpleQueue[tuple[torch.Tensor, torch.futures.Future[torch.Tensor]] | None] = SimpleQueue()
+        self.thread: Thread | None = None
+        if device.type == "cuda":
+            self.stream = torch.cuda.Stream(device)
+        else:
+            # A daemon, because a rank that fails must not wait for an exchange that never ends.
+            self.thread = Thread(target=self._exchange_all, name="exchange", daemon=True)
+            self.thread.start()
+
+    # torch refuses annotations that are strings on a hook.
+    def hook(self, _state, bucket):  # type: ignore[no-untyped-def]
+        """Start the mean of one bucket; the future holds the bucket when it is done."""
+        if self.thread is None:
+            return self._on_stream(bucket.buffer())
+        future = torch.futures.Future()  # type: ignore[var-annotated]
+        self.buckets.put((bucket.buffer(), future))
+        return future
+
+    def end(self) -> None:
+        """No more buckets come."""
+        if self.thread is not None:
+            self.buckets.put(None)
+            self.thread.join()
+
+    def _exchange_all(self) -> None:
+        while (work := self.buckets.get()) is not None:
+            buffer, future = work
+            try:
+                self._mean(buffer)
+            except Exception as error:
+                future.set_exception(error)  # type: ignore[arg-type]
+            else:
+                future.set_result(buffer)
+
+    def _on_stream(self, buffer: torch.Tensor) -> Any:
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            self._mean(buffer)
+            future: Any = torch.futures.Future(devices=[self.device])
+            future.set_result(buffer)
+        return future
+
+    def _mean(self, buffer: torch.Tensor) -> None:
+        self.sum(buffer)
+        buffer /= self.ranks

@@ -6,11 +6,11 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.strategies import nodes
-from scalestudy.strategies.algorithms import Sum, algorithm
 from scalestudy.strategies.base import World
 from scalestudy.strategies.catalogue import TwoDimensional as Options
-from scalestudy.strategies.collectives import all_gather, reduce_scatter
-from scalestudy.strategies.scheduled import Scheduled
+from scalestudy.strategies.halving_doubling import sum_by
+from scalestudy.strategies.nodes import all_gather, reduce_scatter
+from scalestudy.strategies.scheduled import Scheduled, Sum
 
 
 class TwoDimensional(Scheduled):
@@ -33,7 +33,7 @@ class _AlongAndAcross:
         self.parts = dist.get_world_size(self.inside)
         self.between = None
         if nodes.count(world) > 1:
-            self.between = algorithm(options.outer, nodes.across(world), lambda: nodes.across(world))
+            self.between = sum_by(options.outer, nodes.across(world), lambda: nodes.across(world))
         self.padded = torch.empty(0)
 
     def __call__(self, buffer: torch.Tensor) -> None:

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from scalestudy.strategies.base import MakeOptimiser, Strategy
-from scalestudy.strategies.collectives import all_gather, reduce_scatter
 from scalestudy.strategies.flat import FlatBuffer
+from scalestudy.strategies.nodes import all_gather, reduce_scatter
 from scalestudy.strategies.state import kept, slots_for
 
 

@@ -14,11 +14,17 @@ from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
 from scalestudy.data.decode import images, kernel
-from scalestudy.data.load.readers import REMEDY, DatasetHandle, Indices, mode_of
-from scalestudy.data.load.readers.choose import open_reader
-from scalestudy.data.load.sample_locations import locations_of
+from scalestudy.data.load.readers import REMEDY, DatasetHandle, Indices, Reader, mode_of
+from scalestudy.data.load.readers.database import DatabaseReader
+from scalestudy.data.load.readers.indexed import IndexedReader
+from scalestudy.data.load.readers.memory import MemoryReader
+from scalestudy.data.load.readers.stream import StreamReader
+from scalestudy.data.load.sample_locations import SampleLocations, locations_of
 from scalestudy.data.load.sampler import StorageOrder, storage_order
-from scalestudy.data.manifest import Manifest
+from scalestudy.data.manifest import Manifest, bulk_folder, database_path
+from scalestudy.data.modes import Mode
+from scalestudy.data.stores import ThrottledStore, store_at
+from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
 PICTURE_FORMATS = ("files", "raw", "shards", "database")
@@ -114,6 +120,33 @@ class ImageReader:
     def close(self) -> None:
         """Close files and connections, and end threads."""
         self.reader.close()
+
+
+def open_reader(handle: DatasetHandle, manifest: Manifest, mode: Mode, places: SampleLocations) -> Reader:
+    """Open the reader of one split; UserError where the data cannot be read so."""
+    how = handle.how
+    throttle = Throttle(how.mib_per_s, how.latency_ms, how.place) if how.limited and how.place else None
+    reader: Reader
+    if manifest.format == "database":
+        if how.origin is not None:
+            raise UserError(
+                "a database is read only where it lies", "loader.origin", "leave it out, or store the data in shards"
+            )
+        reader = DatabaseReader(database_path(handle.manifest, manifest, handle.split).absolute(), throttle)
+    else:
+        store = store_at(
+            how.origin or str(bulk_folder(handle.manifest, manifest).absolute()), manifest.format != "files"
+        )
+        if throttle is not None:
+            store = ThrottledStore(store, throttle)
+        starts = places.start if len(places.start) else None
+        reader = IndexedReader(store, places.name, places.sizes, starts, places.names)
+    if mode == "memory":
+        return MemoryReader(reader, places.sizes, how.memory)
+    if mode == "stream":
+        assert isinstance(reader, IndexedReader)
+        return StreamReader(reader, how.patience_s)
+    return reader
 
 
 def view_of(height: int, width: int, draws: list[float] | None, flip: bool) -> images.View:

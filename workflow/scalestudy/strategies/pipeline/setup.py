@@ -14,8 +14,6 @@ from torch import nn
 from scalestudy.errors import Skipped, UserError
 from scalestudy.strategies.base import MakeOptimiser, World
 from scalestudy.strategies.catalogue import Pipeline as Options
-from scalestudy.strategies.pipeline.layout import Layout, layout_of
-from scalestudy.strategies.pipeline.messages import TRIES
 from scalestudy.strategies.pipeline.partition import MessageTime
 from scalestudy.strategies.pipeline.plan import (
     Blocks,
@@ -27,6 +25,8 @@ from scalestudy.strategies.pipeline.plan import (
     fewest_devices,
 )
 from scalestudy.strategies.pipeline.profile import Profile, profile
+from scalestudy.strategies.pipeline.stage import Layout, layout_of
+from scalestudy.strategies.pipeline.step import TRIES
 from scalestudy.strategies.pipeline.trace import Traced
 
 MIB = 2**20

@@ -18,11 +18,9 @@ from scalestudy.measure.memory import PeakMemory
 from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
-from scalestudy.strategies.pipeline.layout import Layout, as_layout, as_tensor
-from scalestudy.strategies.pipeline.messages import measure_link
 from scalestudy.strategies.pipeline.setup import at_once_per_node, chosen_layout, machine_of, profiles_of, rows
-from scalestudy.strategies.pipeline.stage import PipelineStage, new_group
-from scalestudy.strategies.pipeline.step import Step
+from scalestudy.strategies.pipeline.stage import Layout, PipelineStage, as_layout, as_tensor, new_group
+from scalestudy.strategies.pipeline.step import Step, measure_link
 from scalestudy.strategies.pipeline.trace import trace
 from scalestudy.strategies.state import kept, load_slots, slots_of
 

@@ -2,7 +2,7 @@
 
     reader.read(sample, epoch) -> buffer
 
-`choose.open_reader` opens the one for a dataset's format and a run's input mode.
+`image_reader.open_reader` opens the one for a dataset's format and a run's input mode.
 """
 
 from __future__ import annotations
