@@ -234,8 +234,10 @@ def write_index(studies: list[Study]) -> None:
 
 
 def plain(text: str) -> str:
-    """Text that Markdown leaves as it is."""
-    return re.sub(r"([<*_\[\]$|])", r"\\\1", text)
+    """Text that Markdown leaves as it is; what stands between backticks stays code."""
+    parts = re.split(r"(`[^`|]+`)", text)
+    parts[::2] = [re.sub(r"([<*_\[\]$|])", r"\\\1", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 if __name__ == "__main__":

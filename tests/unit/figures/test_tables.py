@@ -94,6 +94,7 @@ def test_latex_is_escaped_and_uses_booktabs(study: Study) -> None:
 def test_markup_is_escaped() -> None:
     assert latex(r"50% of $x_1 {a}\b ~ #2") == r"50\% of \$x\_1 \{a\}\textbackslash{}b $\sim$ \#2"
     assert markdown("a|b*c_d <e>") == r"a\|b\*c\_d \<e>"
+    assert markdown("a_b in `c_d`") == r"a\_b in `c_d`"
 
 
 def test_csv_has_full_numbers_in_the_columns_own_units(study: Study) -> None:

@@ -97,8 +97,8 @@ def _compute_text(columns: Mapping[str, Any]) -> str:
     try:
         seconds = emulated_step_time(model, accelerator, batch)
     except UserError:
-        return f"The step of a {accelerator} is emulated"
-    return f"The step of a {accelerator} is emulated: {1000 * seconds:.3g} ms for {model} with a batch of {batch}"
+        return f"The step of `{accelerator}` is emulated"
+    return f"The step of `{accelerator}` is emulated: {1000 * seconds:.3g} ms for {model} with a batch of {batch}"
 
 
 @dataclass(frozen=True)

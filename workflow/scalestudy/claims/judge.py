@@ -19,6 +19,7 @@ from scalestudy.claims.basis import basis_of, stand_ins_of
 from scalestudy.claims.estimate import MeasuredApart, NotJudged, estimate
 from scalestudy.claims.facts import judge_exact, judge_published
 from scalestudy.claims.fixed import Fixed, with_plan
+from scalestudy.claims.flip import flip_text
 from scalestudy.claims.inference import (
     ERROR,
     MIN_CAMPAIGNS,
@@ -217,6 +218,8 @@ def _decided(study: Study, each: _Tested, p_holm: float, undecided: int, campaig
     outcome = INCONCLUSIVE
     if p_holm <= ERROR:
         outcome = REPRODUCED if each.tested.holds else NOT_REPRODUCED
+        flips = flip_text(each.claim, each.parts[each.tested.deciding])
+        verdict = replace(verdict, stand_ins=[*verdict.stand_ins, *flips])
     else:
         verdict = _with_rounds(each, deciding, verdict, ERROR / max(1, undecided))
     said = words.finding_text(study, each.claim, verdict, each.parts[each.tested.deciding].value)

@@ -101,8 +101,11 @@ def lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
         number = interval_text(verdict["estimate"], verdict["low"], verdict["high"], verdict["unit"])
         mine = "(ours) " if verdict["origin"] == OURS else ""
         why = f" ({verdict['reason']})" if verdict["reason"] else ""
+        stand_ins = f" [{'; '.join(verdict['stand_ins'])}]" if verdict["stand_ins"] else ""
         changed = " [changed after measuring]" if verdict["changed_after_measuring"] else ""
-        said.append(f"{MARKS[verdict['verdict']]} {word:28} {number:>26}  {mine}{verdict['statement']}{why}{changed}")
+        said.append(
+            f"{MARKS[verdict['verdict']]} {word:28} {number:>26}  {mine}{verdict['statement']}{why}{stand_ins}{changed}"
+        )
     return said
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,8 +263,10 @@ def as_markdown(table: Table) -> str:
 
 
 def markdown(text: str) -> str:
-    """`text` with what Markdown would take for markup escaped."""
-    return "".join(f"\\{letter}" if letter in "\\|*_`<~[]" else letter for letter in " ".join(text.split()))
+    """`text` with what Markdown would take for markup escaped; what stands between backticks stays code."""
+    parts = re.split(r"(`[^`|]+`)", " ".join(text.split()))
+    parts[::2] = [re.sub(r"([\\|*_`<~\[\]])", r"\\\1", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def as_latex(table: Table) -> str:
