@@ -91,7 +91,7 @@ def tensors(data: bytes) -> None:
 
 
 def archive(data: bytes) -> None:
-    import_module("scalestudy.commands.import").read_archive(written("x.zip", data))
+    import_module("scalestudy.commands.share").read_archive(written("x.zip", data))
 
 
 def nccl_log(data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -188,6 +189,27 @@ def test_a_result_from_a_backup_is_in_every_table_though_it_is_older_and_nothing
     assert done.returncode == 0, done.stdout
     assert "12345.678" in (project.folder / summary).read_text()
     assert "summarise" not in project.planned()
+
+
+def test_the_summary_names_what_is_older_than_its_runs(project: Project) -> None:
+    restore(project.results()[0], 12345.678)
+    done = project.run("scalestudy", "summary", "--studies", "tiny")
+    assert done.returncode == 0, done.stdout
+    for file in ("figures/tiny/time.svg", "tables/tiny/times.md", "report.html"):
+        assert f"results/local/mini/{file}  (older than its runs)\n" in done.stdout
+    assert project.snakemake("all").returncode == 0
+    assert "older than its runs" not in project.run("scalestudy", "summary", "--studies", "tiny").stdout
+
+
+def test_a_campaign_measures_each_run_once_and_judges_its_own_runs(project: Project) -> None:
+    done = project.shell("snakemake all --profile profiles/local --config campaign=night_2")
+    assert done.returncode == 0, done.stdout
+    assert "[4/4] tiny: " in done.stdout
+    assert len(list(project.folder.glob("results/local+night_2/runs/*/result.json"))) == 4
+    claims = json.loads((project.folder / "results/local+night_2/mini/claims/tiny.json").read_text())
+    assert [claim["verdict"] for claim in claims["claims"]] == ["reproduced"]
+    assert project.planned() == {}
+    assert project.planned("all", "--config", "campaign=night_2") == {}
 
 
 def test_a_result_with_new_times_and_the_same_content_changes_nothing(project: Project) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from decimal import Decimal
 from pathlib import Path
@@ -31,6 +32,8 @@ CASES = {
     "all": ("all",),
     "one figure": ("results/{machine}/paper/figures/tiny/time.svg",),
     "forced": ("all", "--forcerun", "train"),
+    "half finished": ("all",),
+    "a study just edited": ("all",),
 }
 
 
@@ -60,6 +63,21 @@ def hours_of(line: str, profile: str) -> Decimal:
     return Decimal(nodes * GPUS_OF_A_NODE * seconds) / 3600
 
 
+def change(project: Project, case: str, profile: str, machine: str) -> int:
+    """Bring the project into the state of a case; the number of runs that are to be made then."""
+    if case == "half finished":
+        listed = project.run("snakemake", "all", "--profile", f"profiles/{profile}", "-n", "--printshellcmds").stdout
+        for run in sorted(set(re.findall(rf"results/{machine}/runs/([^/\s]+)/result.json", listed)))[:3]:
+            file = project.folder / f"results/{machine}/runs/{run}/result.json"
+            file.parent.mkdir(parents=True)
+            file.write_text(f'{{"run": "{run}"}}')
+        return 1
+    if case == "a study just edited":
+        project.edit(project.study, "ranks: [1, 2]", "ranks: [2]")
+        return 2
+    return 4
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("profile", "machine"), [("pbs", "flow_type2"), ("sge", "tsubame3"), ("slurm", "gpu_cluster")])
 def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
@@ -67,8 +85,11 @@ def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
 ) -> None:
     words = ("--profile", f"profiles/{profile}", *(word.format(machine=machine) for word in CASES[case]))
     path = f"{project.folder}/commands{os.pathsep}{project.environment()['PATH']}"
+    study = project.study.read_text()
+    runs = change(project, case, profile, machine)
     dry = project.run("snakemake", *words, "-n", PATH=path)
     assert dry.returncode == 0, dry.stdout
+    assert jobs_in(dry.stdout)["train"] == runs
     printed = Decimal(re.search(r"^Reserved +([\d.,]+) GPU h", dry.stdout, re.MULTILINE)[1].replace(",", ""))  # type: ignore[index]
     record = tmp_path / "record"
     record.touch()
@@ -76,8 +97,10 @@ def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
     with subprocess.Popen(["snakemake", *words], cwd=project.folder, env=environment,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:  # fmt: skip
         try:
-            assert wait_until(lambda: len(record.read_text().splitlines()) == jobs_in(dry.stdout)["train"], 60)
+            assert wait_until(lambda: len(record.read_text().splitlines()) == runs, 60)
         finally:
             driver.kill()
+            project.study.write_text(study)
+            shutil.rmtree(project.folder / f"results/{machine}", ignore_errors=True)
     assert printed == sum(hours_of(line, profile) for line in record.read_text().splitlines())
     subprocess.run(["rm", "-rf", str(project.folder / ".scalestudy"), str(project.folder / ".snakemake")], check=True)

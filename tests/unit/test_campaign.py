@@ -12,9 +12,9 @@ import pytest
 
 from scalestudy import cli
 from scalestudy.cluster.plan.expected import Expectation
+from scalestudy.dag import Ask
 from scalestudy.dag.driver import fix_claims
 from scalestudy.dag.project import Project
-from scalestudy.dag.rules import Rules
 from scalestudy.errors import UserError
 from scalestudy.results.history import append_history
 from scalestudy.results.stored import write_result
@@ -47,16 +47,16 @@ def test_its_runs_are_the_same_and_lie_in_a_folder_of_their_own(folder: Path) ->
     plain, night = Project({}), Project({"campaign": "night_2"})
     assert [run.id for run in plain.chosen[0].runs] == [run.id for run in night.chosen[0].runs]
     assert night.report == "results/local+night_2/mini/report.html"
-    targets = Rules(night).everything(None)
+    targets = Ask(night).everything(None)
     assert {Path(target).parts[1] for target in targets} == {"local+night_2"}
     assert "results/local+night_2/mini/studies/small/runs.parquet" in targets
     assert "results/local+night_2/mini/claims/small.json" in targets
-    assert {Path(target).parts[1] for target in night.targets.all_claims()} == {"local+night_2"}
+    assert {Path(target).parts[1] for target in Ask(night).all_claims(None)} == {"local+night_2"}
 
 
 def test_its_claims_are_fixed_in_its_own_folder(folder: Path) -> None:
     night = Project({"campaign": "night_2"})
-    job = SimpleNamespace(rule=SimpleNamespace(name="train"))
+    job = SimpleNamespace(rule=SimpleNamespace(name="train", shellcmd="scalestudy train --out {output}"))
     fix_claims(SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter([job]))), night)
     assert [str(file) for file in folder.rglob("*.fixed.json")] == [
         str(folder / "results/local+night_2/mini/claims/small.fixed.json")
@@ -67,7 +67,8 @@ def test_a_finished_run_of_the_machine_is_measured_again_in_a_campaign_on_the_sa
     run = Project({}).chosen[0].runs[0]
     write_result(result_file("local", run.id), result_of(run))
     for name, machine in (("b", "local+b"), (None, "local")):
-        assert Project({"campaign": name} if name else {}).targets.train_inputs(machine, run.id) == {
+        ask = Ask(Project({"campaign": name} if name else {}))
+        assert ask.train_inputs(SimpleNamespace(machine=machine, run=run.id)) == {
             "spec": f"results/{machine}/runs/{run.id}/spec.json",
             "data": f"results/data/{run.dataset}/manifest.json",
         }
@@ -76,7 +77,8 @@ def test_a_finished_run_of_the_machine_is_measured_again_in_a_campaign_on_the_sa
 def test_a_path_names_a_campaign_whatever_is_configured(folder: Path) -> None:
     project = Project({})
     run = project.chosen[0].runs[0]
-    assert project.targets.results("local+c", "mini", "small")[0] == f"results/local+c/runs/{run.id}/result.json"
+    wildcards = SimpleNamespace(machine="local+c", scale="mini", study="small")
+    assert Ask(project).results(wildcards)[0] == f"results/local+c/runs/{run.id}/result.json"
     assert project.resources.of_run("local+c", run.id) == project.resources.of_run("local", run.id)
 
 
@@ -97,9 +99,12 @@ def test_an_unknown_machine_is_named_without_the_campaign(folder: Path) -> None:
         read_machine("locl+night")
 
 
-def test_the_report_of_another_campaign_says_how_to_ask_for_it(folder: Path) -> None:
-    with pytest.raises(UserError, match="--config machine=local scale=mini campaign=night"):
-        Project({}).targets.of_report("local+night", "mini")
+def test_the_report_of_another_campaign_says_how_to_ask_for_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        Ask(Project({})).report_inputs(SimpleNamespace(machine="local+night", scale="mini"))
+    assert "--config machine=local scale=mini campaign=night" in capsys.readouterr().err
 
 
 def test_the_plan_learns_from_all_campaigns_of_a_machine(folder: Path) -> None:

@@ -29,9 +29,9 @@ def test_each_verb_is_a_command_of_that_name_with_an_example(verb: str) -> None:
     assert f"Example: scalestudy {verb}" in (command.help or "")
 
 
-def test_each_module_of_commands_is_a_verb() -> None:
+def test_each_module_of_commands_has_verbs() -> None:
     modules = {file.stem for file in (ROOT / "workflow/scalestudy/commands").glob("*.py")}
-    assert modules - NO_VERBS == {verb.replace("-", "_") for verb in cli.VERBS}
+    assert modules - NO_VERBS == set(cli.COMMANDS)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["plan", "--help"]])
@@ -44,6 +44,25 @@ def test_help_and_version_import_nothing_heavy(arguments: list[str]) -> None:
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_command_below_a_project_works_at_its_top_and_names_files_from_where_it_is(folder: Path) -> None:
+    below = folder / "config/studies/deep"
+    below.mkdir(parents=True)
+
+    def run(*words: str) -> str:
+        command = [sys.executable, "-c", "from scalestudy.cli import main; main()", *words]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+        done = subprocess.run(command, cwd=below, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "mini   1 studies, 1 runs  (chosen)" in run("check")
+    assert "mini   1 studies, 1 runs  (chosen)" in run("check", "--config", "../../config.yaml")
+    run("new", "mine")
+    assert (folder / "config/studies/mine.yaml").is_file()
+    run("prepare", "--spec", '{"source": "digits"}', "--out", "manifest.json")
+    assert (below / "manifest.json").is_file()
 
 
 @pytest.fixture

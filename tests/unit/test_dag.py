@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalestudy.dag import Rules
+from scalestudy.dag import Ask
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
 from scalestudy.spec.machine import Machine
@@ -34,9 +34,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return studies
 
 
-def test_a_figure_that_is_missing_is_called_a_figure_whatever_its_name(folder: Path) -> None:
-    with pytest.raises(UserError, match="study `a` has no figure `table_of_speed`"):
-        Project({}).targets.figure("local", "mini", "a", "table_of_speed")
+def wildcards(study: str = "a", **more: str) -> SimpleNamespace:
+    return SimpleNamespace(machine="local", scale="mini", study=study, **more)
+
+
+def test_a_figure_that_is_missing_is_called_a_figure_whatever_its_name(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        Ask(Project({})).declared(wildcards(figure="table_of_speed"))
+    assert "study `a` has no figure `table_of_speed`" in capsys.readouterr().err
 
 
 def test_a_run_of_a_study_is_found_though_another_study_is_wrong_at_that_scale(folder: Path) -> None:
@@ -45,27 +52,31 @@ def test_a_run_of_a_study_is_found_though_another_study_is_wrong_at_that_scale(f
     assert Project({}).runs.run("local", run.id) == run
 
 
-def test_a_study_is_requested_by_its_name_or_with_all_others_not_by_a_file_of_it(folder: Path) -> None:
+def test_a_study_is_requested_by_a_target_that_has_its_tables_not_by_a_file_of_it(folder: Path) -> None:
     project = Project({})
-    asked = {
-        targets: [study.name for study in project.requested(targets)] for targets in ((), ("all",), ("a",), ("a/x",))
-    }
-    assert asked == {(): ["a", "b"], ("all",): ["a", "b"], ("a",): ["a"], ("a/x",): []}
+    tables = {name: f"results/local/mini/studies/{name}/runs.parquet" for name in "ab"}
+
+    def requested(inputs: list[str], output: list[str]) -> list[str]:
+        job = SimpleNamespace(input=inputs, output=output)
+        return [study.name for study in project.requested(SimpleNamespace(targetjobs=[job]))]
+
+    assert requested(list(tables.values()), []) == ["a", "b"]
+    assert requested([tables["a"]], []) == ["a"]
+    assert requested([tables["a"]], ["figure.svg"]) == []
 
 
 def test_a_wrong_study_ends_what_needs_it_and_is_named_once_by_what_does_not(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "b.yaml").write_text("question: 5\n")
-    rules = Rules(Project({}))
-    wildcards = SimpleNamespace(machine="local", scale="mini", study="a")
-    assert rules.results(wildcards) == rules.results(wildcards)
+    ask = Ask(Project({}))
+    assert ask.results(wildcards()) == ask.results(wildcards())
     assert capsys.readouterr().err == (
         "scalestudy: warning: a study is left out: config/studies/b.yaml:1: question: input should be a valid string, not `5`\n"
     )
-    for question in (rules.everything, rules.report_inputs, rules.study("b")):
+    for question in (ask.everything, ask.report_inputs, ask.study("b")):
         with pytest.raises(SystemExit) as end:
-            question(wildcards)
+            question(wildcards())
         assert end.value.code == 2
         assert capsys.readouterr().err.startswith("scalestudy: config/studies/b.yaml:1: question: input should be")
 
@@ -85,7 +96,7 @@ def test_published_numbers_count_by_their_content(folder: Path) -> None:
     (folder / "a.yaml").write_text(STUDY.format(seed=1).replace("{kind: efficiency, name: speed}", figure))
 
     def published() -> str:
-        return Project({}).targets.published_in_figure("local", "mini", "a", "time")
+        return str(Ask(Project({})).published(wildcards(figure="time")))
 
     before, stat = published(), reference.stat()
     assert published() == before

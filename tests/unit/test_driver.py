@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from snakemake import cli
 
-from scalestudy import dag, processes
+from scalestudy import processes
+from scalestudy.dag import driver
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,10 +40,10 @@ def test_no_shipped_profile_has_snakemakes_own_lock_which_outlives_a_killed_driv
 
 
 def test_a_local_driver_takes_the_folder(folder: Path) -> None:
-    dag.own_folder(workflow(folder / "result.json"))
+    driver.own_folder(workflow(folder / "result.json"))
     assert processes.driver() == processes.identity(os.getpid())
 
 
 def test_what_is_submitted_knows_no_driver(folder: Path) -> None:
-    dag.own_folder(workflow(folder / "result.json", local=False))
+    driver.own_folder(workflow(folder / "result.json", local=False))
     assert processes.driver() == ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.commands.forget import forget_runs
+from scalestudy.commands.results import forget_runs
 from scalestudy.errors import UserError
 from scalestudy.launch.trainer_lock import trainer_of
 from scalestudy.spec.layout import run_folder

@@ -26,6 +26,7 @@ rule summarise:
         summary="results/{machine}/{scale}/studies/{study}/summary.csv",
     log:
         "results/{machine}/{scale}/studies/{study}/summarise.log",
+    localrule: True
     priority: 3_000_000
     conda:
         "../../envs/conda.yaml"
@@ -42,14 +43,14 @@ rule judge:
     input:
         runs=rules.summarise.output.runs,
         study=ancient(rules.study.output),
-        reference=ask.claim_references,
+        reference=ask.references,
         code=dag.code("analysis", "figures", "report"),
     output:
         json="results/{machine}/{scale}/claims/{study}.json",
         csv=report(
             "results/{machine}/{scale}/claims/{study}.csv",
             caption="../report/claims.rst",
-            category=ask.study_title,
+            category=ask.title,
             subcategory="Claims",
             labels={"claims": "All verdicts"},
         ),
@@ -57,13 +58,14 @@ rule judge:
         tex="results/{machine}/{scale}/claims/{study}.tex",
     log:
         "results/{machine}/{scale}/claims/{study}.log",
+    localrule: True
     priority: 3_000_000
     conda:
         "../../envs/conda.yaml"
     params:
         declared=ask.claims,
         shown=ask.shown,
-        published=ask.published_in_claims,
+        published=ask.published,
     shell:
         "scalestudy judge --machine {wildcards.machine} --scale {wildcards.scale}"
         " --study {wildcards.study} > {log} 2>&1"

@@ -1,5 +1,6 @@
 """What all rules share.
 
+On a cluster, what takes seconds stays with the driver (`localrule`); runs and datasets are submitted.
 Rules name envs/conda.yaml as the software that they need. The environment that Snakemake runs in has it too, so that
 `--sdm conda` is never needed.
 """
@@ -15,19 +16,3 @@ wildcard_constraints:
     run="[A-Za-z0-9_.]+-[0-9a-f]{12}",
     dataset="[A-Za-z0-9_.]+-[0-9a-f]{12}",
 
-
-# On a cluster, what takes seconds stays with the driver; runs and datasets are submitted.
-localrules:
-    spec,
-    summarise,
-    judge,
-    figure,
-    table,
-    report,
-
-
-# Where the site says so, the driver prepares data: one host, in place of a node with its GPUs for each.
-if PROJECT.prepares_data:
-
-    localrules:
-        dataset,

@@ -4,6 +4,7 @@ rule dataset:
         manifest="results/data/{dataset}/manifest.json",
     log:
         "results/data/{dataset}/prepare.log",
+    localrule: PROJECT.prepares_data  # by the site: one host, in place of a node with its GPUs for each
     priority: 2_000_000
     conda:
         "../../envs/conda.yaml"
@@ -29,6 +30,7 @@ rule spec:
         "results/{machine}/runs/{run}/spec.json",
     log:
         "results/{machine}/runs/{run}/log/spec.log",
+    localrule: True
     priority: 2_000_000
     conda:
         "../../envs/conda.yaml"

@@ -3,29 +3,30 @@ rule figure:
     input:
         runs=rules.summarise.output.runs,
         study=ancient(rules.study.output),
-        reference=ask.reference,
+        reference=ask.references,
         code=dag.code("figures"),
     output:
         svg=report(
             "results/{machine}/{scale}/figures/{study}/{figure}.svg",
             caption="../report/figure.rst",
-            category=ask.study_title,
+            category=ask.title,
             subcategory="Figures",
-            labels=ask.figure_labels,
+            labels=ask.labels,
         ),
         pdf="results/{machine}/{scale}/figures/{study}/{figure}.pdf",
         png="results/{machine}/{scale}/figures/{study}/{figure}.png",
         caption="results/{machine}/{scale}/figures/{study}/{figure}.txt",
     log:
         "results/{machine}/{scale}/figures/{study}/{figure}.log",
+    localrule: True
     priority: 3_000_000
     conda:
         "../../envs/conda.yaml"
     params:
-        declared=ask.figure,
+        declared=ask.declared,
         question=ask.question,
         shown=ask.shown,
-        published=ask.published_in_figure,
+        published=ask.published,
     shell:
         "scalestudy figure --machine {wildcards.machine} --scale {wildcards.scale}"
         " --study {wildcards.study} --name {wildcards.figure} > {log} 2>&1"
@@ -41,19 +42,20 @@ rule table:
         csv=report(
             "results/{machine}/{scale}/tables/{study}/{table}.csv",
             caption="../report/table.rst",
-            category=ask.study_title,
+            category=ask.title,
             subcategory="Tables",
-            labels=ask.table_labels,
+            labels=ask.labels,
         ),
         md="results/{machine}/{scale}/tables/{study}/{table}.md",
         tex="results/{machine}/{scale}/tables/{study}/{table}.tex",
     log:
         "results/{machine}/{scale}/tables/{study}/{table}.log",
+    localrule: True
     priority: 3_000_000
     conda:
         "../../envs/conda.yaml"
     params:
-        declared=ask.table,
+        declared=ask.declared,
         question=ask.question,
         shown=ask.shown,
     shell:
@@ -75,6 +77,7 @@ rule report:
         ),
     log:
         "results/{machine}/{scale}/report.log",
+    localrule: True
     conda:
         "../../envs/conda.yaml"
     params:

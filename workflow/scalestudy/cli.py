@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import importlib
+import keyword
+import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -15,12 +18,22 @@ from scalestudy import __version__
 from scalestudy.errors import UserError, of_system
 from scalestudy.site_fault import SiteFault
 
-VERBS = (
-    "agent", "check", "claims", "compare", "doctor", "expand", "explain", "export", "figure", "forget", "import", "judge", "largest-batch",
-    "new", "plan", "prepare", "report", "results", "run", "stage", "status", "summarise", "summary", "table", "train", "try",
-    "unstage",
-)  # fmt: skip
-"""Each is `command` in the module of commands/ that has its name."""
+COMMANDS = {
+    "study": ("check", "expand", "new"),
+    "run": ("agent", "largest-batch", "prepare", "run", "stage", "train", "try", "unstage"),
+    "results": ("figure", "forget", "report", "results", "summarise", "table"),
+    "claims": ("claims",),
+    "judge": ("judge",),
+    "compare": ("compare",),
+    "summary": ("summary",),
+    "explain": ("explain",),
+    "cluster": ("doctor", "plan", "status"),
+    "export": ("export",),
+    "share": ("import",),
+}
+"""Modules of commands/ and their verbs, each a function of that name."""
+MODULES = {verb: module for module, verbs in COMMANDS.items() for verb in verbs}
+VERBS = tuple(sorted(MODULES))
 FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", "simplejpeg", "sklearn", "xxhash")
 """Modules of the extra `train`, without which everything else works."""
 
@@ -36,8 +49,9 @@ class LazyGroup(click.Group):
         """The command of a verb."""
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"scalestudy.commands.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        module = importlib.import_module(f"scalestudy.commands.{MODULES[cmd_name]}")
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
         return command
 
 
@@ -112,9 +126,26 @@ COLLECTED = (100_000, 20, 20)
 """Objects made between two searches for garbage: importing makes far more than Python's 700, and all of them stay."""
 
 
+WHERE_THEY_ARE = ("agent", "compare", "explain")
+"""Verbs that work in the folder where they are given: their arguments are commands, or folders of any project."""
+
+
+def enter_project() -> None:
+    """Go to the top of the project around this folder, as git does; paths on the command line keep their meaning."""
+    start = Path.cwd()
+    tops = (top for top in (start, *start.parents) if (top / "config/config.yaml").is_file())
+    if (top := next(tops, start)) != start:
+        from scalestudy.commands.options import FilePath
+
+        FilePath.started_in = str(start)
+        os.chdir(top)
+
+
 def main() -> None:
     """The console script. Commands that start ranks treat SIGTERM themselves."""
     gc.set_threshold(*COLLECTED)
+    if sys.argv[1:2] and sys.argv[1] not in WHERE_THEY_ARE:
+        enter_project()
     if sys.argv[1:2] and sys.argv[1] in VERBS:
         signal.signal(signal.SIGTERM, _end_on_sigterm)
     sys.exit(run_command(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """Display of a workflow call: a line per finished run with `n of m`, and the end of a failed job's log.
 
-A dry run is short: a count of jobs per rule and why they would run, above the plan (scalestudy/dag/plan.py); with
+A dry run is short: a count of jobs per rule and why they would run, above the plan (scalestudy/dag/driver.py); with
 `--printshellcmds` or `--verbose`, Snakemake lists every job. Other modes (`--lint`, `--report`, `--unlock` …) keep
 Snakemake's output. Imports of `scalestudy` stand in functions: Snakemake makes the display before it reads the Snakefile.
 """
@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -161,12 +162,21 @@ class LogHandler(LogHandlerBase):
 
         self.progress.began, self.progress.process = time.time(), processes.identity(os.getpid()) or ""
         for job in self.workflow.dag.needrun_jobs() if self.workflow is not None else ():
-            if job.rule.name in RULES and job.output:
-                self.task(job.rule.name, dict(job.wildcards_dict), str(job.output[0]))
-        counts = [f"{stats[rule]} {noun}{'s' * (stats[rule] != 1)}" for rule, noun in RULES.items() if stats.get(rule)]
+            if (kind := self.kind(job.rule.name)) in RULES and job.output:
+                self.task(kind, dict(job.wildcards_dict), str(job.output[0]))
+        known = Counter({self.kind(name): count for name, count in stats.items() if name != "total"})
+        counts = [f"{known[rule]} {noun}{'s' * (known[rule] != 1)}" for rule, noun in RULES.items() if known[rule]]
         self.say("To do: " + (", ".join(counts) or f"{stats.get('total', 0)} small jobs"))
         self.keep()
         threading.Thread(target=self.watch, daemon=True).start()
+
+    def kind(self, name: str) -> str:
+        """The name that a rule has in this workflow, whatever a module that uses it calls it."""
+        if self.workflow is None or not self.workflow.is_rule(name):
+            return name
+        from scalestudy.dag.driver import kind_of
+
+        return kind_of(self.workflow.get_rule(name))
 
     def task(self, rule: str, wildcards: dict[str, str], output: str) -> Task:
         """The task of a job, made where it is new."""
@@ -199,7 +209,7 @@ class LogHandler(LogHandlerBase):
     def begin(self, record: LogRecord) -> None:
         """A job starts or is submitted; of a run the plan is kept, for `scalestudy plan --actual`."""
         facts = record.__dict__
-        rule, wildcards = facts["rule_name"], dict(facts["wildcards"] or {})
+        rule, wildcards = self.kind(facts["rule_name"]), dict(facts["wildcards"] or {})
         outputs = [str(path).removesuffix(UPDATED) for path in facts["output"]]
         if rule == "summarise":
             self.summaries[int(facts["jobid"])] = wildcards["machine"], wildcards["study"]

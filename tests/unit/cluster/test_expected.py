@@ -333,7 +333,7 @@ def test_the_counted_costs_are_what_is_counted_now() -> None:
 
 def test_planning_imports_no_torch() -> None:
     code = (
-        "import sys, scalestudy.dag, scalestudy.dag.plan, scalestudy.cluster.plan.show, scalestudy.cluster.submit, "
+        "import sys, scalestudy.dag, scalestudy.cluster.plan.show, scalestudy.cluster.submit, "
         "scalestudy.cluster.ledger.actual, scalestudy.cluster.doctor.examine; print('torch' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}

@@ -13,7 +13,7 @@ import pytest
 from scalestudy.cluster.plan import costs, show, spread
 from scalestudy.cluster.plan.planned import AnnouncedJob, Plan, PlannedJob, make_plan, over_budget
 from scalestudy.cluster.plan.proposal import proposal
-from scalestudy.commands.plan import groups_of
+from scalestudy.commands.cluster import groups_of
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
 from scalestudy.spec.layout import result_file

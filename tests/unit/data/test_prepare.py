@@ -164,8 +164,8 @@ def test_size_and_stored_form_belong_together(prepared: Prepared) -> None:
 
 def test_the_digits_are_prepared_and_read_without_what_takes_seconds_to_import(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from scalestudy.commands.prepare import command\n"
-        f"command(['--spec', '{{\"source\": \"digits\"}}', '--out', '{tmp_path}/manifest.json'], standalone_mode=False)\n"
+        "import sys; from pathlib import Path; from scalestudy.commands.run import prepare\n"
+        f"prepare(['--spec', '{{\"source\": \"digits\"}}', '--out', '{tmp_path}/manifest.json'], standalone_mode=False)\n"
         "print({'torch', 'sklearn', 'scipy', 'pandas'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from scalestudy import processes
-from scalestudy.commands import status
+from scalestudy.commands import cluster as status
 from scalestudy.errors import UserError
 from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, Task, current, duration, heading, stopped
 
@@ -73,7 +73,7 @@ def keep(progress: Progress) -> None:
 
 
 def shown(*options: str) -> str:
-    return CliRunner().invoke(status.command, options).output
+    return CliRunner().invoke(status.status, options).output
 
 
 def test_status_of_a_killed_driver_names_the_command_that_resumes(folder: Path) -> None:

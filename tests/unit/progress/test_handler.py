@@ -31,7 +31,8 @@ def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHand
     monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/snakemake"), "all", "--profile", "profiles/my site"])
     job = SimpleNamespace(rule=SimpleNamespace(name="dataset"), output=[DATA], wildcards_dict={"dataset": "digits-1"})
     made = make_handler()
-    made.reads(SimpleNamespace(chosen=[]), SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter([job]))))
+    dag = SimpleNamespace(needrun_jobs=lambda: iter([job]))
+    made.reads(SimpleNamespace(chosen=[]), SimpleNamespace(dag=dag, is_rule=lambda name: False))
     yield made
     made.close()
 

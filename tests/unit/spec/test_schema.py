@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from scalestudy.commands.check import listed
+from scalestudy.commands.study import listed
 from scalestudy.spec.base import dotted_keys, parse
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site, checked

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.data.catalogue import ImageFolder
+from scalestudy.data.sources import named_root
 from scalestudy.errors import UserError
-from scalestudy.spec.config import Site, read_site
+from scalestudy.spec.config import Paths, Site, read_site
 from snakemake_executor_plugin_multinode.site import Site as SiteOfJobs
 from snakemake_executor_plugin_multinode.site import read_site as read_by_executor
 
@@ -50,3 +52,25 @@ def test_a_site_without_a_file_submits_nothing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("SCALESTUDY_SITE", raising=False)
     assert read_site() == Site()
     assert read_site().scheduler is None
+
+
+def test_a_run_by_hand_finds_the_data_of_the_local_profile_and_a_job_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("SCALESTUDY_SITE", "MULTINODE_JOB", "SLURM_JOB_ID", "PBS_JOBID", "JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "profiles/local/site.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("launcher: local\ndata_roots: {image_folder: ~/images}\n")
+    assert (read_site().data_roots, read_site().launcher) == ({"image_folder": "~/images"}, "auto")
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert read_site().data_roots == {}
+
+
+def test_a_tilde_in_a_root_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "images").mkdir()
+    site = Site(data_roots={"image_folder": "~/images"})
+    assert named_root(ImageFolder(source="image_folder"), site, "folders") == tmp_path / "images"
+    assert Paths(data="~/bulk").data == str(tmp_path / "bulk")

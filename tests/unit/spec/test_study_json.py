@@ -67,8 +67,12 @@ def test_a_study_whose_file_changes_or_machine_are_others_is_expanded_again(
     monkeypatch.delenv("SCALESTUDY_SET")
     yaml.write_text("question: Why?\n")
     assert expanded_study("local", "paper", "a").question == "Why?"
-    Path("config/machines/local.yaml").write_text("description: There\n")
-    assert stored_study("local", "paper", "a") is None
+    for file in ("config/machines/local.yaml", "config/claims/document.yaml", "config/extensions/nets.py"):
+        expanded_study("local", "paper", "a")
+        Path(file).parent.mkdir(exist_ok=True)
+        Path(file).write_text("description: There\n" if file.endswith("local.yaml") else "# another line\n")
+        assert stored_study("local", "paper", "a") is None, file
+        Path(file).write_text("description: Here\n") if file.endswith("local.yaml") else Path(file).unlink()
 
 
 def test_a_study_is_expanded_again_where_a_document_has_a_claim_about_it(yaml: Path) -> None:

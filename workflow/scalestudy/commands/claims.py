@@ -25,7 +25,7 @@ Verdicts = list[dict[str, Any]]
 @SCALE
 @click.option("--study", default=None, help="Name of a file in config/studies/; unset: all.")
 @click.option("--json", "as_json", is_flag=True, help="Everything that is known of each claim, as JSON.")
-def command(machine: str, scale: str, study: str | None, as_json: bool) -> None:
+def claims(machine: str, scale: str, study: str | None, as_json: bool) -> None:
     """Print each study's answer, the verdict on each claim with its number, and how many could be judged here.
 
     Example: scalestudy claims --study gpu_scaling

@@ -49,7 +49,7 @@ class Margin(click.ParamType):
     help="What may differ because it is the question: hardware, software, code, or one key such as torch.",
 )
 @click.option("--out", type=FILE, default=None, help="Folder to write into; default results/comparisons/BEFORE_AFTER.")
-def command(
+def compare(
     before: tuple[str, ...],
     after: str,
     nodes: bool,

@@ -20,7 +20,7 @@ PARTS = ("loading", "exchange", "copies", "workers", "pinned")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep each run's records and output in this folder.")
 @click.argument("command_line", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(
+def explain(
     steps: int, minutes: float, only: tuple[str, ...], as_json: bool, keep: Path | None, command_line: tuple[str, ...]
 ) -> None:
     """Run a training script a few times, each time with one part of its step taken away, and say where its time goes.

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalestudy.claims.model import Published
-from scalestudy.claims.read import documents_about
 from scalestudy.commands.options import FILE, MACHINE, SCALE, one_study
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path
@@ -46,7 +44,7 @@ SUMS = "manifest-sha256.txt"
     show_default=True,
     help="License of the results, as an SPDX identifier.",
 )
-def command(study: str, machine: str, scale: str, out: Path | None, author: str | None, license_: str) -> None:
+def export(study: str, machine: str, scale: str, out: Path | None, author: str | None, license_: str) -> None:
     """Pack a study as a Workflow Run RO-Crate: specifications, results, claims, figures, code, and what made them.
 
     It contains no data, checkpoints or logs. Zenodo and WorkflowHub accept it unchanged; `scalestudy import` reads it back.
@@ -115,6 +113,9 @@ def packed_of(study: Study, machine: str, author: str | None, license_: str) -> 
 
 def _used(study: Study) -> Iterator[str]:
     """Claims of documents, published numbers of its figures and claims, and the user's own code."""
+    from scalestudy.claims.model import Published
+    from scalestudy.claims.read import documents_about
+
     yield from map(str, documents_about(study.name))
     names = {figure.reference for figure in study.figures if figure.reference} | {"step_times"}
     names |= {name for claim in study.claims if isinstance(claim, Published) for name in claim.reference}

@@ -11,7 +11,7 @@ from scalestudy.commands.options import MACHINE, SCALE, STUDY
 @MACHINE
 @SCALE
 @STUDY
-def command(machine: str, scale: str, study: str) -> None:
+def judge(machine: str, scale: str, study: str) -> None:
     """Judge the claims of one study by its runs; write JSON, CSV, Markdown and LaTeX.
 
     Example: scalestudy judge --study gpu_scaling

@@ -5,14 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Study
 
-FILE = click.Path(path_type=Path)
+
+class FilePath(click.Path):
+    """A path relative to the folder that the command was given in; verbs work at the top of the project."""
+
+    started_in = ""
+    """That folder, where it is not the top."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, absolute where the command was given below the top."""
+        if self.started_in and str(value) != "-":
+            value = str(Path(self.started_in, value))
+        return super().convert(value, param, ctx)
+
+
+FILE = FilePath(path_type=Path)
+TEXT_FILE = FilePath(allow_dash=True)
+"""A file, or `-` for standard output."""
 
 
 def _named(context: click.Context, option: click.Parameter, value: str) -> str:

@@ -1,20 +1,39 @@
-"""`scalestudy run`: the Snakemake command that studies need, said and given."""
+"""Verbs that run something: a study, one run, one dataset."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from scalestudy.commands.options import BUDGET, CONFIG, PROFILE, SCALE_IF_NAMED, SET
-from scalestudy.errors import UserError
+from scalestudy.commands.options import (
+    BUDGET,
+    CONFIG,
+    FILE,
+    OUT,
+    PROFILE,
+    SCALE_IF_NAMED,
+    SET,
+    FilePath,
+    in_warm_parent,
+)
+from scalestudy.errors import UserError, raise_all
+from scalestudy.files import read_json
+
+if TYPE_CHECKING:
+    from scalestudy.data.catalogue import AnyData
+    from scalestudy.data.manifest import Manifest
+    from scalestudy.data.stage import Share
+
 
 ON_CPU = ("second_rank", "noise", "loader_workers", "small_files")
 """What `make run` runs on a machine without an accelerator, at scale `mini`: what it measures of this machine itself."""
@@ -82,7 +101,7 @@ def chosen(scale: str | None = None) -> MachineChoice:
 @BUDGET
 @click.option("--here", is_flag=True, help="What fits this machine: with an accelerator scale node, else mini.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only the plan, and a count of jobs per rule.")
-def command(
+def run(
     targets: tuple[str, ...],
     profile: str,
     config: tuple[str, ...],
@@ -113,7 +132,7 @@ def command(
     if dry_run:
         click.echo(short_plan(targets, profile, keys))
         return
-    from scalestudy.dag.plan import known_profile
+    from scalestudy.dag.driver import known_profile
 
     known_profile(profile)
     sys.stdout.flush()
@@ -145,9 +164,193 @@ def snakemake_command(targets: Sequence[str], profile: str, config: Sequence[str
 def short_plan(targets: Sequence[str], profile: str, config: Sequence[str]) -> str:
     """What would run, and how many jobs of each rule."""
     from scalestudy.cluster.plan import show
-    from scalestudy.dag.plan import plan_of
+    from scalestudy.dag.driver import plan_of
 
     plan, _ = plan_of(targets, profile, config)
     counts = Counter(job.seen.rule for job in plan.jobs)
     jobs = ", ".join(f"{count:,} {rule}" for rule, count in counts.most_common())
     return f"{show.table(plan)}\nJobs         {jobs or 'none'}"
+
+
+@click.command(name="train")
+@click.option(
+    "--out",
+    required=True,
+    type=FILE,
+    help="result.json to write; spec.json is in the same folder.",
+)
+def train(out: Path) -> None:
+    """Make the run described by spec.json and write result.json.
+
+    Example: scalestudy train --out results/local/runs/RUN/result.json
+    """
+    in_warm_parent("train", "--out", str(out))
+    from scalestudy.commands.one_run import train_from_spec
+
+    train_from_spec(out)
+
+
+@click.command(name="try")
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--out", required=True, type=FILE, help="Folder for the run's files.")
+@click.option(
+    "--from",
+    "init_from",
+    default=None,
+    type=FILE,
+    help="A checkpoint to start from: a folder `step-…` below `checkpoint/` of a run that stopped.",
+)
+def try_(settings: tuple[str, ...], out: Path, init_from: Path | None) -> None:
+    """Make one run outside the DAG, with defaults for all other keys, and print its metrics.
+
+    A run that stopped on purpose (exit status 75) or was killed resumes when the same command is run again. With
+    --from, a run continues from another one's checkpoint, on another number of ranks or with another exchange.
+
+    \b
+    Example: scalestudy try strategy=allreduce ranks=2 train.epochs=5 --out /tmp/a
+    Example: scalestudy try model=resnet50 device=emulated:p100 data.source=synthetic measure.steps=20 --out /tmp/b
+    """
+    start = ["--from", str(init_from)] if init_from else []
+    in_warm_parent("try", *settings, "--out", str(out), *start)
+    from scalestudy.commands.one_run import try_settings
+
+    try_settings(settings, out, init_from)
+
+
+@click.command(name="agent", hidden=True)
+@click.argument("folder", type=FILE)
+@click.argument("index", type=int, required=False)
+def agent(folder: Path, index: int | None) -> None:
+    """One node of a run on several; started by a launcher.
+
+    Example: scalestudy agent FOLDER 1
+    """
+    in_warm_parent("agent", str(folder), *([] if index is None else [str(index)]))
+    from scalestudy.launch.agent import main as be_agent
+
+    sys.exit(be_agent(folder, index))
+
+
+@click.command(name="largest-batch")
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--memory-mib", type=click.FloatRange(min=1), help="Limit; unset: all of a GPU, 90 % of free memory.")
+def largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
+    """Find the largest batch per rank that fits, by training with it: doubling, then bisection.
+
+    \b
+    Example: scalestudy largest-batch model=resnet50 data="{source: synthetic, classes: 1000}" --memory-mib 4096
+    """
+    from scalestudy.commands.one_run import find_largest_batch
+
+    find_largest_batch(settings, memory_mib)
+
+
+EXAMPLE = 'write, for example, {"source": "digits"}'
+
+
+@click.command(name="prepare")
+@OUT
+@click.option("--spec", "text", default=None, help="The dataset's spec as JSON; default: dataset.json next to --out.")
+@click.option("--bulk", default=None, type=FILE, help="Folder for the bulk; default: next to the manifest.")
+@click.option("--again", is_flag=True, help="Make the data of --out anew, from the source's files as they are now.")
+def prepare(out: Path, text: str | None, bulk: Path | None, again: bool) -> None:
+    """Prepare a dataset and write its manifest.
+
+    Example: scalestudy prepare --spec '{"source": "digits"}' --out /tmp/digits/manifest.json
+    """
+    from scalestudy.data.manifest import is_in_place, read_manifest
+    from scalestudy.data.prepare.datasets import described_by, prepare
+    from scalestudy.host_lock import beside_measured_runs
+    from scalestudy.spec.config import read_site
+
+    if again:
+        manifest = read_manifest(out)
+        data, place = described_by(manifest, out), Path(manifest.bulk)
+        bulk = place.parent if place.is_absolute() and not is_in_place(manifest) else None
+    else:
+        data = _described(out.parent / "dataset.json", text)
+    with beside_measured_runs():
+        click.echo(_said(prepare(data, out, bulk, read_site(), again=again)))
+
+
+def _described(file: Path, text: str | None) -> AnyData:
+    """The dataset that `text`, or else the file, describes; raises UserError where it is wrong."""
+    from scalestudy.spec.base import parse
+    from scalestudy.spec.check_run import size_problems
+    from scalestudy.spec.machine import Machine
+    from scalestudy.spec.run import RunSpec
+    from scalestudy.spec.sizes import in_bytes
+    from scalestudy.spec.yamlfile import dotted
+
+    where = "--spec" if text is not None else str(file)
+    try:
+        data = json.loads(text) if text is not None else read_json(file)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"cannot be read as JSON: {error}", where, EXAMPLE) from None
+    run, problems = parse(RunSpec, {"data": data})
+    problems = problems if run is None else list(size_problems(run))
+    raise_all([UserError(each.what, f"{where}: {dotted(each.path)}", each.remedy) for each in problems])
+    assert run is not None
+    return in_bytes(run, Machine()).data
+
+
+def _said(manifest: Manifest) -> str:
+    if manifest.status == "skipped":
+        return manifest.reason
+    size = f"{manifest.train.bytes / 2**20:,.1f} MiB" if manifest.bulk else "made in memory"
+    shards = f" in {manifest.train.shards:,} shards" if manifest.train.shards else ""
+    left_out = f"; {manifest.left_out:,} that cannot be used are left out" if manifest.left_out else ""
+    return f"{manifest.train.samples:,} training samples, {size}{shards}{left_out}"
+
+
+@click.command(name="stage")
+@click.argument("manifest", type=FilePath(path_type=Path, exists=True, dir_okay=False))
+@click.option("--from", "origin", default=None, help="A folder or an address that holds the same files.")
+@click.option("--share", default=None, help="K/N: what node K of N needs, counted from 0. By default everything.")
+@click.option("--streams", default=4, show_default=True, type=click.IntRange(1, 1024), help="Threads that copy.")
+@click.option("--mib-per-s", default=None, type=click.FloatRange(0, min_open=True), help="Limit of the copying rate.")
+def stage(manifest: Path, origin: str | None, share: str | None, streams: int, mib_per_s: float | None) -> None:
+    """Copy prepared data to this node's own disk, ahead of the runs that will use the copies.
+
+    A run with `stage` does this automatically. After an interruption, files that are whole are not copied again.
+
+    Example: scalestudy stage results/data/digits-0123456789ab/manifest.json
+    """
+    from scalestudy.data import stage
+    from scalestudy.spec.config import read_site
+
+    options = stage.StageOptions(origin=origin, streams=streams, mib_per_s=mib_per_s)
+    copies = stage.staged(manifest, options, _share(share), read_site())
+    copied = copies.copied_bytes / 2**20
+    rate = f", {copied / copies.seconds:,.0f} MiB/s" if copied else ""
+    size = f"{copies.files:,} files, {copies.bytes / 2**20:,.1f} MiB"
+    click.echo(f"{size}; {copied:,.1f} MiB copied in {copies.seconds:.2f} s{rate}")
+    copies.release()
+    click.echo(copies.manifest.parent)
+
+
+def _share(text: str | None) -> Share:
+    from scalestudy.data import stage
+
+    if text is None:
+        return stage.Share()
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None or not int(match[1]) < int(match[2]):
+        raise UserError(f"`{text}` is not a share", "--share", "write K/N with K from 0 to N - 1, for example 0/4")
+    return stage.Share(int(match[1]), int(match[2]))
+
+
+@click.command(name="unstage")
+def unstage() -> None:
+    """Remove the copies on this node that no run is using.
+
+    Example: scalestudy unstage
+    """
+    from scalestudy.data.stage import cache
+    from scalestudy.spec.config import read_site
+
+    root = cache.scratch_folder(read_site())
+    removed, used, foreign = cache.clean(root)
+    lines = [f"removed {name}" for name in removed] + [f"in use  {name}" for name in used]
+    lines += [f"left    {root / name}: it does not hold copies made by scalestudy" for name in foreign]
+    click.echo("\n".join(lines) if lines else f"there are no copies in {root}")

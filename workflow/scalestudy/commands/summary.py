@@ -33,7 +33,7 @@ MAX_REFUTED = 3
 @SCALE
 @click.option("--studies", default="all", help="Names, separated by commas, or all.")
 @click.option("--since", type=float, default=None, help="Start of the work, seconds since 1970.")
-def command(machine: str, scale: str, studies: str, since: float | None) -> None:
+def summary(machine: str, scale: str, studies: str, since: float | None) -> None:
     """Answer the studies' questions, count the verdicts, and say what is left out and why.
 
     Example: scalestudy summary

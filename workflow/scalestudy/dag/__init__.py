@@ -1,31 +1,8 @@
-"""What the rules of Snakemake ask: which runs, datasets, figures and tables a path or the configuration stands for.
-
-The Snakefile reads a `Project` and makes `Rules` of it; rules take their inputs, params and resources from there.
-"""
+"""The Snakefile reads a `Project` and asks it: which runs, datasets, figures and tables a path or the configuration means."""
 
 from __future__ import annotations
 
-from scalestudy.dag.driver import (
-    calm_driver,
-    fix_claims,
-    forget_planned_params,
-    keep_outputs,
-    own_folder,
-    read_project,
-    say_left_out,
-    stop_runs_on_sigterm,
-)
-from scalestudy.dag.rules import Rules, code
+from scalestudy.dag.ask import Ask, code
+from scalestudy.dag.driver import before_first_job, read_project
 
-__all__ = [
-    "Rules",
-    "calm_driver",
-    "code",
-    "fix_claims",
-    "forget_planned_params",
-    "keep_outputs",
-    "own_folder",
-    "read_project",
-    "say_left_out",
-    "stop_runs_on_sigterm",
-]
+__all__ = ["Ask", "before_first_job", "code", "read_project"]

@@ -1,13 +1,14 @@
-"""What the Snakefile does in the process that reads it: read the project, and look after the driver."""
+"""The process that reads the Snakefile: it reads the project, plans the jobs of the graph, and looks after the driver."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -18,12 +19,13 @@ import psutil
 
 from scalestudy import processes
 from scalestudy.claims import fixed
-from scalestudy.cluster.resources import refuse_caps
-from scalestudy.dag.plan import plan_when_done
+from scalestudy.cluster.plan.planned import AnnouncedJob, Plan, make_plan
+from scalestudy.cluster.resources import NAMES, refuse_caps
+from scalestudy.dag.ask import PACKAGE, end
 from scalestudy.dag.project import Project
-from scalestudy.dag.rules import PACKAGE, end
-from scalestudy.errors import UserError
+from scalestudy.errors import UserError, nearest
 from scalestudy.spec.capacity import left_out_of
+from scalestudy.spec.yamlfile import read_yaml
 from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
 
 SOURCE = PACKAGE.parents[1]
@@ -52,9 +54,18 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     return project
 
 
-def keep_outputs(workflow: Any) -> None:
-    """Keep Snakemake from deleting the outputs of failed jobs: here each is whole or absent, and a result is a result."""
+def before_first_job(workflow: Any, project: Project) -> None:
+    """Everything that a driver does between its plan and its first job."""
+    own_folder(workflow)
+    # Outputs of failed jobs stay: each is whole or absent, and a result is a result.
     workflow.execution_settings.keep_incomplete = True
+    for said in left_out_of(project.requested(workflow.dag)):
+        sys.stderr.write(f"scalestudy: left out: {said}\n")
+    if workflow.local_exec:
+        drop_job_rate_limit(workflow.scheduler)  # one job at a time needs none, and its pauses are time of the runs
+    forget_planned_params(workflow)
+    stop_runs_on_sigterm(workflow)
+    fix_claims(workflow, project)
 
 
 def plain_caps(caps: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,21 +79,9 @@ def fix_claims(workflow: Any, project: Project) -> None:
     Studies share runs, so it is done for every study of this scale, configured or not, as its file has it: `set` makes
     runs that claims may share, and judges none.
     """
-    if any(job.rule.name == "train" for job in workflow.dag.needrun_jobs()):
+    if any(kind_of(job.rule) == "train" for job in workflow.dag.needrun_jobs()):
         machine = project.config.folder
         fixed.fix_claims(project.runs.all_studies(machine, project.config.scale, changed=False), machine)
-
-
-def say_left_out(workflow: Any, project: Project) -> None:
-    """What the studies among the targets name and the machine does not have. Under a dry run the plan says it."""
-    for said in left_out_of(project.requested(workflow.dag_settings.targets)):
-        sys.stderr.write(f"scalestudy: left out: {said}\n")
-
-
-def calm_driver(workflow: Any) -> None:
-    """Keep a local driver from taking the time of the runs that it starts: one job at a time needs no rate limit."""
-    if workflow.local_exec:
-        drop_job_rate_limit(workflow.scheduler)
 
 
 def forget_planned_params(workflow: Any) -> None:
@@ -151,3 +150,117 @@ def _take_lock() -> None:
     atexit.register(lock.release)
     lock.keep_for_ever()
     processes.announce_driver()
+
+
+_read: list[tuple[Project, Any]] = []
+"""The project and the workflow of each Snakefile that this process has read."""
+
+
+def plan_when_done(project: Project, workflow: Any) -> None:
+    """Print the plan below a dry run of this process, whatever its profile and its display."""
+    _read.append((project, workflow))
+    atexit.register(show_plan, project, workflow)
+
+
+def unknown_target(workflow: Any) -> UserError | None:
+    """The first target that is neither a rule, nor a study, nor a file that a rule makes, with the nearest name."""
+    settings, rules = workflow.dag_settings, list(workflow.rules)
+    names = [rule.name for rule in rules]
+    for target in (settings.targets if settings is not None else None) or ():
+        is_known = target in names or Path(target).exists() or any(rule.is_producer(target) for rule in rules)
+        if not is_known and len(rules) > 1:
+            return UserError(f"there is no rule, study or file `{target}`", "targets", nearest(target, names))
+    return None
+
+
+def show_plan(project: Project, workflow: Any) -> None:
+    """Print the plan of a dry run; one that fails is a line, and a reader that has gone (`| head`) is no error."""
+    if (error := unknown_target(workflow)) is not None:
+        sys.stderr.write(f"scalestudy: {error}\n")
+    if not workflow.dryrun or "ALL" in {quiet.name for quiet in workflow.output_settings.quiet or ()}:
+        return
+    from scalestudy.cluster.plan.show import table
+
+    stream = sys.stdout if workflow.output_settings.stdout else sys.stderr
+    try:
+        if jobs := jobs_of(workflow):
+            plan = make_plan(project, jobs, project.resources.jobs_at_once)
+            is_short = any(getattr(display, "is_short", False) for display in workflow.logger_manager.plugin_handlers)
+            more = "\nEach job with its command: the same with --printshellcmds" if is_short else ""
+            print(f"\n{table(plan)}{more}", file=stream, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except Exception as error:
+        print(f"No plan: {type(error).__name__}: {error}", file=stream)
+
+
+def kind_of(rule: Any) -> str:
+    """The name that a rule has here, read off its command: a module may give it another one."""
+    words = (rule.shellcmd or "").split()
+    verb = words[1] if words[:1] == ["scalestudy"] else ""
+    return {"prepare": "dataset"}.get(verb, verb) or str(rule.name)
+
+
+def jobs_of(workflow: Any) -> list[AnnouncedJob]:
+    """The jobs that Snakemake would run, with the resources that its executor would get."""
+    dag = workflow.dag
+    return [
+        AnnouncedJob(
+            dag.jobid(job),
+            kind_of(job.rule),
+            dict(job.wildcards_dict),
+            tuple(map(str, job.input)),
+            tuple(map(str, job.output)),
+            {name: value for name, value in job.resources.items() if name in (*NAMES, "study")},
+            job.priority if isinstance(job.priority, int) else 10**9,
+        )
+        for job in (dag.needrun_jobs(exclude_finished=False) if dag is not None else ())
+    ]
+
+
+def plan_of(targets: Sequence[str], profile: str, config: Sequence[str] = ()) -> tuple[Plan, Project]:
+    """The plan of `snakemake TARGETS --profile PROFILE --config …` as of now; no scheduler is needed.
+
+    Raises UserError where Snakemake cannot build the graph, and says why on standard error.
+    """
+    from snakemake import cli
+
+    known_profile(profile)
+    # So quiet, Snakemake ends a dry run as soon as its graph is built.
+    words = ["--profile", profile, "-n", *(["--config", *config] if config else []), "--quiet", "progress", "rules"]
+    parser, parsed = cli.parse_args([*words, "--", *targets])
+    _read.clear()
+    with contextlib.redirect_stdout(sys.stderr):
+        built = cli.args_to_api(parsed, parser)
+    atexit.unregister(show_plan)
+    if not built or not _read:
+        unknown = unknown_target(_read[-1][1]) if _read else None
+        raise unknown or UserError("Snakemake cannot plan this", " ".join(targets) or "all", "its message stands above")
+    project, workflow = _read[-1]
+    return make_plan(project, jobs_of(workflow), project.resources.jobs_at_once), project
+
+
+def known_profile(profile: str) -> None:
+    """Raise UserError where there is no project, or no such profile in it."""
+    if not any(Path(name).is_file() for name in ("Snakefile", "workflow/Snakefile")):
+        raise UserError("there is no Snakefile here", str(Path.cwd()), "run the command at the top of the project")
+    if not any((Path(profile) / name).is_file() for name in ("config.yaml", "profile.yaml")):
+        known = sorted(str(path.parent) for path in Path("profiles").glob("*/config.yaml"))
+        raise UserError("there is no such profile", profile, nearest(profile, known))
+
+
+def configuration_of(profile: str, config: Sequence[str]) -> Mapping[str, Any]:
+    """The configuration that the Snakefile gets from a profile and `--config`."""
+    import yaml
+    from snakemake import cli
+
+    known_profile(profile)
+    _, parsed = cli.parse_args(["--profile", profile, *(["--config", *config] if config else [])])
+    found: dict[str, Any] = {}
+    for file in parsed.configfile or ():
+        found |= read_yaml(file).data
+    try:
+        return found | dict(cli.parse_config(parsed.config))
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        what = f"cannot be read: {' '.join(str(error).split())}"
+        raise UserError(what, "--config", "write key=value, for example scale=paper") from None

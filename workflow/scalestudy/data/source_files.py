@@ -24,9 +24,10 @@ def source_files(spec: AnyData, site: Site) -> SourceFiles | None:
     Hidden files are left out, links followed.
     """
     named = getattr(spec, "root", None) or site.data_roots.get(str(getattr(spec, "source", "")))
-    if named is None or not Path(named).is_dir():
+    folder = None if named is None else Path(named).expanduser().absolute()
+    if folder is None or not folder.is_dir():
         return None
-    root = str(Path(named).absolute())
+    root = str(folder)
     files = sorted(_below(root))
     with ThreadPoolExecutor(READERS) as pool:
         states = list(pool.map(_state, files[:: max(1, -(-len(files) // MAX_EXAMINED))]))

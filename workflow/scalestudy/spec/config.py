@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from scalestudy.errors import UserError, nearest, raise_all
-from scalestudy.site_fault import CHANGES, SITE, Lackable
+from scalestudy.site_fault import CHANGES, SITE, Lackable, in_job
 from scalestudy.spec.auto_machine import AUTO, auto_machine
 from scalestudy.spec.base import Spec, parse, printable, shown
 from scalestudy.spec.layout import MACHINES, folder_name, machine_and_campaign
@@ -31,7 +31,7 @@ SCALES = ("mini", "node", "paper")
 class Paths(Spec):
     """Where files are stored that need not be in results/."""
 
-    data: str | None = None
+    data: Annotated[str, AfterValidator(os.path.expanduser)] | None = None
     """Folder for the bulk of prepared data, often scratch; unset: next to each manifest in results/data/."""
 
 
@@ -144,9 +144,22 @@ def read_machine(name: str, folder: Path | str = MACHINES) -> Machine:
     return checked(Machine, read_yaml(Path(folder) / f"{machine}.yaml"))
 
 
+LOCAL_SITE = Path("profiles/local/site.yaml")
+OF_HOST = ("data_roots", "scratch", "staged_gib")
+"""Keys of a site that say where files are."""
+
+
 def read_site() -> Site:
-    """The site that the profile names through `SCALESTUDY_SITE`; an empty one where it names none."""
+    """The site that the profile names through `SCALESTUDY_SITE`.
+
+    Outside of a workflow and of a job, `scalestudy try` for one, the paths of profiles/local hold; else the site is empty.
+    """
     file = os.environ.get(SITE)
+    if not file and LOCAL_SITE.is_file() and not in_job():
+        document = read_yaml(LOCAL_SITE)
+        return checked(
+            Site, replace(document, data={key: document.data[key] for key in OF_HOST if key in document.data})
+        )
     if not file:
         return Site()
     document = read_yaml(file)

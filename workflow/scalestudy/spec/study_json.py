@@ -86,6 +86,7 @@ def origin(machine: str, study: str) -> dict[str, Any]:
         STUDIES / f"{study}.yaml",
         MACHINES / f"{machine_and_campaign(machine)[0]}.yaml",
         *CLAIMS.glob("*.yaml"),
+        *CLAIMS.glob("*.yaml"),
         *EXTENSIONS.glob("*.py"),
         reference_file("step_times"),
     ]

@@ -80,7 +80,7 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
         "fabric": _fabric(),
         "scratch": _scratch(site),
         "shared": (shared / "token").is_file() and (shared / "token").read_text(encoding="utf-8") == token,
-        "data_roots": {name: Path(root).is_dir() for name, root in site.data_roots.items()},
+        "data_roots": {name: Path(root).expanduser().is_dir() for name, root in site.data_roots.items()},
     }
 
 
@@ -126,7 +126,7 @@ def _fabric() -> list[str]:
 
 def _scratch(site: Site) -> dict[str, Any]:
     """The node's own disk: where it is, whether it can be written, what is free."""
-    folder = Path(os.path.expandvars(site.scratch or os.environ.get("TMPDIR") or "/tmp"))
+    folder = Path(os.path.expandvars(site.scratch or os.environ.get("TMPDIR") or "/tmp")).expanduser()
     try:
         file = folder / f".scalestudy-doctor.{os.getpid()}"
         file.write_bytes(b"x")

@@ -61,7 +61,7 @@ def write_files(name: str, facts: ClusterFacts, report: Report | None) -> list[P
         "profile": (
             f"# Each run as a job of its own, on {WORDS[facts.system]}.\nexecutor: multinode\n"
             f"multinode-site: profiles/{name}/site.yaml\nconfigfile: [profiles/{name}/where.yaml]\n"
-            f"jobs: {min(MAX_JOBS, facts.most_submitted or MAX_JOBS)}\nlocal-cores: 2\nlatency-wait: 60\n"
+            f"jobs: {min(MAX_JOBS, facts.most_submitted or MAX_JOBS)}\nlocal-cores: 2\nlatency-wait: 60\nlogger: [scalestudy]\n"
         ),
     }
     for key, file in files.items():

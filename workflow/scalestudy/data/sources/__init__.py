@@ -97,7 +97,7 @@ def named_root(spec: Any, site: Site, wanted: str) -> Path:
     if named is None:
         keys = f"data.root, or data_roots.{spec.source} in {site_file()},"
         raise Skipped(f"no folder of {spec.source} is configured: set {keys} to one that holds {wanted}")
-    root = Path(named).absolute()
+    root = Path(named).expanduser().absolute()
     if not root.is_dir():
         raise UserError(f"{key} names a folder that is not there", str(root), f"put these files there: {wanted}")
     return root

@@ -1,4 +1,4 @@
-"""`scalestudy check`: the configuration without running anything, and its keys."""
+"""Verbs about study files: `check`, `new`, `expand`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pathlib import Path
 
 import click
 
-from scalestudy.commands.options import FILE
+from scalestudy.commands.options import FILE, MACHINE, SCALE, STUDY
+from scalestudy.errors import UserError
+from scalestudy.files import write_text
 
 CONFIG_FILE = Path("config/config.yaml")
 
 
 @click.command(name="check")
-@click.option("--config", "file", default=CONFIG_FILE, show_default=True, type=FILE)
+@click.option("--config", "file", default=None, type=FILE, help=f"Configuration; default {CONFIG_FILE}.")
 @click.option(
     "--keys",
     is_flag=False,
@@ -23,7 +25,7 @@ CONFIG_FILE = Path("config/config.yaml")
     metavar="[WORD]",
     help="List the keys of all files, or those whose name contains WORD.",
 )
-def command(file: Path, keys: str | None) -> None:
+def check(file: Path | None, keys: str | None) -> None:
     """Check the configuration: every study at every scale that it has.
 
     \b
@@ -37,6 +39,7 @@ def command(file: Path, keys: str | None) -> None:
     from scalestudy.spec.config import SCALES, read_config, read_machine
     from scalestudy.spec.read_study import NoScale, find_studies
 
+    file = file or CONFIG_FILE
     config = read_config(file)
     machine = read_machine(config.machine)
     names = None if config.studies == "all" else config.studies
@@ -82,3 +85,44 @@ def listed(word: str) -> Iterator[str]:
             takes = f"{takes}, default {default}" if default not in ("", "needed") else f"{takes} {default}".strip()
             yield f"  {name.strip('`')}: {takes}".replace("`", "")
             yield f"      {meaning}" if meaning else "      a map; its keys follow"
+
+
+TEMPLATE = Path(__file__).with_name("study.yaml")
+
+
+@click.command(name="new")
+@click.argument("name")
+def new(name: str) -> None:
+    """Write config/studies/NAME.yaml: a commented study that can be run as it is. No file is replaced.
+
+    Example: scalestudy new batch_size
+    """
+    from scalestudy.spec.config import NAME
+    from scalestudy.spec.layout import STUDIES
+    from scalestudy.spec.study_file import RESERVED
+
+    file = STUDIES / f"{name}.yaml"
+    if not STUDIES.is_dir():
+        raise UserError("there is no project here", str(Path.cwd()), "run the command at the top of the project")
+    if not re.fullmatch(NAME, name) or name in RESERVED:
+        remedy = "use lower-case letters, digits and `_`, starting with a letter; not the name of a rule"
+        raise UserError(f"`{name}` cannot be the name of a study", "new", remedy)
+    if file.exists():
+        raise UserError("is there already, and is not replaced", str(file), "choose another name, or edit it")
+    write_text(file, TEMPLATE.read_text(encoding="utf-8").replace("NAME", name))
+    click.echo(f"{file}\n  scalestudy check\n  snakemake {name} --profile profiles/local -n")
+
+
+@click.command(name="expand")
+@MACHINE
+@SCALE
+@STUDY
+def expand(machine: str, scale: str, study: str) -> None:
+    """Expand a study at one scale: write study.json, with its runs, figures, tables and claims.
+
+    Example: scalestudy expand --study gpu_scaling
+    """
+    from scalestudy.spec.study_json import expanded_study, study_file
+
+    expanded_study(machine, scale, study)
+    click.echo(study_file(machine, scale, study))

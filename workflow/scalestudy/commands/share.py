@@ -1,4 +1,4 @@
-"""`scalestudy import`: results that somebody else handed on, checked file by file."""
+"""Verbs that hand results on: `import`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from scalestudy.commands.export import FILES, SUMS
+from scalestudy.commands.options import FILE
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path, canonical_json, read_sealed
 from scalestudy.spec.layout import RESULTS, folder_name, run_folder
@@ -34,9 +35,9 @@ DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, NotImpl
 
 
 @click.command(name="import")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=FILE)
 @click.option("--as", "campaign", default=None, metavar="NAME", help="Keep them in results/MACHINE+NAME/.")
-def command(file: Path, campaign: str | None) -> None:
+def import_(file: Path, campaign: str | None) -> None:
     """Import the results from an archive that `scalestudy export` wrote; no code, studies or figures.
 
     Paths, digests and results are checked before anything is written. Results of a machine that has runs here already

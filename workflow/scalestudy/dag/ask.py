@@ -1,0 +1,246 @@
+"""What rules ask: functions of a job's wildcards, as Snakemake calls them, for inputs, params, resources and report labels."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from snakemake.io import ancient
+from snakemake.ioflags import before_update
+
+from scalestudy.claims.model import Published
+from scalestudy.dag.project import Project
+from scalestudy.errors import UserError, nearest, of_system
+from scalestudy.figures.catalogue import FigureSpec, TableSpec
+from scalestudy.files import canonical_json, sha256_file
+from scalestudy.results.stored import contents_digest
+from scalestudy.spec import layout
+from scalestudy.spec.study import Study
+
+PACKAGE = Path(__file__).parents[1]
+GRAPHS = {"--dag", "--rulegraph", "--filegraph", "--d3dag", "--report", "--summary", "--detailed-summary", "-S", "-D"}
+"""Options of Snakemake that show what everything is made from, and make nothing."""
+
+
+def end(error: UserError | OSError) -> NoReturn:
+    """End Snakemake with a message and status 2. A WorkflowError would add the frames of a traceback."""
+    sys.stderr.write(f"scalestudy: {of_system(error) if isinstance(error, OSError) else error}\n")
+    sys.exit(2)
+
+
+def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose errors end Snakemake with a message."""
+
+    @functools.wraps(function)
+    def answer(*words: Any) -> Any:
+        try:
+            return function(*words)
+        except (UserError, OSError) as error:
+            end(error)
+
+    return answer
+
+
+class Ask:
+    """Answers to rules about their wildcards `w`; an error in one ends Snakemake with a message."""
+
+    def __init__(self, project: Project, *, warn: bool = True) -> None:
+        """With `warn`, studies that are wrong and not among the targets are named once."""
+        self.project, self.runs, self.warn = project, project.runs, warn
+        self.draws_graph = bool(GRAPHS & set(sys.argv))
+        for name in vars(type(self)):
+            if not name.startswith("_"):
+                setattr(self, name, guarded(getattr(self, name)))
+
+    # Targets
+
+    def everything(self, w: Any) -> list[str]:
+        """All that is configured. A study that is wrong is an error here."""
+        return [self.project.report, *self._of_report(self.project.config.folder, self.project.config.scale)]
+
+    def all_claims(self, w: Any) -> list[str]:
+        """The verdicts of all configured studies. A study that is wrong is an error here."""
+        self.runs.raise_errors()
+        return [file for study in self.project.chosen for file in self._claims_of(study)]
+
+    def study(self, name: str) -> Callable[[Any], list[str]]:
+        """Everything of one study; its errors, where it is wrong."""
+
+        def targets(w: Any) -> list[str]:
+            if name in self.runs.wrong:
+                raise self.runs.wrong[name]
+            self._warn()
+            return self._of_study(self.runs.study(self.runs.config.folder, self.runs.config.scale, name))
+
+        return guarded(targets)
+
+    def report_inputs(self, w: Any) -> list[str]:
+        """Everything that the report shows."""
+        return self._of_report(w.machine, w.scale)
+
+    # Data and runs
+
+    def dataset_json(self, w: Any) -> str:
+        """The spec of a dataset."""
+        return canonical_json(self.runs.run_with(w.dataset).spec.data.plain())
+
+    def spec_json(self, w: Any) -> str:
+        """The spec of a run, as it is stored."""
+        return canonical_json(self.runs.run(w.machine, w.run).spec.plain())
+
+    def train_inputs(self, w: Any) -> dict[str, str]:
+        """Spec and data of a run: the same before and after it, and of any age."""
+        self._warn()
+        folder, run = layout.run_folder(w.machine, w.run), self.runs.run(w.machine, w.run)
+        inputs = {"spec": str(folder / "spec.json"), "data": str(layout.manifest_file(run.dataset))}
+        return {name: ancient(file) for name, file in inputs.items()}
+
+    def priority(self, w: Any) -> int:
+        """The order of measurement."""
+        return self.project.resources.priority(w.machine, w.run)
+
+    def gpu_slots(self, w: Any) -> int:
+        """All devices of a run."""
+        return self.project.resources.gpu_slots(w.machine, w.run)
+
+    def study_name(self, w: Any) -> str:
+        """The study that a run is made for."""
+        return self.runs.study_name(w.machine, w.run)
+
+    def chain_state(self, w: Any) -> str:
+        """The file in which a run says what it has saved: from there the executor continues it in another job."""
+        return str(layout.run_folder(w.machine, w.run) / layout.STATE_FILE)
+
+    def run_resource(self, name: str) -> Callable[[Any], Any]:
+        """One resource of a run's job."""
+        return guarded(lambda w: self.project.resources.of_run(w.machine, w.run).plain()[name])
+
+    def dataset_resource(self, name: str) -> Callable[[Any], Any]:
+        """One resource of the job that prepares a dataset."""
+        return guarded(lambda w: self.project.resources.of_dataset(w.dataset)[0].plain()[name])
+
+    # Results
+
+    def results(self, w: Any) -> list[str]:
+        """The results of all runs of a study; those of finished runs as they are, made by no rule.
+
+        So a finished run is no job: no trigger, profile, lost record or purged dataset plans it again. Drawings of the
+        graph show all jobs.
+        """
+        self._warn()
+        return self._results(self._study(w), w.machine)
+
+    def measured(self, w: Any) -> str:
+        """What the results of a study say: by their content, because one from a backup can be older than the tables."""
+        return contents_digest(w.machine, [run.id for run in self._study(w).runs])
+
+    def shown(self, w: Any) -> str:
+        """What of a study changes its summary without changing its runs: order, labels, titles, prices of the machine."""
+        study = self._study(w)
+        known: list[Any] = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
+        if study.target_accuracy is not None:
+            known.append(study.target_accuracy)
+        return canonical_json(
+            [*known, [run.id for run in study.runs], *([study.prices.plain()] if study.prices else [])]
+        )
+
+    def claims(self, w: Any) -> str:
+        """How a study's claims are declared."""
+        return canonical_json([claim.plain() for claim in self._study(w).claims])
+
+    def declared(self, w: Any) -> str:
+        """How a figure or a table is declared."""
+        return canonical_json(self._part(w).plain())
+
+    def labels(self, w: Any) -> dict[str, str]:
+        """What Snakemake's report lists a figure or a table by."""
+        part, kind = self._part(w), "figure" if hasattr(w, "figure") else "table"
+        return {kind: part.title or getattr(w, kind)}
+
+    def references(self, w: Any) -> list[str]:
+        """The published numbers that a figure shows, or that a study's claims are about."""
+        if hasattr(w, "figure"):
+            names = [self._part(w).reference]
+        else:
+            claims = [claim for claim in self._study(w).claims if isinstance(claim, Published)]
+            names = [name for claim in claims for name in claim.reference]
+        return [str(layout.reference_file(name)) for name in dict.fromkeys(names) if name]
+
+    def published(self, w: Any) -> str:
+        """Digests of the published numbers; a file that is missing is an input that Snakemake misses."""
+        return canonical_json([sha256_file(file) for file in self.references(w) if Path(file).is_file()])
+
+    def question(self, w: Any) -> str:
+        """The question of a study, for the captions of Snakemake's report."""
+        return self._study(w).question
+
+    def title(self, w: Any) -> str:
+        """The name of a study in reports."""
+        return self._study(w).title
+
+    def _study(self, w: Any) -> Study:
+        return self.runs.study(w.machine, w.scale, w.study)
+
+    def _part(self, w: Any) -> Any:
+        """The figure or table of a study that the wildcards name."""
+        study = self._study(w)
+        kind = "figure" if hasattr(w, "figure") else "table"
+        parts: dict[str, FigureSpec | TableSpec] = (
+            {figure.file_name: figure for figure in study.figures}
+            if kind == "figure"
+            else {table.name: table for table in study.tables}
+        )
+        name = getattr(w, kind)
+        if name not in parts:
+            what = f"study `{study.name}` has no {kind} `{name}`"
+            raise UserError(what, str(layout.STUDIES / f"{study.name}.yaml"), nearest(name, parts))
+        return parts[name]
+
+    def _results(self, study: Study, machine: str) -> list[str]:
+        files = [str(layout.result_file(machine, run.id)) for run in study.runs]
+        if self.draws_graph:
+            return files
+        return [ancient(before_update(file) if Path(file).exists() else file) for file in files]
+
+    def _claims_of(self, study: Study) -> list[str]:
+        return [str(layout.claims_file(self.runs.config.folder, study.scale, study.name))] if study.claims else []
+
+    def _of_study(self, study: Study) -> list[str]:
+        """Everything of one configured study. Results are named, or a deleted one would not be missed."""
+        machine, scale = self.runs.config.folder, study.scale
+        return [
+            *self._results(study, machine),
+            str(layout.study_folder(machine, scale, study.name) / "runs.parquet"),
+            *(str(layout.figure_file(machine, scale, study.name, figure.file_name)) for figure in study.figures),
+            *(str(layout.table_file(machine, scale, study.name, table.name)) for table in study.tables),
+            *self._claims_of(study),
+        ]
+
+    def _of_report(self, machine: str, scale: str) -> list[str]:
+        """Everything that the report of a machine and scale shows."""
+        if not self.runs.is_configured(machine, scale):
+            name, campaign = layout.machine_and_campaign(machine)
+            config = f"--config machine={name} scale={scale}" + (f" campaign={campaign}" if campaign else "")
+            raise UserError(
+                f"the report of machine {machine} at scale {scale} needs {config}",
+                f"results/{machine}",
+                f"snakemake {layout.report_file(machine, scale)} --cores 1 {config}",
+            )
+        self.runs.raise_errors()
+        return [target for study in self.project.chosen for target in self._of_study(study)]
+
+    def _warn(self) -> None:
+        """Name, once, the studies that are wrong and that nothing requested needs."""
+        if self.warn:
+            self.warn = False
+            for error in (*self.runs.skipped, *self.runs.wrong.values()):
+                sys.stderr.write(f"scalestudy: warning: a study is left out: {error}\n")
+
+
+def code(*folders: str) -> list[str]:
+    """The source files of parts of the package: what is drawn by other code is drawn again."""
+    files = [file for folder in folders for file in (PACKAGE / folder).rglob("*") if file.suffix in (".py", ".j2")]
+    return sorted(str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file) for file in files)
