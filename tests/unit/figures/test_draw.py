@@ -169,3 +169,25 @@ def test_an_axis_of_shares_ends_at_one_whatever_the_whiskers_reach() -> None:
         axes = render(Chart("", (panel,))).axes[0]
 
     assert axes.get_ylim()[1] <= 1.02
+
+
+def test_a_mark_beyond_the_data_leaves_the_axes_their_room() -> None:
+    panel = Panel("", Axis("x", log=True), Axis("y"), (Line("a", (Point(1, 1), Point(2, 1))),), mark=(900, "memory"))
+
+    with styled():
+        figure = render(Chart("T", (panel,)))
+        figure.draw_without_rendering()
+
+    assert figure.axes[0].get_window_extent().width > 0.7 * figure.bbox.width
+
+
+def test_a_title_of_one_line_fits_the_width_of_a_panel() -> None:
+    lines = tuple(Line(name, (Point(1, 1), Point(2, 1))) for name in "ab")
+
+    with styled():
+        figure = render(
+            Chart("Held-out accuracy of a small CNN over training time", (Panel("", Axis("x"), Axis("y"), lines),))
+        )
+        figure.draw_without_rendering()
+
+    assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1

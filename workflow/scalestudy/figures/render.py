@@ -25,8 +25,8 @@ MAX_COLUMNS = 3
 PLOT_HEIGHT = 2.5
 """Inches of a panel with its labels."""
 TEXT_LINE = 0.16
-LETTERS = 52
-"""Letters of a title, and of a legend with its handles, that fit into a panel's width."""
+LETTERS, TITLE_LETTERS = 52, 44
+"""Letters of a legend with its handles, and of a bold title, that fit into a panel's width."""
 HANDLE_LETTERS = 8
 ORDER = {"series": 0, "band": 0, "bar": 0, "part": 0, "published": 1, "front": 2, "ideal": 2}
 MAX_MARKS = 15
@@ -45,7 +45,7 @@ def render(chart: Chart) -> Figure:
     longest = max((len(line.label) for line in entries), default=0) + HANDLE_LETTERS
     per_row = max(1, min(len(entries), letters // longest))
     panels = [in_readable_units(panel) for panel in chart.panels]
-    title = textwrap.wrap(chart.title, letters)
+    title = textwrap.wrap(chart.title, TITLE_LETTERS * columns)
     titles = [textwrap.fill(panel.title, LETTERS - 6) for panel in panels]
     lines = max(name.count("\n") for name in titles) + max(_name_lines(panel) for panel in panels)
     lines = rows * (lines + 1) + len(title) + math.ceil(len(entries) / per_row)
@@ -120,7 +120,8 @@ def _panel(axes: Axes, panel: Panel) -> None:
 
 
 def _text(axes: Axes, x: float, y: float, text: str, transform: Transform, **style: Any) -> None:
-    style = {"xytext": (3.5, 2.5), "size": FONT - 1.5, "color": QUIET, **style}
+    # A mark beyond the axes is left out: constrained layout would make room for it, and none for the axes.
+    style = {"xytext": (3.5, 2.5), "size": FONT - 1.5, "color": QUIET, "annotation_clip": True, **style}
     axes.annotate(text, (x, y), xycoords=transform, textcoords="offset points", zorder=5, **style)
 
 

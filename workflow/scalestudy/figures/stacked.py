@@ -45,7 +45,8 @@ def _panel(study: Study, x: str, group: Group) -> Panel:
             if not valid:
                 continue
             emulated, place = notes.emulated_parts(valid), float(len(names))
-            names.append(", ".join(filter(None, (label, value_text(study, x, valid[0].get(x), named=True)))))
+            parts = (label, value_text(study, x, valid[0].get(x), named=True))
+            names.append(", ".join(dict.fromkeys(filter(None, parts))))
             for part, seconds in parts_of(valid).items():
                 point = Point(place, seconds, n=len(valid), emulated=emulated, disturbed=disturbed(valid))
                 points.setdefault(part, []).append(point)
