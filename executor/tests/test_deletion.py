@@ -76,3 +76,20 @@ def test_a_command_that_hangs_has_deleted_nothing(kind: str) -> None:
 
     found = scheduler_of({"kind": kind}, hangs).cancel([*JOBS[kind], JobRef("unknown", None)])
     assert sorted(found) == ["a", "b", "c", "unknown"]
+
+
+def test_a_failure_in_one_cluster_keeps_no_other_deletion_back() -> None:
+    calls: list[str] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
+        calls.append(" ".join(argv).partition(" -u ")[0])
+        if "big" in argv:
+            return CommandAnswer(1, "", "scancel: error: Unable to contact slurm controller (connect failure)")
+        return CommandAnswer(0, "", "")
+
+    jobs = [JobRef("a", "1;big"), JobRef("b", "2;small"), JobRef("c", "3;small"), JobRef("d", None), JobRef("e", None)]
+    found = scheduler_of({"kind": "slurm", "options": "-M big,small"}, run).cancel(jobs)
+    assert calls == [
+        "scancel -M big 1", "scancel -M big", "scancel -M big", "scancel -M small 2 3", "scancel -M small", "scancel -M small",
+    ]  # fmt: skip
+    assert sorted(found) == ["a", "d", "e"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -111,3 +112,22 @@ def test_a_driver_ends_where_another_has_its_lock_and_not_where_the_lock_cannot_
     assert lock.keep()  # it is looked at from time to time
     clock.s += 30
     assert not lock.keep()
+
+
+@pytest.fixture
+def no_hard_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+
+
+@pytest.mark.usefixtures("no_hard_links")
+def test_one_driver_has_the_folder_where_there_are_no_hard_links(tmp_path: Path) -> None:
+    lock = DriverLock(tmp_path)
+    lock.take()
+    assert lock.owner() == lock.me
+    with pytest.raises(Taken, match=f"process {os.getpid()} on "):
+        DriverLock(tmp_path).take()
+    lock.release()
+    assert list(tmp_path.iterdir()) == []

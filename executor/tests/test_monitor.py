@@ -531,3 +531,89 @@ def test_job_names_differ_from_submission_to_submission_and_keys_do_not() -> Non
     assert job_name("train", ["it's ü", "-x"]).startswith("train.it_s_.-x.")
     assert job_name("_9", ["/"])[0].isalpha()
     assert job_key("train", ["b", "a"], "s") == job_key("train", ["a", "b"], "s")
+
+
+def test_a_job_that_leaves_the_queue_without_having_begun_is_a_failure_and_can_never_run_later(bench: Bench) -> None:
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.scheduler.on_question = lambda jobs: {}
+    bench.until(lambda: bench.told.failures)
+    assert "left the queue without having begun" in bench.told.failures["train a"]
+    assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
+
+
+def never(jobs: Sequence[JobRef]) -> dict[str, Status]:
+    return {job.name: Status(job.id or "1", State.NEVER, "PENDING PartitionNodeLimit") for job in jobs}
+
+
+def test_a_job_that_cannot_run_as_things_are_is_named_after_half_an_hour_and_stays(bench: Bench) -> None:
+    bench.scheduler.on_question = never
+    bench.add()
+    bench.rounds(1790)
+    assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == []
+    bench.rounds(4 * 3600)
+    assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == [
+        "train a: job 1 has not been able to run for 30 minutes, says the scheduler: PENDING PartitionNodeLimit. Nothing is "
+        "done about that: once it can, it runs. If it never will, correct what it asks for (the resources of rule train, or "
+        "`scheduler` in profiles/gpu/site.yaml), and delete it: delete 1"
+    ]
+    assert bench.told.failures == {}
+    assert bench.scheduler.deleted == []
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.rounds(20)
+    assert bench.told.lines[-1] == "train a: job 1 is running again"
+    bench.end(0)
+    bench.until(lambda: bench.told.done)
+    assert len(bench.scheduler.submitted) == 1
+
+
+def test_jobs_that_cannot_run_for_the_same_reason_are_named_together(bench: Bench) -> None:
+    bench.scheduler.on_question = never
+    for label in ("train a", "train b", "train c"):
+        bench.add(label)
+    bench.rounds(2000)
+    [said] = [line for line in bench.told.lines if "not been able to run" in line]
+    assert said.startswith("3 jobs of rule train have not been able to run for 30 minutes")
+    assert said.endswith("delete it: delete 1 2 3")
+
+
+def test_a_hold_and_its_release_are_told(bench: Bench) -> None:
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.HELD, "JobHeldUser") for job in jobs}
+    bench.add()
+    bench.until(lambda: any("is held (JobHeldUser)" in line for line in bench.told.lines))
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.until(lambda: any("is running again" in line for line in bench.told.lines))
+
+
+def test_a_job_that_the_driver_before_cancelled_is_waited_for_and_then_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / ".multinode"
+    first = Bench(folder)
+    first.add()
+    first.until(lambda: first.scheduler.submitted)
+    first.monitor.cancel_all()
+    assert first.scheduler.deleted == first.scheduler.submitted
+    second = Bench(folder)
+    second.add()
+    second.rounds(60)  # it still runs: it saves its checkpoint
+    assert second.scheduler.submitted == []
+    first.end(1, 0, "TERM")
+    second.until(lambda: second.scheduler.submitted)
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.HELD])
+def test_a_job_that_was_requeued_runs_again_and_its_first_end_is_not_judged(bench: Bench, state: State) -> None:
+    bench.add(gpus=1)
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin(began_s=100)
+    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", state, "PENDING BeginTime") for job in jobs}
+    bench.end(1, signal="TERM", began_s=100)
+    bench.until(lambda: "train a: job 1 was requeued; it runs again" in bench.told.lines)
+    bench.rounds(60)
+    assert bench.told.failures == {}
+    bench.scheduler.on_question = FakeScheduler.all_running
+    bench.begin(began_s=9000)
+    bench.end(0, began_s=9000)
+    bench.until(lambda: bench.told.done == ["train a"])
+    assert len(bench.scheduler.submitted) == 1
+    assert bench.scheduler.deleted == []
+    assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [7200]

@@ -145,3 +145,10 @@ def test_the_state_file_of_a_chain_is_the_one_that_the_resource_names(
     monkeypatch.chdir(tmp_path)
     assert state_file({"chain_state": "run/state.json"}) == tmp_path / "run/state.json"
     assert state_file({}) is None
+
+
+@pytest.mark.parametrize(("kind", "extra"), [("pbs", "-J 1-3"), ("pbs", "-N x"), ("sge", "-t 1-3"), ("sge", "-o /x")])
+def test_words_by_which_a_job_could_not_be_followed_are_refused(kind: str, extra: str) -> None:
+    option = extra.split(maxsplit=1)[0]
+    with pytest.raises(ValueError, match=f"`{kind}_extra` may not hold {option}: this executor sets it"):
+        line(kind, {f"{kind}_extra": extra})

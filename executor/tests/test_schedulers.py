@@ -419,3 +419,63 @@ def test_values_that_python_quotes_otherwise_than_a_shell_are_quoted_anew() -> N
 def test_an_active_value_that_is_not_known_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot be handed on safely"):
         requoted('python --option "it\'s $HOME"', ["other"])
+
+
+@pytest.mark.parametrize(
+    ("row_name", "found"),
+    [(OURS, True), (f"alice_{OURS}", True), ("renamed", True), (OTHERS, False)],
+    ids=["its name", "a prefix", "renamed by a hook", "its id was given to another of our jobs"],
+)
+def test_a_job_is_known_by_its_id_where_its_name_was_changed(row_name: str, found: bool) -> None:
+    assert bool(slurm(f"7|RUNNING|None|n1|N/A|{row_name}\n").statuses([JobRef(OURS, "7")])) is found
+    job = f"<job_list><JB_job_number>7</JB_job_number><state>r</state><full_job_name>{row_name}</full_job_name></job_list>"
+    assert bool(sge(job).statuses([JobRef(OURS, "7")])) is found
+    line = f"Job Id: 7.head\x1fJob_Name = {row_name}\x1fjob_state = R\n".replace(" = ", "=")
+    pbs = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: CommandAnswer(0, line, ""))
+    assert bool(pbs.statuses([JobRef(OURS, "7.head")])) is found
+
+
+def test_a_job_of_another_cluster_is_asked_about_and_deleted_there() -> None:
+    calls: list[str] = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
+        calls.append(" ".join(argv))
+        table = "CLUSTER: big\n7|FAILED|NonZeroExitCode|n1|N/A|a\n" if "big" in argv else ""
+        out = {"squeue": table, "sbatch": "7;big\n", "scontrol": "ExitCode=3:0"}.get(argv[0], "")
+        return CommandAnswer(0, out, "")
+
+    scheduler = scheduler_of({"kind": "slurm", "options": "-M big"}, run)
+    job = JobRef("a", scheduler.submit(WHOLE))
+    assert scheduler.statuses([job])["a"].id == "7;big"
+    scheduler.cancel([job])
+    assert [call.partition(" -h")[0] for call in calls[1:]] == [
+        "squeue -M big", "scontrol -M big -o show job 7", "scancel -M big 7",
+    ]  # fmt: skip
+
+
+def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() -> None:
+    asked = []
+
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
+        asked.append(argv[0])
+        if argv[0] == "qacct":
+            raise NoAnswer("qacct did not answer within 25 s")
+        return CommandAnswer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
+
+    found = scheduler_of({"kind": "sge"}, run).statuses([JobRef("a", "7"), JobRef("b", "8")])
+    assert {status.state for status in found.values()} == {State.UNANSWERED}
+    assert asked == ["qstat", "qacct"]
+
+
+@pytest.mark.parametrize("kind", ["slurm", "sge"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        CommandAnswer(1, "", "Unable to contact slurm controller"),
+        CommandAnswer(0, "<html>rubbish", ""),
+        CommandAnswer(0, "rubbish\n", ""),
+    ],
+)
+def test_what_is_no_answer_says_nothing_about_any_job(kind: str, answer: CommandAnswer) -> None:
+    with pytest.raises(NoAnswer):
+        scheduler_of({"kind": kind}, lambda _argv, _limit_s: answer).statuses([JobRef("a", "7")])

@@ -108,7 +108,7 @@ def test_copies_come_over_https_from_a_server_whose_certificate_is_trusted_and_f
     manifest, facts = prepared(**TAR)
     with nginx.serving(tmp_path, tmp_path / "nginx", tls=True) as address:
         options = StageOptions(origin=f"{address}/data/{facts.bulk}")
-        with pytest.raises(UserError, match="error sending request"):
+        with pytest.raises(UserError, match="InvalidCertificate UnknownIssuer"):
             staged(manifest, options, Share(), site)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nginx/cert.pem"))
         copies = staged(manifest, options, Share(), site)

@@ -121,7 +121,7 @@ class ObjectStore(Store):
         try:
             self._store: Any = obstore.store.from_url(self._address, client_options=CLIENT, retry_config=RETRIES)
         except Exception as error:  # obstore's errors have no common base class
-            raise UserError(f"obstore cannot open it: {_first_line(error)}", self._address, SAME_FILES) from None
+            raise UserError(f"obstore cannot open it: {_reason(error)}", self._address, SAME_FILES) from None
 
     def path(self, name: str) -> str:
         return f"{self._address}/{name}"
@@ -132,7 +132,7 @@ class ObjectStore(Store):
         try:
             data = memoryview(self._store.get_range(name, start=start, length=len(out)))
         except Exception as error:
-            raise OSError(f"the server does not deliver it ({_first_line(error)})") from None
+            raise OSError(f"the server does not deliver it ({_reason(error)})") from None
         if len(data) != len(out):
             raise EOFError(f"{len(data):,} bytes came, {len(out):,} are needed")
         out[:] = data
@@ -141,11 +141,14 @@ class ObjectStore(Store):
         try:
             return int(self._store.head(name)["size"])
         except Exception as error:
-            raise UserError(f"its size is unknown: {_first_line(error)}", self.path(name), SAME_FILES) from None
+            raise UserError(f"its size is unknown: {_reason(error)}", self.path(name), SAME_FILES) from None
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def _reason(error: Exception) -> str:
+    """The first line of obstore's error, and the innermost cause, which its debug text ends with."""
+    text, _, debug = str(error).partition("\n")
+    causes = [line.strip(" ,({") for line in debug.splitlines() if line.strip(" ,(){}")]
+    return f"{text}: {' '.join(causes[-2:])}" if causes else text
 
 
 def store_at(address: str, kept_open: bool) -> Store:
