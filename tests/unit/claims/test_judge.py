@@ -390,6 +390,20 @@ def test_more_repeats_do_not_change_the_plan_of_a_claim_that_was_fixed(tmp_path:
     assert as_fixed(study_with(tmp_path, DIRECTION, repeats=10))["c0"].digest != before["c0"].digest
 
 
+def test_a_time_that_is_extrapolated_beyond_the_tested_factor_is_not_judged(tmp_path: Path) -> None:
+    study = study_with(tmp_path, DIRECTION.replace("throughput_samples_per_s", "training_time_s"))
+
+    def numbers(factor: float) -> Numbers:
+        return lambda run: {
+            "training_time_s": rates(90.0)(run)["throughput_samples_per_s"],
+            "extrapolation_factor": factor,
+        }
+
+    (tested,), (beyond,) = verdicts(study, numbers(999.0)), verdicts(study, numbers(2000.0))
+    assert (tested.verdict, beyond.verdict) == ("reproduced", "inconclusive")
+    assert "extrapolated beyond the tested factor of 1,000" in beyond.reason
+
+
 def test_an_extrapolated_number_brings_its_own_error(tmp_path: Path) -> None:
     text = DIRECTION.replace("throughput_samples_per_s", "training_time_s")
 

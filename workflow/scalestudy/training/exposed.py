@@ -15,7 +15,7 @@ from scalestudy.training.checkpoint import untouched_random_states
 from scalestudy.training.replica import Replica
 
 MIN_PAIRS, MAX_PAIRS = 3, 10
-MIN_BUDGET_S, MAX_SHARE = 1.0, 0.05
+MIN_BUDGET_S, MAX_SHARE = 3.0, 0.05
 """Time that the pairs may take: seconds, or a share of the training's so far where that is more."""
 
 
