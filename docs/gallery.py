@@ -2,7 +2,7 @@
 
     python docs/gallery.py [--results FOLDER] [--machine NAME] [--scale SCALE] [--study NAME]... [--note TEXT]
 
-A study with figures gets its page from them: question, what its claims say, figures, tables, verdicts, how it was measured. A study without results keeps the page that it has; if it has none, its page
+A study with figures or tables gets its page from them: question, answer, figures, tables, verdicts, how it was measured. A study without results keeps the page that it has; if it has none, its page
 says how to make them. `--note` is printed on the pages that are written: conditions that the results do not know of.
 """
 
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError
-from scalestudy.report.verdicts import Judged, answer, capital, read_verdicts
+from scalestudy.report.answers import answer_of
+from scalestudy.report.verdicts import Judged, read_verdicts
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.read_study import read_studies
@@ -93,7 +94,7 @@ def write_page(study: Study, results: Results, note: str) -> None:
         for figure in study.figures
         if (results.files("figures", study.name) / f"{figure.file_name}.png").exists()
     ]
-    if figures:
+    if figures or any(results.files("tables", study.name).glob("*.md")):
         text = "\n\n".join([*head(study), *made(study, results, figures, note)])
     elif page.exists() and UNMADE not in page.read_text(encoding="utf-8"):
         return
@@ -122,7 +123,8 @@ def unmade(study: Study, scale: str) -> Iterator[str]:
     yield UNMADE
     yield f"These pages have no results of this study yet. At scale `{scale}` it has {counted(study)}. Make them:"
     yield f"```text\nsnakemake {study.name} --profile profiles/local\nmake gallery\n```"
-    yield "It draws:"
+    if study.figures:
+        yield "It draws:"
     yield "\n".join(f"- {figure_line(study, figure)}" for figure in study.figures)
 
 
@@ -132,7 +134,8 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
     statuses = Counter("without a result" if result is None else str(result["status"]) for result in found.values())
     claims = results.verdicts(study.name)
     yield "## What it shows"
-    yield "\n".join(f"- **{capital(label)}:** {plain(found)}" for label, found in answer(claims)) or "No claims judged."
+    said = answer_of(study, results.machine, results.folder)
+    yield "\n".join(f"- {plain(each)}" for each in said.sentences) or f"No answer: {plain('; '.join(said.left_out))}."
     images = GALLERY / "images" / study.name
     shutil.rmtree(images, ignore_errors=True)
     images.mkdir(parents=True)
@@ -215,14 +218,17 @@ def write_index(studies: list[Study]) -> None:
     ]
     for study in shown:
         images = (GALLERY / "images" / study.name / f"{figure.file_name}.png" for figure in study.figures)
-        first = next(image for image in images if image.exists())
+        first = next((image for image in images if image.exists()), None)
         lines += [
             f"## [{study.title}]({study.name}.md)\n\n{plain(study.question)}",
             *re.findall(
                 r"^## What it shows\n\n((?:.+\n)*.+)\n\n", page_of(study).read_text(encoding="utf-8"), re.MULTILINE
             ),
-            f"```{{image}} images/{study.name}/{first.name}\n:alt: {study.title}\n:width: {width_px(first)}px\n```",
         ]
+        if first is not None:
+            lines.append(
+                f"```{{image}} images/{study.name}/{first.name}\n:alt: {study.title}\n:width: {width_px(first)}px\n```"
+            )
     rest = [study for study in studies if study not in shown]
     if rest:
         lines.append("## Without results on these pages" if shown else "## Studies")

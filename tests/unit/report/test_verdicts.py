@@ -1,15 +1,15 @@
-"""Verdicts read back: what is told of them, and what is counted."""
+"""Verdicts read back: what is counted."""
 
 from __future__ import annotations
 
 import pytest
 
 from scalestudy.errors import UserError
-from scalestudy.report.verdicts import Judged, answer, read_verdicts, tallies
+from scalestudy.report.verdicts import Judged, read_verdicts, tallies
 from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE
-from tests.unit.report.made_claims import claims_of, made, write_claims
+from tests.unit.report.made_claims import claims_of, write_claims
 
 
 @pytest.fixture
@@ -20,25 +20,6 @@ def verdicts(study: Study) -> tuple[Judged, ...]:
 
 def test_a_study_that_was_not_judged_has_no_verdicts(study: Study) -> None:
     assert read_verdicts(MACHINE, study.scale, study.name) == ()
-    assert answer(()) == []
-
-
-def test_an_answer_repeats_statements_with_their_numbers_and_counts_what_no_run_decides(
-    verdicts: tuple[Judged, ...],
-) -> None:
-    assert answer(verdicts) == [
-        ("reproduced with stand-ins", "Statement of server (0.571 [0.532 … 0.610])."),
-        ("not reproduced", "Statement of slower (0.571 [0.532 … 0.610]; required: below 0.95)."),
-        ("inconclusive", "Statement of unsure."),
-        ("consistent", "1 claim."),
-        ("inconsistent", "1 claim."),
-        ("not testable here", "1 claim."),
-    ]
-
-
-def test_an_answer_repeats_three_statements_of_a_verdict_and_counts_the_others() -> None:
-    claims = [Judged(**made(f"c{k}", "reproduced", statement=f"Run {k} is fast.")) for k in range(5)]
-    assert answer(claims) == [("reproduced", "Run 0 is fast. Run 1 is fast. Run 2 is fast. And 2 more.")]
 
 
 def test_the_denominators_are_said_and_tables_are_counted_apart(verdicts: tuple[Judged, ...]) -> None:

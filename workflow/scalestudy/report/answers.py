@@ -22,7 +22,7 @@ from scalestudy.spec.answer import HALF_WIDTH, UNITS, AnswerSpec, configurations
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.emulated import emulated_parts
 from scalestudy.spec.labels import column_label, number, unit_of, value_text
-from scalestudy.spec.layout import study_folder
+from scalestudy.spec.layout import RESULTS, study_folder
 from scalestudy.spec.matching import matches
 from scalestudy.spec.step_times import published_step_time
 from scalestudy.spec.study import Study
@@ -97,9 +97,10 @@ class Answer:
     declared: bool = False
 
 
-def answer_of(study: Study, machine: str) -> Answer:
-    """The answer to a study's question, from its summary."""
-    rows = _rows(study_folder(machine, study.scale, study.name) / "summary.csv")
+def answer_of(study: Study, machine: str, results: Path = RESULTS) -> Answer:
+    """The answer to a study's question, from its summary below `results`."""
+    folder = study_folder(machine, study.scale, study.name).relative_to(RESULTS)
+    rows = _rows(results / folder / "summary.csv")
     if not rows:
         return Answer(left_out=("its runs are not summarised",), declared=bool(study.answers))
     if not study.answers:

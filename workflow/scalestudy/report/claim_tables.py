@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import pandas as pd
 
 from scalestudy.claims.basis import OURS
 from scalestudy.claims.verdict import Verdict
@@ -39,20 +38,11 @@ def write_verdicts(study: Study, machine: str, verdicts: Sequence[Verdict]) -> l
 
 def as_csv(verdicts: Sequence[Verdict]) -> str:
     """All fields, a row per claim; lists as JSON."""
-    columns = list(Verdict.__dataclass_fields__)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for verdict in verdicts:
-        plain = verdict.plain
-        writer.writerow([_cell(plain[column]) for column in columns])
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, list):
-        return canonical_json(value)
-    return f"{value:.10g}" if isinstance(value, float) else value
+    rows = [
+        {key: canonical_json(value) if isinstance(value, list) else value for key, value in verdict.plain.items()}
+        for verdict in verdicts
+    ]
+    return pd.DataFrame(rows, columns=list(Verdict.__dataclass_fields__)).to_csv(index=False, float_format="%.10g")
 
 
 def _lines(verdicts: Sequence[Verdict]) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Everything of some studies on one self-contained page: what was found first, then each study."""
+"""Everything of some studies on one self-contained page: the answers first, then each study."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from scalestudy.analysis.summarise import STATUSES, read_rows
 from scalestudy.claims.basis import BASES, MARKS
 from scalestudy.figures import notes
 from scalestudy.figures.groups import Row, selected
-from scalestudy.figures.stacked import PARTS
 from scalestudy.figures.words import printable, quantity
 from scalestudy.files import write_text
+from scalestudy.report.answers import first_answers, this_machine
 from scalestudy.report.study_part import StudyPart, counts_of, study_part
 from scalestudy.report.verdicts import capital, tallies
+from scalestudy.spec.capacity import left_out_of
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.study import Study
 
@@ -42,7 +43,10 @@ KINDS = (
 
 VERDICT_MEANINGS = (
     ("reproduced", "the claim holds here, with its whole interval beyond the margin that was set before the runs"),
-    ("not reproduced", "the opposite holds here, with the whole interval"),
+    (
+        "not reproduced",
+        "the whole interval lies on the other side of the claim's limit: less than is claimed, or the opposite",
+    ),
     ("inconclusive", "the runs made so far cannot tell, or were not made"),
     ("passed", "an instrument check came out as the setting says that it must"),
     ("failed", "an instrument check came out otherwise: scalestudy or this machine is at fault"),
@@ -50,16 +54,6 @@ VERDICT_MEANINGS = (
     ("consistent", "a published table's own numbers bear the claim out; nothing was measured"),
     ("inconsistent", "a published table's own numbers contradict the claim; nothing was measured"),
 )
-
-KIND_SHOWS = {
-    "time_over_ranks": ("training_time_s",),
-    "throughput_over_ranks": ("throughput_samples_per_s",),
-    "efficiency": ("efficiency",),
-    "accuracy_over_time": ("accuracy",),
-    "staleness": ("staleness",),
-    "stacked": PARTS,
-    "pareto": ("training_time_s", "cost", "device_hours"),
-}
 
 
 def write_report(
@@ -69,19 +63,20 @@ def write_report(
     rows = {study.name: selected(read_rows(study, machine), {}) for study in studies}
     runs = {row["run"]: row for found in rows.values() for row in found}
     parts = [study_part(study, machine, rows[study.name]) for study in studies]
-    claims = [claim for part in parts for claim in part.claims]
+    claims = [(part.study, claim) for part in parts for claim in part.claims]
+    answers, left_out = first_answers(studies, machine)
     templates = _templates()
     script = Markup(templates.get_template("page.js.j2").render())
     page = templates.get_template("page.html.j2").render(
         machine=machine,
         scale=scale,
+        this_machine=this_machine(studies, machine),
+        answers=answers,
+        left_out=[*left_out, *left_out_of(studies)],
         parts=parts,
-        claims=claims,
-        tallies=tallies(claims),
-        verdicts=list(MARKS),
-        verdict_counts=Counter(claim.verdict for claim in claims),
+        claims=sorted(claims, key=lambda pair: list(MARKS).index(pair[1].verdict)),
+        tallies=tallies(claim for _, claim in claims),
         verdict_meanings=(*VERDICT_MEANINGS, *BASES.items()),
-        sources=sorted({claim.source for claim in claims if claim.source}),
         counts=counts_of(runs.values()),
         statuses=STATUSES,
         planned=len(runs),
@@ -108,7 +103,7 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
     )
-    environment.filters.update(marked=marked, capital=capital)
+    environment.filters.update(marked=marked, whole=whole, capital=capital)
     return environment
 
 
@@ -117,13 +112,19 @@ def marked(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))
 
 
+def whole(text: str) -> Markup:
+    """A sentence for HTML, of which no line ends inside a number, its interval or its unit."""
+    return marked(
+        re.sub(r"(?<=\d),? (?=[±%\d])|(?<=±) ", lambda space: space[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    )
+
+
 def _shown_columns(studies: Sequence[Study], parts: Sequence[StudyPart]) -> set[str]:
     """The columns that figures and tables show, whose meanings the page ends with."""
     figures = [figure for study in studies for figure in study.figures]
     return {
         *(value for part in parts for table, _ in part.tables for value in table.values),
         *(column for figure in figures for column in (figure.x, figure.y) if column),
-        *(column for figure in figures for column in KIND_SHOWS.get(figure.kind, ())),
     }
 
 

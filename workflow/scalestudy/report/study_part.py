@@ -17,9 +17,10 @@ from scalestudy.figures.kinds import chart_of
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled, svg_bytes
 from scalestudy.figures.tables import Table, said, table_of
-from scalestudy.figures.words import listed, run_text
+from scalestudy.figures.words import run_text
+from scalestudy.report.answers import Answer, answer_of
 from scalestudy.report.small_svg import data_url
-from scalestudy.report.verdicts import Judged, answer, read_verdicts
+from scalestudy.report.verdicts import Judged, read_verdicts
 from scalestudy.results.stored import read_result
 from scalestudy.spec.labels import column_label, number, value_text
 from scalestudy.spec.layout import figure_file, table_file
@@ -54,7 +55,6 @@ class RunLine:
     cells: tuple[str, ...]
     repeat: int
     status: str
-    reason: str
     throughput: str
     started: str
 
@@ -66,7 +66,7 @@ class StudyPart:
     study: Study
     counts: dict[str, int]
     claims: tuple[Judged, ...]
-    answer: list[tuple[str, str]]
+    answer: Answer
     figures: list[FigurePart]
     tables: list[tuple[Table, str]]
     run_keys: list[str]
@@ -79,12 +79,11 @@ class StudyPart:
 def study_part(study: Study, machine: str, rows: Sequence[Row]) -> StudyPart:
     """All that the page says of a study, from its rows and the verdicts on its claims."""
     keys = varied_columns(study)
-    claims = read_verdicts(machine, study.scale, study.name)
     return StudyPart(
         study,
         counts_of(rows),
-        claims,
-        answer(claims),
+        read_verdicts(machine, study.scale, study.name),
+        answer_of(study, machine),
         [_figure_part(study, machine, figure) for figure in study.figures],
         [
             (table_of(study, machine, table), str(table_file(machine, study.scale, study.name, table.name, "md")))
@@ -93,7 +92,7 @@ def study_part(study: Study, machine: str, rows: Sequence[Row]) -> StudyPart:
         [column_label(key) for key in keys],
         {row["run"]: _run_line(study, keys, row) for row in rows},
         [(run_text(study, keys, row), said(row)) for row in rows if row["status"] != "valid"],
-        [*notes.trust(rows), *doubts(study, machine, keys, rows)],
+        [*notes.trust(rows), *unchecked(study, machine, rows)],
         _conditions(study, machine, rows),
     )
 
@@ -104,21 +103,15 @@ def counts_of(rows: Iterable[Row]) -> dict[str, int]:
     return {status: found[status] for status in STATUSES}
 
 
-def doubts(study: Study, machine: str, keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """Valid runs that other programs disturbed, and what could not be checked of valid runs."""
+def unchecked(study: Study, machine: str, rows: Sequence[Row]) -> list[str]:
+    """What could not be checked of valid runs, with how many."""
     valid = [row for row in rows if row["status"] == "valid"]
-    disturbed = [run_text(study, keys, row) for row in valid if row.get("disturbed")]
-    found = [f"Disturbed by other programs: {listed(disturbed, 4)}"] if disturbed else []
     runs = {run.id: run for run in study.runs}
-    unchecked: Counter[str] = Counter()
+    found: Counter[str] = Counter()
     for row in valid:
         if row.get("unchecked"):
-            result = read_result(machine, runs[row["run"]]) or {}
-            unchecked.update(result.get("unchecked", []))
-    return found + [
-        f"Not checked in {count} of {len(valid)} valid runs: {what.rstrip('.')}"
-        for what, count in unchecked.most_common()
-    ]
+            found.update((read_result(machine, runs[row["run"]]) or {}).get("unchecked", []))
+    return [f"Not checked in {count} of {len(valid)} valid runs: {what.rstrip('.')}" for what, count in found.items()]
 
 
 def _conditions(study: Study, machine: str, rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -158,7 +151,6 @@ def _run_line(study: Study, keys: Sequence[str], row: Row) -> RunLine:
         tuple(value_text(study, key, row.get(key)) for key in keys),
         row["repeat"] + 1,
         row["status"] + (", disturbed" if row.get("disturbed") else ""),
-        "" if row["status"] == "valid" else said(row),
         "–" if rate is None or math.isnan(rate) else number(rate, 4),
         str(row.get("started") or "")[:16].replace("T", " "),
     )

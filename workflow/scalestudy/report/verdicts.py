@@ -1,25 +1,18 @@
-"""The verdicts on a study's claims, as they were written: read back, counted, and put into one sentence."""
+"""The verdicts on a study's claims, as they were written: read back and counted."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scalestudy.claims import basis as bases
 from scalestudy.claims.basis import BASES, DOCUMENT, MARKS, OURS, Tally
-from scalestudy.claims.words import interval_text
 from scalestudy.errors import UserError
 from scalestudy.files import read_sealed
 from scalestudy.spec.layout import claims_file
-
-TOLD = ("reproduced", "not reproduced", "inconclusive")
-"""Verdicts whose statements an answer repeats; of the others it says how many there are."""
-MOST_STATEMENTS = 3
-"""Statements with one verdict that an answer repeats; it says how many more there are."""
-
 
 NUMBER = re.compile(r"[-−]?\d[\d.,]* \[[^\]]+\]")
 """A number with its interval in a verdict's sentence: `0.571 [0.532 … 0.610]`."""
@@ -107,38 +100,6 @@ def tallies(claims: Iterable[Judged]) -> list[Tally]:
     return bases.tallies((claim.basis, claim.origin, claim.verdict) for claim in claims)
 
 
-def answer(claims: Iterable[Judged]) -> list[tuple[str, str]]:
-    """What a study answers: pairs of a verdict and the statements that it is the verdict on, each with its number.
-
-    Statements end with a full stop. Empty without claims.
-    """
-    groups: dict[str, list[Judged]] = {}
-    for claim in sorted(claims, key=_place):
-        groups.setdefault(claim.label, []).append(claim)
-    return [(label, _told(group)) for label, group in groups.items()]
-
-
-def _place(claim: Judged) -> tuple[int, int, bool]:
-    """Decided claims first, by basis, those of documents before ours."""
-    return list(MARKS).index(claim.verdict), list(BASES).index(claim.basis), claim.origin == OURS
-
-
 def capital(text: str) -> str:
     """Text with a capital letter at its beginning; the rest stays."""
     return f"{text[:1].upper()}{text[1:]}"
-
-
-def _told(group: Sequence[Judged]) -> str:
-    if group[0].verdict not in TOLD:
-        return f"{len(group)} claim{'s' * (len(group) != 1)}."
-    said = [_statement(claim) for claim in group[:MOST_STATEMENTS]]
-    rest = len(group) - len(said)
-    return " ".join([*said, *([f"And {rest} more."] if rest else [])])
-
-
-def _statement(claim: Judged) -> str:
-    """`A server costs time (0.57 [0.55 … 0.59]).`; with the limit where it was not met."""
-    number = interval_text(claim.estimate, claim.low, claim.high, claim.unit)
-    limit = f"required: {claim.threshold}" if claim.threshold and claim.verdict != "reproduced" else ""
-    found = "; ".join(filter(None, (number, limit if number else "")))
-    return f"{claim.statement.rstrip('.')}{f' ({found})' if found else ''}."
