@@ -126,17 +126,15 @@ def test_logs_caches_and_private_paths_stay_here(study: Study) -> None:
 
 def test_the_crate_says_what_it_is(graph: Graph) -> None:
     root = graph["./"]
-    assert "https://w3id.org/ro/wfrun/provenance/0.5" in refs(root["conformsTo"])
+    assert "https://w3id.org/ro/wfrun/workflow/0.5" in refs(root["conformsTo"])
     assert root["name"] == "Which exchange: measured on local, scale mini"
     assert refs(root["license"]) == ["https://spdx.org/licenses/CC-BY-4.0"]
     assert graph["#author"]["name"] == "Ada Lovelace"
-    assert graph[root["mainEntity"]["@id"]]["@type"] == [
-        "File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo",
-    ]  # fmt: skip
+    assert graph[root["mainEntity"]["@id"]]["@type"] == ["File", "SoftwareSourceCode", "ComputationalWorkflow"]
 
 
 def test_every_reference_leads_to_something(graph: Graph) -> None:
-    outside = {"https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE", "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE", "https://w3id.org/ro/crate/1.1", "https://doi.org/10.12688/f1000research.29032.1"}  # fmt: skip
+    outside = {"https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE", "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE", "https://w3id.org/ro/crate/1.1", "https://doi.org/10.12688/f1000research.29032.1", "https://snakemake.github.io"}  # fmt: skip
 
     def references(value: Any) -> set[str]:
         if isinstance(value, dict):
@@ -172,7 +170,7 @@ def test_a_run_is_an_action_with_its_specification_result_times_and_status(study
     assert failed["actionStatus"] == "http://schema.org/FailedActionStatus"
     assert failed["error"] == "the loss is not finite"
     assert f"#run-{missing.id}" not in graph
-    assert refs(graph[f"#step-{valid.id}"]["object"]) == [f"#run-{valid.id}"]
+    assert refs(action["instrument"]) == ["#scalestudy-train"]
 
 
 def test_the_machine_and_the_software_are_those_of_the_results(graph: Graph) -> None:
@@ -184,7 +182,6 @@ def test_the_machine_and_the_software_are_those_of_the_results(graph: Graph) -> 
 def test_figures_and_tables_are_results_of_the_whole(graph: Graph) -> None:
     made = refs(graph["#workflow-run"]["result"])
     assert "results/local/mini/figures/exchange/rate.svg" in made
-    assert refs(graph["#figure"]["result"]) == ["results/local/mini/figures/exchange/rate.svg"]
     assert graph["results/local/mini/figures/exchange/rate.svg"]["encodingFormat"] == "image/svg+xml"
 
 

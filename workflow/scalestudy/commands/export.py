@@ -106,7 +106,6 @@ def packed_of(study: Study, machine: str, author: str | None, license_: str) -> 
     return PackedStudy(
         study, machine, read_machine(machine).description, workflow, files[0], files[1], tuple(runs), outputs, code,
         {path: Path(path).stat().st_size for path in paths},
-        {path: datetime.fromtimestamp(Path(path).stat().st_mtime).astimezone() for path in outputs},
         license_, author, datetime.now().astimezone(),
     )  # fmt: skip
 

@@ -1,14 +1,14 @@
 """A study with its results as a Workflow Run RO-Crate, for Zenodo, WorkflowHub and other people.
 
 The description follows RO-Crate 1.1 (w3id.org/ro/crate/1.1), Workflow RO-Crate 1.0 (w3id.org/workflowhub/workflow-ro-crate/1.0)
-and Provenance Run Crate 0.5 (w3id.org/ro/wfrun/provenance/0.5): the workflow, a step per rule, and an action per run with
-its specification, its result, times and status. `crate_of` describes; `commands/export.py` packs.
+and Workflow Run Crate 0.5 (w3id.org/ro/wfrun/workflow/0.5): the workflow, and an action per run with its specification, result,
+times and status. `crate_of` describes; `commands/export.py` packs.
 """
 
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
@@ -24,10 +24,9 @@ WORKFLOW_CRATE = "https://w3id.org/workflowhub/workflow-ro-crate/1.0"
 PROFILES = {
     "https://w3id.org/ro/wfrun/process/0.5": "Process Run Crate",
     "https://w3id.org/ro/wfrun/workflow/0.5": "Workflow Run Crate",
-    "https://w3id.org/ro/wfrun/provenance/0.5": "Provenance Run Crate",
 }
 LANGUAGE = "https://w3id.org/workflowhub/workflow-ro-crate#snakemake"
-ENGINE = "https://snakemake.github.io"
+TRAIN = "#scalestudy-train"
 OUR_LICENSE = "Apache-2.0"
 TYPES = {
     ".parquet": "application/vnd.apache.parquet", ".md": "text/markdown", ".yaml": "application/yaml",
@@ -70,8 +69,6 @@ class PackedStudy:
     """Figures, tables and claims."""
     code: tuple[str, ...]
     sizes: Mapping[str, int]
-    changed: Mapping[str, datetime]
-    """When each output was last written."""
     license: str
     """Identifier of SPDX."""
     author: str | None
@@ -81,11 +78,7 @@ class PackedStudy:
 def crate_of(packed: PackedStudy) -> Entity:
     """The content of ro-crate-metadata.json."""
     study = packed.study
-    actions = [
-        *(entity for run in packed.runs for entity in _run_actions(packed, run)),
-        *(entity for verb in OF_OUTPUTS for entity in _output_actions(packed, verb)),
-    ]
-    created = [entity for entity in actions if entity["@type"] == "CreateAction"]
+    actions = [_run_action(packed, run) for run in packed.runs]
     files = _files(packed)
     people = [{"@id": "#author", "@type": "Person", "name": packed.author}] if packed.author else []
     root: Entity = {
@@ -100,7 +93,7 @@ def crate_of(packed: PackedStudy) -> Entity:
         "conformsTo": _refs([*PROFILES, WORKFLOW_CRATE]),
         "mainEntity": {"@id": packed.workflow},
         "hasPart": _refs([packed.workflow, *(entity["@id"] for entity in files)]),
-        "mentions": _refs(["#workflow-run", *(entity["@id"] for entity in created), "#machine"]),
+        "mentions": _refs(["#workflow-run", *(entity["@id"] for entity in actions), "#machine"]),
         **({"author": {"@id": "#author"}} if people else {}),
     }
     graph: list[Entity] = [
@@ -122,7 +115,6 @@ def crate_of(packed: PackedStudy) -> Entity:
         *_machine(packed),
         *files,
         _workflow_action(packed),
-        _engine_action(packed, actions),
         *actions,
     ]
     return {"@context": f"{CRATE}/context", "@graph": graph}
@@ -138,104 +130,57 @@ def _refs(ids: Iterable[str]) -> Entity | list[Entity]:
     return found[0] if len(found) == 1 else found
 
 
-TOOLS = {
-    "train": "Makes one run and writes its result",
-    "summarise": "Gathers the results of a study",
-    "figure": "Draws one figure",
-    "table": "Writes one table",
-}
-"""Verbs that the workflow's rules of the same names call, in their order."""
-OF_OUTPUTS = {"summarise": "studies", "figure": "figures", "table": "tables"}
-"""Those that make something of results, and in which folder."""
-
-
-def _made_by(packed: PackedStudy, verb: str) -> list[str]:
-    return [path for path in packed.outputs if f"/{OF_OUTPUTS[verb]}/" in path]
-
-
-def _verbs(packed: PackedStudy) -> list[str]:
-    """The verbs that made something here."""
-    return [verb for verb in TOOLS if verb == "train" or _made_by(packed, verb)]
-
-
-def _software(packed: PackedStudy) -> list[Entity]:
-    """The workflow with its steps, the verbs that these call, Snakemake, and what the runs say of versions."""
-    found = [
-        _workflow(packed),
-        *_snakemake(),
-        _parameter("#parameter-study", "study", "File", "The study file"),
-        _parameter("#parameter-results", "results", "File", "Results, figures and tables"),
-    ]
-    versions = {
-        key: sorted(
-            {str(run.result["instrument"][key]) for run in packed.runs if key in run.result.get("instrument", {})}
-        )
-        for key in HOMES
-    }
-    for key, numbers in versions.items():
-        found += [_application(f"#{key}-{number}", key, number, url=HOMES[key]) for number in numbers]
-    requirements = _refs(f"#{key}-{number}" for key, numbers in versions.items() for number in numbers)
-    for position, verb in enumerate(_verbs(packed)):
-        at = f"#scalestudy-{verb}"
-        more = {"description": TOOLS[verb], "softwareRequirements": requirements}
-        found.append(_application(at, f"scalestudy {verb}", __version__, **more))
-        found.append(
-            {
-                "@id": f"{packed.workflow}#step-{verb}",
-                "@type": "HowToStep",
-                "name": verb,
-                "position": str(position),
-                "workExample": {"@id": at},
-            }
-        )
-    return found
-
-
 HOMES = {"python": "https://www.python.org", "torch": "https://pytorch.org"}
 """Software of which runs say the version."""
 
 
-def _workflow(packed: PackedStudy) -> Entity:
-    return {
-        "@id": packed.workflow,
-        "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
-        "name": "scalestudy",
-        "description": "From one YAML file per study to every table and figure of a distributed-training evaluation",
-        "version": __version__,
-        "license": {"@id": _license(OUR_LICENSE)},
-        "programmingLanguage": {"@id": LANGUAGE},
-        "hasPart": _refs(f"#scalestudy-{verb}" for verb in _verbs(packed)),
-        "step": _refs(f"{packed.workflow}#step-{verb}" for verb in _verbs(packed)),
-        "input": {"@id": "#parameter-study"},
-        "output": {"@id": "#parameter-results"},
-        "conformsTo": {"@id": "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"},
-        "encodingFormat": "text/plain",
-        "contentSize": str(packed.sizes[packed.workflow]),
-    }
-
-
-def _snakemake() -> list[Entity]:
-    """The language of the workflow, and the program that runs it."""
-    language = {
-        "@id": LANGUAGE,
-        "@type": "ComputerLanguage",
-        "name": "Snakemake",
-        "url": {"@id": ENGINE},
-        "identifier": {"@id": "https://doi.org/10.12688/f1000research.29032.1"},
-        "version": version("snakemake"),
-    }
-    return [language, _application(ENGINE, "Snakemake", version("snakemake"), url={"@id": ENGINE})]
+def _software(packed: PackedStudy) -> list[Entity]:
+    """The workflow, its language, its input and output, the program that makes a run, and the software that runs name."""
+    versions: list[Entity] = []
+    for key, home in HOMES.items():
+        found = {str(run.result["instrument"][key]) for run in packed.runs if key in run.result.get("instrument", {})}
+        versions += [_application(f"#{key}-{number}", key, number, url=home) for number in sorted(found)]
+    requirements = _refs(entity["@id"] for entity in versions)
+    return [
+        {
+            "@id": packed.workflow,
+            "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow"],
+            "name": "scalestudy",
+            "description": "From one YAML file per study to every table and figure of a distributed-training evaluation",
+            "version": __version__,
+            "license": {"@id": _license(OUR_LICENSE)},
+            "programmingLanguage": {"@id": LANGUAGE},
+            "hasPart": {"@id": TRAIN},
+            "input": {"@id": "#parameter-study"},
+            "output": {"@id": "#parameter-results"},
+            "conformsTo": {"@id": "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"},
+            "encodingFormat": "text/plain",
+            "contentSize": str(packed.sizes[packed.workflow]),
+        },
+        {
+            "@id": LANGUAGE,
+            "@type": "ComputerLanguage",
+            "name": "Snakemake",
+            "url": {"@id": "https://snakemake.github.io"},
+            "identifier": {"@id": "https://doi.org/10.12688/f1000research.29032.1"},
+            "version": version("snakemake"),
+        },
+        _parameter("#parameter-study", "study", "The study file"),
+        _parameter("#parameter-results", "results", "Results, figures and tables"),
+        _application(TRAIN, "scalestudy train", __version__, softwareRequirements=requirements),
+        *versions,
+    ]
 
 
 def _application(at: str, name: str, number: str, **more: Any) -> Entity:
     return {"@id": at, "@type": "SoftwareApplication", "name": name, "softwareVersion": number, **more}
 
 
-def _parameter(at: str, name: str, kind: str, description: str) -> Entity:
+def _parameter(at: str, name: str, description: str) -> Entity:
     return {
         "@id": at,
         "@type": "FormalParameter",
-        "additionalType": kind,
+        "additionalType": "File",
         "name": name,
         "description": description,
         "valueRequired": True,
@@ -320,60 +265,24 @@ def _file(packed: PackedStudy, path: str, name: str, description: str = "") -> E
     }
 
 
-def _run_actions(packed: PackedStudy, run: DoneRun) -> list[Entity]:
-    """What made a run's result, and the step of the workflow that it was."""
-    result = run.result
-    status = {"valid": "valid", "invalid": "invalid", "skipped": "skipped"}[result["status"]]
+def _run_action(packed: PackedStudy, run: DoneRun) -> Entity:
+    """What made a run's result."""
+    status, reason = run.result["status"], run.result.get("reason")
     made = "CompletedActionStatus" if status == "valid" else "FailedActionStatus"
     spec = next(path for path in run.files if path.endswith("/spec.json"))
-    action: Entity = {
+    return {
         "@id": f"#run-{run.id}",
         "@type": "CreateAction",
         "name": f"Run {run.id}",
-        "description": f"{status}: {result['reason']}" if result.get("reason") else status,
-        "instrument": {"@id": "#scalestudy-train"},
+        "description": f"{status}: {reason}" if reason else status,
+        "instrument": {"@id": TRAIN},
         "object": _refs([spec, packed.machine_file]),
         "result": _refs(path for path in run.files if path != spec),
         "actionStatus": f"http://schema.org/{made}",
-        **_times(result),
-        **({"error": str(result.get("reason") or status)} if made == "FailedActionStatus" else {}),
+        **_times(run.result),
+        **({"error": str(reason or status)} if made == "FailedActionStatus" else {}),
         **({"agent": {"@id": "#author"}} if packed.author else {}),
     }
-    control: Entity = {
-        "@id": f"#step-{run.id}",
-        "@type": "ControlAction",
-        "name": f"Step train of {run.id}",
-        "instrument": {"@id": f"{packed.workflow}#step-train"},
-        "object": {"@id": action["@id"]},
-    }
-    return [action, control]
-
-
-def _output_actions(packed: PackedStudy, verb: str) -> list[Entity]:
-    """What made the figures, or the tables, or the summary; nothing where there are none."""
-    made = _made_by(packed, verb)
-    if not made:
-        return []
-    results = [path for run in packed.runs for path in run.files if path.endswith("/result.json")]
-    action: Entity = {
-        "@id": f"#{verb}",
-        "@type": "CreateAction",
-        "name": f"scalestudy {verb}",
-        "description": f"{TOOLS[verb]}, for each that is declared",
-        "instrument": {"@id": f"#scalestudy-{verb}"},
-        "object": _refs([packed.study_file, *results]),
-        "result": _refs(made),
-        "endTime": max(packed.changed[path] for path in made).isoformat(timespec="seconds"),
-        **({"agent": {"@id": "#author"}} if packed.author else {}),
-    }
-    control: Entity = {
-        "@id": f"#step-{verb}",
-        "@type": "ControlAction",
-        "name": f"Step {verb}",
-        "instrument": {"@id": f"{packed.workflow}#step-{verb}"},
-        "object": {"@id": action["@id"]},
-    }
-    return [action, control]
 
 
 def _times(result: Mapping[str, Any]) -> Entity:
@@ -395,18 +304,5 @@ def _workflow_action(packed: PackedStudy) -> Entity:
         "result": _refs([*packed.outputs, *results]),
         **({"startTime": started[0]} if started else {}),
         **({"endTime": ended[-1]} if ended else {}),
-        **({"agent": {"@id": "#author"}} if packed.author else {}),
-    }
-
-
-def _engine_action(packed: PackedStudy, actions: Sequence[Entity]) -> Entity:
-    """Snakemake at work."""
-    return {
-        "@id": "#engine-run",
-        "@type": "OrganizeAction",
-        "name": "Snakemake",
-        "instrument": {"@id": ENGINE},
-        "object": _refs(entity["@id"] for entity in actions if entity["@type"] == "ControlAction"),
-        "result": {"@id": "#workflow-run"},
         **({"agent": {"@id": "#author"}} if packed.author else {}),
     }
