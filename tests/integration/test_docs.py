@@ -100,7 +100,7 @@ def test_every_key_of_the_models_is_in_the_reference(site: Path, prefix: str, mo
     found = names(site, "key")
     chosen_by = {"model.name", "strategy.name", "data.source", "faults.kind"}  # their values are headings
     # Those of other sections; of axes and of a claim's checks, the line of `vary` and of `checks` has them.
-    of_study = ("scales.", "figures.", "tables.", "claims.", "vary.")
+    of_study = ("scales.", "figures.", "tables.", "claims.", "vary.", *(("answers.",) if model is ScaleSpec else ()))
     elsewhere = of_study if model in (StudySpec, ScaleSpec) else ("scheduler.", "checks.")
     keys = {prefix + key for key in dotted_keys(model) if not key.startswith(elsewhere)} - chosen_by
     assert one in keys

@@ -1,4 +1,4 @@
-"""`scalestudy <verb>`: the only thing that a rule calls. Verbs import what they need when they are used."""
+"""`scalestudy <verb>`: the only command of rules. Verbs import their modules when they are used."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", 
 
 
 class LazyGroup(click.Group):
-    """Verbs whose modules are imported when they are used, or when help lists them."""
+    """Verbs with modules imported on use, or when help lists them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All verbs, in the order of the alphabet."""
@@ -65,7 +65,7 @@ def cli() -> None:
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run one command line; returns its exit status. What a user can remedy is said without a traceback."""
+    """Run one command line; returns its exit status. Errors that a user can remedy have no traceback."""
     try:
         return _called(arguments)
     except UserError as error:

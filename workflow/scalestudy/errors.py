@@ -17,14 +17,14 @@ characters. Names of files can hold them."""
 
 
 def visible(text: str) -> str:
-    """`text` with escapes in place of what a terminal would not show; line breaks and tabs stay."""
+    """`text` with escapes in place of characters that a terminal does not show; line breaks and tabs stay."""
     return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class UserError(Exception):
-    """What is wrong, where, and what to do about it. Shown without a traceback; exit status 2.
+    """An error of the user's: cause, place, remedy. Shown without a traceback; exit status 2.
 
-    `what` is a sentence, `where` a place a person can open (`file:line: key`), `remedy` the next step.
+    The cause is a sentence, `where` a place a person can open (`file:line: key`), `remedy` the next step.
     """
 
     def __init__(self, what: str, where: str = "", remedy: str = "") -> None:
@@ -46,7 +46,7 @@ class UserErrors(UserError):
 
 
 class Skipped(Exception):
-    """A run that cannot be made here and will come out the same next time; the message says why and what to do."""
+    """A run that cannot be made here and will come out the same next time; the message has the reason and the remedy."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Classes from the user's own files in config/extensions/, and who is to blame for what goes wrong in them."""
+"""Classes from the user's own files in config/extensions/, and who is to blame for their errors."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from scalestudy.errors import UserError, visible
 
 @contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
-    """A temporary path beside `path`; what is written there is synced and renamed when the block ends well.
+    """A temporary path beside `path`; its file is synced and renamed when the block ends well.
 
     The temporary name keeps the suffix of `path`, because writers choose their format by it. Errors of the system name
     `path`.
@@ -74,7 +74,7 @@ def plain_file(path: str, flags: int) -> int:
     """`opener` of `open` for files of ours that are written in place, under names that others know: logs, locks, ledgers.
 
     In a folder that others can write, such a name may be a link to a file of this user, who would empty it by himself.
-    No link is followed; what else has the same content under another name (a hard link, as copies by `cp -l` are) keeps
+    No link is followed; the same content under another name (a hard link, as copies by `cp -l` are) keeps
     it. Raises UserError where the name is that of a link, or of anything but a file.
     """
     empties, made = flags & os.O_TRUNC, 0o666
@@ -147,7 +147,7 @@ def write_with(path: Path | str, write: Callable[[Path], Any]) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file of ours; a damaged one, or what is no file or far too large, is a UserError that says which."""
+    """Read a JSON file of ours; a damaged one, no file at all, or a far too large one is a UserError that names it."""
     try:
         state = Path(path).stat()
         if not stat.S_ISREG(state.st_mode):
@@ -206,7 +206,7 @@ def read_table(
 ) -> list[dict[str, str]]:
     """The rows of a CSV file, by the names in its first line; cells may be empty.
 
-    Raises UserError, with the line, where it is no table, a `needed` column is missing, or what is filled in a column of
+    Raises UserError, with the line, where it is no table, a `needed` column is missing, or a value in a column of
     `wholes` or `numbers` is none.
     """
     try:
@@ -269,7 +269,7 @@ NO_DIGEST = "has no digest: it was changed after it was written, or is from befo
 
 
 def _visible(value: Any) -> Any:
-    """`value` with every text as messages show it: what is read back may hold nothing else."""
+    """`value` with every text as messages show it."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):
@@ -278,7 +278,7 @@ def _visible(value: Any) -> Any:
 
 
 def read_sealed(path: Path | str, remedy: str) -> dict[str, Any]:
-    """Read what `write_sealed` wrote, less the digest; UserError where it is no object, or was changed since.
+    """Read a file of `write_sealed`, less the digest; UserError where it is no object, or was changed since.
 
     A file without a digest is refused too: whoever edits one could delete it.
     """
@@ -321,7 +321,7 @@ def sha256_file(path: Path | str) -> str:
 
 
 def sha256_stream(stream: IO[bytes]) -> str:
-    """SHA-256 of what is left in a binary stream, hexadecimal."""
+    """SHA-256 of the rest of a binary stream, hexadecimal."""
     digest = hashlib.sha256()
     for block in iter(lambda: stream.read(1 << 20), b""):
         digest.update(block)

@@ -67,7 +67,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Accelerators:
-    """What a process may use."""
+    """Accelerators of a process."""
 
     kind: str
     """torch's name of their type: `cuda` for NVIDIA and AMD, `xpu`, …; empty: there is none."""
@@ -162,7 +162,7 @@ def visible(found: Sequence[NvmlDevice], named: str | None) -> list[Device]:
 
 
 def _other() -> Accelerators:
-    """What torch says, asked once for a process and those that it starts on its host."""
+    """Ask torch once for a process and those that it starts on its host."""
     asked = _place()
     try:
         known = json.loads(os.environ.get(FOUND, "null"))
@@ -180,7 +180,7 @@ def _place() -> list[str | None]:
 
 
 def ask_torch() -> Accelerators:
-    """What torch says of its accelerators, in a process of its own: it may start a driver, and take seconds."""
+    """Ask torch for its accelerators, in a process of its own: it may start a driver, and take seconds."""
     command = [sys.executable, "-c", QUESTION]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=False)

@@ -1,6 +1,6 @@
-"""Measured runs run alone on a host, whoever starts them: they hold its lock; what may not disturb them waits for it.
+"""Measured runs run alone on a host, whoever starts them: they hold its lock; disturbing work waits for it.
 
-There are two files in one folder, the same for every environment. The first belongs to one user, and nobody else can
+There are two files in one folder, the same for every environment. The first belongs to one user, and no other can
 open it: runs of one user wait for each other, however long. The second is shared by all users. Whoever can open it can
 hold it for ever, so that runs of other users are waited for up to MAX_WAIT_FOR_OTHERS_S.
 """
@@ -38,7 +38,7 @@ MAX_NOTE_BYTES = 4096
 def measured_run(name: str) -> Iterator[None]:
     """Held by a run that is measured: one at a time on this host, and nothing else of ours beside it.
 
-    `name` is what those who wait are told.
+    `name` is shown to those who wait.
     """
     with _held(fcntl.LOCK_EX), _noted(name):
         yield
@@ -61,7 +61,7 @@ def _held(kind: int) -> Iterator[None]:
 
 
 def lock_folder() -> Path:
-    """Where the lock of this host lies. Raises UserError where a user has named what is not a folder."""
+    """Where the lock of this host lies. Raises UserError where the named folder is none."""
     folder = Path(os.environ.get(LOCKS) or FOLDER)
     if not folder.is_dir():
         raise UserError("is not a folder", f"{LOCKS}={folder}", f"make it, or unset it: then it is {FOLDER}")

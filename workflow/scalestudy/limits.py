@@ -65,7 +65,7 @@ def _memory_limits() -> Iterator[tuple[int, int]]:
 def _groups(controller: str) -> Iterator[Path]:
     """Folders of this process's group and its parents, innermost first.
 
-    Inside a container its own group may be the root of what is mounted, under another path than the kernel names.
+    Inside a container its own group may be the root of the mount, under another path than the kernel names.
     """
     roots = {}
     for line in _read(MEMBERSHIP).splitlines():

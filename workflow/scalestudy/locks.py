@@ -1,4 +1,4 @@
-"""Locks of files: who waits for one is told, after a while, whose it is."""
+"""Locks of files: a waiting process names the owner after a while."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Note = dict[str, str]
 
 
 class Patience:
-    """Somebody waits in a loop: says what for, after SAY_AFTER_S and then every SAY_AGAIN_S."""
+    """A wait in a loop: prints its reason after SAY_AFTER_S and then every SAY_AGAIN_S."""
 
     def __init__(self, what: Callable[[], str]) -> None:
         self._what, self._begin, self._next = what, time.monotonic(), SAY_AFTER_S
@@ -44,7 +44,7 @@ class Patience:
 
 @contextmanager
 def exclusive(file: Path, what: str) -> Iterator[None]:
-    """Held by one process at a time; the others wait. `file` is made and stays; `what` is told to those who wait."""
+    """Hold a lock file, one process at a time; the others print the second argument while they wait. The file stays."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "a+b", buffering=0, opener=plain_file) as lock:
         lock_patiently(lock, what)
@@ -58,7 +58,7 @@ def lock_patiently(
     poll_s: float = POLL_S,
     lock: Callable[[IO[Any], int], Any] = fcntl.flock,
 ) -> None:
-    """Lock an open file, and note whose it is; says what is waited for, and who has it. OSError where it has no locks."""
+    """Lock an open file and note its owner; a wait prints its reason and the owner. OSError where it has no locks."""
     patience = Patience(lambda: f"{what}: {holder(stream)} has {stream.name}")
     while True:
         try:
@@ -118,7 +118,7 @@ def sign(stream: IO[Any], note: Note) -> None:
 
 
 def note_in(stream: IO[Any]) -> Note | None:
-    """The note in a lock; None where there is none, or what is there is none."""
+    """The note in a lock; None without a valid one."""
     with suppress(ValueError, TypeError, RecursionError, OSError):
         said = dict(json.loads(os.pread(stream.fileno(), MAX_NOTE_BYTES, 0)))
         if isinstance(said.get("process"), str) and said["process"].partition(":")[0].isdecimal():

@@ -36,7 +36,7 @@ def announce_driver() -> None:
 
 
 def conceal_driver() -> None:
-    """Keep the driver from submitted jobs, whose machine it is not on, whatever environment a scheduler hands on."""
+    """Keep the driver's identity from submitted jobs on other machines, whatever environment a scheduler hands on."""
     os.environ.pop(DRIVER, None)
 
 
@@ -58,15 +58,15 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
 class Lifeline:
     """A pipe whose reading end reports the end of the process that holds the other one.
 
-    Made before a fork, after which one of the two processes calls `hold` and the other `watch`. What the holder forks
-    later does not hold the pipe. (`os.pidfd_open` would do as well, but is not in every build of Python.)
+    Made before a fork, after which one of the two processes calls `hold` and the other `watch`. A later child of the holder
+    does not hold the pipe. (`os.pidfd_open` would do as well, but is not in every build of Python.)
     """
 
     def __init__(self) -> None:
         self.reading, self._writing = os.pipe()
 
     def hold(self) -> None:
-        """This process is the one whose end is reported."""
+        """Report the end of this process."""
         os.close(self.reading)
         _held.add(self._writing)
 

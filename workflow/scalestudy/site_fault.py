@@ -1,4 +1,4 @@
-"""What a node lacks: in a scheduler's job a fault of the site, which is tried again; elsewhere a reason to skip a run."""
+"""Lacks of a node: in a scheduler's job a fault of the site, which is tried again; elsewhere a reason to skip a run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CHANGES = "SCALESTUDY_SET"
 
 
 def site_file() -> str:
-    """The file that says what jobs load and how they are submitted, as messages name it."""
+    """The file with the set-up and submission of jobs, as messages name it."""
     file = os.environ.get(SITE, "")
     return os.path.relpath(file) if file else "the profile's site.yaml"
 
 
 class SiteFault(UserError):
-    """A node, or what the site made of it, is unfit for a run: no property of the run, so no result is written.
+    """A node, or the site's set-up of it, is unfit for a run: no property of the run, so no result is written.
 
     The executor tries the job once more, elsewhere if possible; after that the same command makes the run again.
     """
@@ -38,7 +38,7 @@ class SiteFault(UserError):
 
 
 def again() -> str:
-    """What to do where nothing more is known than that the site is at fault."""
+    """The remedy for a fault of the site without further evidence."""
     return f"correct the site, or what {site_file()} loads and requests, then run the same command again"
 
 
@@ -50,7 +50,7 @@ def in_job(variables: Mapping[str, str] = os.environ) -> bool:
 def lacking(reason: str, what: Lackable | None = None, lacks: Collection[Lackable] = ()) -> SiteFault | Skipped:
     """To be raised where something is missing: SiteFault in a job, Skipped elsewhere and where the site has none.
 
-    `lacks` is the site's list of what none of its nodes has; what is not nameable there is always a fault in a job.
+    `lacks` is the site's list of features without a node; a feature without a name there is always a fault in a job.
     """
     if what in lacks or not in_job():
         return Skipped(reason)

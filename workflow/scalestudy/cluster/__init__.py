@@ -1,5 +1,5 @@
-"""Runs on clusters: what they request, what they will take and have taken, and whether a site fits. Imports no torch.
+"""Runs on clusters: requests, expected and actual use, and the fitness of a site. Imports no torch.
 
-`plan/` says what a study will take, in GPU hours and all else, `ledger/` what its jobs have used, `doctor/` what a site has
-and lacks. `resources.py` is what a job requests, `submit.py` prints its submit line.
+`plan/` estimates a study in GPU hours and all else, `ledger/` reads its jobs' use, `doctor/` finds a site's features
+and lacks. `resources.py` composes a job's request, `submit.py` prints its submit line.
 """

@@ -1,4 +1,4 @@
-"""What a job requests from its scheduler: explicit per run, from its spec and the machine, never from the size of a file."""
+"""Request of a job to its scheduler: explicit per run, from its spec and the machine, never from the size of a file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ NAMES = tuple(field.name for field in fields(Resources) if field.name != "links"
 
 
 def of_run(run: Run, machine: Machine, estimate: TimeEstimate) -> Resources:
-    """What a run requests. Measured runs have nodes to themselves, so they request all devices of those nodes."""
+    """Request of a run. Measured runs have nodes to themselves, so they request all devices of those nodes."""
     nodes, per_node = geometry(run.spec, machine)
     if run.spec.network is not None:
         nodes, per_node = 1, run.spec.ranks  # nodes of an emulated network are namespaces of one machine
@@ -98,7 +98,7 @@ def gpus_held(machine: Machine, queue: str | None) -> int:
 def walltime(estimate: TimeEstimate, limit: int | None) -> tuple[int | None, int]:
     """Minutes of one job and the number of jobs: the 95th percentile and a margin, rounded up, cut at the limit.
 
-    What does not fit, or takes longer than expected, resumes in further jobs. A run whose time is unknown requests
+    A run beyond it, or slower than expected, resumes in further jobs. A run of unknown time requests
     CALIBRATION_MIN.
     """
     needed_s = needed(estimate)
@@ -202,14 +202,14 @@ class Planner:
         return self._expectation
 
     def of(self, run: Run) -> tuple[Resources, TimeEstimate]:
-        """What the run's job requests, and what it is expected to take."""
+        """Request of the run's job, and its expectation."""
         if run.id not in self._known:
             estimate = self.expectation.of(run)
             self._known[run.id] = of_run(run, self.machine, estimate), estimate
         return self._known[run.id]
 
     def of_dataset(self, spec: RunSpec) -> tuple[Resources, TimeEstimate]:
-        """What the job that prepares the data of a run requests, and what it is expected to take."""
+        """Request of the job that prepares a run's data, and its expectation."""
         if self._jobs is None:
             self._jobs = read_ledger()
         estimate = preparation.expected(spec, self.expectation.start_up_s, self._jobs)

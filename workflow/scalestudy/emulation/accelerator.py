@@ -14,15 +14,15 @@ from scalestudy.models.shapes import call_on_meta
 
 
 def emulate(model: nn.Module, step_time_s: float, forward_share: float = 1 / 3) -> nn.Module:
-    """A module with `model`'s own parameters and buffers, whose forward and backward take `step_time_s` together.
+    """A module with `model`'s own parameters and buffers; its forward and backward take `step_time_s` together.
 
     Forward sleeps `forward_share` of it (backward computes two products where forward computes one) and returns logits
     that are zero, [batch, classes], and no auxiliary ones. Backward lets a gradient of zero appear for every parameter
     in reverse order of definition, as far as autograd, its hooks and DistributedDataParallel can tell. The time of
-    backward is shared equally by the modules that hold parameters, whose gradients appear together: a convolution and a
+    backward is shared equally by the modules that hold parameters; gradients of one module appear together: a convolution and a
     classifier with a hundred times its parameters are nearer in time than in size.
 
-    Each gradient waits for a moment counted from the start of forward. So delays do not add up, and what is done in
+    Each gradient waits for a moment counted from the start of forward. So delays do not add up, and work in
     between, the loss or an exchange in a hook, takes place within the emulated time, as it does in published step
     times. Nothing is computed and a sleeping rank uses no CPU. `step_time_s` 0 is an infinitely fast accelerator.
     """
@@ -73,7 +73,7 @@ def _ready_at(model: nn.Module) -> list[float]:
 
 
 class _Layer(torch.autograd.Function):
-    """The identity on logits, whose backward waits and then has a gradient for one parameter."""
+    """The identity on logits; its backward waits and then has a gradient for one parameter."""
 
     @staticmethod
     def forward(
@@ -94,7 +94,7 @@ _lateness_s: deque[float] = deque([0.0], maxlen=64)
 
 
 def _sleep_until(moment: float) -> None:
-    """Sleep to an absolute moment, less what every sleep is late by: the least of the last ones, never more than left."""
+    """Sleep to an absolute moment, less the delay of every sleep: the least of the last ones, never more than left."""
     early_s = min(_lateness_s)
     left = moment - early_s - time.perf_counter()
     if left > 0:

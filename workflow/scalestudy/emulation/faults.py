@@ -28,7 +28,7 @@ class Faults:
         self.killed_before = len(before)
 
     def before_step(self, step: int) -> None:
-        """Fire what is due before this step."""
+        """Fire faults that are due before this step."""
         for kill in self.kills:
             if step == kill.at_step:
                 print(f"fault: rank {kill.rank} kills itself before step {step}", flush=True)
@@ -37,7 +37,7 @@ class Faults:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def in_step(self, step: int) -> None:
-        """Fire what is due inside this step's compute phase."""
+        """Fire faults that are due inside this step's compute phase."""
         for slow in self.slow:
             if step >= slow.from_step:
                 self.fired["slow_rank"] += 1
@@ -54,7 +54,7 @@ def fired_before(run_folder: Path, name: str) -> bool:
 
 
 def remember_fired(run_folder: Path, name: str) -> None:
-    """Record it in a file, which survives what the fault does to this process."""
+    """Record it in a file, which survives the fault."""
     folder = run_folder / CHECKPOINTS
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"fired-{name}").touch()

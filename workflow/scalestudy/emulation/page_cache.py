@@ -13,14 +13,14 @@ class CacheLimit:
     """Lets the files of the data fill only `limit_bytes` of the page cache, to study data larger than memory.
 
     Emulated: after each read, the least recently read ranges beyond the limit are dropped with posix_fadvise, so a
-    pass over more data than the limit reads from storage what real memory pressure would have made it read.
+    pass over more data than the limit reads from storage as much as under real memory pressure.
 
     Not emulated: the kernel's own replacement (two lists, not strictly least recently read), pressure on anything but
     these files, write-back, and memory that is really short. Each process counts only its own reads: ranks that share
     a node take each an equal share of the node's limit. Then never more than the node's limit is resident, but a
     range may be dropped that another rank has just read. Pages that were resident before the first read of this
     process are not counted: drop the files first. Pages that are mapped cannot be dropped: arrays of tensors are
-    outside, raw images are read, not mapped. What a loader has read ahead counts from when it is used: in data of few
+    outside, raw images are read, not mapped. Batches read ahead count from their use: in data of few
     batches, much of the next epoch is read before this one's last pages are dropped. Readers turn off the kernel's
     read-ahead, which would fill pages that are not counted.
     """

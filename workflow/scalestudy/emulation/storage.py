@@ -15,7 +15,7 @@ _CLOCK = struct.Struct("d")
 class Throttle:
     """Makes reads wait as if they came from a storage of `mib_per_s` (None: any rate) and `latency_ms` per request.
 
-    Requests share the rate and overlap their latencies. What is shared is one number in the file `place`: when the
+    Requests share the rate and overlap their latencies. The shared state is one number in the file `place`: when the
     storage will have delivered all that was asked of it so far, on the monotonic clock, which all processes of a host
     have in common. Emulated: no seeks, no cache, no fairness beyond first come, first served.
     """

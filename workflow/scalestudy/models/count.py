@@ -1,6 +1,6 @@
 """How large a model is, and how much it computes.
 
-`python -m scalestudy.models.count > config/reference/model_costs.csv` counts again what the plan knows without torch.
+`python -m scalestudy.models.count > config/reference/model_costs.csv` counts the plan's numbers again, which it reads without torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What comes out of a model, and its loss."""
+"""Outputs of a model, and its loss."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def vgg(width: int, classes: int, channels: int) -> nn.Module:
 
 
 def resnet(width: int, classes: int, channels: int) -> nn.Module:
-    """ResNet's shape: BatchNorm, and blocks that add to what they were given."""
+    """ResNet's shape: BatchNorm, and blocks that add to their input."""
     return nn.Sequential(
         *_normalised(channels, width),
         _Residual(width, width),

@@ -1,4 +1,4 @@
-"""What a model makes of a shape, without computing anything."""
+"""Shapes of a model's outputs, without computing anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 def call_on_meta(model: nn.Module, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Any:
     """The model's output for an input of this shape, batch first, as tensors with shapes and no values.
 
-    Parameters and buffers are replaced for the call and stay as they are. What the model raises comes through.
+    Parameters and buffers are replaced for the call and stay as they are. Exceptions of the model come through.
     """
     state = {
         name: torch.empty_like(tensor, device="meta").requires_grad_(tensor.requires_grad)

@@ -1,4 +1,4 @@
-"""`scalestudy doctor`: whether a site has what the runs need, and the files that describe a new one.
+"""`scalestudy doctor`: the fitness of a site for the runs, and the files that describe a new one.
 
 `examine.py` collects the scheduler's facts (`facts.py`) and the reports of nodes (`probe_job.py` submits `probe.py` by the
 executor's own job script). `findings.py` judges nodes, `compare_site.py` the files, `gpu_support.py` torch; `write.py`

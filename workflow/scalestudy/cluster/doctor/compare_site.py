@@ -15,7 +15,7 @@ from scalestudy.spec.machine import Machine, Queue
 def differences(
     machine: Machine, machine_file: str, settings: Any, site_file: str, facts: ClusterFacts
 ) -> Iterator[Finding]:
-    """Values of both files that the scheduler would refuse, or leave waiting for ever; then what is good to know."""
+    """Values of both files that the scheduler would refuse, or leave waiting for ever; then hints."""
     system, known = WORDS[facts.system], [queue.name for queue in facts.queues]
     default = facts.queue(None)
     own = settings.queue or (default.name if default is not None else None)

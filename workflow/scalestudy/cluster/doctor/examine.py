@@ -1,4 +1,4 @@
-"""`scalestudy doctor`: what a site has on the nodes where runs run, what is missing, and what to do about it."""
+"""`scalestudy doctor`: features and lacks of a site's nodes, with remedies."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _unused_software() -> list[Finding]:
 
 
 def chosen_scheduler() -> tuple[Any, list[Finding]]:
-    """The batch system that the executor would use here, and what it says about that; None where it can use none."""
+    """The batch system that the executor would use here, with its reason; None where it can use none."""
     from snakemake_executor_plugin_multinode import schedulers
 
     notes: list[str] = []
@@ -135,7 +135,7 @@ def _clock(report: dict[str, Any]) -> str:
 
 
 def _capability(report: dict[str, Any]) -> str:
-    """What tells whether this torch can use the GPU."""
+    """Facts that decide whether this torch can use the GPU."""
     gpu = report.get("gpu") or {}
     parts = [f"sm_{gpu['capability'][0]}{gpu['capability'][1]}"] if gpu.get("capability") else []
     parts += [f"driver for CUDA {gpu['driver_cuda'][0]}.{gpu['driver_cuda'][1]}"] if gpu.get("driver_cuda") else []
@@ -151,7 +151,7 @@ def _here() -> list[dict[str, Any]]:
 
 
 def text(reports: Sequence[dict[str, Any]], findings: Sequence[Finding]) -> str:
-    """A paragraph per node, then what is to be done."""
+    """A paragraph per node, then the remedies."""
     lines = []
     for report in reports:
         torch, scratch = report["torch"], report["scratch"]

@@ -1,4 +1,4 @@
-"""What nodes lack, and what to do about it; every sentence about a file names the file."""
+"""Findings about nodes, with remedies; every sentence about a file names the file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Check = tuple[Callable[[dict[str, Any]], bool], str, str]
 def node_findings(
     reports: Sequence[dict[str, Any]], nodes: int, machine: Machine, machine_file: str = MACHINE_FILE
 ) -> Iterator[Finding]:
-    """What the nodes lack, each item once, with the nodes that lack it."""
+    """Find lacks of the nodes, each item once, with its nodes."""
     if len(reports) < nodes:
         yield Finding(
             f"{len(reports)} of {nodes} nodes answered",
@@ -62,7 +62,7 @@ def devices(report: Mapping[str, Any]) -> int:
 
 
 def _checks(machine: Machine, file: str) -> list[Check]:
-    """Whether it is wrong, what is said after the host's name, and the remedy."""
+    """Condition, sentence after the host's name, and remedy of each check."""
     gpus, cores, memory = machine.devices_per_node or 0, machine.cores_per_node, machine.memory_gib
     lacks, site = read_site().lacks, site_file()
     cuda = machine.device == "cuda" or (machine.device is None and gpus > 0)
@@ -83,7 +83,7 @@ def _checks(machine: Machine, file: str) -> list[Check]:
 
 
 def _said(hosts: Sequence[str], what: str) -> str:
-    """The hosts, and what begins with the verb of one of them."""
+    """The hosts, and a sentence that begins with the verb of one of them."""
     names = list(dict.fromkeys(hosts))
     verb, _, rest = what.partition(" ")
     verb = OF_SEVERAL.get(verb, verb) if len(names) > 1 else verb

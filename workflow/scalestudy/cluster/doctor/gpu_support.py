@@ -33,7 +33,7 @@ CODE = re.compile(r"(sm|compute)_(\d+)(\d)[a-z]?")
 
 
 def problem(torch: Mapping[str, Any], gpu: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What keeps torch from this GPU, and what to install; None where nothing does, or nothing is known.
+    """The obstacle between torch and this GPU, and the package to install; None where there is none, or none is known.
 
     `torch` has `cuda` (text) and `arch` (list), `gpu` `capability` and `driver_cuda` ([major, minor]), as the probe finds them.
     """

@@ -1,4 +1,4 @@
-"""What one node has: `python -m scalestudy.cluster.doctor.probe FOLDER TOKEN INDEX`, as a launcher starts it."""
+"""Facts of one node: `python -m scalestudy.cluster.doctor.probe FOLDER TOKEN INDEX`, as a launcher starts it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _first_line(command: Sequence[str]) -> str | None:
 
 
 def _fabric() -> list[str]:
-    """Network interfaces with their speed, and what is faster than Ethernet."""
+    """Network interfaces with their speed, and fabrics faster than Ethernet."""
     found = [name for name, place in FABRICS.items() if Path(place).exists() and any(Path(place).iterdir())]
     for interface in sorted(Path("/sys/class/net").glob("*")):
         if interface.name == "lo":
@@ -125,7 +125,7 @@ def _fabric() -> list[str]:
 
 
 def _scratch(site: Site) -> dict[str, Any]:
-    """The node's own disk: where it is, whether it can be written, what is free."""
+    """The node's own disk: its place, whether it can be written, its free space."""
     folder = Path(os.path.expandvars(site.scratch or os.environ.get("TMPDIR") or "/tmp")).expanduser()
     try:
         file = folder / f".scalestudy-doctor.{os.getpid()}"
@@ -151,7 +151,7 @@ def _skew(shared: Path) -> float | None:
 
 
 def main(folder: Path, token: str, index: str) -> None:
-    """Write what this node has next to the token."""
+    """Write this node's facts next to the token."""
     write_json(folder / f"node.{index}.{platform.node()}.json", probe(folder, token))
 
 

@@ -1,6 +1,6 @@
 """The short job in which `scalestudy doctor` looks at nodes: it tries the site's software first, then probes each node.
 
-The executor's own job script and scheduler take it there, so that it meets what runs will meet.
+The executor's own job script and scheduler take it there, so that it meets the conditions of runs.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def on_nodes(folder: Path, token: str) -> int:
 
 
 def _by_pbsdsh(commands: Sequence[list[str]], environment: dict[str, str], folder: Path) -> int:
-    """Wait for what the tasks write: pbsdsh comes back once its task has started, and the end of the job would end it."""
+    """Wait for the tasks' files: pbsdsh comes back once its task has started, and the end of the job would end it."""
     for command in commands:  # PBS takes one request of a job at a time
         subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False)
     end = time.monotonic() + TASKS_S

@@ -1,4 +1,4 @@
-"""`scalestudy doctor --write NAME`: a machine file and a profile from what the scheduler and a node report.
+"""`scalestudy doctor --write NAME`: a machine file and a profile from the scheduler's and a node's reports.
 
 Values that neither of them has carry a comment that begins with CORRECT. Values are written as JSON, which YAML reads.
 """
@@ -103,7 +103,7 @@ def machine_text(name: str, facts: ClusterFacts, report: Report | None) -> str:
 
 
 def useful_queues(facts: ClusterFacts) -> list[QueueFacts]:
-    """The queues whose nodes have accelerators, the default one first; then those of CPU nodes, for jobs that use none."""
+    """The queues with accelerators, the default one first; then those of CPU nodes, for jobs that use none."""
     kinds = {queue.name: facts.kind_of(queue.name) for queue in facts.queues}
     return sorted(facts.queues, key=lambda queue: not (kind := kinds[queue.name]) or not kind.gpus)
 

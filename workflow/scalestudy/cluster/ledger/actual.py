@@ -1,4 +1,4 @@
-"""Plan against actual: the expectation of each run before its job was submitted, and what its jobs used."""
+"""Plan against actual: the expectation of each run before its job was submitted, and its jobs' use."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from scalestudy.spec.study import Study
 
 
 def plans_file(machine: str) -> Path:
-    """What was planned for each run before its job was submitted; append-only."""
+    """Plans of each run before its job was submitted; append-only."""
     return RESULTS / machine / "plans.jsonl"
 
 
 def note_plan(machine: str, run: str, asked: Resources, estimate: TimeEstimate) -> None:
-    """Keep the plan of a run whose job is about to be submitted or started."""
+    """Keep the plan of a run before its job is submitted or started."""
     high = round(estimate.high_s, 1) if estimate.known else None
     line = {
         "run": run, "time_s": round(time.time(), 1), "nodes": asked.nodes, "gpus": asked.gpus_held,

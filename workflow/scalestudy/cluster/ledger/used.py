@@ -1,4 +1,4 @@
-"""Jobs submitted from this folder, as the executor's ledger has them: what they used, and how long they waited."""
+"""Jobs submitted from this folder, as the executor's ledger has them: their use, and their wait in the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scalestudy plan`: what the jobs of a dry run will take, before the first is submitted.
+"""`scalestudy plan`: estimates of a dry run's jobs, before the first is submitted.
 
 `expected.py` estimates a run, from measured (`neighbours.py`), counted (`costs.py`, `exchange.py`) or published times,
 `preparation.py` a dataset, `storage.py` the bytes. `planned.py` sums them with the requests (`cluster/resources.py`) into

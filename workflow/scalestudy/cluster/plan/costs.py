@@ -1,4 +1,4 @@
-"""What is known of models and datasets before anything is built or prepared: counts from tables, without torch."""
+"""Costs of models and datasets before any is built or prepared: counts from tables, without torch."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _bytes(size: object) -> float:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """What one model computes for one sample, and how large it is."""
+    """Operations of one model for one sample, and its size."""
 
     parameters: int
     forward_flops: float
@@ -154,7 +154,7 @@ def _pixels(spec: RunSpec) -> int | None:
 
 @dataclass(frozen=True)
 class Work:
-    """What a run does."""
+    """Work of a run."""
 
     steps: int
     evaluated_samples: int

@@ -1,4 +1,4 @@
-"""What the exchange of one step takes, by the strategy's formula (strategies/cost.py) over the machine's links."""
+"""Time of one step's exchange, by the strategy's formula (strategies/cost.py) over the machine's links."""
 
 from __future__ import annotations
 

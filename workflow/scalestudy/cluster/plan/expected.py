@@ -1,14 +1,14 @@
-"""What a run will take, from the first of these that is known; every estimate names its source.
+"""Estimate of a run, from the first of these that is known; every estimate names its source.
 
-1. `repeats`: what other repeats of the run, or the run itself before `scalestudy forget`, took on this machine;
+1. `repeats`: times of other repeats of the run, or of the run itself before `scalestudy forget`, on this machine;
 2. `published`: a published training time of this machine, of the same strategy and ranks;
-3. `neighbours`: what similar runs took on this machine: a set-up time, and a time per sample and rank;
+3. `neighbours`: times of similar runs on this machine: a set-up time, and a time per sample and rank;
 4. `published`: a published training time of this machine at other ranks, or the published step time of its (or the
    emulated) accelerator;
 5. `flops`: counted operations over the accelerator's peak times a range of utilisation;
 6. `unknown`.
 
-What preparing data takes has a kind of its own, `rates` (preparation.py).
+Preparation of data has a kind of its own, `rates` (preparation.py).
 
 History comes from results, never from durations that Snakemake measured: on a cluster those include the queue.
 """
@@ -87,7 +87,7 @@ UNKNOWN = TimeEstimate(0.0, math.inf, "unknown", "no repeat, no similar run, no 
 
 
 class Expectation:
-    """What runs on one machine are expected to take."""
+    """Expected times of runs on one machine."""
 
     def __init__(self, name: str, machine: Machine, start_up_s: Span | None = None) -> None:
         self.machine = machine
@@ -107,7 +107,7 @@ class Expectation:
 
     @property
     def again_s(self) -> float:
-        """Seconds that each further job of a chain takes until it trains again: the middle of what is expected."""
+        """Seconds that each further job of a chain takes until it trains again: the middle of the expectation."""
         return (sum(self.start_up_s) + sum(self.set_up_s)) / 2
 
     def of(self, run: Run) -> TimeEstimate:
@@ -246,7 +246,7 @@ class PublishedRow:
 
 
 def _training(spec: RunSpec, work: Work, step_s: Span, kind: Kind, note: str) -> TimeEstimate:
-    """A whole run from its step time: steps, evaluations (forward alone: a third), and what is loaded ahead."""
+    """A whole run from its step time: steps, evaluations (forward alone: a third), and batches loaded ahead."""
     wait_s = items_s(spec)
     steps_s = (max(one, wait_s) if spec.loader.workers else one + wait_s for one in step_s)
     low, high = (

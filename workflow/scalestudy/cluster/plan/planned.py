@@ -2,7 +2,7 @@
 
 *Reserved* are the walltimes of whole nodes, which the jobs are submitted with; *expected* is the median of a drawn sum,
 *to request* its 90th percentile. Percentiles of a sum are drawn (spread.py), so they do not add up. A job without an
-estimate is in no percentile: it counts with its reservation in what is to be requested, and in the makespan.
+estimate is in no percentile: it counts with its reservation in the hours to request, and in the makespan.
 """
 
 from __future__ import annotations
@@ -151,12 +151,12 @@ class Plan:
         return {job.seen.id: column for column, job in enumerate(self.jobs)}
 
     def sums(self, jobs: Iterable[PlannedJob], weights: Iterable[float]) -> Percentiles:
-        """Percentiles of the weighted sum of what these jobs take, in hours times weight."""
+        """Percentiles of the weighted sum of these jobs' hours."""
         columns = [self._columns[job.seen.id] for job in jobs]
         return spread.percentiles(self.drawn_s[:, columns] @ np.array(list(weights), dtype=float) / 3600)
 
     def hours(self, jobs: Sequence[PlannedJob], unit: Unit) -> Percentiles:
-        """Percentiles of what these jobs take, in GPU, node or CPU hours."""
+        """Percentiles of these jobs' GPU, node or CPU hours."""
         return self.sums(jobs, [job.units(unit) for job in jobs])
 
     def to_request(self, jobs: Sequence[PlannedJob], unit: Unit) -> float:

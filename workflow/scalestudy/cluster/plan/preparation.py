@@ -1,4 +1,4 @@
-"""What preparing data takes, in samples per second: what jobs of this folder have reached, else between two known rates."""
+"""Rates of preparation, samples per second: those of this folder's jobs, else between two known rates."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def _learned(spec: RunSpec, attempts: Iterable[LedgerAttempt]) -> Iterator[float
 
 
 def _form(data: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What decides how long a sample takes: where it comes from, and as what it is written."""
+    """Factors of a sample's time: its source and its written form."""
     return data.get("source"), data.get("preprocess"), data.get("resize"), (data.get("shard") or {}).get("format")

@@ -29,7 +29,7 @@ class ScheduledJob:
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """Limits on what runs at the same time. None: no limit."""
+    """Limits on concurrent jobs. None: no limit."""
 
     jobs: int | None = None
     nodes: int | None = None

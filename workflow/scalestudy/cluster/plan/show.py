@@ -136,7 +136,7 @@ def notes(plan: Plan, unit: Unit) -> Iterator[str]:
 
 
 def _wide(plan: Plan, unit: Unit) -> Iterator[str]:
-    """The studies whose percentiles lie far apart, by the measurement that would narrow them."""
+    """Studies with percentiles far apart, by the measurement that would narrow them."""
     wide: dict[str, list[str]] = {}
     for (study,), jobs in plan.groups().items():
         known = [job for job in jobs if job.estimate.known]
@@ -188,7 +188,7 @@ def energy(plan: Plan) -> Iterator[str]:
 
 
 def storage(plan: Plan) -> str:
-    """The most storage at one time, and what stays."""
+    """The most storage at one time, and the rest that stays."""
     most, scratch_gib = plan.peak, plan.machine.scratch_gib
     stay = size(sum(job.stored.written_bytes for job in plan.submitted))
     files = sum(job.stored.files for job in plan.submitted)

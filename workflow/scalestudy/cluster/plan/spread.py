@@ -1,4 +1,4 @@
-"""How far the sum of many uncertain jobs may lie from what is expected: drawn at random from each job's own interval."""
+"""Spread of the sum of many uncertain jobs: drawn at random from each job's own interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs write and read, and the most storage that they need at one time. Nothing is deleted while studies run."""
+"""Bytes that jobs write and read, and the most storage at one time. Nothing is deleted while studies run."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def of_run(spec: RunSpec, nodes: int, links: int) -> Stored:
 
 
 def of_dataset(spec: RunSpec) -> Stored:
-    """Roughly what preparing the data of a run writes."""
+    """Rough bytes that preparing the data of a run writes."""
     return Stored(stored_bytes(spec), stored_files(spec))
 
 
 def peak(jobs: Iterable[tuple[Stored, int, int]]) -> Peak:
-    """The most at one time, of jobs with the seconds of their start and end: everything that is left at the end, and what
+    """The most at one time, of jobs with the seconds of their start and end: everything that is left at the end, and all that
     lies there in addition while the jobs run that need most of it together."""
     jobs = list(jobs)
     changes = sorted(
