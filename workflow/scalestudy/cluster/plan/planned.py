@@ -88,6 +88,8 @@ class PlannedJob:
     @property
     def interval_s(self) -> tuple[float, float]:
         """Its 5th and 95th percentile, the second at most its reservation: it cannot take longer."""
+        if not self.estimate.known:
+            return 0.0, float(self.reserved_s)
         low, high = self.estimate.low_s, self.estimate.high_s
         return (min(low, self.reserved_s), min(high, self.reserved_s)) if self.resources.runtime else (low, high)
 
