@@ -129,3 +129,20 @@ def test_memory_of_a_loaders_worker_processes_counts() -> None:
         while (workers := sampler._row()["anonymous_bytes"] - anonymous_bytes(rank.pid)) < 64 << 20:
             assert time.monotonic() < deadline, f"{workers:.0f} bytes of workers are seen"
             time.sleep(0.05)
+
+
+def test_a_sampler_follows_processes_into_sessions_of_their_own() -> None:
+    starts = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY.format(0.5)!r}], start_new_session=True)"
+    )
+    with in_own_group(starts) as process:
+        sampler = Sampler([process.pid], process.pid, has_sessions=True)
+        end = time.monotonic() + 30
+        while not sampler._descendants() and time.monotonic() < end:
+            time.sleep(0.01)
+        assert len(sampler._descendants()) == 1
+        assert list(group_members(process.pid)) == [process.pid]
+        sampler.start()
+        time.sleep(0.3)
+        sampler.stop()
+    assert sampler.rows[-1]["cpu_s"] - sampler.rows[0]["cpu_s"] > 0.1

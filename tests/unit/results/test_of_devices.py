@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from scalestudy.measure.devices import ERRORS
 from scalestudy.results.records import device_errors, of_devices
-from scalestudy.results.reports import Measured
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.report import Report
@@ -21,10 +19,13 @@ def job(folder: Path, hosts: tuple[str, ...] = ("a",)) -> Job:
     return Job("r", run, resolved, folder, folder, folder, None, folder, hosts)
 
 
-def measured(clocks: tuple[float, float] | None = (1.0, 3.0)) -> Measured:
-    """Two ranks with ten steps each, the first two of them warm-up."""
-    reports = [Report(rank, window=(2, 10), steps_done=10, window_clock=clocks) for rank in range(2)]
-    return Measured(reports, np.zeros((2, 10, 7)), np.zeros((2, 10)))
+TRAINED = 8 * 2 * 8
+"""Samples of eight steps."""
+
+
+def reports(clocks: tuple[float, float] | None = (1.0, 3.0)) -> list[Report]:
+    """Two ranks."""
+    return [Report(rank, window_clock=clocks) for rank in range(2)]
 
 
 def samples(node: int, watts: float, throttle: float = 0.0) -> list[dict[str, float]]:
@@ -37,7 +38,7 @@ def samples(node: int, watts: float, throttle: float = 0.0) -> list[dict[str, fl
 
 
 def test_the_energy_of_the_window_is_divided_by_the_samples_trained_in_it(tmp_path: Path) -> None:
-    values, warnings = of_devices(job(tmp_path), samples(0, 320.0), measured())
+    values, warnings = of_devices(job(tmp_path), samples(0, 320.0), reports(), TRAINED)
     # 320 W for 2 s, over 8 steps of 16 samples.
     assert values == {"device_utilisation": 0.9, "device_power_w": 320.0, "j_per_sample": pytest.approx(5.0)}
     assert warnings == []
@@ -45,14 +46,14 @@ def test_the_energy_of_the_window_is_divided_by_the_samples_trained_in_it(tmp_pa
 
 def test_the_energy_of_all_hosts_counts(tmp_path: Path) -> None:
     rows = [*samples(0, 320.0), *samples(1, 640.0)]
-    values, _ = of_devices(job(tmp_path, ("a", "b")), rows, measured())
+    values, _ = of_devices(job(tmp_path, ("a", "b")), rows, reports(), TRAINED)
     assert values["device_power_w"] == 960.0
     assert values["j_per_sample"] == pytest.approx(15.0)
 
 
 def test_one_host_that_does_not_know_leaves_all_unknown(tmp_path: Path) -> None:
     rows = [*samples(0, 320.0), *({"node": 1, "clock_s": float(second)} for second in range(5))]
-    values, _ = of_devices(job(tmp_path, ("a", "b")), rows, measured())
+    values, _ = of_devices(job(tmp_path, ("a", "b")), rows, reports(), TRAINED)
     assert set(values.values()) == {None}
 
 
@@ -70,13 +71,13 @@ def test_memory_errors_that_were_not_corrected_and_rows_that_are_not_remapped_ar
 
 
 def test_without_samples_or_window_nothing_is_known(tmp_path: Path) -> None:
-    assert set(of_devices(job(tmp_path), [], measured())[0].values()) == {None}
-    assert set(of_devices(job(tmp_path), samples(0, 1.0), measured(None))[0].values()) == {None}
+    assert set(of_devices(job(tmp_path), [], reports(), TRAINED)[0].values()) == {None}
+    assert set(of_devices(job(tmp_path), samples(0, 1.0), reports(None), TRAINED)[0].values()) == {None}
 
 
 def test_a_clock_that_was_held_down_and_devices_that_were_not_measured_are_said(tmp_path: Path) -> None:
     (tmp_path / "unmeasured.0").write_text("not measured: there is no library", encoding="utf-8")
-    _, warnings = of_devices(job(tmp_path), samples(0, 320.0, throttle=4.0), measured())
+    _, warnings = of_devices(job(tmp_path), samples(0, 320.0, throttle=4.0), reports(), TRAINED)
     assert warnings == [
         "the device clocks were throttled in the window: power cap (100% of samples)",
         "not measured: there is no library",

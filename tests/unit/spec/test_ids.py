@@ -101,6 +101,7 @@ FORM = {
 SCHEDULE = {"schedule": "flat", "bucket_mib": 25.0}
 
 DEFAULTS = {
+    "program": None,
     "model": {"name": "small_cnn", "width": 32},
     "strategy": {"name": "single"},
     "ranks": 1,

@@ -157,6 +157,13 @@ def test_editors_mark_what_is_wrong(wrong: dict[str, Any]) -> None:
     assert len(complaints("study", {**STUDY, **wrong})) >= 1
 
 
+def test_editors_accept_keys_of_the_users_own_beside_a_program_alone() -> None:
+    program = {"program": {"command": "train {fsdp}", "files": ["train.py"]}}
+    varied = {"vary": {"fsdp": [True]}, "scales": {"mini": {"vary": {"fsdp": [False]}}}}
+    assert complaints("study", {**STUDY, **varied, "base": program}) == []
+    assert len(complaints("study", {**STUDY, **varied})) >= 1
+
+
 def test_an_included_run_may_say_its_repeats_in_editors() -> None:
     assert complaints("study", {**STUDY, "include": [{"ranks": 4, "repeats": 1}]}) == []
 

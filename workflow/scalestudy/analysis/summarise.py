@@ -178,7 +178,7 @@ def kind_of(row: Mapping[str, Any], column: str) -> str:
 
 def kind_of_all(kinds: list[str]) -> str:
     """The kind of a mean: what is least certain of its numbers."""
-    return next((kind for kind in ("predicted", "extrapolated") if kind in kinds), "measured")
+    return next((kind for kind in ("predicted", "extrapolated", "reported") if kind in kinds), "measured")
 
 
 def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:

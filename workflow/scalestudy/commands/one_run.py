@@ -48,7 +48,7 @@ def train_from_spec(out: Path) -> None:
         raise UserError(what, str(file), "delete it; the spec of this run will be written again")
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
     with only_trainer(folder) as keeper:
-        now_at_most(file, manifest_file(dataset_id(spec.data)))
+        now_at_most(file, *([] if spec.program else [manifest_file(dataset_id(spec.data))]))
         result = finished_result(out)
         if result is None:
             result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine, keeper)
@@ -160,7 +160,7 @@ def _make(
     keeper: Keeper,
     init_from: Path | None = None,
 ) -> dict[str, Any]:
-    if _computes_here(spec, machine):
+    if spec.program is None and _computes_here(spec, machine):
         from scalestudy.launch.preload import preload
 
         preload()  # first: it says in one sentence what torch lacks
@@ -171,7 +171,9 @@ def _make(
     from scalestudy.launch.signals import EndedBySignal
 
     with measured_run(f"run {identity}"):
-        if manifest.exists():
+        if spec.program is not None:
+            pass  # it has its own data
+        elif manifest.exists():
             ensure(manifest, read_site())
         else:
             prepare(spec.data, manifest, None, read_site())

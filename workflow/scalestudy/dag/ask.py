@@ -92,10 +92,12 @@ class Ask:
         return canonical_json(self.runs.run(w.machine, w.run).spec.plain())
 
     def train_inputs(self, w: Any) -> dict[str, str]:
-        """Spec and data of a run: the same before and after it, and of any age."""
+        """Spec and data of a run, of a program its spec alone: the same before and after it, and of any age."""
         self._warn()
         folder, run = layout.run_folder(w.machine, w.run), self.runs.run(w.machine, w.run)
-        inputs = {"spec": str(folder / "spec.json"), "data": str(layout.manifest_file(run.dataset))}
+        inputs = {"spec": str(folder / "spec.json")}
+        if run.spec.program is None:
+            inputs["data"] = str(layout.manifest_file(run.dataset))
         return {name: ancient(file) for name, file in inputs.items()}
 
     def priority(self, w: Any) -> int:

@@ -82,9 +82,10 @@ def _run(folder: Path, index: int | None) -> int:
         sys.exit(f"scalestudy: {socket.gethostname()}: `{config.launcher}` has not numbered the process of this node")
     channel, here, there = connect(config)
     channel.send({"token": config.token, "index": index})
-    preload()
+    if config.job.spec.program is None:
+        preload()
     ranks = [index] if config.one_rank_each else config.job.on_host(index)
-    channel.send({"ready": rendezvous.listen() if 0 in ranks else 0})
+    channel.send({"ready": _port(config.job) if 0 in ranks else 0})
     start = channel.receive()
     if start is None or "port" not in start:
         return 1
@@ -92,6 +93,11 @@ def _run(folder: Path, index: int | None) -> int:
     interface = rendezvous.interface_of(start["here"] if here == there else here)
     job = replace(config.job, store=(start["store"], start["port"]))
     return serve(job, index, ranks, channel, interface)
+
+
+def _port(job: Job) -> int:
+    """Port of the store, or one that a program may open."""
+    return rendezvous.listen() if job.spec.program is None else rendezvous.free_port()
 
 
 def serve(job: Job, index: int, ranks: list[int], channel: Channel, interface: str | None) -> int:
@@ -102,7 +108,8 @@ def serve(job: Job, index: int, ranks: list[int], channel: Channel, interface: s
         processes.start()
         host = job.host_of(ranks[0])
         # Where each rank has an agent of its own, that of the first one looks at the machine's devices.
-        sampler = Sampler(processes.pids, held.group, devices_of(job, host) if ranks[0] == job.on_host(host)[0] else ())
+        devices = devices_of(job, host) if ranks[0] == job.on_host(host)[0] else ()
+        sampler = Sampler(processes.pids, held.group, devices, job.spec.program is not None)
         sampler.start()
         try:
             return report(processes, channel, job.folder / f"system.{index}.json", sampler)

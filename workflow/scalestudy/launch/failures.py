@@ -19,7 +19,7 @@ CAUSES = ("skipped", "user", "killed", "failed", "silent", "node", "partner")
 """Kinds of failure, those that explain the others first."""
 SETTLE_S = 0.5
 """After the first failure others are heard for so long: the one that explains them may come from a farther node."""
-TAIL_LINES = 20
+TAIL_LINES = 30
 # `file.py:12: UserWarning: …` with the line of code below it, and `[W1123 00:00:00.0 file.cpp:12] Warning: …`.
 WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:[ \t]+\S.*\n?)?|^\[W\d+ .*\n?", re.MULTILINE)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from scalestudy.processes import Lifeline
+from scalestudy.program.observe import end_processes
 
 IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """By a run's ranks, agents and keeper: the process that started them decides when they end."""
@@ -78,6 +79,7 @@ def _keep(lifeline: Lifeline, lock: Path | None) -> None:
         for number in IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         if folder := _folder_at_the_end(lifeline.watch(), lock):
+            end_processes(folder)
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)  # a process that was still writing has ended by now
         os.killpg(0, signal.SIGKILL)

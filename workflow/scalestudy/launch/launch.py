@@ -20,6 +20,7 @@ from scalestudy.launch.allocation import Allocation, uneven
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
+from scalestudy.program.result import program_result
 from scalestudy.results.history import append_history
 from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
@@ -82,6 +83,8 @@ def can_remeasure(chain: attempts.Chain, spec: RunSpec, manifest_file: Path, wal
         return False
     if deadline is not None and time.time() + 2 * wall_s >= deadline:
         return False
+    if spec.program is not None:
+        return True
     reads_as_before = loader.cache != "as_found" or loader.memory_limit_mib is not None or loader.mode == "synthetic"
     return reads_as_before or read_manifest(manifest_file).format == "tensors"
 
@@ -96,8 +99,8 @@ def _measure(
 ) -> dict[str, Any]:
     """Run all processes to their end; returns their measurements, as in a result. Raises Skipped."""
     begin, folder = time.perf_counter(), chain.folder
-    manifest = read_manifest(manifest_file)
-    if manifest.status == "skipped":
+    manifest = None if spec.program is not None else read_manifest(manifest_file)
+    if manifest is not None and manifest.status == "skipped":
         raise Skipped(str(manifest.reason))
     resolved, where = resolve(spec, machine)
     check_promised_gpus(resolved, machine, machine_file(folder.parent.parent.name))
@@ -113,7 +116,10 @@ def _measure(
             memory_bytes = write_samples(samples, folder / "system.parquet")
             attempts.raise_if_stopped(scratch)
         wall_s = time.perf_counter() - begin
-        outcome = measured_result(job, manifest, wall_s, memory_bytes, folder, samples)
+        if manifest is None:
+            outcome = program_result(job, wall_s, memory_bytes, folder, samples)
+        else:
+            outcome = measured_result(job, manifest, wall_s, memory_bytes, folder, samples)
         if weights is not None:
             _move(scratch / "weights.safetensors", weights)
     outcome["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}

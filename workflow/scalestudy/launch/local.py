@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from scalestudy.hardware import bus_ids
 from scalestudy.launch.failures import SETTLE_S, raise_cause
 from scalestudy.launch.preload import preload
 from scalestudy.launch.ranks import Ranks
 from scalestudy.measure.system import UNMEASURED, Sampler
+from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
 
@@ -17,11 +19,14 @@ def run_here(job: Job, group: int) -> list[dict[str, float]]:
 
     Raises RankFailed, UserError or Skipped, with every process ended.
     """
-    preload()
+    if job.spec.program is None:
+        preload()
+    else:
+        job = replace(job, store=("127.0.0.1", rendezvous.free_port()))
     ranks = Ranks(job, range(job.processes), group)
     try:
         ranks.start()
-        sampler = Sampler(ranks.pids, group, devices_of(job, 0))
+        sampler = Sampler(ranks.pids, group, devices_of(job, 0), job.spec.program is not None)
         sampler.start()
         try:
             _watch(ranks)

@@ -24,6 +24,8 @@ from scalestudy.launch.heartbeat import INTERVAL_S, Heartbeats, why_silent
 from scalestudy.launch.keeper import IGNORED_SIGNALS
 from scalestudy.measure.allocator import keep_freed_memory
 from scalestudy.processes import die_with
+from scalestudy.program.observe import end_processes
+from scalestudy.program.trainer import metrics_folder
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
@@ -91,6 +93,8 @@ class Ranks:
         for process in self.processes:
             process.join()
         self._running.clear()
+        if self.job.spec.program is not None:
+            end_processes(str(metrics_folder(self.job)))
         for rank in self.ranks:
             log = self.job.log_of(rank)
             if log.exists() and log.stat().st_size == 0:
@@ -148,6 +152,8 @@ class Ranks:
     def _train(self, rank: int, place: tuple[int, int, int, int]) -> int:
         try:
             binding.bind(self.job.spec.launch.binding, *place)
+            if self.job.spec.program is not None:
+                return self._run_program(rank)
             from scalestudy.training.trainer import main
 
             main(self.job, rank)
@@ -164,6 +170,13 @@ class Ranks:
         sys.stdout.flush()
         sys.stderr.flush()
         return status
+
+    def _run_program(self, rank: int) -> int:
+        """Exit status of the user's command; one that has a meaning here becomes 1."""
+        from scalestudy.program.trainer import main
+
+        status = main(self.job, rank)
+        return DONE if status == 0 else status if status not in (LOST_PARTNER, SKIPPED, DONE) else 1
 
     def _refused(self, error: BaseException, rank: int) -> int:
         """Return the exit status after an error; with a message where a disk or a limit of the system caused it."""

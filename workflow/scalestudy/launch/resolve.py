@@ -63,7 +63,7 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     where = where_to_run(spec, nodes, site)
     if device == "cuda":
         _check_gpus(spec, where, devices, machine, site)
-        if where.is_here:
+        if where.is_here and spec.program is None:
             _check_torch(accelerators())
     if where.launcher == "mpirun" and not by_srun:
         _check_mpi(spec, site)

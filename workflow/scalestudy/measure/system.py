@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,9 +85,9 @@ def group_members(group: int) -> Iterator[int]:
             continue
 
 
-def cpu_row(group: int, leader: int, cores: frozenset[int]) -> dict[str, float]:
-    """What a run and all others have used of the cores so far; the `leader` started the run's process group."""
-    cpu_s = cpu_seconds(leader) + sum(map(cpu_seconds, group_members(group)))
+def cpu_row(group: int, leader: int, cores: frozenset[int], more: Sequence[int] = ()) -> dict[str, float]:
+    """CPU time of a run and of all others so far; the `leader` started the run's process group, `more` have left it."""
+    cpu_s = cpu_seconds(leader) + sum(map(cpu_seconds, {*group_members(group), *more}))
     return {"clock_s": time.perf_counter(), "cpu_s": cpu_s, "busy_s": busy_seconds(cores),
             "throttled_s": throttled_seconds(cores), "cores": float(len(cores))}  # fmt: skip
 
@@ -141,6 +142,8 @@ class Sampler:
     """Process group of the run: `pids`, and worker processes of their loaders."""
     devices: Sequence[str | None] = ()
     """PCI addresses of the accelerators that the run uses on this host."""
+    has_sessions: bool = False
+    """Whether processes of the run leave the group for sessions of their own, as those of a user's launcher do."""
     rows: list[dict[str, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -172,9 +175,10 @@ class Sampler:
         self._meter.close()
 
     def _row(self) -> dict[str, float]:
-        row = cpu_row(self.group, os.getpid(), self._cores)
+        sessions = self._descendants() if self.has_sessions else []
+        row = cpu_row(self.group, os.getpid(), self._cores, sessions)
         row |= {"time_s": row["clock_s"] - self._begin, "read_bytes": 0.0,
-                "anonymous_bytes": memory_of(self.group, self.pids)}  # fmt: skip
+                "anonymous_bytes": memory_of(self.group, [*self.pids, *sessions])}  # fmt: skip
         for pid in self.pids:
             try:
                 row["read_bytes"] += psutil.Process(pid).io_counters().read_bytes
@@ -182,3 +186,11 @@ class Sampler:
                 continue
         row["machine_cpu_percent"] = psutil.cpu_percent()
         return row | self._meter.row()
+
+    def _descendants(self) -> list[int]:
+        """Processes that the run's have started, in whatever session."""
+        found: list[int] = []
+        for pid in self.pids:
+            with suppress(psutil.Error):
+                found += [child.pid for child in psutil.Process(pid).children(recursive=True)]
+        return found

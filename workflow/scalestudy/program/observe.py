@@ -130,7 +130,7 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
 
 
 def end_processes(out: str) -> None:
-    """End what the command has left: launchers start sessions of their own, so the environment tells its processes."""
+    """End the processes whose records go to `out`, by their environment: launchers start sessions of their own."""
     processes = [process for process in psutil.process_iter() if _is_of(process, out)]
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
@@ -141,8 +141,9 @@ def end_processes(out: str) -> None:
 
 def _is_of(process: psutil.Process, out: str) -> bool:
     try:
-        return json.dumps(out) in process.environ().get(REQUEST, "")
-    except (psutil.Error, OSError):
+        request = process.environ().get(REQUEST)
+        return request is not None and Path(json.loads(request)["out"]).is_relative_to(out)
+    except (psutil.Error, OSError, ValueError):
         return False
 
 

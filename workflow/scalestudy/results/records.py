@@ -104,11 +104,10 @@ def windows_of_hosts(
 
 
 def of_devices(
-    job: Job, samples: Sequence[Mapping[str, float]], measured: Measured
+    job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report], trained: float | None
 ) -> tuple[dict[str, float | None], list[str]]:
-    """What the run's accelerators did in the window, by column, and what was not as it should be."""
-    hosts = windows_of_hosts(job, samples, measured.reports)
-    trained = int(measured.in_window.sum()) * job.spec.global_batch
+    """Work of the run's accelerators in the window, in which they `trained` so many samples, and warnings about it."""
+    hosts = windows_of_hosts(job, samples, reports)
     utilisation = _of_all([mean_of(rows, "device_utilisation", begin, end) for rows, begin, end in hosts])
     power = _of_all([mean_of(rows, "device_power_w", begin, end) for rows, begin, end in hosts])
     joules = _of_all([energy_j(rows, begin, end) for rows, begin, end in hosts])

@@ -51,7 +51,8 @@ def measured_result(
     others = foreign_cpu_share(job, samples, measured.reports)
     disturbed = others is not None and others > MOST_FOREIGN
     throttled = throttled_cpu_share(job, samples, measured.reports)
-    devices, about_devices = of_devices(job, samples, measured)
+    trained = int(measured.in_window.sum()) * job.spec.global_batch
+    devices, about_devices = of_devices(job, samples, measured.reports, trained)
     errors, about_errors = device_errors(job, samples)
     at_ends = [row["anonymous_bytes"] for report in measured.reports for row in report.host_rows]
     memory_bytes = max([memory_bytes, *at_ends]) if memory_bytes is not None else None

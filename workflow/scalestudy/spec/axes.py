@@ -10,8 +10,10 @@ from typing import Any
 
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import canonical_json
-from scalestudy.spec.base import KeyPath, Spec, parse, printable, shown
+from scalestudy.spec.base import KeyPath, Spec, dotted_keys, parse, printable, shown
 from scalestudy.spec.machine_axes import HOST_WORDS, MachineAxis, MachineCapacity, NoHosts
+from scalestudy.spec.program import own_keys
+from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study_file import MAX_REPEATS, StudySpec
 from scalestudy.spec.yamlfile import OPTION, YamlDocument, dotted
 
@@ -226,8 +228,13 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def applied(base: Mapping[str, Any], point: Point) -> dict[str, Any]:
-    """The base with one value for each axis."""
-    return functools.reduce(lambda data, setting: _with(data, setting.key, setting.value), point, dict(base))
+    """The base with one value for each axis; a key of the user's own belongs to the program."""
+    own = own_keys(base, dotted_keys(RunSpec))
+
+    def key_of(setting: Setting) -> str:
+        return f"program.keys.{setting.key}" if setting.key in own else setting.key
+
+    return functools.reduce(lambda data, setting: _with(data, key_of(setting), setting.value), point, dict(base))
 
 
 def _with(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:

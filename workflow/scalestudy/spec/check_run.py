@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from scalestudy.data.modes import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
 from scalestudy.errors import Problem
-from scalestudy.spec.base import shown
+from scalestudy.spec.base import dotted_keys, shown
+from scalestudy.spec.program import program_problems
 from scalestudy.spec.run import THIS_HOST, RunSpec, SlowDecode
 from scalestudy.spec.sizes import MOST_BYTES, size_in_bytes
 from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, NotTimed, published_step_time
@@ -26,6 +27,11 @@ def size_problems(spec: RunSpec) -> Iterator[Problem]:
 
 def run_problems(spec: RunSpec) -> Iterator[Problem]:
     """Find settings of a spec that are impossible on any machine."""
+    if spec.program is not None:
+        yield from program_problems(spec, dotted_keys(RunSpec))
+        yield from _end_problems(spec)
+        yield from _node_problems(spec)
+        return
     yield from size_problems(spec)
     yield from _strategy_problems(spec)
     yield from _accelerator_problems(spec)
@@ -33,8 +39,7 @@ def run_problems(spec: RunSpec) -> Iterator[Problem]:
         yield from _pipeline_problems(spec, spec.strategy)
     yield from _batch_problems(spec)
     yield from _precision_problems(spec)
-    if spec.measure.steps is not None and spec.measure.minutes is not None:
-        yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
+    yield from _end_problems(spec)
     if spec.measure.precision is not None and spec.runs_full_training:
         what = "ends the window early, and no window is given"
         yield Problem(("measure", "precision"), what, "set `measure.steps` or `measure.minutes` as its limit")
@@ -46,6 +51,11 @@ def run_problems(spec: RunSpec) -> Iterator[Problem]:
         if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
             what = f"there is no rank {fault.rank} among {spec.ranks}"
             yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
+
+
+def _end_problems(spec: RunSpec) -> Iterator[Problem]:
+    if spec.measure.steps is not None and spec.measure.minutes is not None:
+        yield Problem(("measure",), "`steps` and `minutes` both end the run", "keep one of them, set the other to null")
 
 
 def _batch_problems(spec: RunSpec) -> Iterator[Problem]:

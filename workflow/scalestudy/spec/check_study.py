@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.spec.axes import Combination, Combinations, place_of
 from scalestudy.spec.base import dotted_keys, key_problem, shown
+from scalestudy.spec.program import own_keys
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run, Study
 from scalestudy.spec.study_file import StudySpec
@@ -20,20 +22,37 @@ MAX_SEED = 2**31 - 1
 SET_BY_REPEATS = Problem(("repeat",), "`repeat` is set by the study's `repeats`", "set `repeats`")
 
 
-def check_keys(document: YamlDocument, found: Combinations, scale: str, changes: Mapping[str, Any]) -> None:
+def check_keys(
+    document: YamlDocument, found: Combinations, base: Mapping[str, Any], scale: str, changes: Mapping[str, Any]
+) -> None:
     """Raise UserError for dotted keys that no run has, keys that vary twice, and wrong `repeats` in `include`."""
+    own = own_keys(base, dotted_keys(RunSpec))
     varied = [setting.key for axis in found.axes for setting in (axis[0] if axis else ())]
     keys = [*varied, *(key for rule in found.exclude for key in rule)]
     keys += [setting.key for point, _, _ in found.include for setting in point]
     problems = [Problem((key,), f"`{key}` varies twice", "keep one of them") for key in varied if varied.count(key) > 1]
     problems += [SET_BY_REPEATS for key in keys if key == "repeat"]
-    problems += [problem for key in keys if (problem := key_problem(RunSpec, key)) is not None]
+    problems += [problem for key in keys if key not in own and (problem := key_problem(RunSpec, key)) is not None]
+    problems += type_problems(found, own, (base.get("program") or {}).get("keys") or {})
     errors = [UserError(p.what, place_of(document, scale, p.path, changes), p.remedy) for p in problems]
     for _, repeats, place in found.include:
         if repeats is not None and not (type(repeats) is int and 1 <= repeats <= found.repeats):
             what = f"must be a whole number from 1 to the study's {found.repeats}, not {shown(repeats)}"
             errors.append(UserError(what, document.where((*place, "repeats")), "raise the study's `repeats`"))
     raise_all(errors)
+
+
+def type_problems(found: Combinations, own: Collection[str], defaults: Mapping[str, Any]) -> Iterator[Problem]:
+    """Keys of the user's own whose values are of several types."""
+    points = [*itertools.chain.from_iterable(found.axes), *(point for point, _, _ in found.include)]
+    for key in sorted(own):
+        values = [setting.value for point in points for setting in point if setting.key == key]
+        values += [defaults[key]] if key in defaults else []
+        types = {"number" if type(value) in (int, float) else type(value).__name__ for value in values}
+        if len(types) > 1:
+            yield Problem(
+                (key,), f"`{key}` has values of several types: {', '.join(map(shown, values))}", "use one type"
+            )
 
 
 def check_size(document: YamlDocument, found: Combinations) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scalestudy.spec.program import Program
     from scalestudy.spec.run import RunSpec
     from scalestudy.spec.study import Run
 
@@ -344,7 +345,17 @@ def columns_of(spec: RunSpec) -> dict[str, Any]:
     columns["batch.global"] = spec.global_batch
     columns["batch.per_rank"] = spec.rank_batch
     columns["scaling"] = "weak" if spec.batch.per_rank is not None else "strong"
-    return columns
+    if spec.program is None:
+        del columns["program"]
+        return columns
+    return _of_program(columns, spec.program)
+
+
+def _of_program(columns: dict[str, Any], program: Program) -> dict[str, Any]:
+    """Columns of a program: its own keys, its name as the model, and nothing for keys that it does not use."""
+    used = {key: value if key == "scaling" or program.uses(key) else None for key, value in columns.items()}
+    own = {key: value for key, value in used.items() if not key.startswith("program.keys.")}
+    return {**own, **program.keys, "model": program.name, "strategy": "program"}
 
 
 def columns_of_runs(runs: Iterable[Run]) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ def expand(
     capacity = MachineCapacity(machine, machine_name, device if isinstance(device, str) else None)
     found = combinations(document, spec, scale, capacity)
     found = override(found, changes) if changes else found
-    check_keys(document, found, scale, changes or {})
+    check_keys(document, found, base, scale, changes or {})
     check_size(document, found)
     expansion = _Expansion(document, scale, base, found, capacity, extensions, changes or {}, InfeasibleRuns())
     configurations = _configurations(expansion)

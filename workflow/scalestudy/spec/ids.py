@@ -39,7 +39,10 @@ def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
         question["own_code"] = dict(own)
     emulated = f".on_{spec.accelerator}" if spec.accelerator else ""
     where = f".at_{'_'.join(spec.hosts)}" if spec.hosts else ""
-    slug = f"{spec.model.name}.{spec.data.source}.{spec.strategy.name}{emulated}.x{spec.ranks}{where}.r{spec.repeat}"
+    what = (
+        f"{spec.program.name}.program" if spec.program else f"{spec.model.name}.{spec.data.source}.{spec.strategy.name}"
+    )
+    slug = f"{what}{emulated}.x{spec.ranks}{where}.r{spec.repeat}"
     return f"{_slug(slug)}-{sha256_text(canonical_json(question))[:12]}"
 
 
@@ -63,7 +66,9 @@ def is_named(run: str, plain: Mapping[str, Any], step_time_s: float | None = Non
 
     Ids also hash extension code. Imported results come without it, so their ids cannot be verified.
     """
-    if any(isinstance(part := plain.get(key), Mapping) and "import" in part for key in ("model", "data")):
+    if "program" in plain or any(
+        isinstance(part := plain.get(key), Mapping) and "import" in part for key in ("model", "data")
+    ):
         return True
     versions = [TRAINER_VERSION, *(version for version in range(1, KNOWN_VERSIONS) if version != TRAINER_VERSION)]
     questions = ({"trainer_version": version, **plain, **_emulated_step(step_time_s)} for version in versions)
@@ -90,13 +95,15 @@ def _slug(text: str) -> str:
 
 
 def own_code_problems(spec: RunSpec, extensions: Path = EXTENSIONS) -> Iterator[Problem]:
-    """Check the user's own model or data, without running its code."""
-    for key, part in (("model", spec.model), ("data", spec.data)):
-        if isinstance(part, (OwnModel, OwnData)):
-            try:
-                own_code(part.import_, extensions)
-            except UserError as error:
-                yield Problem((key, "import"), error.what, error.remedy)
+    """Check the user's own model, data or program, without running its code."""
+    named = [((key, "import"), part.import_) for key, part in (("model", spec.model), ("data", spec.data))
+             if isinstance(part, (OwnModel, OwnData))]  # fmt: skip
+    named += [(("program", "files"), file) for file in (spec.program.files if spec.program else ())]
+    for path, target in named:
+        try:
+            own_code(target, extensions)
+        except UserError as error:
+            yield Problem(path, error.what, error.remedy)
 
 
 def own_code_now(spec: RunSpec, extensions: Path) -> dict[str, str]:
@@ -106,18 +113,23 @@ def own_code_now(spec: RunSpec, extensions: Path) -> dict[str, str]:
 
 
 def _own_targets(spec: RunSpec) -> list[str]:
-    return [part.import_ for part in (spec.model, spec.data) if isinstance(part, (OwnModel, OwnData))]
+    imported = [part.import_ for part in (spec.model, spec.data) if isinstance(part, (OwnModel, OwnData))]
+    return [*imported, *(spec.program.files if spec.program else ())]
 
 
 def own_file(target: str, extensions: Path) -> Path:
-    """The file that `file:class` names."""
+    """The file that `file:class` names, or a program's file."""
+    if ":" not in target:
+        return extensions.parents[1] / target
     return extensions / f"{target.partition(':')[0]}.py"
 
 
 @functools.cache
 def own_code(target: str, extensions: Path = EXTENSIONS) -> str:
-    """SHA-256 of the file that `file:class` names below config/extensions/."""
+    """SHA-256 of the file that `file:class` names below config/extensions/, or of a program's file."""
     file = own_file(target, extensions)
+    if not file.is_file() and ":" not in target:
+        raise UserError(f"`{target}` does not exist", remedy="name a file from the project's folder")
     if not file.is_file():
         found = ", ".join(sorted(path.name for path in extensions.glob("*.py"))) or "no Python file"
         raise UserError(f"`{target}` names {file}, which does not exist", remedy=f"{extensions} holds {found}")

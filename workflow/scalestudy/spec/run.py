@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from scalestudy.data.catalogue import Digits, NamedData, OwnData
 from scalestudy.models.catalogue import NamedModel, OwnModel, SmallCNN
 from scalestudy.spec.base import Spec
+from scalestudy.spec.program import Program
 from scalestudy.strategies.catalogue import AnyStrategy, Single
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -257,6 +258,8 @@ class Network(Spec):
 class RunSpec(Spec):
     """One measurement. Values that the machine resolves (`nodes`, `threads_per_rank`) are None here."""
 
+    program: Program | None = None
+    """A training script of your own in place of the project's trainer."""
     model: Model = SmallCNN(name="small_cnn")
     """What is trained: a name, a name with options, or `{import: file:Class, kwargs: {...}}`."""
     strategy: Strategy = Single(name="single")

@@ -93,11 +93,14 @@ def _describe_parts(study: Schema, run: Schema) -> None:
     del part["properties"]["repeat"]
     keys = [key for key in dotted_keys(RunSpec) if key != "repeat"]
     study["$defs"]["RunKey"] = {"anyOf": [{"enum": [*keys, "repeats"]}, {"pattern": r"^(model|data)\.kwargs\."}]}
+    keyed = []
     for owner in (study, study["$defs"]["ScaleSpec"]):
         properties = owner["properties"]
         properties["base"] = {"$ref": "#/$defs/Part", "description": properties["base"]["description"]}
-        for key in ("vary", "zip", "exclude", "include"):
-            properties[key] = _changed(properties[key], _keyed)
+        keyed.append({key: _changed(properties[key], _keyed) for key in ("vary", "zip", "exclude", "include")})
+    # A program has keys of the user's own, which only its command names.
+    study["if"] = {"required": ["base"], "properties": {"base": {"required": ["program"]}}}
+    study["else"] = {"properties": {**keyed[0], "scales": {"additionalProperties": {"properties": keyed[1]}}}}
 
 
 def _part(node: Schema) -> Schema:

@@ -27,6 +27,12 @@ def listen() -> int:
     return int(_listener.getsockname()[1])
 
 
+def free_port() -> int:
+    """A port that is free now, for a program that opens it later."""
+    with socket.create_server(("", 0)) as server:
+        return int(server.getsockname()[1])
+
+
 def store(job: Job, rank: int) -> dist.Store:
     """The run's key-value store: a file on one machine, rank 0's server on several."""
     import torch

@@ -60,7 +60,7 @@ def _prepared(dataset: str) -> Manifest | None:
 
 def data_of(spec: RunSpec) -> Data | None:
     """Samples and bytes of a run's data: from its manifest, from its own options, or assumed; None where unknown."""
-    manifest = _prepared(dataset_id(spec.data))
+    manifest = _prepared(dataset_id(spec.data)) if spec.program is None else None
     if manifest is not None:
         return Data(manifest.train.samples, manifest.test.samples, manifest.train.bytes)
     data = spec.data
@@ -73,7 +73,7 @@ def data_of(spec: RunSpec) -> Data | None:
         samples = round(data.samples * scale) if scale is not None else data.samples
         return Data(samples, max(1, data.samples // 10), 0)
     row = next((row for row in table("dataset_sizes") if row["source"] == data.source), None)
-    if row is None:
+    if row is None or spec.program is not None:
         return None
     whole = Data(int(row["train_samples"]), int(row["test_samples"]), int(row["train_bytes"] or 0))
     if scale is None and not whole.train_bytes:

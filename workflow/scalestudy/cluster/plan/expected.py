@@ -113,7 +113,7 @@ class Expectation:
     def of(self, run: Run) -> TimeEstimate:
         """Low and high seconds of a run's job, start-up, staging, evaluation and end included."""
         spec = run.spec
-        estimate = self._repeats(spec)
+        estimate = self._repeats(spec) or self._same_program(spec)
         data = data_of(spec) if estimate is None else None
         work = work_of(spec, data) if data is not None else None
         if estimate is None and work is not None and data is not None:
@@ -138,6 +138,14 @@ class Expectation:
             return None
         low, high = SEVERAL_REPEATS if len(seconds) > 1 else ONE_REPEAT
         return TimeEstimate(low * min(seconds), high * max(seconds), "repeats", f"{len(seconds)} on this machine")
+
+    def _same_program(self, spec: RunSpec) -> TimeEstimate | None:
+        """From runs of the same program with other keys or ranks."""
+        took = self.like.get(neighbours.like_key(spec.plain())) if spec.program is not None else None
+        if not took:
+            return None
+        seconds, (low, high) = [one.seconds for one in took], PUBLISHED_NEAR
+        return TimeEstimate(low * min(seconds), high * max(seconds), "neighbours", f"{len(took)} runs of the program")
 
     def _neighbours(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
         groups, note = self._similar(neighbours.like_key(spec.plain()), spec.strategy.name)

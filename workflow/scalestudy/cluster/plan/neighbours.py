@@ -82,8 +82,10 @@ def _seconds(entry: Mapping[str, Any]) -> float | None:
 
 
 def like_key(plain: Mapping[str, Any]) -> str:
-    """The same for runs that do the same to each sample: model, data apart from its size, loading, device."""
+    """The same for runs that do the same to each sample: model, data apart from its size, loading, device; a program."""
     kept = {key: value for key, value in plain.items() if key not in GEOMETRY}
+    if "program" in plain:
+        kept["program"] = {key: value for key, value in plain["program"].items() if key != "keys"}
     data = {key: value for key, value in plain.get("data", {}).items() if key not in ("scale", "samples")}
     return canonical_json({**kept, "data": data})
 

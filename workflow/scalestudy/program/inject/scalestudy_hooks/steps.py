@@ -80,6 +80,7 @@ class Steps:
             "begin": self.times[0],
             **self.loading.facts(),
             **self.exchange.facts(),
+            "torch": self.torch.__version__,
             "is_compiled": self.is_compiled(),
             "on_gpu": self.torch.cuda.is_available() and self.torch.cuda.is_initialized(),
             "parameters": self.checksum(),

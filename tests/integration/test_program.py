@@ -1,0 +1,159 @@
+"""Runs that are a training script of the user's own."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.project import THREADS, Project, make_project
+from tests.integration.test_documents import blocks
+from tests.integration.tries import SCALESTUDY, attempt, completed, held, result
+
+PAGE = "docs/howto/own_script.md"
+TORCHRUN = "python -m torch.distributed.run --nproc-per-node {ranks_per_node} --master-port {master_port} train.py"
+TRAIN = """
+    import os, sys, time, torch
+    import torch.distributed as dist
+    from scalestudy import report
+    torch.set_num_threads(1)
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    model = torch.nn.Linear(16, 4)
+    if ranks > 1:
+        dist.init_process_group("gloo")
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(int(sys.argv[1])):
+        time.sleep(0.02)
+        loss = model(torch.randn(8, 16)).square().mean()
+        optimiser.zero_grad(); loss.backward(); optimiser.step()
+"""
+REPORTS = "    report(step=step, samples=8, loss=loss)\n"
+PRINTS = '    print(f"iter {step} loss {loss.item()}")\n'
+FAILS = """    print(f"line {step}")\n    if step == 40: raise SystemExit("no such dataset")\n"""
+
+
+def settings(command: str, *more: str, **program: object) -> list[str]:
+    text = json.dumps({"command": command, "files": ["train.py"], **program})
+    return [f"program={text}", "measure.warmup_steps=5", "measure.steps=40", *more]
+
+
+def write(folder: Path, more: str = "") -> None:
+    (folder / "train.py").write_text(textwrap.dedent(TRAIN) + more, encoding="utf-8")
+
+
+def alive(folder: Path) -> list[psutil.Process]:
+    """Processes of the folder's script."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        if "train.py" in (process.info["cmdline"] or ()) and process.info["cwd"] == str(folder):
+            found.append(process)
+    return found
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, list[str]]:
+    """A project in which everything on the page was done, and what each command printed."""
+    project = make_project(tmp_path_factory.mktemp("program") / "clone")
+    project.study.unlink()
+    (project.folder / "train.py").write_text(blocks(PAGE, "python")[0], encoding="utf-8")
+    (project.folder / "config/studies/width.yaml").write_text(blocks(PAGE, "yaml")[0], encoding="utf-8")
+    printed = []
+    for command in blocks(PAGE, "sh")[0].splitlines():
+        ended = project.shell(command, **THREADS)
+        assert completed(ended), f"{command}\n{ended.stdout}"
+        printed.append(ended.stdout)
+    return project, printed
+
+
+def test_the_page_makes_a_figure_of_six_runs_without_data(walked: tuple[Project, list[str]]) -> None:
+    project, (_, plan, _) = walked
+    found = [json.loads(file.read_text()) for file in project.results()]
+    assert len(found) == 6
+    assert all(held(one) for one in found)
+    assert {one["instrument"]["steps_from"] for one in found} == {"hooks"}
+    assert (project.folder / "results/local/mini/figures/width/throughput.svg").exists()
+    assert re.search(r"^train +6$", plan, re.MULTILINE), plan
+    assert not (project.folder / "results/data").exists()
+
+
+def test_the_batch_that_hooks_see_is_that_of_the_run(walked: tuple[Project, list[str]]) -> None:
+    for file in walked[0].results():
+        one = json.loads(file.read_text())
+        metrics = one["metrics"]
+        samples = metrics["throughput_samples_per_s"] * metrics["step_time_s"]
+        assert samples == pytest.approx(one["spec"]["batch"]["per_rank"], rel=0.05)
+
+
+def test_what_the_script_reports_is_marked_as_reported(tmp_path: Path) -> None:
+    write(tmp_path, REPORTS)
+    done = attempt(tmp_path / "out", *settings("python train.py 1000"), cwd=tmp_path)
+    assert completed(done), done.stdout
+    found = result(tmp_path / "out")
+    assert found["kinds"]["throughput_samples_per_s"] == found["kinds"]["loss"] == "reported"
+    assert "wall_s" not in found["kinds"]
+    metrics = found["metrics"]
+    assert metrics["throughput_samples_per_s"] * metrics["step_time_s"] == pytest.approx(8)
+    assert metrics["step_time_s"] > 0.02
+
+
+def test_two_ranks_of_torchrun_are_one_run_and_end_with_its_window(tmp_path: Path) -> None:
+    write(tmp_path, PRINTS)
+    command = f"{TORCHRUN} 100000"
+    metrics = {"step": r"iter (\d+)", "loss": r"loss ([\d.e-]+)"}
+    done = attempt(tmp_path / "out", *settings(command, "ranks=2", metrics=metrics), cwd=tmp_path)
+    assert completed(done), done.stdout
+    found = result(tmp_path / "out")
+    assert found["kinds"]["step_time_s"] == "reported"
+    assert found["metrics"]["throughput_samples_per_s"] is None
+    assert alive(tmp_path) == []
+
+
+def test_a_script_with_other_ranks_than_its_run_is_invalid(tmp_path: Path) -> None:
+    write(tmp_path)
+    done = attempt(tmp_path / "out", *settings("python train.py 100", "ranks=2"), cwd=tmp_path)
+    assert done.returncode == 1, done.stdout
+    assert "the program has 1 ranks and the run 2" in result(tmp_path / "out")["reason"]
+
+
+def test_a_script_that_ends_too_early_is_invalid(tmp_path: Path) -> None:
+    write(tmp_path)
+    done = attempt(tmp_path / "out", *settings("python train.py 30"), cwd=tmp_path)
+    assert "the program ended after 25 steps of the window" in result(tmp_path / "out")["reason"], done.stdout
+
+
+def test_a_script_that_fails_ends_with_its_last_lines_and_its_log(tmp_path: Path) -> None:
+    write(tmp_path, FAILS)
+    done = attempt(tmp_path / "out", *settings("python train.py 100", "measure.warmup_steps=50"), cwd=tmp_path)
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    begin = next(
+        index for index, line in enumerate(lines) if f"last 30 lines of {tmp_path / 'out/log/rank.0.log'}" in line
+    )
+    assert lines[begin + 30] == "    | no such dataset"
+    assert "Traceback" not in done.stdout
+    assert not (tmp_path / "out/result.json").exists()
+
+
+def test_nothing_of_a_script_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
+    write(tmp_path)
+    words = [SCALESTUDY, "try", *settings(f"{TORCHRUN} 100000", "ranks=2", "measure.steps=90000"), "--out", "out"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 60
+        while len(alive(tmp_path)) < 3 and time.monotonic() < end:
+            time.sleep(0.2)
+        assert len(alive(tmp_path)) >= 3, "the launcher and two ranks"
+    finally:
+        process.kill()
+        process.wait()
+    end = time.monotonic() + 20
+    while alive(tmp_path) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert alive(tmp_path) == []

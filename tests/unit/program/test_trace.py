@@ -1,0 +1,75 @@
+"""Steps of a program and the window in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scalestudy.program.trace import Traces, windows
+from scalestudy.spec.run import Measure
+
+
+def write(file: Path, steps: list[int], step_s: float = 0.1, **values: float) -> None:
+    lines = [json.dumps({"clock": step_s * step, "step": step, **values}) for step in steps]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> Traces:
+    traces = Traces(folder)
+    traces.refresh()
+    return traces
+
+
+def test_the_window_begins_after_the_warm_up_and_has_its_steps(tmp_path: Path) -> None:
+    write(tmp_path / "reported.0.7.jsonl", list(range(30)), samples=8)
+    traces, measure = read(tmp_path), Measure(warmup_steps=5, steps=10)
+    (window,) = windows(traces.of("reported"), measure)
+    assert (window.steps, window.samples, window.marks[0].step) == (10, 80, 4)
+    assert window.seconds == pytest.approx(1.0)
+    assert traces.is_over(measure)
+
+
+def test_a_step_that_is_logged_now_and_then_counts_for_all_since_the_last(tmp_path: Path) -> None:
+    write(tmp_path / "matched.0.jsonl", [10, 20, 30, 40, 50])
+    (window,) = windows(read(tmp_path).of("matched"), Measure(warmup_steps=5))
+    assert window.steps == 30
+    assert window.step_intervals == pytest.approx([0.1, 0.1, 0.1])
+
+
+def test_what_the_program_reports_comes_before_its_output_and_before_hooks(tmp_path: Path) -> None:
+    (tmp_path / "steps.0.jsonl").write_text('{"clock": 1.0}\n{"clock": 2.0}\n', encoding="utf-8")
+    assert read(tmp_path).source == "steps"
+    write(tmp_path / "matched.0.jsonl", [1])
+    assert read(tmp_path).source == "matched"
+    write(tmp_path / "reported.1.8.jsonl", [1])
+    assert read(tmp_path).source == "reported"
+
+
+def test_a_line_that_is_still_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    file = tmp_path / "steps.0.jsonl"
+    file.write_text('{"clock": 1.0}\n{"clo', encoding="utf-8")
+    traces = read(tmp_path)
+    assert len(traces.of("steps")[0].marks) == 1
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write('ck": 2.0}\n')
+    traces.refresh()
+    assert [mark.step for mark in traces.of("steps")[0].marks] == [1, 2]
+
+
+def test_a_window_is_over_once_every_rank_has_it(tmp_path: Path) -> None:
+    measure = Measure(warmup_steps=1, steps=5)
+    write(tmp_path / "reported.0.1.jsonl", list(range(10)))
+    write(tmp_path / "reported.1.2.jsonl", list(range(4)))
+    assert not read(tmp_path).is_over(measure)
+    write(tmp_path / "reported.1.2.jsonl", list(range(6)))
+    assert read(tmp_path).is_over(measure)
+
+
+def test_minutes_end_a_window_too(tmp_path: Path) -> None:
+    write(tmp_path / "reported.0.1.jsonl", list(range(100)), step_s=1.0)
+    traces, measure = read(tmp_path), Measure(warmup_steps=10, minutes=0.5)
+    assert windows(traces.of("reported"), measure)[0].steps == 30
+    assert traces.is_over(measure)
+    assert not traces.is_over(Measure(warmup_steps=10, minutes=5))

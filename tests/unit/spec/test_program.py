@@ -1,0 +1,105 @@
+"""A study whose run is a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scalestudy.errors import UserError
+from scalestudy.spec.columns import columns_of
+from scalestudy.spec.config import checked
+from scalestudy.spec.expand_study import expand
+from scalestudy.spec.ids import own_code
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import Study
+from scalestudy.spec.study_file import StudySpec
+from scalestudy.spec.yamlfile import read_yaml
+
+STUDY = """\
+question: Does it scale?
+base:
+  program: {{command: "torchrun --nproc-per-node {{ranks_per_node}} train.py --batch {{batch.per_rank}} --fsdp {{fsdp}}", files: [train.py]{more}}}
+vary: {{ranks: {{to: machine}}, batch.per_rank: [16, 32], {vary}}}
+{rest}
+"""
+
+
+def study(folder: Path, more: str = "", vary: str = "fsdp: [true, false]", rest: str = "") -> Study:
+    """The study of the issue, with changes."""
+    (folder / "config/extensions").mkdir(parents=True, exist_ok=True)
+    if not (folder / "train.py").exists():
+        (folder / "train.py").write_text("first = 1\n", encoding="utf-8")
+    file = folder / "mine.yaml"
+    file.write_text(STUDY.format(more=more, vary=vary, rest=rest), encoding="utf-8")
+    return expanded(file)
+
+
+def expanded(file: Path) -> Study:
+    """The study in a file, on a machine of two cores."""
+    own_code.cache_clear()
+    document, machine = read_yaml(file), Machine(nodes=1, cores_per_node=2)
+    extensions = file.parent / "config/extensions"
+    return expand(document, checked(StudySpec, document), "mine", "paper", machine, extensions=extensions)
+
+
+def test_it_varies_keys_of_the_run_and_of_its_own(tmp_path: Path) -> None:
+    made = study(tmp_path)
+    assert len(made.runs) == 8
+    assert made.runs[0].id.startswith("train.program.x1.r0-")
+    row = columns_of(made.runs[0].spec)
+    assert (row["model"], row["strategy"], row["fsdp"], row["batch.per_rank"]) == ("train", "program", True, 16)
+    assert (row["data.source"], row["optimiser.learning_rate"]) == (None, None)
+
+
+def test_its_command_has_the_values(tmp_path: Path) -> None:
+    run = study(tmp_path).runs[-1].spec
+    assert run.program is not None
+    words = run.program.words({**columns_of(run), "ranks_per_node": 2})
+    assert words == ["torchrun", "--nproc-per-node", "2", "train.py", "--batch", "32", "--fsdp", "false"]
+
+
+def test_a_value_with_a_blank_is_one_word() -> None:
+    run = RunSpec.model_validate({"program": {"command": "a {b}", "files": ("a",), "keys": {"b": "two words"}}})
+    assert run.program is not None
+    assert run.program.words(columns_of(run)) == ["a", "two words"]
+
+
+def test_a_changed_file_makes_other_runs(tmp_path: Path) -> None:
+    before = study(tmp_path)
+    (tmp_path / "train.py").write_text("second = 2\n", encoding="utf-8")
+    after = study(tmp_path)
+    assert not {run.id for run in before.runs} & {run.id for run in after.runs}
+    assert [run.configuration for run in before.runs] == [run.configuration for run in after.runs]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vary": "fdsp: [true]"}, "`fdsp`"),
+        ({"vary": "seed: [1, 2]"}, "`{fsdp}` is no key of a run"),
+        ({"vary": "fsdp: [true, 1]"}, "several types"),
+        ({"vary": "fsdp: [1, 2]", "more": ", keys: {fsdp: yes}"}, "several types"),
+        ({"more": ", keys: {width: 3}"}, "the command does not have `{width}`"),
+        ({"vary": "fsdp: [true], strategy: [allreduce]"}, "`strategy.name` is set"),
+        ({"vary": "fsdp: [true], loader.workers: [3]"}, "`loader.workers` is set"),
+        ({"vary": "fsdp: [true], device: ['emulated:p100']"}, "emulated accelerator"),
+        ({"more": ", metrics: {loss: 'loss (.*)'}"}, "no `step`"),
+        ({"more": ", metrics: {step: 'step .*'}"}, "no group"),
+    ],
+)
+def test_what_would_change_nothing_or_cannot_be_is_an_error(
+    tmp_path: Path, changes: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        study(tmp_path, **changes)
+    assert message in str(caught.value)
+    assert "mine.yaml:" in str(caught.value)
+
+
+def test_a_missing_file_is_an_error_with_its_line(tmp_path: Path) -> None:
+    study(tmp_path)
+    (tmp_path / "train.py").unlink()
+    with pytest.raises(UserError, match=r"mine.yaml:3.*`train.py` does not exist"):
+        expanded(tmp_path / "mine.yaml")

@@ -1,0 +1,35 @@
+"""`from scalestudy import report`: what a training script reports of its steps. Imports the standard library alone."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import time
+from pathlib import Path
+from typing import TextIO
+
+FOLDER = "SCALESTUDY_PROGRAM"
+"""Environment variable with the folder of a program's metrics."""
+
+
+def report(step: int, samples: float | None = None, loss: float | None = None) -> None:
+    """Report that a step has ended; without effect outside a run.
+
+    `samples` are those since the last report of this process; what several ranks report is added up. On a GPU, call it
+    where the step's work has ended, or its time is that of queueing.
+    """
+    folder = os.environ.get(FOLDER)
+    if folder is None:
+        return
+    line: dict[str, float] = {"clock": time.perf_counter(), "step": int(step)}
+    line |= {name: float(value) for name, value in (("samples", samples), ("loss", loss)) if value is not None}
+    file = _file(folder, os.getpid())
+    file.write(json.dumps(line) + "\n")
+    file.flush()
+
+
+@functools.cache
+def _file(folder: str, process: int) -> TextIO:
+    rank = os.environ.get("RANK", "0")
+    return (Path(folder) / f"reported.{rank}.{process}.jsonl").open("w", encoding="utf-8")

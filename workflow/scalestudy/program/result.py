@@ -1,0 +1,257 @@
+"""The result of a run that is a program: what it reports, what hooks and samplers saw, and whether it is valid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalestudy.files import read_json, write_with
+from scalestudy.measure.instrument import instrument
+from scalestudy.measure.system import MOST_FOREIGN
+from scalestudy.measure.window import relative_half_width
+from scalestudy.program.trace import Trace, Traces, Window, windows
+from scalestudy.program.trainer import metrics_folder
+from scalestudy.results.records import device_errors, foreign_cpu_share, of_devices, throttled_cpu_share
+from scalestudy.results.validity import LEAST_WINDOW_S, LEAST_WINDOW_STEPS, MOST_THROTTLED
+from scalestudy.spec.columns import METRICS
+from scalestudy.spec.ids import own_code_now, run_id_with
+from scalestudy.training.job import Job
+from scalestudy.training.report import Report
+
+REPORTED = "reported"
+OF_STEPS = ("throughput_samples_per_s", "step_time_s", "window_half_width", "loss")
+"""Metrics that follow from the steps and samples that a program reports."""
+NOT_CHECKED = "what the program computed is not checked: whether its ranks hold equal parameters and saw their samples"
+MAX_UNLIKE = 0.1
+"""Relative difference of reported steps from optimiser steps that is no warning."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that is known of a program's run."""
+
+    job: Job
+    source: str | None
+    windows: Sequence[Window]
+    """Of the source that counts."""
+    seen: Sequence[Window]
+    """Of optimiser steps that hooks saw."""
+    records: Sequence[Mapping[str, Any]]
+    """What hooks recorded at the end of the window, by rank."""
+    losses: Sequence[float]
+
+    @property
+    def slowest(self) -> Window | None:
+        """The window of the rank with the longest step."""
+        return max(self.windows, key=lambda window: window.seconds / window.steps, default=None)
+
+
+def program_result(
+    job: Job,
+    wall_s: float,
+    memory_bytes: float | None,
+    folder: Path,
+    samples: Sequence[Mapping[str, float]] = (),
+) -> dict[str, Any]:
+    """The result of a program whose command ended well, or was ended with its window; writes steps.parquet into `folder`.
+
+    `samples` are what the hosts' processes used, second by second.
+    """
+    evidence = _evidence(job)
+    reports = [
+        Report(window.trace.rank, window_clock=(window.marks[0].clock_s, window.marks[-1].clock_s))
+        for window in evidence.windows
+    ]
+    trained = _samples(evidence.windows)
+    others, throttled = (share(job, samples, reports) for share in (foreign_cpu_share, throttled_cpu_share))
+    devices, about_devices = of_devices(job, samples, reports, trained)
+    errors, about_errors = device_errors(job, samples)
+    values: dict[str, float | None] = {
+        **dict.fromkeys(METRICS),
+        **_speed(evidence, trained),
+        "memory_mib": None if memory_bytes is None else memory_bytes / 2**20,
+        "wall_s": wall_s,
+        "foreign_cpu_share": others,
+        "throttled_share": throttled,
+        **devices,
+        **errors,
+    }
+    reason = next((reason for check in CHECKS for reason in check(evidence, values)), None)
+    _write_steps(evidence, folder / "steps.parquet")
+    resolved, first = job.resolved, evidence.records[0] if evidence.records else {}
+    reported = evidence.source in ("reported", "matched")
+    return {
+        "status": "valid" if reason is None else "invalid",
+        "reason": reason,
+        "unchecked": [NOT_CHECKED],
+        "metrics": values,
+        "kinds": {name: REPORTED for name in OF_STEPS if reported and values[name] is not None},
+        "intervals": {},
+        "extrapolation": None,
+        "emulated": False,
+        "disturbed": others is not None and others > MOST_FOREIGN,
+        "window_ended_by": None if job.spec.runs_full_training else "limit",
+        "oversubscribed": job.shares_devices
+        or (resolved.device == "cpu" and resolved.ranks_per_node * (job.spec.threads_per_rank or 1) > resolved.cores),
+        "steps_done": max((len(window.trace.marks) for window in evidence.windows), default=0),
+        "resolved": {
+            "nodes": resolved.nodes,
+            "ranks_per_node": resolved.ranks_per_node,
+            "threads_per_rank": job.spec.threads_per_rank,
+            "device": resolved.device,
+            "backend": None,
+        },
+        "instrument": {
+            **instrument(str(first.get("device_name", ""))),
+            **({"torch": first["torch"]} if "torch" in first else {}),
+            "steps_from": {"steps": "hooks", "matched": "output"}.get(evidence.source or "", evidence.source or ""),
+        },
+        "warnings": [*_unlike(evidence), *about_devices, *about_errors, *_disturbed(others)],
+        "faults": {},
+    }
+
+
+def _evidence(job: Job) -> Evidence:
+    folder, measure = metrics_folder(job), job.spec.measure
+    traces = Traces(folder)
+    traces.refresh()
+    counted: list[Trace] = traces.of(traces.source or "")
+    records = [read_json(file) for file in folder.glob("rank.*.json")]
+    tail = [mark.loss for trace in counted for mark in trace.marks if mark.loss is not None]
+    return Evidence(
+        job,
+        traces.source,
+        windows(counted, measure),
+        windows(traces.of("steps"), measure),
+        sorted(records, key=lambda record: int(record["rank"])),
+        tail[-max(1, len(tail) // 10) :],
+    )
+
+
+def _samples(found: Sequence[Window]) -> float | None:
+    """Samples of all ranks in their windows; None where one does not have them."""
+    values = [window.samples for window in found]
+    return None if not values or None in values else sum(value or 0.0 for value in values)
+
+
+def _speed(evidence: Evidence, trained: float | None) -> dict[str, float | None]:
+    """Throughput and step time on the clock of the slowest rank, its wait for data, and the mean loss at the end.
+
+    Where the program does not report samples, they are those of the batches that hooks saw, or the run's `batch`.
+    """
+    slowest = evidence.slowest
+    if slowest is None:
+        return {}
+    step_s = slowest.seconds / slowest.steps
+    per_step = None if trained is None else trained / slowest.steps
+    program = evidence.job.spec.program
+    if per_step is None and (seen := _samples(evidence.seen)):
+        per_step = seen / evidence.seen[0].steps
+    if per_step is None and program is not None and program.uses("batch.global"):
+        per_step = float(evidence.job.spec.global_batch)
+    seen_slowest = max(evidence.seen, key=lambda window: window.seconds, default=None)
+    waited_s = None if seen_slowest is None or seen_slowest.waited_s is None else seen_slowest.waited_s
+    data_s = None if seen_slowest is None or waited_s is None else waited_s / seen_slowest.steps
+    return {
+        "throughput_samples_per_s": None if per_step is None else per_step / step_s,
+        "step_time_s": step_s,
+        "window_half_width": relative_half_width(slowest.step_intervals),
+        "data_s": data_s,
+        "data_stall": None if data_s is None else min(1.0, data_s / step_s),
+        "loss": sum(evidence.losses) / len(evidence.losses) if evidence.losses else None,
+    }
+
+
+# Validity
+
+
+def _code_is_that_of_the_id(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
+    job = evidence.job
+    if run_id_with(job.spec, own_code_now(job.spec, job.extensions)) != job.run:
+        yield "a file of the program was changed meanwhile: run the command again for the files as they are now"
+
+
+def _ranks_are_those_of_the_run(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
+    worlds = {int(record["world"]) for record in evidence.records}
+    if worlds and worlds != {evidence.job.spec.ranks}:
+        ranks = " and ".join(map(str, sorted(worlds)))
+        yield f"the program has {ranks} ranks and the run {evidence.job.spec.ranks}: give its launcher `{{ranks_per_node}}`"
+
+
+def _loss_is_finite(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
+    if any(not math.isfinite(loss) for loss in evidence.losses):
+        yield "the loss that the program reports is not finite"
+
+
+def _window_is_long_enough(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
+    measure, slowest = evidence.job.spec.measure, evidence.slowest
+    if measure.whole_program:
+        return
+    if slowest is None:
+        yield (
+            "no step was seen after the warm-up: lower measure.warmup_steps, call `scalestudy.report`, give "
+            "`program.metrics`, or set measure.whole_program"
+        )
+    elif slowest.steps < LEAST_WINDOW_STEPS or slowest.seconds < LEAST_WINDOW_S:
+        yield (
+            f"the measured window is {slowest.steps} steps and {slowest.seconds:.2f} s; at least {LEAST_WINDOW_STEPS} "
+            f"steps and {LEAST_WINDOW_S} s mean something: raise measure.steps, or let the program train longer"
+        )
+    elif not _window_is_whole(evidence):
+        yield f"the program ended after {slowest.steps} steps of the window: let it train longer"
+
+
+def _window_is_whole(evidence: Evidence) -> bool:
+    """Tell whether every rank made its whole window; one without a limit ends with the program."""
+    measure = evidence.job.spec.measure
+    return measure.steps is measure.minutes is None or all(w.trace.is_over(measure) for w in evidence.windows)
+
+
+def _clock_was_kept(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
+    share = values.get("throttled_share")
+    if share is not None and share > MOST_THROTTLED:
+        yield f"the CPU was thermally throttled for {share:.0%} of the window, more than {MOST_THROTTLED:.0%}"
+
+
+CHECKS = (
+    _code_is_that_of_the_id,
+    _ranks_are_those_of_the_run,
+    _loss_is_finite,
+    _window_is_long_enough,
+    _clock_was_kept,
+)
+
+
+# Warnings
+
+
+def _unlike(evidence: Evidence) -> Iterator[str]:
+    """A warning where the program reports other steps than its optimiser makes."""
+    reported, seen = evidence.slowest, next(iter(evidence.seen), None)
+    if reported is None or seen is None or evidence.source == "steps":
+        return
+    rates = reported.steps / reported.seconds, seen.steps / seen.seconds
+    if abs(rates[0] / rates[1] - 1) > MAX_UNLIKE:
+        yield f"the program reports {rates[0]:.3g} steps/s, and its optimiser makes {rates[1]:.3g} steps/s"
+
+
+def _disturbed(others: float | None) -> Iterator[str]:
+    if others is not None and others > MOST_FOREIGN:
+        yield f"disturbed: other processes took {others:.0%} of the cores during the window, more than {MOST_FOREIGN:.0%}"
+
+
+def _write_steps(evidence: Evidence, file: Path) -> None:
+    """Write a row per rank and mark: step, end, seconds per step since the mark before, samples, loss."""
+    import pandas as pd
+
+    rows = [
+        {"rank": window.trace.rank, "step": mark.step, "end_s": mark.clock_s, "samples": mark.samples,
+         "loss": mark.loss, "in_window": window.begin < index <= window.end}
+        for window in evidence.windows
+        for index, mark in enumerate(window.trace.marks)
+    ]  # fmt: skip
+    if rows:
+        write_with(file, pd.DataFrame(rows).to_parquet)

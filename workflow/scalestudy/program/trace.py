@@ -1,0 +1,158 @@
+"""The steps of a program as it reports them, as its output shows them, or as hooks see them; and its window."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from scalestudy.spec.run import Measure
+
+SOURCES = ("reported", "matched", "steps")
+"""Beginnings of the names of files: lines of `report`, matches in the output, optimiser steps that hooks saw. The first
+kind that has a step counts."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The end of a step, or of the last of several, on its host's `perf_counter`."""
+
+    clock_s: float
+    step: int
+    samples: float | None = None
+    loss: float | None = None
+    waited_s: float | None = None
+    """Wait for data since the window began, as hooks see it."""
+
+
+@dataclass
+class Trace:
+    """The marks of one process, read as they are written."""
+
+    file: Path
+    marks: list[Mark] = field(default_factory=list)
+    _read_bytes: int = 0
+
+    @property
+    def rank(self) -> int:
+        """The process's rank."""
+        return int(self.file.name.split(".")[1])
+
+    def refresh(self) -> None:
+        """Read the lines that are new and complete."""
+        with self.file.open("rb") as stream:
+            stream.seek(self._read_bytes)
+            text = stream.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        for line in whole.splitlines():
+            entry = json.loads(line)
+            step = entry.get("step", len(self.marks) + 1)
+            values = (entry.get(name) for name in ("samples", "loss", "waited_s"))
+            self.marks.append(Mark(entry["clock"], step, *values))
+
+    def window(self, measure: Measure) -> tuple[int, int] | None:
+        """Return the marks at which the window begins and ends; None where it has not begun.
+
+        The first mark is the end of the first step: it is never timed.
+        """
+        done = [mark.step - self.marks[0].step + 1 for mark in self.marks]
+        begin = next((index for index, count in enumerate(done) if count >= max(1, measure.warmup_steps)), None)
+        if begin is None:
+            return None
+        steps, minutes = measure.steps, measure.minutes
+        ends = [
+            index
+            for index in range(begin, len(done))
+            if (steps is None or done[index] - done[begin] <= steps)
+            and (minutes is None or self.marks[index].clock_s - self.marks[begin].clock_s <= 60 * minutes)
+        ]
+        return begin, ends[-1]
+
+    def is_over(self, measure: Measure) -> bool:
+        """Whether the window has all of its steps or minutes."""
+        if (measure.steps, measure.minutes) == (None, None) or (window := self.window(measure)) is None:
+            return False
+        begin, last = self.marks[window[0]], self.marks[-1]
+        if measure.steps is not None:
+            return last.step - begin.step >= measure.steps
+        return last.clock_s - begin.clock_s >= 60 * (measure.minutes or 0.0)
+
+
+@dataclass
+class Traces:
+    """All traces of a run in the folder of its metrics."""
+
+    folder: Path
+    known: dict[Path, Trace] = field(default_factory=dict)
+
+    def refresh(self) -> None:
+        """Read what is new."""
+        for file in self.folder.glob("*.jsonl"):
+            self.known.setdefault(file, Trace(file)).refresh()
+
+    def of(self, source: str) -> list[Trace]:
+        """Return the traces of one source that have a step, by rank."""
+        found = [trace for file, trace in self.known.items() if file.name.startswith(source) and trace.marks]
+        return sorted(found, key=lambda trace: trace.rank)
+
+    @property
+    def source(self) -> str | None:
+        """The source that counts; None where no step was seen."""
+        return next((source for source in SOURCES if self.of(source)), None)
+
+    def is_over(self, measure: Measure) -> bool:
+        """Whether every trace has its whole window."""
+        traces = self.of(self.source or "")
+        return bool(traces) and all(trace.is_over(measure) for trace in traces)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A trace's window."""
+
+    trace: Trace
+    begin: int
+    end: int
+
+    @property
+    def marks(self) -> Sequence[Mark]:
+        """The marks of the window; the first one is the end of the step before it."""
+        return self.trace.marks[self.begin : self.end + 1]
+
+    @property
+    def steps(self) -> int:
+        """Steps in the window."""
+        return self.marks[-1].step - self.marks[0].step
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window."""
+        return self.marks[-1].clock_s - self.marks[0].clock_s
+
+    @property
+    def samples(self) -> float | None:
+        """Samples in the window; None where one of its marks has none."""
+        values = [mark.samples for mark in self.marks[1:]]
+        return None if None in values or not any(values) else float(sum(value or 0.0 for value in values))
+
+    @property
+    def waited_s(self) -> float | None:
+        """Wait for data in the window."""
+        return self.marks[-1].waited_s
+
+    @property
+    def step_intervals(self) -> np.ndarray:
+        """float64 [marks - 1]: seconds per step between neighbours."""
+        clocks, steps = (np.array([getattr(mark, name) for mark in self.marks]) for name in ("clock_s", "step"))
+        return np.diff(clocks) / np.maximum(1, np.diff(steps))
+
+
+def windows(traces: Sequence[Trace], measure: Measure) -> list[Window]:
+    """Return the window of each trace that has one with a step in it."""
+    found = [(trace, trace.window(measure)) for trace in traces]
+    made = [Window(trace, *window) for trace, window in found if window is not None]
+    return [window for window in made if window.steps > 0]

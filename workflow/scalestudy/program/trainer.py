@@ -1,0 +1,151 @@
+"""A process of a run that is a program: starts the user's command, and ends it with its window.
+
+It takes the place of training/trainer.py: locks, heartbeats, launchers and samplers of a run stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from scalestudy.errors import UserError
+from scalestudy.program.observe import GRACE_S, end_processes, hooked
+from scalestudy.program.reporting import FOLDER
+from scalestudy.program.trace import Traces
+from scalestudy.spec.columns import columns_of
+from scalestudy.training.job import Job
+
+POLL_S = 0.1
+OVER = "window_over"
+"""File in the folder of the metrics: the window is over, and every node ends its command."""
+OF_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+"""Variables that a command which starts ranks itself does not get."""
+
+
+def metrics_folder(job: Job) -> Path:
+    """Return the folder of a program's metrics, which all nodes see."""
+    return job.folder / "program"
+
+
+def starts_command(job: Job, rank: int) -> bool:
+    """Whether this rank's process starts the command."""
+    assert job.spec.program is not None
+    once_per = job.spec.program.once_per
+    return once_per == "rank" or rank == (0 if once_per == "job" else job.on_host(job.host_of(rank))[0])
+
+
+def main(job: Job, rank: int) -> int:
+    """Run the command to its end or that of its window; return its exit status, 0 where the window is over."""
+    if not starts_command(job, rank):
+        return 0
+    folder = metrics_folder(job)
+    folder.mkdir(exist_ok=True)
+    program = job.spec.program
+    assert program is not None
+    words = program.words(values_of(job, rank))
+    output = subprocess.PIPE if program.metrics else None
+    try:
+        with _default_signals():
+            process = subprocess.Popen(
+                words, env=environment(job), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+    except OSError as error:
+        raise UserError(f"`{words[0]}` cannot be started: {error.strerror}", "program.command") from error
+    reader = threading.Thread(target=_match, args=(process.stdout, program.metrics, folder, rank), daemon=True)
+    if program.metrics:
+        reader.start()
+    status = _wait(process, job, folder)
+    if program.metrics:
+        reader.join(GRACE_S)
+    return status
+
+
+@contextmanager
+def _default_signals() -> Iterator[None]:
+    """Let a command that is started meanwhile act on signals that this process leaves to its parent."""
+    left = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in left}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def values_of(job: Job, rank: int) -> dict[str, Any]:
+    """Return the values of all placeholders for a process of this rank."""
+    address, port = job.store or ("127.0.0.1", 0)
+    resolved = {name: getattr(job.resolved, name) for name in ("nodes", "ranks_per_node", "threads_per_rank", "device")}
+    launch = {"rank": rank, "node_rank": job.host_of(rank), "master_addr": address, "master_port": port}
+    return {**columns_of(job.spec), **resolved, **launch, "folder": str(job.folder)}
+
+
+def environment(job: Job) -> dict[str, str]:
+    """Return the environment of the command: the rank's own, the hooks, and where to report."""
+    folder, measure = str(metrics_folder(job)), job.spec.measure
+    request = {"out": folder, "warmup": measure.warmup_steps, "steps": measure.steps, "leave": False, "trace": True,
+               "remove": ()}  # fmt: skip
+    address, port = job.store or ("127.0.0.1", 0)
+    places = {"MASTER_ADDR": address, "MASTER_PORT": str(port), FOLDER: folder, "PYTHONUNBUFFERED": "1"}
+    threads = job.spec.threads_per_rank
+    made = {**hooked(request), **places, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
+    assert job.spec.program is not None
+    of_rank = () if job.spec.program.once_per == "rank" else OF_RANK
+    return {name: value for name, value in made.items() if name not in of_rank}
+
+
+def _wait(process: subprocess.Popen[bytes], job: Job, folder: Path) -> int:
+    """Wait for the command; end it once the window is over on any node."""
+    traces, over = Traces(folder), folder / OVER
+    while process.poll() is None:
+        traces.refresh()
+        if traces.is_over(job.spec.measure):
+            over.touch()
+        if over.exists():
+            process.send_signal(signal.SIGTERM)
+            end_processes(str(folder))
+            process.wait()
+            return 0
+        time.sleep(POLL_S)
+    end_processes(str(folder))
+    status = process.returncode
+    if status == 0 or over.exists():
+        return 0
+    return 128 - status if status < 0 else status
+
+
+def _match(output: IO[bytes] | None, metrics: dict[str, str], folder: Path, rank: int) -> None:
+    """Copy the command's output to this process's, and note the numbers of its lines."""
+    assert output is not None
+    patterns = {name: re.compile(pattern) for name, pattern in metrics.items()}
+    with (folder / f"matched.{rank}.jsonl").open("w", encoding="utf-8") as file:
+        for line in _lines(output):
+            clock = time.perf_counter()
+            sys.stdout.write(line)
+            found = {name: match for name, pattern in patterns.items() if (match := pattern.search(line))}
+            if "step" in found:
+                values = {name: _number(match[1]) for name, match in found.items()}
+                file.write(json.dumps({"clock": clock, **values, "step": int(values["step"])}) + "\n")
+                file.flush()
+
+
+def _lines(output: IO[bytes]) -> Iterator[str]:
+    """Yield lines of output; a carriage return, as progress bars write it, ends a line too."""
+    rest = ""
+    while data := os.read(output.fileno(), 1 << 16):
+        *whole, rest = re.split(r"(?<=[\r\n])", rest + data.decode(errors="replace"))
+        yield from whole
+    yield rest
+
+
+def _number(text: str) -> float:
+    """Return a number as it is printed, with commas between thousands."""
+    return float(text.replace(",", ""))
