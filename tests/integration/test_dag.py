@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -354,6 +355,25 @@ def test_a_wrong_study_that_is_not_requested_is_named_and_left_out(project: Proj
         assert done.returncode == 2, done.stdout
         assert "scalestudy: config/studies/other.yaml:2: base.modle: unknown key" in done.stdout
         assert "warning" not in done.stdout
+
+
+def test_the_drawn_graph_of_a_finished_study_is_that_of_a_fresh_clone(project: Project, tmp_path: Path) -> None:
+    drawn = []
+    for clone in (project, make_project(tmp_path / "fresh", forked=True)):
+        lines = clone.snakemake("tiny", "--rulegraph").stdout.partition("digraph")[2].splitlines()
+        drawn.append(sorted(re.findall(r'label *= *"(\w+)', "\n".join(lines))))
+    assert drawn[0] == drawn[1]
+    assert {"dataset", "spec", "study", "train"} <= set(drawn[0])
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["scalestudy check", "scalestudy claims", "scalestudy plan tiny", "snakemake --profile profiles/local -n tiny"],
+)
+def test_a_file_that_can_be_no_study_stops_no_command(project: Project, command: str) -> None:
+    project.study.with_name("Bad-Name.yaml").write_text("question: How?\n")
+    done = project.shell(command)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("width", [500, 1200])

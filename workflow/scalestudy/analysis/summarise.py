@@ -12,8 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas.api.types import is_object_dtype
 
-from scalestudy.analysis.cost import with_cost
-from scalestudy.analysis.drift import round_effects
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.periods import periods_of
 from scalestudy.analysis.scaling import with_scaling
@@ -58,6 +56,8 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     `drift` says by how much all configurations were faster or slower in the run's round, `drifted` whether that is
     certain, and `period` numbers what was measured in one go.
     """
+    from scalestudy.analysis.cost import with_cost
+
     rows = _with_spec(pd.DataFrame([_row(run, machine, study.target_accuracy) for run in study.runs]), study)
     numbers = {*METRICS, *DERIVED}
     for column in rows.columns:
@@ -73,6 +73,8 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
 
 def _with_drift(rows: pd.DataFrame) -> pd.DataFrame:
     """`rows` with `drift` and its interval, and whether the round `drifted`."""
+    from scalestudy.analysis.drift import round_effects
+
     rate = rows["throughput_samples_per_s"]
     usable = rows[(rows["status"] == "valid") & (rate > 0)]
     values = zip(usable["configuration"], usable["round"], usable["throughput_samples_per_s"], strict=True)

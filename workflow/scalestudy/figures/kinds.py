@@ -1,7 +1,8 @@
-"""Kinds of figure: a kind is a row of KINDS, a drawing or a function that makes the chart."""
+"""Kinds of figure: a kind is a row of KINDS, a drawing, or what makes the chart: a function, or a module that is imported for it."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import pandas as pd
 from scalestudy.analysis.summarise import read_rows
 from scalestudy.analysis.workload import series_of
 from scalestudy.errors import UserError, nearest
-from scalestudy.figures import accuracy, pareto, stacked, staleness
 from scalestudy.figures.build import Drawing, chart_over, is_number
 from scalestudy.figures.caption import caption_file
 from scalestudy.figures.catalogue import FigureSpec
@@ -55,7 +55,11 @@ def figure_named(study: Study, name: str) -> FigureSpec:
 def chart_of(study: Study, machine: str, figure: FigureSpec) -> Chart:
     """Chart of a figure, from runs.parquet and, for curves and shares, the results."""
     kind, rows = KINDS[figure.kind], read_rows(study, machine)
-    return chart_over(study, figure, rows, kind) if isinstance(kind, Drawing) else kind(study, figure, rows, machine)
+    if isinstance(kind, Drawing):
+        return chart_over(study, figure, rows, kind)
+    make = importlib.import_module(f"scalestudy.figures.{kind}").chart if isinstance(kind, str) else kind
+    chart: Chart = make(study, figure, rows, machine)
+    return chart
 
 
 def efficiency(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
@@ -71,14 +75,14 @@ def efficiency(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: st
     return chart_over(study, figure, drawn, EFFICIENCY, formula, left_out, every=rows)
 
 
-KINDS: dict[str, Drawing | Callable[[Study, FigureSpec, pd.DataFrame, str], Chart]] = {
+KINDS: dict[str, Drawing | str | Callable[[Study, FigureSpec, pd.DataFrame, str], Chart]] = {
     "lines": Drawing(),
     "bars": Drawing(bars=True),
     "time_over_ranks": Drawing("training_time_s", "ranks", log_x=True, log_y=True, ideal="time"),
     "throughput_over_ranks": Drawing("throughput_samples_per_s", "ranks", log_x=True, log_y=True, ideal="throughput"),
     "efficiency": efficiency,
-    "stacked": stacked.chart,
-    "pareto": pareto.chart,
-    "accuracy_over_time": accuracy.chart,
-    "staleness": staleness.chart,
+    "stacked": "stacked",
+    "pareto": "pareto",
+    "accuracy_over_time": "accuracy",
+    "staleness": "staleness",
 }
