@@ -17,7 +17,8 @@ def found(path: Path) -> dict[str, bytes]:
     try:
         return {
             os.fsdecode(member.name): os.pread(descriptor, member.size, member.start)
-            for member in tar.members(descriptor, str(path))
+            for member in tar.entries(descriptor, str(path))
+            if not member.kind
         }
     finally:
         os.close(descriptor)

@@ -61,14 +61,6 @@ def member(name: str, data: bytes) -> bytes:
     return header(name, len(data)) + data + bytes(padded(len(data)) - len(data))
 
 
-def members(descriptor: int, where: str, begin: int = 0, size: int | None = None) -> Iterator[Member]:
-    """The plain files of a tar that is a file, or lies `size` bytes long at `begin` inside one (by `pread`).
-
-    As `entries` raises it.
-    """
-    return (entry for entry in entries(descriptor, where, begin, size) if not entry.kind)
-
-
 def entries(descriptor: int, where: str, begin: int = 0, size: int | None = None) -> Iterator[Member]:
     """Everything that a tar holds, in its order: files, and links, folders and others too.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from scalestudy.data.catalogue import DatasetSpec
-from scalestudy.data.index import Index, joined, write_index
+from scalestudy.data.index import joined, write_index
 from scalestudy.data.manifest import INDEX, Manifest, PreparationCost, Split
 from scalestudy.data.prepare import parts, shard
 from scalestudy.data.prepare.convert import converted
@@ -73,17 +73,13 @@ def _examined(
     spec: DatasetSpec, source: EncodedImages, split: Split, selection: Selection, work: Path
 ) -> list[PreparedPart]:
     """Parts whose index holds the images that can be decoded; `start` is their planned number."""
-    nothing = np.zeros(0, np.int64)
 
     def examine(job: PartJob) -> PreparedPart:
         gathered = Gathered(lambda n: converted(spec, source, split, int(selection.order[n])), skip=True)
         for _ in gathered.samples(job.begin, job.end):
             pass
         kept = np.array(gathered.kept, np.int64)
-        blank = Index(
-            np.zeros(0, np.uint8), nothing, kept, nothing, np.zeros(0, np.uint32), start=kept, **gathered.sides()
-        )
-        return PreparedPart(blank, gathered.bytes_in, gathered.left_out)
+        return gathered.part(np.arange(len(selection.order)), [], [], start=kept)
 
     records = parts.records_folder(work, plan_of(spec, source, {split: selection}), split)
     with shown(f"examining {split}", len(selection.order)) as progress:

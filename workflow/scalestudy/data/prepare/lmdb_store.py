@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lmdb
-import numpy as np
 
 from scalestudy.data.disk import FULL
-from scalestudy.data.index import Index, Labels
+from scalestudy.data.index import Labels
 from scalestudy.data.manifest import Split, database_key
 from scalestudy.data.prepare import parts
 from scalestudy.data.prepare.convert import Converted
-from scalestudy.data.prepare.parts import Gathered, PreparedPart
+from scalestudy.data.prepare.parts import PreparedPart
 from scalestudy.data.prepare.shard import Gather
 from scalestudy.data.progress import Progress
 from scalestudy.limits import usable_cores
@@ -52,7 +51,7 @@ def write_database(
                 pieces = [gathered.one(number, next(results)) for number in range(begin, end)]
                 values = [data for data in pieces if data is not None]
                 _put(environment, stored, values)
-                part = _part(gathered, labels, values)
+                part = gathered.part(labels, [len(value) for value in values], [zlib.crc32(value) for value in values])
                 parts.save(records, f"{split}-{len(done):07d}", part)
                 done.append(part)
                 stored += len(values)
@@ -75,18 +74,6 @@ def _opened(place: Path) -> Iterator[lmdb.Environment]:
         raise OSError(full, os.strerror(full), str(place)) from None
     finally:
         environment.close()
-
-
-def _part(gathered: Gathered, labels: Labels, values: list[bytes]) -> PreparedPart:
-    index = Index(
-        np.zeros(0, np.uint8),
-        np.zeros(0, np.int64),
-        labels[gathered.kept],
-        np.array([len(value) for value in values], np.int64),
-        np.array([zlib.crc32(value) for value in values], np.uint32),
-        **gathered.sides(),
-    )
-    return PreparedPart(index, gathered.bytes_in, gathered.left_out)
 
 
 def _put(environment: lmdb.Environment, first: int, values: list[bytes]) -> None:

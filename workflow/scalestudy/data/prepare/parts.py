@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import shutil
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.index import DAMAGED, Index, load_arrays
+from scalestudy.data.index import DAMAGED, Index, Labels, load_arrays
 from scalestudy.data.manifest import Split
 from scalestudy.data.prepare.convert import Converted, Unreadable
 from scalestudy.data.progress import Progress
@@ -82,11 +83,20 @@ class Gathered:
         self.bytes_in += picture.bytes_in
         return picture.data
 
-    def sides(self) -> dict[str, Any]:
-        """Widths and heights, as fields of an index."""
+    def part(
+        self, labels: Labels, sizes: Sequence[int], checks: Sequence[int], paths: Sequence[str] = (), **more: Any
+    ) -> PreparedPart:
+        """The outcome: stored bytes and CRC-32 of each image that was kept; `more` are further fields of the index.
+
+        `labels` are those of all planned samples. Without `paths`, images have no names.
+        """
         sides = np.array(self._sides, np.int64).reshape(-1, 2)
         known = np.where(sides <= np.iinfo(np.uint16).max, sides, 0).astype(np.uint16)
-        return {"width": known[:, 0], "height": known[:, 1]}
+        more |= {"width": known[:, 0], "height": known[:, 1]}
+        index = Index.of(paths, labels[self.kept], np.array(sizes, np.int64), np.array(checks, np.uint32), **more)
+        if not paths:
+            index = dataclasses.replace(index, offsets=np.zeros(0, np.int64))
+        return PreparedPart(index, self.bytes_in, self.left_out)
 
 
 def records_folder(work: Path, plan: str, name: str = "") -> Path:

@@ -6,6 +6,7 @@ sample, in the order of the index. A raw shard holds pixels, uint8 height x widt
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import zlib
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from scalestudy.data import tar
 from scalestudy.data.decode import images
-from scalestudy.data.index import Index, Labels
+from scalestudy.data.index import Labels
 from scalestudy.data.manifest import Split, shard_name
 from scalestudy.data.prepare import parts
 from scalestudy.data.prepare.convert import Converted
@@ -84,9 +85,7 @@ def write_files(folder: Path, job: PartJob, labels: Labels, gather: Gather) -> P
         (folder / paths[-1]).write_bytes(data)
         sizes.append(len(data))
         checks.append(zlib.crc32(data))
-    more = gathered.sides()
-    index = Index.of(paths, labels[gathered.kept], np.array(sizes, np.int64), np.array(checks, np.uint32), **more)
-    return PreparedPart(index, gathered.bytes_in, gathered.left_out)
+    return gathered.part(labels, sizes, checks, paths)
 
 
 def write_array(
@@ -110,11 +109,8 @@ def write_array(
         if len(checks) < len(labels):  # numpy leaves room for a shorter count
             stream.seek(0)
             np.lib.format.write_array_header_1_0(stream, head(len(checks)))
-    kept = labels[gathered.kept]
-    np.save(folder / f"{split}_labels.npy", kept)
-    sizes = np.full(len(checks), 3 * side * side)
-    index = Index.of([""] * len(checks), kept, sizes, np.array(checks, np.uint32), **gathered.sides())
-    return PreparedPart(index, gathered.bytes_in, gathered.left_out)
+    np.save(folder / f"{split}_labels.npy", labels[gathered.kept])
+    return gathered.part(labels, [3 * side * side] * len(checks), checks, [""] * len(checks))
 
 
 def write_shards(folder: Path, job: PartJob, labels: Labels, gather: Gather, pixels: bool) -> PreparedPart:
@@ -136,18 +132,10 @@ def write_shards(folder: Path, job: PartJob, labels: Labels, gather: Gather, pix
                 os.fsync(stream.fileno())
         temporary.replace(path)
         rows.append((shard, len(samples) - before, written.bytes, written.digest.intdigest()))
-    columns: Any = np.array(samples, np.int64).reshape(-1, 4).T
-    index = Index(
-        np.zeros(0, np.uint8),
-        np.zeros(0, np.int64),
-        labels[gathered.kept],
-        columns[2].copy(),
-        columns[3].astype(np.uint32),
-        columns[0].astype(np.int32),
-        columns[1].copy(),
-        **gathered.sides(),
-    )
-    return PreparedPart(index, gathered.bytes_in, gathered.left_out, np.array(rows, np.uint64).reshape(-1, 4))
+    numbers, starts, sizes, checks = np.array(samples, np.int64).reshape(-1, 4).T.copy()
+    places: dict[str, Any] = {"shard": numbers.astype(np.int32), "start": starts}
+    part = gathered.part(labels, sizes.tolist(), checks.tolist(), **places)
+    return dataclasses.replace(part, shards=np.array(rows, np.uint64).reshape(-1, 4))
 
 
 class _Shard:
