@@ -617,3 +617,34 @@ def test_a_job_that_was_requeued_runs_again_and_its_first_end_is_not_judged(benc
     assert len(bench.scheduler.submitted) == 1
     assert bench.scheduler.deleted == []
     assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [7200]
+
+
+def test_a_project_that_was_moved_is_not_begun_anew_in_its_old_place(bench: Bench) -> None:
+    bench.add()
+    moved = bench.folder.rename(bench.folder.with_name("moved"))
+    bench.until(lambda: bench.told.failures, limit_s=45)
+    assert "records cannot be written: [Errno 2] No such file" in bench.told.failures["train a"]
+    assert bench.scheduler.submitted == []
+    assert not bench.folder.exists()
+    assert moved.exists()
+
+
+def test_submissions_that_a_disk_refuses_wait_while_a_job_has_to_be_followed(bench: Bench) -> None:
+    bench.add("train a")
+    bench.until(lambda: bench.scheduler.submitted)
+    note = bench.records.note_submission
+    bench.records.note_submission = raising_always(OSError(errno.ENOSPC, "No space left on device"))  # type: ignore[method-assign]
+    bench.add("train b")
+    bench.rounds(300)
+    assert bench.told.failures == {}
+    bench.records.note_submission = note  # type: ignore[method-assign]
+    bench.until(lambda: len(bench.scheduler.submitted) == 2)
+
+
+def test_a_driver_that_snakemake_ends_for_an_error_of_its_own_names_no_signal(bench: Bench) -> None:
+    bench.monitor.say_cancelling(interrupted=False)
+    assert bench.told.lines == []
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.monitor.say_cancelling(interrupted=False)
+    assert bench.told.lines[-1] == "multinode: cancelling 1 job; this may take a while. The same command resumes"

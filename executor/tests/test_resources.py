@@ -152,3 +152,12 @@ def test_words_by_which_a_job_could_not_be_followed_are_refused(kind: str, extra
     option = extra.split(maxsplit=1)[0]
     with pytest.raises(ValueError, match=f"`{kind}_extra` may not hold {option}: this executor sets it"):
         line(kind, {f"{kind}_extra": extra})
+
+
+def test_a_sites_template_can_name_them_all() -> None:
+    template = "[-l qos={qos}] [-l feature={constraint}] [-l gpu_type={gpu_model}] [-l scratch={disk_mb}M] [-l g={gpus_of_model}]"
+    asked = {"qos": "q", "constraint": "c", "gpu": 2, "gpu_model": "a100", "disk_mb": 7}
+    found = "-l qos=q -l feature=c -l gpu_type=a100 -l scratch=7M -l g=a100:2"
+    for kind in ("pbs", "sge"):
+        assert line(kind, asked, request=template) == found
+        assert line(kind, {}, request=template) == ""
