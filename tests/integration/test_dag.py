@@ -71,6 +71,12 @@ def test_a_new_title_draws_only_that_figure(project: Project) -> None:
     assert project.planned() == {"report": 1}
 
 
+def test_another_answer_writes_the_report_alone(project: Project) -> None:
+    answer = "answers: [{say: 'At {rate} samples/s.', numbers: {rate: {column: throughput_samples_per_s, where: {ranks: 1, strategy: allreduce}}}}]"
+    project.study.write_text(f"{project.study.read_text()}{answer}\n")
+    assert project.planned() == {"report": 1}
+
+
 def test_a_comment_in_a_study_draws_nothing(project: Project) -> None:
     project.study.write_text(project.study.read_text() + "# a comment\n")
     assert project.planned() == {}

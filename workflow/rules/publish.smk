@@ -82,6 +82,7 @@ rule report:
         "../../envs/conda.yaml"
     params:
         studies=",".join(study.name for study in PROJECT.chosen),
+        answers=[answer.plain() for study in PROJECT.chosen for answer in study.answers],
     shell:
         "scalestudy report --machine {wildcards.machine} --scale {wildcards.scale}"
         " --studies {params.studies} --out {output} > {log} 2>&1"

@@ -46,7 +46,8 @@ class AnswerSpec(Spec):
     """The sentence, with `{name}` where a number stands; `{name:ms}` and `{name:%}` write it in that unit, `{name:±%}` writes
     its half-width alone."""
     numbers: dict[Name, NumberSpec] = {}
-    """The numbers by name."""
+    """The numbers by name. Each has `column` and `where`, a measured column and the values that choose its one configuration; or
+    `accelerator`, `model` and `batch`, a published training rate; or `ratio`, the names of two numbers above it."""
 
 
 def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:
