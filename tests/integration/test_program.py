@@ -157,3 +157,15 @@ def test_nothing_of_a_script_outlives_a_run_that_is_killed(tmp_path: Path) -> No
     while alive(tmp_path) and time.monotonic() < end:
         time.sleep(0.2)
     assert alive(tmp_path) == []
+
+
+def test_new_writes_a_study_from_one_observed_run(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "clone")
+    project.study.unlink()
+    write(project.folder)
+    done = project.run("scalestudy", "new", "--program", "python train.py 1000")
+    assert done.returncode == 0, done.stdout
+    text = (project.folder / "config/studies/my_train.yaml").read_text(encoding="utf-8")
+    assert 'program: {command: "python train.py 1000", files: [train.py]}' in text
+    assert "# Observed: 1 rank, 2" in text, "a step takes 20 ms or more"
+    assert "1 studies, 3 runs" in project.run("scalestudy", "check").stdout

@@ -91,16 +91,23 @@ TEMPLATE = Path(__file__).with_name("study.yaml")
 
 
 @click.command(name="new")
-@click.argument("name")
-def new(name: str) -> None:
+@click.argument("name", required=False)
+@click.option("--program", metavar="COMMAND", help="Your own training script; it is run for a few steps first.")
+def new(name: str | None, program: str | None) -> None:
     """Write config/studies/NAME.yaml: a commented study that can be run as it is. No file is replaced.
 
+    With --program the study is one of your own script, and NAME `my_` and the script's unless one is given.
+
+    \b
     Example: scalestudy new batch_size
+    Example: scalestudy new --program train.py
     """
+    from scalestudy.program.draft import draft, words_of
     from scalestudy.spec.config import NAME
     from scalestudy.spec.layout import STUDIES
     from scalestudy.spec.study_file import RESERVED
 
+    name = name or (f"my_{words_of(program)[1].stem}" if program else "")
     file = STUDIES / f"{name}.yaml"
     if not STUDIES.is_dir():
         raise UserError("there is no project here", str(Path.cwd()), "run the command at the top of the project")
@@ -109,7 +116,10 @@ def new(name: str) -> None:
         raise UserError(f"`{name}` cannot be the name of a study", "new", remedy)
     if file.exists():
         raise UserError("is there already, and is not replaced", str(file), "choose another name, or edit it")
-    write_text(file, TEMPLATE.read_text(encoding="utf-8").replace("NAME", name))
+    if program is not None:
+        click.echo("The script runs for a few steps. Files that it writes itself are written.", err=True)
+    text = TEMPLATE.read_text(encoding="utf-8") if program is None else draft(program)
+    write_text(file, text.replace("NAME", name))
     click.echo(f"{file}\n  scalestudy check\n  snakemake {name} --profile profiles/local -n")
 
 
