@@ -99,8 +99,9 @@ def names(site: Path, kind: str) -> set[str]:
 def test_every_key_of_the_models_is_in_the_reference(site: Path, prefix: str, model: type[Spec], one: str) -> None:
     found = names(site, "key")
     chosen_by = {"model.name", "strategy.name", "data.source", "faults.kind"}  # their values are headings
-    # Those of other sections; of axes and of a claim's checks, the line of `vary` and of `checks` has them.
-    of_study = ("scales.", "figures.", "tables.", "claims.", "vary.", *(("answers.",) if model is ScaleSpec else ()))
+    # Those of other sections; of axes, of a claim's checks and of an answer's numbers, their own line has them.
+    of_study = ("scales.", "figures.", "tables.", "claims.", "vary.", "answers.numbers.")
+    of_study = (*of_study, *(("answers.",) if model is ScaleSpec else ()))
     elsewhere = of_study if model in (StudySpec, ScaleSpec) else ("scheduler.", "checks.")
     keys = {prefix + key for key in dotted_keys(model) if not key.startswith(elsewhere)} - chosen_by
     assert one in keys
