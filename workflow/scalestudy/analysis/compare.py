@@ -130,7 +130,7 @@ def compare_nodes(
     """Compare each node, or pair of nodes, with the others that did the same; `only` as in `compare`.
 
     In each repeat, the speed of a node is paired with the median of the others' speeds: a few slow nodes do not move
-    it. All were measured in one campaign, so that repeats are what varies. Raises UserError where fewer than MIN_NODES
+    it. All were measured in one campaign, so that repeats vary. Raises UserError where fewer than MIN_NODES
     nodes did the same.
     """
     direction = direction_of(column)
@@ -206,7 +206,7 @@ def speeds(runs: Runs, column: str) -> dict[int, float]:
 
 
 def _why_not(sides: Sequence[Runs]) -> str:
-    """Why no repeat is compared: what is not valid where, with its reason; the side after comes first."""
+    """Why no repeat is compared: the invalid side with its reason; the side after comes first."""
     for word, runs in zip(("after", *["before"] * len(sides)), reversed(sides), strict=False):
         wrong = [run for run in runs.values() if not run.is_valid]
         if len(wrong) == len(runs):

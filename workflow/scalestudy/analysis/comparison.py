@@ -1,7 +1,7 @@
 """Whether measurements are slower than others: a margin, and Holm over configurations.
 
-The ratio of a configuration is the speed after over the speed before, below 1 where it became slower. What varies, and so
-what an interval covers, is the caller's: rounds of one campaign, or campaigns (Kalibera and Jones, Rigorous Benchmarking in
+The ratio of a configuration is the speed after over the speed before, below 1 where it became slower. The unit of variation, and so
+the coverage of an interval, is the caller's: rounds of one campaign, or campaigns (Kalibera and Jones, Rigorous Benchmarking in
 Reasonable Time, ISMM '13: repeat at the level that varies).
 """
 
@@ -26,7 +26,7 @@ tests/data/repeats_quiet.json): a smaller change is within what that machine doe
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one configuration. `ratio`, `low` and `high` (95 %) are speed after over speed before."""
+    """Change of one configuration. `ratio`, `low` and `high` (95 %) are speed after over speed before."""
 
     verdict: Verdict = "undecided"
     ratio: float | None = None
@@ -44,7 +44,7 @@ class Change:
 
 
 def of_campaigns(logs: Mapping[str, np.ndarray], margin: float) -> dict[str, Change]:
-    """What became of each configuration, from the logarithms of its speeds [campaigns, repeats]; the last campaign is after.
+    """Change of each configuration, from the logarithms of its speeds [campaigns, repeats]; the last campaign is after.
 
     Each campaign has a level of its own, of which its repeats say nothing. So the question is whether the last is one more
     campaign like those before: Student's prediction interval for the next of k normal numbers. With fewer before than
@@ -62,7 +62,7 @@ def of_campaigns(logs: Mapping[str, np.ndarray], margin: float) -> dict[str, Cha
 
 
 def of_repeats(ratios: Mapping[str, Sequence[float]], margin: float, of_next: bool = False) -> dict[str, Change]:
-    """What became of each configuration, from its log-ratios: of repeats, or where the next is meant, of campaigns."""
+    """Change of each configuration, from its log-ratios: of repeats, or where the next is meant, of campaigns."""
     enough = {
         key: Estimate(tuple(values), log=True, of_next=of_next)
         for key, values in ratios.items()

@@ -1,4 +1,4 @@
-"""What the full training of each run costs: device hours, and money or points at the machine's prices."""
+"""Cost of each run's full training: device hours, and money or points at the machine's prices."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def with_cost(rows: pd.DataFrame, prices: Prices | None) -> pd.DataFrame:
     """`rows` with the columns `device_hours` and `cost`, of the whole training and of the staging before it.
 
     A rank occupies one device for that time: an accelerator, the emulated one where compute is emulated, and on a CPU
-    machine the cores of the rank. Parameter servers occupy none. The cost adds up what the machine prices: device
+    machine the cores of the rank. Parameter servers occupy none. The cost adds up the machine's prices: device
     hours, and hours of the nodes that the run used. Where a part is emulated there is no cost: the time is not
-    what the machine would take.
+    the machine's own use.
     """
     rows = rows.copy()
     for end in ("", "_low", "_high"):

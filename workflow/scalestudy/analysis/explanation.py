@@ -1,4 +1,4 @@
-"""What a training step loses when one part of it is taken away: parts, gains and their intervals.
+"""Parts of a training step, by the time that it loses without one of them; gains and their intervals.
 
 All differences and ratios are taken within a round and then averaged over rounds (Student's t), so that a machine that gets
 slower from round to round does not widen them.
@@ -129,7 +129,7 @@ def _between_s(run: Observation) -> float:
 
 
 def _add_exchange(result: Explanation, rounds: Sequence[Mapping[str, Observation]], step_s: float) -> None:
-    """Part what is gone without synchronisation into waiting for a slow rank and exchange itself.
+    """Divide the time gone without synchronisation into waiting for a slow rank and the exchange itself.
 
     Without synchronisation each rank runs at its own pace. The slow rank's step minus the median of the others' is what
     they wait for it; the whole step minus the slow rank's is exchange.

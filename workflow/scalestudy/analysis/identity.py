@@ -1,4 +1,4 @@
-"""What tells the configurations of a study apart. Imports nothing heavy: the driver's display needs it as well."""
+"""Keys that tell the configurations of a study apart. Imports nothing heavy: the driver's display needs it as well."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from scalestudy.spec.study import Study
 
 
 def varied_columns(study: Study) -> list[str]:
-    """The fewest columns that tell a study's configurations apart: varied keys, or what varies below them."""
+    """The fewest columns that tell a study's configurations apart: varied keys, or keys below them."""
     rows = [run.columns for run in study.runs if run.repeat == 0]
 
     def told_apart(columns: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""What two sets of runs were measured with, and in what that differs."""
+"""Instruments of two sets of runs, and their differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs found about the accelerators that they ran on: the best of each model and precision, in sentences."""
+"""Findings about the accelerators of runs: the best of each model and precision, in sentences."""
 
 from __future__ import annotations
 

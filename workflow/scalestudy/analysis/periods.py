@@ -19,7 +19,7 @@ def periods_of(rows: Sequence[Row]) -> list[int]:
     """For each run the number of its period, from 1; 0 where it is not known when it was measured.
 
     `rows` have `started` (ISO 8601) and `wall_s`. Runs that were measured in one go share a period, whichever study
-    asked for them; what is measured more than 12 hours after the last run ended begins another.
+    asked for them; a run measured more than 12 hours after the last one begins another.
     """
     spans = [(_moment(row.get("started")), row.get("wall_s")) for row in rows]
     found, number, end = [0] * len(rows), 0, None
@@ -43,7 +43,7 @@ def days(rows: Sequence[Row]) -> str:
 
 
 def tie(rows: Sequence[Row], first: int, second: int, column: str) -> Interval | None:
-    """How much more a column is in period `second` than in `first`: the mean log-ratio over what was measured in both.
+    """How much more a column is in period `second` than in `first`: the mean log-ratio over configurations measured in both.
 
     One value per configuration: the ratio of its means. None where no configuration was measured in both.
     """

@@ -42,7 +42,7 @@ class Recorded:
         return None if value is None else float(value)
 
     def instrument(self) -> dict[str, str]:
-        """What it was measured with, and what of that can change a number. The device is left out where compute is emulated."""
+        """The instrument of a run, and the part of it that can change a number. The device is left out where compute is emulated."""
         found = self.result.get("instrument") or {}
         left_out = (*VOLATILE, "device_name") if self.spec.accelerator else VOLATILE
         return {str(key): str(value) for key, value in found.items() if key not in left_out}

@@ -1,6 +1,6 @@
 """Efficiency and speed-up: over one base that all series of a workload share, and over each series' own.
 
-A series that is compared with itself hides what its exchange costs already at the base, and the slowest exchange can
+A series compared with itself hides the cost of its exchange at the base, and the slowest exchange can
 look best. So the base is common, and its absolute rate is stated (Hoefler and Belli 2015, rule 1).
 """
 
@@ -34,7 +34,7 @@ Values = dict[str, dict[Any, float]]
 
 @dataclass(frozen=True)
 class Base:
-    """What the runs of one workload are compared with."""
+    """The base of one workload's runs."""
 
     kind: Literal["single", "pooled"]
     """`single`: one rank without exchange. `pooled`: no such run exists, so the mean over all series at the fewest ranks."""
@@ -82,9 +82,9 @@ def with_scaling(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
 
 
 def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
-    """The common base of each workload whose runs are planned at several rank counts, and that has a valid base run.
+    """The common base of each workload with runs at several rank counts and a valid base run.
 
-    Pooled are the valid runs of one rank whose strategy has nothing to exchange with one rank (`single`, and algorithms
+    Pooled are the valid runs of one rank under strategies that exchange nothing on one rank (`single`, and algorithms
     that are not overlapped: `idle_alone` in strategies/catalogue.py): they execute the same code on the same data, so
     that they differ by noise only.
     """
@@ -125,7 +125,7 @@ def _usable(rows: pd.DataFrame) -> pd.DataFrame:
 def _compare(found: Values, members: pd.DataFrame, base: pd.DataFrame, base_ranks: int, prefix: str) -> None:
     """Fill the columns of `members`: the rate over that of the base runs in the same round.
 
-    Where a run's round has no base run, the mean of all is the base, and what is not known of it comes along as the
+    Where a run's round has no base run, the mean of all is the base, and its uncertainty comes along as the
     interval of the run's value: it is the same for all repeats.
     """
     overall = interval(base[RATE].tolist(), log=True)

@@ -1,4 +1,4 @@
-"""Mean and interval of repeats: what they say, and what they do not."""
+"""Mean and interval of repeats, and their limits."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def interval(
     The interval is Student's: mean ± t(0.975, n - 1)·s/√n, with `log` of the logarithms, taken back afterwards. `log`
     is ignored where a value is 0 or below.
 
-    `own` are the intervals (low, value, high) that single values came with, as extrapolated ones do. What extrapolation does
-    not know is the same for all repeats of a configuration (they have the same window and the same steps to come), so
+    `own` are the intervals (low, value, high) that single values came with, as extrapolated ones do. Errors of
+    extrapolation are the same for all repeats of a configuration (they have the same window and the same steps to come), so
     no number of repeats averages it out: half² = t-half² + mean of own half².
     """
     finite = [float(value) for value in values if math.isfinite(value)]

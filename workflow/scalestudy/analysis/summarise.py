@@ -54,7 +54,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     A run without a result has status `missing`. A metric that is not simply measured has its kind in `<metric>_kind`,
     and the interval that it came with in `<metric>_low` and `<metric>_high`. `round` counts the rounds of the study,
     `drift` says by how much all configurations were faster or slower in the run's round, `drifted` whether that is
-    certain, and `period` numbers what was measured in one go.
+    certain, and `period` numbers the campaigns.
     """
     from scalestudy.analysis.cost import with_cost
 
@@ -120,7 +120,7 @@ def read_rows(study: Study, machine: str) -> pd.DataFrame:
 
 
 def summary(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per configuration: what is varied, how many runs, and mean and 95 % interval of each metric over valid runs."""
+    """One row per configuration: varied keys, number of runs, and mean and 95 % interval of each metric over valid runs."""
     keys = varied_columns(study)
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows.to_dict("records"):
@@ -179,7 +179,7 @@ def kind_of(row: Mapping[str, Any], column: str) -> str:
 
 
 def kind_of_all(kinds: list[str]) -> str:
-    """The kind of a mean: what is least certain of its numbers."""
+    """The kind of a mean: the least certain one of its numbers."""
     return next((kind for kind in ("predicted", "extrapolated", "reported") if kind in kinds), "measured")
 
 
@@ -255,7 +255,7 @@ def exchange_shares_cores(run: Run, result: Mapping[str, Any]) -> bool:
 
 
 def _kinds_and_intervals(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what is not simply measured: its kind, and the interval that it came with."""
+    """Kind and own interval of values that are not simply measured."""
     kinds: dict[str, str] = dict(result.get("kinds") or {})
     if "training_time_s" in kinds:
         # An epoch that was not measured whole is its samples over the rate of the window.
@@ -270,7 +270,7 @@ def _kinds_and_intervals(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _missing(machine: str, run: Run) -> dict[str, Any]:
-    """What is known of a run that has no result."""
+    """Row of a run without a result."""
     state = state_of(run_folder(machine, run.id))
     what = state.get("state", "stopped")
     cause = (

@@ -67,7 +67,7 @@ def _row(records: Records, run: Recorded, study: tuple[str, str]) -> dict[str, A
 def selected(
     rows: Sequence[dict[str, Any]], where: Mapping[str, Any], statuses: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """The rows whose columns have the wanted values (a list: any of them), and one of the statuses where any is given."""
+    """The rows with the wanted values (a list: any of them), and one of the statuses where any is given."""
     known = dict.fromkeys(column for row in rows for column in row)
     for key in where:
         _known(key, known, "--where")

@@ -14,7 +14,7 @@ OF_EXCHANGE = ("strategy", "network")
 
 
 def series_of(study: Study) -> dict[str, str]:
-    """For each run, the series that it belongs to: all that is varied agrees but the ranks and what moves with them."""
+    """For each run, its series: all varied keys agree but the ranks and those that move with them."""
     return _groups(study, ())
 
 

@@ -1,1 +1,1 @@
-"""What the longer verbs of the command line do."""
+"""The verbs of the command line."""

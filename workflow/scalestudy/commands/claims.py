@@ -1,4 +1,4 @@
-"""`scalestudy claims`: what became of published statements on this machine."""
+"""`scalestudy claims`: verdicts on published statements on this machine."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _stored(study: Study, machine: str, fixed: Mapping[str, Fixed]) -> Verdicts 
 
 
 def lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line per claim: mark, verdict, number, statement; what was decided comes first, and documents' claims before ours."""
+    """A line per claim: mark, verdict, number, statement; decided ones come first, and documents' claims before ours."""
     from scalestudy.claims.basis import BASES, MARKS, OURS, label
     from scalestudy.claims.words import interval_text
 
@@ -110,7 +110,7 @@ def lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def denominator(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How many claims there are, and what their verdicts rest on."""
+    """The number of claims, and the bases of their verdicts."""
     from scalestudy.claims.basis import OURS, tallies
     from scalestudy.claims.inference import ERROR, holm
 

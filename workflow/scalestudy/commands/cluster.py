@@ -208,7 +208,7 @@ def show_hosts(profile: str, config: Sequence[str]) -> None:
 def show_doctor(
     profile: str, config: Sequence[str], nodes: int | None, wait: float, json_file: str | None, name: str | None
 ) -> int:
-    """Print what each node has and lacks; exit status 1 where something is to be done."""
+    """Print features and lacks of each node; exit status 1 where there is a remedy to apply."""
     if name is not None:
         return show_written(name, nodes or NODES, wait, json_file)
     from scalestudy.cluster.doctor.examine import examine
@@ -226,7 +226,7 @@ def show_doctor(
 
 
 def show_written(name: str, nodes: int, wait: float, json_file: str | None) -> int:
-    """Write machine file and profile, print what was written and found; exit status 1 where something is to be done."""
+    """Write machine file and profile, print files and findings; exit status 1 where there is a remedy to apply."""
     from scalestudy.cluster.doctor.examine import write_profile
     from scalestudy.cluster.doctor.write import to_correct
 
@@ -243,7 +243,7 @@ def show_written(name: str, nodes: int, wait: float, json_file: str | None) -> i
 
 
 def show(reports: Sequence[dict[str, Any]], findings: Sequence[Finding], json_file: str | None) -> int:
-    """Print what was found, or write it as JSON; exit status 1 where something is to be done."""
+    """Print the findings, or write them as JSON; exit status 1 where there is a remedy to apply."""
     from scalestudy.cluster.doctor.examine import text
 
     if json_file is not None:
@@ -274,7 +274,7 @@ def status(as_json: bool) -> None:
 
 
 def read_progress() -> Progress:
-    """What the driver wrote, with runs that finished after it was killed. UserError where there is nothing."""
+    """Read the driver's progress, with runs that finished after it was killed. UserError where there is none."""
     remedy = "start the work first: snakemake all --profile profiles/local"
     if not Path(FILE).is_file():
         raise UserError("nothing has been started in this folder", FILE, remedy)
@@ -300,7 +300,7 @@ def driver_is_gone(progress: Progress) -> bool:
 
 
 def lines(progress: Progress, now: float) -> Iterator[str]:
-    """The answer first; then what runs, the studies, the driver."""
+    """The answer first; then running jobs, the studies, the driver."""
     yield heading(progress)
     yield from (f"  {line}" for line in current(progress, now))
     for study, counts in _by_study(progress).items():

@@ -61,7 +61,7 @@ def compare(
 ) -> None:
     """Compare folders of results: machines, campaigns or versions. Is AFTER slower than BEFORE?
 
-    Each is a name in results/ or a path; with --nodes, one folder whose runs name their nodes. A gate needs three campaigns
+    Each is a name in results/ or a path; with --nodes, one folder of runs that name their nodes. A gate needs three campaigns
     before, because nights differ; of fewer, the changes are shown and nothing is decided. Writes a page, a CSV table, a
     Markdown summary and JUnit XML. Exit status: 1 where a configuration is slower, else 3 where one is undecided, else 0.
 

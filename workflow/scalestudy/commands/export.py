@@ -1,4 +1,4 @@
-"""`scalestudy export`: hand a study to somebody else, with everything that made it."""
+"""`scalestudy export`: hand a study on, with everything that made it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SUMS = "manifest-sha256.txt"
     help="License of the results, as an SPDX identifier.",
 )
 def export(study: str, machine: str, scale: str, out: Path | None, author: str | None, license_: str) -> None:
-    """Pack a study as a Workflow Run RO-Crate: specifications, results, claims, figures, code, and what made them.
+    """Pack a study as a Workflow Run RO-Crate: specifications, results, claims, figures, code, and the software that made them.
 
     It contains no data, checkpoints or logs. Zenodo and WorkflowHub accept it unchanged; `scalestudy import` reads it back.
 
@@ -77,7 +77,7 @@ def export_study(study: Study, machine: str, out: Path, author: str | None = Non
 
 
 def packed_of(study: Study, machine: str, author: str | None, license_: str) -> PackedStudy:
-    """What a study's crate holds. Raises UserError where no run has a result, or this is no clone."""
+    """Content of a study's crate. Raises UserError where no run has a result, or this is no clone."""
     from scalestudy.report.crate import DoneRun, PackedStudy
     from scalestudy.results.stored import read_result
     from scalestudy.spec.config import read_machine
@@ -137,7 +137,7 @@ def _files(folder: str) -> list[Path]:
 
 
 def _outputs(study: Study, machine: str) -> Iterator[str]:
-    """What was made of the results, as far as it is there."""
+    """Products of the results, as far as they are there."""
     place = RESULTS / machine / study.scale
     for pattern in (
         f"figures/{study.name}/*",

@@ -39,7 +39,7 @@ AGAIN = "    once the cause is gone, the same command resumes the run from its l
 
 
 def train_from_spec(out: Path) -> None:
-    """Make the run whose spec.json lies in the folder of `out`; a crash ends with exit status 1 and no result."""
+    """Make the run of the spec.json in the folder of `out`; a crash ends with exit status 1 and no result."""
     folder, file = out.parent, out.parent / "spec.json"
     plain = read_json(file)
     spec = checked_run(plain, str(file))
@@ -204,7 +204,7 @@ def _computes_here(spec: RunSpec, machine: Machine) -> bool:
 
 
 def checked_run(data: Any, where: str) -> RunSpec:
-    """Plain data as a run that is possible; all that is wrong with it is said together."""
+    """Plain data as a possible run; all its errors are raised together."""
     spec, problems = parse(RunSpec, data)
     problems = problems if spec is None else list(run_problems(spec))
     raise_all([UserError(p.what, f"{where}: {'.'.join(map(str, p.path))}", p.remedy) for p in problems])
@@ -216,7 +216,7 @@ def from_settings(settings: tuple[str, ...], command: str) -> dict[str, Any]:
     """`("strategy=allreduce", "train.epochs=3")` as nested data; text with keys below it is the name of that map.
 
     Of one key, the last setting holds; null is its default. Raises UserError where a setting cannot be read, or would
-    drop what was given for another key.
+    drop the values given for another key.
     """
     data: dict[str, Any] = {}
     given: list[str] = []

@@ -70,7 +70,7 @@ def one_study(machine: str, scale: str, name: str) -> Study:
 
 
 def studies_of(machine: str, scale: str, names: Sequence[str] | None) -> list[Study]:
-    """Studies as study.json has them; all, and those whose file has changed since, are expanded again."""
+    """Studies as study.json has them; those with a file that has changed since are expanded again."""
     from scalestudy.spec.study_json import stored_study
 
     stored = [stored_study(machine, scale, name) for name in names or ()]

@@ -1,4 +1,4 @@
-"""Verbs about results: what is made of them, which there are, and which are to be made again."""
+"""Verbs about results: their products, their list, and their deletion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _beside_runs(machine: str, scale: str, *names: str) -> Iterator[list[Study]]:
-    """The expanded studies; what is made of them waits until no measured run is on this host."""
+    """The expanded studies; work on them waits until no measured run is on this host."""
     from scalestudy.host_lock import beside_measured_runs
     from scalestudy.spec.study_json import expanded_study
 
@@ -215,6 +215,6 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
 
 
 def _nearest(run: str, known: Sequence[str]) -> str:
-    """What to do about the name of a run that is not there; a machine can have thousands."""
+    """The remedy for an unknown name of a run; a machine can have thousands."""
     near = difflib.get_close_matches(run, known, n=1, cutoff=0.6)
     return f"did you mean `{near[0]}`?" if near else f"{len(known)} runs are there: `scalestudy results` shows them"

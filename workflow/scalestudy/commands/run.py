@@ -57,7 +57,7 @@ class MachineChoice:
 
 
 def chosen(scale: str | None = None) -> MachineChoice:
-    """What `make run` runs: at scale `node` where there is an accelerator, else at `mini`; `scale` is the user's wish.
+    """The studies of `make run`: at scale `node` where there is an accelerator, else at `mini`; `scale` is the user's wish.
 
     Raises UserError where there is an accelerator that runs cannot use, or that torch or its driver cannot: the CPU is not
     taken in its place unasked.
@@ -162,7 +162,7 @@ def snakemake_command(targets: Sequence[str], profile: str, config: Sequence[str
 
 
 def short_plan(targets: Sequence[str], profile: str, config: Sequence[str]) -> str:
-    """What would run, and how many jobs of each rule."""
+    """The runs of a plan, and the number of jobs of each rule."""
     from scalestudy.cluster.plan import show
     from scalestudy.dag.driver import plan_of
 

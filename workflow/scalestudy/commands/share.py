@@ -143,7 +143,7 @@ PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
 
 
 def refuse_unseen(value: Any, place: str) -> None:
-    """UserError where text of an archive holds what nobody types and a terminal or a page could act on."""
+    """UserError where text of an archive holds control characters that a terminal or a page could act on."""
     try:
         text = canonical_json(value)
     except (ValueError, RecursionError):

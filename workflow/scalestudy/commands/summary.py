@@ -1,4 +1,4 @@
-"""What there is at the end: files, answers, verdicts, what is left out and why."""
+"""Summary at the end: files, answers, verdicts, omissions with reasons."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_REFUTED = 3
 @click.option("--studies", default="all", help="Names, separated by commas, or all.")
 @click.option("--since", type=float, default=None, help="Start of the work, seconds since 1970.")
 def summary(machine: str, scale: str, studies: str, since: float | None) -> None:
-    """Answer the studies' questions, count the verdicts, and say what is left out and why.
+    """Answer the studies' questions, count the verdicts, and list omissions with reasons.
 
     Example: scalestudy summary
     """
@@ -101,7 +101,7 @@ def _print_verdicts(studies: list[Study], machine: str) -> None:
 
 
 def _print_devices(studies: list[Study], machine: str) -> None:
-    """What was found about the accelerators of this machine."""
+    """Findings about the accelerators of this machine."""
     from scalestudy.analysis.on_devices import about_devices
     from scalestudy.results.stored import read_result
 
@@ -147,7 +147,7 @@ def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
 
 
 def why_missing(folder: Path, of_job: str = "") -> str:
-    """Why a run has no result: what it said when it stopped, else why its job ended where the executor knows that, else the
+    """Why a run has no result: its own message at its stop, else why its job ended where the executor knows that, else the
     last line of its log, else that it was not run.
     """
     from scalestudy.files import tail

@@ -1,4 +1,4 @@
-"""What rules ask: functions of a job's wildcards, as Snakemake calls them, for inputs, params, resources and report labels."""
+"""Functions of a job's wildcards, as Snakemake calls them, for inputs, params, resources and report labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def end(error: UserError | OSError) -> NoReturn:
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose errors end Snakemake with a message."""
+    """Wrap a function so that its errors end Snakemake with a message."""
 
     @functools.wraps(function)
     def answer(*words: Any) -> Any:
@@ -113,7 +113,7 @@ class Ask:
         return self.runs.study_name(w.machine, w.run)
 
     def chain_state(self, w: Any) -> str:
-        """The file in which a run says what it has saved: from there the executor continues it in another job."""
+        """The file with a run's saved state: from there the executor continues it in another job."""
         return str(layout.run_folder(w.machine, w.run) / layout.STATE_FILE)
 
     def run_resource(self, name: str) -> Callable[[Any], Any]:
@@ -136,11 +136,11 @@ class Ask:
         return self._results(self._study(w), w.machine)
 
     def measured(self, w: Any) -> str:
-        """What the results of a study say: by their content, because one from a backup can be older than the tables."""
+        """Digest of a study's results: by their content, because one from a backup can be older than the tables."""
         return contents_digest(w.machine, [run.id for run in self._study(w).runs])
 
     def shown(self, w: Any) -> str:
-        """What of a study changes its summary without changing its runs: order, labels, titles, prices of the machine."""
+        """The parts of a study that change its summary and no run: order, labels, titles, prices of the machine."""
         study = self._study(w)
         known: list[Any] = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
         if study.target_accuracy is not None:
@@ -158,7 +158,7 @@ class Ask:
         return canonical_json(self._part(w).plain())
 
     def labels(self, w: Any) -> dict[str, str]:
-        """What Snakemake's report lists a figure or a table by."""
+        """Labels of a figure or a table in Snakemake's report."""
         part, kind = self._part(w), "figure" if hasattr(w, "figure") else "table"
         return {kind: part.title or getattr(w, kind)}
 
@@ -243,6 +243,6 @@ class Ask:
 
 
 def code(*folders: str) -> list[str]:
-    """The source files of parts of the package: what is drawn by other code is drawn again."""
+    """The source files of parts of the package: drawings by other code are made again."""
     files = [file for folder in folders for file in (PACKAGE / folder).rglob("*") if file.suffix in (".py", ".j2")]
     return sorted(str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file) for file in files)

@@ -74,7 +74,7 @@ def plain_caps(caps: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fix_claims(workflow: Any, project: Project) -> None:
-    """Where runs are about to be made: write what the claims are that they will judge.
+    """Write the claims that the coming runs will judge.
 
     Studies share runs, so it is done for every study of this scale, configured or not, as its file has it: `set` makes
     runs that claims may share, and judges none.
@@ -88,7 +88,7 @@ def forget_planned_params(workflow: Any) -> None:
     """Let Snakemake record the params that a job was run with, not those of when it was planned.
 
     It works params out again once a job's inputs are there, but records the ones that it kept from planning: of a summary
-    whose results were still to be made, so that it would be made twice.
+    with results still to be made, so that it would be made twice.
     """
     workflow.persistence._params.cache_clear()
 

@@ -177,24 +177,24 @@ class JobResources:
         self._datasets: dict[str, tuple[Resources, TimeEstimate]] = {}
 
     def planner(self, machine: str) -> Planner:
-        """What the runs on a machine ask for and are expected to take."""
+        """Requests and estimates of the runs on a machine."""
         if machine not in self._planners:
             self._planners[machine] = Planner(machine, read_machine(machine))
         return self._planners[machine]
 
     def of_run(self, machine: str, run: str) -> Resources:
-        """What a run's job requests."""
+        """Request of a run's job."""
         return self.planner(machine).of(self.runs.run(machine, run))[0]
 
     def of_dataset(self, dataset: str) -> tuple[Resources, TimeEstimate]:
-        """What preparing a dataset requests, and what it is expected to take."""
+        """Request and estimate of a dataset's preparation."""
         if dataset not in self._datasets:
             spec = self.runs.run_with(dataset).spec
             self._datasets[dataset] = self.planner(self.runs.config.folder).of_dataset(spec)
         return self._datasets[dataset]
 
     def gpu_slots(self, machine: str, run: str) -> int:
-        """All devices of a run, for `--resources gpu_slots=N`: a cap on what runs at the same time."""
+        """All devices of a run, for `--resources gpu_slots=N`: a cap on concurrent runs."""
         found = self.of_run(machine, run)
         slots, cap = found.gpus_held, self.caps.get("gpu_slots")
         if isinstance(cap, int) and slots > cap:
@@ -204,7 +204,7 @@ class JobResources:
     def priority(self, machine: str, run: str) -> int:
         """Study by study, in each round by round, and within a round in the order that the seed draws.
 
-        So the first figure comes early, drift hits all configurations, and what a run leaves behind (a warm cache, a hot
+        So the first figure comes early, drift hits all configurations, and the after-effects of a run (a warm cache, a hot
         processor) does not always meet the same next one.
         """
         planned = self.runs.planned(machine, run)
@@ -258,7 +258,7 @@ class Project:
         return f"--bulk {shlex.quote(bulk)}" if bulk else ""
 
     def environment(self) -> dict[str, str]:
-        """What the commands of rules, and the executor, read of the configuration; the names are in spec/config.py."""
+        """Environment in which rules' commands and the executor read the configuration; the names are in spec/config.py."""
         found = {DATA_FOLDER: self.config.paths.data or "", **FOR_EXECUTOR}
         if self.site is not None:
             found[SITE] = str(self.site)

@@ -42,8 +42,8 @@ def keep_freed_memory() -> None:
 def return_freed_memory() -> None:
     """Have the allocator return every block of 128 KiB or more to the system as soon as it is freed.
 
-    Otherwise the resident set reflects what it keeps rather than what is in use. Fresh memory costs time, so this is
-    for runs whose memory is limited.
+    Otherwise the resident set includes freed memory. Fresh memory costs time, so this is
+    for runs with limited memory.
     """
     if _set(RETURN):
         _of_process["name"] = f"{_library()}, freed memory returned"

@@ -1,4 +1,4 @@
-"""What the accelerators of a run do, as NVML says: utilisation, memory, power, clock, what holds it down, energy."""
+"""Metrics of a run's accelerators by NVML: utilisation, memory, power, clock, throttling, energy."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DeviceMeter:
             self._nvml = None
 
     def row(self) -> Row:
-        """COLUMNS of this moment; empty where nothing is measured. NaN is what one of the devices does not tell."""
+        """COLUMNS of this moment; empty where nothing is measured. NaN where one of the devices does not answer."""
         if self._nvml is None:
             return {}
         readings = [self._nvml.reading(device) for device in self._devices]
@@ -71,7 +71,7 @@ class DeviceMeter:
         return row | {name: whole(each[part] for each in readings) for name, part, whole in ON_EACH}
 
     def errors(self) -> Row:
-        """ERRORS of this moment; empty where nothing is measured. NaN is what one of the devices does not tell."""
+        """ERRORS of this moment; empty where nothing is measured. NaN where one of the devices does not answer."""
         if self._nvml is None:
             return {}
         counted = [self._nvml.errors(device) for device in self._devices]
@@ -131,7 +131,7 @@ def mean_of(rows: Sequence[Mapping[str, float]], column: str, begin: float, end:
 
 
 def throttling(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> list[str]:
-    """What held the clock of a device down in at least a tenth of the samples between two clocks, and how often."""
+    """Reasons that held a device's clock down in at least a tenth of the samples between two clocks, with their shares."""
     inside = [row["device_throttle"] for row in rows if "devices" in row and begin <= row["clock_s"] <= end]
     counts: dict[str, int] = {}
     for reason in (reason for bits in inside for reason in throttled_by(bits)):

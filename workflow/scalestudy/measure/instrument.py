@@ -1,4 +1,4 @@
-"""What numbers were measured with: code, versions, hardware."""
+"""Instrument of a measurement: code, versions, hardware."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def code_digest() -> str:
 
 
 def instrument(device: str) -> dict[str, Any]:
-    """What the numbers were measured with, as far as this process knows; `of_rank` says the rest, and of another host."""
+    """The instrument as far as this process knows it; `of_rank` has the rest, and that of another host."""
     here = of_host()
     return {
         "code": code_digest(),
@@ -46,7 +46,7 @@ def instrument(device: str) -> dict[str, Any]:
 
 
 def of_rank() -> dict[str, Any]:
-    """What a rank reports: its host, and what `scalestudy train` does not import where other processes compute."""
+    """A rank's part: its host, and versions of modules that `scalestudy train` does not import."""
     import torch
 
     return {"torch": torch.__version__, "allocator": allocator.name(), **of_host()}

@@ -1,4 +1,4 @@
-"""The most memory that a process had on its device, above what it had before."""
+"""Peak memory of a process on its device, above its use before."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PeakMemory:
         self.counts = device.type == "cuda"
 
     def restart(self) -> None:
-        """Forget the peak so far: the next begins with what is in use now."""
+        """Restart the peak at the present use."""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             return

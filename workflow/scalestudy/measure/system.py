@@ -1,4 +1,4 @@
-"""What a run's processes take from the machine, and what others take of it: once a second and at the window's ends."""
+"""Use of the machine by a run's processes and by others: once a second and at the window's ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def anonymous_bytes(pid: int) -> int:
     """Peak of a process's anonymous memory, bytes; 0 when it is gone.
 
     Shared pages count in proportion (Pss_Anon + Pss_Shmem). The kernel's peak of the resident set (VmHWM) above the present
-    one is added: what was in use between two samples.
+    one is added: the use between two samples.
     """
     rollup, status = sizes("smaps_rollup", pid), sizes("status", pid)
     above = max(0, status.get("VmHWM", 0) - status.get("VmRSS", 0)) if rollup else 0
@@ -134,7 +134,7 @@ class Sampler:
     Each row has `time_s` since the start, `clock_s` (of `perf_counter`), `cpu_s` of this process, those of the group and
     all that they have waited for, `busy_s` and `throttled_s` of the `cores` that this process may use, anonymous bytes
     of the group but for its leader, which only waits, and bytes that the processes `pids` read from storage; and, of
-    accelerators, the columns of `devices.py`, in the last row also what errors they have counted.
+    accelerators, the columns of `devices.py`, in the last row also their counted errors.
     """
 
     pids: list[int]

@@ -56,7 +56,7 @@ def intervals(marks: Steps, parts: list[slice]) -> Steps:
 def relative_half_width(steps: Steps) -> float | None:
     """Half-width of the 95 % interval of the mean step, over that mean; None of too few steps.
 
-    It knows of this window only: what comes in spells longer than the window is not in it.
+    It knows of this window only: spells longer than the window are not in it.
     """
     if len(steps) < LEAST_STEPS or not steps.mean() > 0:
         return None
@@ -82,7 +82,7 @@ def is_precise(steps: Steps, precision: float) -> bool:
 def change_of_halves(steps: Steps) -> tuple[float, float] | None:
     """Mean of the window's second half over that of its first, minus 1, and the 95 % half-width of that ratio.
 
-    None of too few steps. A window whose change is beyond its half-width was not steady.
+    None of too few steps. A window with a change beyond its half-width was not steady.
     """
     halves = steps[: len(steps) // 2], steps[len(steps) // 2 :]
     first, second = (relative_half_width(half) for half in halves)

@@ -58,7 +58,7 @@ def program_result(
 ) -> dict[str, Any]:
     """The result of a program whose command ended well, or was ended with its window; writes steps.parquet into `folder`.
 
-    `samples` are what the hosts' processes used, second by second.
+    `samples` are the use of the hosts' processes, second by second.
     """
     evidence = _evidence(job)
     reports = [

@@ -33,7 +33,7 @@ longer times too. Chosen on the same recordings."""
 class ExtrapolatedTime:
     """Seconds; `low` and `high` hold the true value with a confidence of 95 %.
 
-    None where too few steps were seen, or the whole is more than MAX_TESTED_FACTOR times as long as what was seen.
+    None where too few steps were seen, or the whole is more than MAX_TESTED_FACTOR times as long as the window.
     """
 
     value: float
@@ -48,7 +48,7 @@ class ExtrapolatedTime:
 
 @dataclass(frozen=True)
 class RecurringCost:
-    """What is done between steps: the seconds that it took each time, and how often it is still to come."""
+    """Recurring work between steps: its seconds each time, and how often it is still to come."""
 
     seconds: Sequence[float]
     to_come: float
@@ -63,11 +63,11 @@ def training_time(
 ) -> ExtrapolatedTime:
     """Seconds of a whole training of which `done_s` are done.
 
-    `steps` are the seconds of consecutive steps after warm-up, with what is between two of them (a later attempt at a
-    run continues where the earlier ended). What is to come is `steps_to_come` times their mean, and each cost's mean times
+    `steps` are the seconds of consecutive steps after warm-up, with the time between two of them (a later attempt at a
+    run continues where the earlier ended). The rest is `steps_to_come` times their mean, and each cost's mean times
     `to_come`. The interval is one of prediction: the mean is known from few, the rest will vary by itself, and the more
-    so the longer it is compared with the window. It is symmetric in the logarithm of what is to come. `disturbed`: other
-    processes took much of the cores during the window, so that it does not show what they will take.
+    so the longer it is compared with the window. It is symmetric in the logarithm of the rest. `disturbed`: other
+    processes took much of the cores during the window, so that it does not show their later share.
     """
     n = len(steps)
     mean = float(np.mean(steps)) if n else 0.0

@@ -1,8 +1,8 @@
-"""Whose time a step's parts are: frontier accounting over all ranks.
+"""Attribution of a step's time to its parts: frontier accounting over all ranks.
 
 Ranks that wait for each other in every step, in the exchange, have the same order of phases. With d(r, i) the seconds
 of phase i on rank r, F_s = max over r of the sum of d(r, i) over i <= s is when the last rank has done phase s, and
-phase s owns F_s - F_(s-1) (StageFrontier, arXiv 2606.06751). So the parts sum to the step, and what one rank waits for
+phase s owns F_s - F_(s-1) (StageFrontier, arXiv 2606.06751). So the parts sum to the step, and time that one rank waits for
 is counted once, as the phase of the rank that it waited for. The largest time of each phase over ranks would count a
 slow rank twice: as its own computing, and as the others' exchange.
 
@@ -29,9 +29,9 @@ Marks = NDArray[np.float64]
 
 
 def parts_of_steps(marks: Marks, stretches: list[slice]) -> Marks:
-    """float64 [steps, 6]: what each of PHASES owns of each step of the stretches, all ranks together; none is negative.
+    """float64 [steps, 6]: the share of each of PHASES in each step of the stretches, all ranks together; none is negative.
 
-    `marks` [ranks, steps, 7] are on each rank's own clock. What lies between two steps is no part of either.
+    `marks` [ranks, steps, 7] are on each rank's own clock. Time between two steps is no part of either.
     """
     parts = []
     for clocks in _together(marks, stretches):

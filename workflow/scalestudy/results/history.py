@@ -1,4 +1,4 @@
-"""What runs took, one line each: the plan learns from it."""
+"""Durations of runs, one line each, for the plan."""
 
 from __future__ import annotations
 

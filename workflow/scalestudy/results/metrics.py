@@ -93,8 +93,8 @@ def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:
 def step_parts(job: Job, measured: Measured) -> Values:
     """The mean step of the window and the parts that it is divided into, which sum to it (frontier.py).
 
-    Ranks that train each at their own pace wait for nobody: the parts are those of the slowest rank alone.
-    None is what cannot be told apart: an overlapped exchange and the backward pass; forward and backward where they
+    Ranks that train each at their own pace do not wait: the parts are those of the slowest rank alone.
+    None marks parts that cannot be told apart: an overlapped exchange and the backward pass; forward and backward where they
     alternate, or where forward exchanges too.
     """
     first, together, stretches = measured.reports[0], job.spec.strategy.synchronous, measured.stretches
@@ -117,7 +117,7 @@ def step_parts(job: Job, measured: Measured) -> Values:
 
 
 def exposed_exchange(report: Report) -> tuple[float | None, list[float] | None]:
-    """Mean of what the exchange adds to a step, and its 95 % interval (Student's t over pairs of steps)."""
+    """Mean time that the exchange adds to a step, and its 95 % interval (Student's t over pairs of steps)."""
     added = np.array([exchanging - alone for exchanging, alone in report.exchange_pairs])
     if len(added) < 2:
         return None, None
@@ -156,7 +156,7 @@ def learned(job: Job, measured: Measured) -> Values:
 
 
 def of_data(job: Job, reports: list[Report], manifest: Manifest) -> Values:
-    """What the data cost to prepare, and how it was read."""
+    """Cost of preparing the data, and the way of reading it."""
     return {
         "loader_samples_per_s": total(report.loader_samples_per_s for report in reports),
         "dataset_bytes": float(manifest.train.bytes),
@@ -213,7 +213,7 @@ def stage_costs(reports: list[Report]) -> Values:
 
 
 def of_kernel(reports: list[Report]) -> Values:
-    """What the kernel counted of all ranks in the window: share of CPU time in it; faults and switches per step."""
+    """The kernel's counters of all ranks in the window: share of CPU time in it; faults and switches per step."""
     known = [(report.window_usage, report.window_usage_steps) for report in reports]
     used = [usage for usage, steps in known if usage is not None and steps > 0]
     if len(used) < len(reports):
@@ -228,7 +228,7 @@ def of_kernel(reports: list[Report]) -> Values:
 
 
 def of_strategy(reports: list[Report]) -> Values:
-    """What only the run's strategy knows: over ranks, the largest value."""
+    """Metrics of the run's strategy: over ranks, the largest value."""
     names = dict.fromkeys(chain(*(report.strategy for report in reports)))
     return {name: largest(report.strategy.get(name) for report in reports) for name in names}
 
@@ -319,7 +319,7 @@ def timed_in_full(spec: RunSpec, measured: Measured) -> bool:
 def expected_read_bytes(spec: RunSpec, manifest: Manifest, epochs: float) -> float | None:
     """Least bytes that storage must deliver; None where the page cache was left as found.
 
-    From a cold cache each byte is read once; with a limit, what does not fit is read again in every later epoch.
+    From a cold cache each byte is read once; with a limit, the rest is read again in every later epoch.
     """
     remote = spec.loader.origin is not None and "://" in spec.loader.origin and spec.stage.to is None
     if spec.loader.cache == "warm" or spec.loader.mode == "synthetic" or remote:

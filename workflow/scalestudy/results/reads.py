@@ -1,4 +1,4 @@
-"""What a run read from storage against what it had to read: too little, too much, or not to be known."""
+"""Bytes that a run read from storage against its need: too little, too much, or unknown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reads:
 
 
 def judge_reads(spec: RunSpec, manifest: Manifest, reports: Sequence[Report], values: Values) -> Reads:
-    """Compare what was read with what `loader.cache` and `loader.memory_limit_mib` claim."""
+    """Compare the bytes read with the claim of `loader.cache` and `loader.memory_limit_mib`."""
     expected = values["expected_read_bytes"]
     warm = _claims_warm(spec)
     if manifest.format == "tensors" or (not expected and not warm):
@@ -73,7 +73,7 @@ def _cold(read: float, expected: float) -> Reads:
 
 
 def _without_count(uncounted: Sequence[str], reports: Sequence[Report], expected: float, warm: bool) -> Reads:
-    """The kernel counted nothing: what a Lustre client counted for its whole host is an upper bound."""
+    """The kernel counted nothing: a Lustre client's count for its whole host is an upper bound."""
     hosts = _hosts(reports)
     from_servers = all(report.client_counts_servers for report in reports)
     if hosts is not None and from_servers and hosts < LEAST * expected:
@@ -100,7 +100,7 @@ def _client(hosts: float | None, from_servers: bool, expected: float) -> Iterato
 
 
 def _hosts(reports: Sequence[Report]) -> float | None:
-    """Sum over hosts of what their clients counted; each rank saw all of its host's. None where one host is not known."""
+    """Sum over hosts of their clients' counts; each rank saw all of its host's. None where one host is not known."""
     names = dict.fromkeys(report.placement.get("host") for report in reports)
     found = [
         largest(report.client_read_bytes for report in reports if report.placement.get("host") == name)

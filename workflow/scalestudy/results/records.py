@@ -123,7 +123,7 @@ def of_devices(
 
 
 def device_errors(job: Job, samples: Sequence[Mapping[str, float]]) -> tuple[dict[str, float | None], list[str]]:
-    """Memory errors that the run's accelerators have counted by its end, by column, and what is wrong with them."""
+    """Memory errors that the run's accelerators have counted by its end, by column, and warnings."""
     if job.resolved.device != "cuda":
         return dict.fromkeys(ERRORS), []
     hosts = [[row for row in samples if row["node"] == host] for host in range(len(job.hosts))]

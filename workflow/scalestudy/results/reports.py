@@ -1,4 +1,4 @@
-"""What the ranks of a run reported, read back: reports, times of all steps, losses."""
+"""Reports of a run's ranks, read back: reports, times of all steps, losses."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Measured:
 
     @property
     def slowest(self) -> int:
-        """The rank whose window took longest."""
+        """The rank with the longest window."""
         return int(np.argmax(self.window_s))
 
 
 def read_reports(job: Job) -> Measured:
-    """What the ranks that train left in the job's folder."""
+    """Read the reports of training ranks in the job's folder."""
     ranks = range(job.spec.ranks)
     arrays = [np.load(job.folder / f"steps.{rank}.npz") for rank in ranks]
     return Measured(

@@ -1,4 +1,4 @@
-"""Assembles the result of a run: what result.json says, and the tables that accompany it."""
+"""Assembles the result of a run: result.json, and the tables that accompany it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def measured_result(
     folder: Path,
     samples: Sequence[Mapping[str, float]] = (),
 ) -> dict[str, Any]:
-    """The result of a run whose processes all ended well; writes steps.parquet and exchange.parquet into `folder`.
+    """The result of a run after all processes ended well; writes steps.parquet and exchange.parquet into `folder`.
 
-    `samples` are what the hosts' processes used, second by second.
+    `samples` are the use of the hosts' processes, second by second.
     """
     measured = read_reports(job)
     others = foreign_cpu_share(job, samples, measured.reports)
@@ -124,7 +124,7 @@ def is_oversubscribed(job: Job) -> bool:
 
 
 def resolved_settings(job: Job, report: Report) -> dict[str, Any]:
-    """What the machine filled in."""
+    """Settings that the machine resolved."""
     resolved, network = job.resolved, job.spec.network
     return {
         "nodes": resolved.nodes,
@@ -140,7 +140,7 @@ def resolved_settings(job: Job, report: Report) -> dict[str, Any]:
 
 
 def staged_nodes(reports: Sequence[Report]) -> list[dict[str, Any]] | None:
-    """Per node what it has, from where, and what was copied to it in this run; None without staging."""
+    """Per node its copies, their source, and the bytes copied in this run; None without staging."""
     nodes: dict[int, dict[str, Any]] = {}
     for stage in [report.stage for report in reports if report.stage is not None]:
         node = nodes.setdefault(stage.node, {**stage.plain(), "copied_bytes": 0, "seconds": 0.0})

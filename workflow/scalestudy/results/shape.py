@@ -30,7 +30,7 @@ Interval = Annotated[list[Number | None], Field(min_length=2, max_length=2)]
 
 
 class StoredPart(BaseModel):
-    """A part of what is stored. Keys that it does not name are those of another version, and shown nowhere."""
+    """A part of a stored result. Keys that it does not name are those of another version, and shown nowhere."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -101,7 +101,7 @@ class _Result(StoredPart):
 
 
 def wrong_parts(result: Mapping[str, Any]) -> Iterator[str]:
-    """What a result holds as no run writes it, one sentence each."""
+    """Find parts of a result that no run writes, one sentence each."""
     try:
         _Result.model_validate(result)
     except ValidationError as error:

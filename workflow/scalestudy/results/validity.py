@@ -1,4 +1,4 @@
-"""Whether a run is valid: `invalid_reason` is the one place that decides it; `unchecked` says what it could not."""
+"""Whether a run is valid: `invalid_reason` is the one place that decides it; `unchecked` names checks that were impossible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEAST_WINDOW_STEPS = 5
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """What a run is judged by."""
+    """Evidence on which a run is judged."""
 
     job: Job
     measured: Measured
@@ -40,7 +40,7 @@ def invalid_reason(job: Job, measured: Measured, values: Values, manifest: Manif
 
 
 def unchecked(job: Job, measured: Measured, values: Values, manifest: Manifest) -> list[str]:
-    """What could not be checked here, and why, one sentence each: neither a reason to trust the run nor one not to."""
+    """Checks that were impossible here, with the reason, one sentence each: neither a reason to trust the run nor one not to."""
     reads = judge_reads(job.spec, manifest, measured.reports, values).unchecked
     transport = unknown_transport(job, measured.reports[0].backend, nccl_log(job))
     return [sentence for sentence in (reads, transport) if sentence is not None]
@@ -173,7 +173,7 @@ def full_training_is_complete(run: RunEvidence) -> Iterator[str]:
 
 
 def window_is_long_enough(run: RunEvidence) -> Iterator[str]:
-    """The measurement window is long enough to mean something, where steps are what is measured."""
+    """The measurement window is long enough to mean something, where steps are measured."""
     if run.job.spec.measure.whole_program:
         return
     steps, window_s = int(run.measured.in_window.sum()), float(run.measured.window_s.max())
@@ -199,7 +199,7 @@ def transport_is_that_of_the_machine(run: RunEvidence) -> Iterator[str]:
 
 
 def clock_was_kept(run: RunEvidence) -> Iterator[str]:
-    """The processor was not thermally throttled for long, where steps are what is measured."""
+    """The processor was not thermally throttled for long, where steps are measured."""
     share = run.values.get("throttled_share")
     if share is not None and share > MOST_THROTTLED:
         yield (
@@ -209,7 +209,7 @@ def clock_was_kept(run: RunEvidence) -> Iterator[str]:
 
 
 def storage_was_read(run: RunEvidence) -> Iterator[str]:
-    """What storage had to deliver was read from it, and nothing where all was in the page cache."""
+    """The needed bytes were read from storage, and none where all was in the page cache."""
     reason = judge_reads(run.job.spec, run.manifest, run.measured.reports, run.values).invalid
     if reason is not None:
         yield reason

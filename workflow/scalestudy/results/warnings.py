@@ -1,4 +1,4 @@
-"""What was not as it should be, though the numbers stand: where processes ran, and which network they used."""
+"""Warnings about valid numbers: placement of processes, and the network in use."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def window_warnings(measured: Measured, foreign_cpu_share: float | None) -> Iter
 
 
 def placement_warnings(reports: Sequence[Report], threads: int, binding: str) -> Iterator[str]:
-    """What is wrong with the placement of processes, one sentence each.
+    """Warn about the placement of processes, one sentence each.
 
     The rules are those of Vasudev and Lockman (Dell HPC AI Innovation Lab, 2019).
     """
@@ -145,7 +145,7 @@ MOST_LOG_BYTES = 1 << 26
 
 
 def nccl_log(job: Job) -> str:
-    """What NCCL wrote on all ranks; empty where it did not."""
+    """NCCL's log of all ranks; empty without one."""
     logs = [log for log in sorted(job.log.glob("nccl.*.log")) if log.is_file()]
     return "\n".join(_begin_of(log) for log in logs)
 
@@ -187,7 +187,7 @@ def unpromised_transports(job: Job, backend: str, log: str) -> Iterator[str]:
 
 
 def unknown_transport(job: Job, backend: str, log: str) -> str | None:
-    """Why it is not known whether NCCL kept what the machine's description promises; None where it is, or nothing is."""
+    """Why NCCL's transport cannot be compared with the machine file; None where it can, or needs not."""
     promised = job.resolved.transport_within, job.resolved.transport_between
     if backend != "nccl" or job.spec.ranks == 1 or promised == (None, None) or nccl_transports(log):
         return None
@@ -209,7 +209,7 @@ def gloo_warnings(job: Job, interface: str | None, speeds: dict[str, int]) -> It
 
 
 def transport_warnings(job: Job, backend: str, interface: str | None) -> Iterator[str]:
-    """What is wrong with the network that the ranks of a finished run used."""
+    """Warn about the network that the ranks of a finished run used."""
     if backend == "nccl":
         infiniband = Path("/sys/class/infiniband")
         yield from nccl_warnings(job, nccl_log(job), infiniband.is_dir() and any(infiniband.iterdir()))

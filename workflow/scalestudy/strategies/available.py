@@ -1,4 +1,4 @@
-"""What a strategy needs in addition to torch, and whether it is here. Imports nothing heavy."""
+"""Requirements of a strategy in addition to torch, and checks for them. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from scalestudy.strategies.catalogue import AnyStrategy, MPIAllReduce
 
 
 def missing_build(options: AnyStrategy) -> str | None:
-    """What has not been compiled on this machine for the strategy, with what to do about it; None where nothing is needed."""
+    """Name the package that must be compiled for the strategy, with the remedy; None where none is missing."""
     if options.needs_build and importlib.util.find_spec("horovod") is None:
         return "Horovod is not installed here: run `make horovod` (minutes), then `scalestudy forget --skipped`"
     return None
 
 
 def missing_on_node(options: AnyStrategy, launcher: str = "mpirun") -> tuple[str, Lackable] | None:
-    """Why this node cannot run the strategy, with what to do about it, and what it lacks; None where it has all.
+    """Return the lack of this node for the strategy, with the remedy; None where it has all.
 
     Another node may have it. `launcher` starts the ranks that speak MPI.
     """

@@ -54,8 +54,8 @@ class Strategy(ABC):
     """One rank's side of an exchange.
 
     A step is: `forward_backward()`, `exchange()`, `update()`. A strategy that overlaps
-    its exchange with backward does nothing in `exchange()` and says so by `overlapped`. A parameter that the loss does
-    not depend on counts as one whose gradient is zero, under every strategy: weight decay and momentum still move it.
+    its exchange with backward does nothing in `exchange()` and sets `overlapped`. A parameter that the loss does
+    not depend on counts as one with a zero gradient, under every strategy: weight decay and momentum still move it.
 
     A strategy that needs further process groups makes them in `__init__`, on every process, servers included.
     """
@@ -113,7 +113,7 @@ class Strategy(ABC):
         return model
 
     def forward_backward(self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor:
-        """Gradients of the mean loss over this rank's batch; returns the loss. `module` is what `prepare` returned.
+        """Gradients of the mean loss over this rank's batch; returns the loss. `module` is the result of `prepare`.
 
         The batch is computed in `accumulation_steps` equal parts; only with the last one may an overlapped exchange begin.
         """
@@ -175,18 +175,18 @@ class Strategy(ABC):
         return None
 
     def warm_up(self, backward: Callable[[], None]) -> None:  # noqa: B027 (most strategies need none)
-        """Do what only the first steps of a process do; called once by every rank that trains, after `prepare`.
+        """Do the extra work of a process's first steps; called once by every rank that trains, after `prepare`.
 
         `backward` is one forward and backward pass over made-up samples, without an update; whoever calls this puts
-        buffers and random states back. What a first step does differently would otherwise be done again after a stop,
+        buffers and random states back. The extra work of a first step would otherwise be done again after a stop,
         at another step than in a run never stopped.
         """
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint has to keep, called by all ranks that train after the same step.
+        """Return the state for a checkpoint, called by all ranks that train after the same step.
 
         Rank 0 returns everything, unsharded, on the CPU, in separate tensors: `model.<parameter or buffer>`,
-        `optimiser.<parameter>.<slot>`, and `rank<k>.<buffer>` for each rank k > 0, whose buffers are its own
+        `optimiser.<parameter>.<slot>`, and `rank<k>.<buffer>` for each rank k > 0, which has buffers of its own
         (BatchNorm's running statistics). The other ranks return {}.
         """
         buffers = dict(self.model.named_buffers())
@@ -200,7 +200,7 @@ class Strategy(ABC):
         return state | self.optimiser_state()
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Resume from what `state` returned on rank 0, also in a run of another number of ranks.
+        """Resume from the result of `state` on rank 0, also in a run of another number of ranks.
 
         Called by every process, servers included, after `prepare` and before the first step. A rank that the
         checkpoint does not know gets rank 0's buffers.
@@ -215,7 +215,7 @@ class Strategy(ABC):
         return slots_of(self.optimiser, self.model)
 
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Give this process's own optimiser what `state` has for its parameters."""
+        """Load the state of this process's own parameters into its optimiser."""
         load_slots(self.optimiser, self.model, state)
 
     def gather(self, value: Any) -> list[Any]:
@@ -235,7 +235,7 @@ class Strategy(ABC):
         yield self.model
 
     def records(self) -> dict[str, list[float]]:
-        """What the exchange recorded of each of its events, as columns; most strategies record nothing."""
+        """Records of the exchange's events, as columns; most strategies have none."""
         return {}
 
     def gradients(self) -> list[torch.Tensor]:

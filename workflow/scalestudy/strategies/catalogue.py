@@ -49,7 +49,7 @@ class StrategySpec(Spec):
 
     @property
     def idle_alone(self) -> bool:
-        """Whether one rank alone does just what `single` does: no gradient is packed, copied or sent.
+        """Whether one rank alone does the same as `single`: no gradient is packed, copied or sent.
 
         Such runs are measurements of the same thing, and efficiencies are relative to all of them together.
         """

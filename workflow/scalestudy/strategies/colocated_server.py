@@ -96,7 +96,7 @@ class ColocatedParameterServer(Strategy):
     # State
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """On rank 0 what `state` has gathered from the serving ranks."""
+        """On rank 0 the state that the serving ranks have sent."""
         return self.gathered
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -106,6 +106,6 @@ class ColocatedParameterServer(Strategy):
         return super().state()
 
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
-        """What belongs to this rank's share."""
+        """Load the state of this rank's share."""
         if self.own:
             load_slots(self.server, self.model, state)

@@ -1,7 +1,7 @@
-"""What an exchange takes, by formula: latency, bandwidth and arithmetic of each algorithm. Imports no torch.
+"""Time of an exchange, by formula: latency, bandwidth and arithmetic of each algorithm. Imports no torch.
 
 Throughout, `size` is the buffer in bytes, of which every rank has one, and all formulas are in seconds. A link carries
-both directions at the same time. Nothing here is fitted. The bytes of what is exchanged inside a node are those that
+both directions at the same time. Nothing here is fitted. The bytes exchanged inside a node are those that
 gloo sends (tests/integration/test_exchange_bytes.py counts them); NCCL's trees and rings send fewer. The terms of latency
 and of summing are as published; no test or benchmark of this project measures them.
 
@@ -23,7 +23,7 @@ ETHERNET_PAYLOAD = 1448 / 1514
 
 @dataclass(frozen=True)
 class Link:
-    """What connects two ranks, or two nodes."""
+    """The link between two ranks, or two nodes."""
 
     bytes_per_s: float
     """In each direction."""
@@ -106,7 +106,7 @@ def flat_halving_doubling(size: float, nodes: int, per_node: int, inside: Link, 
 
 
 def reduce_to_leader(size: float, ranks: int, link: Link) -> float:
-    """gloo's: a ring that leaves each rank one part of the sum, then all parts to the leader, whose link is the busiest."""
+    """gloo's: a ring that leaves each rank one part of the sum, then all parts to the leader, which has the busiest link."""
     share = (ranks - 1) / ranks
     return link.time(2 * (ranks - 1), 2 * share * size, share * size)
 
@@ -149,7 +149,7 @@ def overlapped(
     sizes: Sequence[float],
     cost: Callable[[float], float],
 ) -> float:
-    """A step whose buckets are exchanged one after the other during backward (wait-free back-propagation).
+    """A step with buckets that are exchanged one after the other during backward (wait-free back-propagation).
 
     `ready_s` is when each bucket is full, counted from the beginning of backward; `sizes` are its bytes.
     """

@@ -35,7 +35,7 @@ class FSDP(Strategy):
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """Give all ranks rank 0's weights, shard them in place, build the optimiser over the shards.
 
-        Raises Skipped with a torch whose shards were found to differ from one process's weights.
+        Raises Skipped with a torch of which shards were found to differ from one process's weights.
         """
         if not SUPPORTED:
             raise Skipped(f"strategy `fsdp` needs torch 2.8 or newer; this is torch {torch.__version__}")
@@ -112,7 +112,7 @@ class FSDP(Strategy):
 
 
 def units(model: nn.Module, least_bytes: float) -> list[nn.Module]:
-    """The modules whose weights are gathered at one time: innermost first, containers opened, none with too little."""
+    """The modules with weights that are gathered at one time: innermost first, containers opened, none with too little."""
     found: list[nn.Module] = []
     for child in model.children():
         if isinstance(child, (nn.Sequential, nn.ModuleList)):

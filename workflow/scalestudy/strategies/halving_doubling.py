@@ -38,7 +38,7 @@ def sum_by(name: str, group: dist.ProcessGroup | None, another: Callable[[], dis
 
 @dataclass(frozen=True)
 class _Turn:
-    """One swap with a peer: of halves, whose sum is kept, and later of sums."""
+    """One swap with a peer: of halves, which are summed, and later of sums."""
 
     peer: int
     send: torch.Tensor
@@ -55,7 +55,7 @@ class SumByHalvingDoubling:
     the first 2 (p - 2^⌊log2 p⌋) ranks form pairs that act as one, as there. Each element is summed in one place and
     handed on, so that all ranks end with the same bits.
 
-    On gloo, `group` carries what goes to higher ranks and `second`, of the same ranks, what goes to lower ones: with one
+    On gloo, `group` carries messages to higher ranks and `second`, of the same ranks, those to lower ones: with one
     connection for both directions, its ends wait for each other's lock (a seventh of the time at 25 MB).
     """
 
@@ -81,7 +81,7 @@ class SumByHalvingDoubling:
         self._take(turns)
 
     def _turns(self, buffer: torch.Tensor, scratch: torch.Tensor, position: int) -> list[_Turn]:
-        """The algorithm proper, among `power` positions: what is swapped with whom, in order."""
+        """The algorithm proper, among `power` positions: the swaps and their peers, in order."""
         halving, doubling, distance, used = [], [], 1, len(buffer) if self.pairs else 0
         while distance < self.power:
             parts = buffer[: len(buffer) // 2], buffer[len(buffer) // 2 :]
@@ -114,7 +114,7 @@ class SumByHalvingDoubling:
 
         gloo sends no data before it knows that the receiver is ready, so that a receive is posted as early as can be:
         when the turn before has arrived. Posted ahead of that, data of a later turn would take bandwidth from data that
-        somebody waits for already, and on slow links the sum would take up to 1.7 times as long.
+        a rank waits for already, and on slow links the sum would take up to 1.7 times as long.
         """
         arriving = self._receive(turns[0])
         for turn, following in zip(turns, [*turns[1:], None], strict=True):

@@ -18,7 +18,7 @@ from scalestudy.strategies.catalogue import Horovod as Options
 
 
 class Horovod(Strategy):
-    """Its DistributedOptimizer as its documentation has it. `exchange` is what backward did not hide.
+    """Its DistributedOptimizer as its documentation has it. `exchange` is the part that backward did not hide.
 
     With Adasum, Horovod combines the ranks' updates rather than their gradients, and does so in the update.
     """
@@ -58,7 +58,7 @@ class Horovod(Strategy):
         return module
 
     def exchange(self) -> None:
-        """Wait for what is still under way."""
+        """Wait for pending exchanges."""
         if self._sums_gradients:
             self.optimiser.synchronize()  # type: ignore[attr-defined]
 

@@ -27,7 +27,7 @@ VARIABLES = {
 
 
 def variables(algorithm: str) -> dict[str, str]:
-    """The variables that have every family that has the algorithm use it; what one family reads means nothing to others."""
+    """The variables that have every family that has the algorithm use it; a variable of one family means nothing to others."""
     found: dict[str, str] = {}
     for family, (name, beside) in VARIABLES.items():
         if value := ALGORITHMS[family].get(algorithm):

@@ -39,7 +39,7 @@ class Scheduled(Strategy):
 
     @abstractmethod
     def algorithm(self, group: dist.ProcessGroup) -> Sum:
-        """What sums a buffer over all ranks, which `group` holds. Called once, by every rank."""
+        """The algorithm that sums a buffer over all ranks of `group`. Called once, by every rank."""
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """As every strategy, and room for packed gradients, or DDP's buckets around the model."""

@@ -1,4 +1,4 @@
-"""One process, nobody to exchange with: what all others are compared with."""
+"""One process without exchange: the base of all comparisons."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ def slots_of(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, to
 
 
 def slots_for(state: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tensor]:
-    """What `state` has for one parameter, by slot."""
+    """The state of one parameter, by slot."""
     head = f"optimiser.{name}."
     return {key.removeprefix(head): value for key, value in state.items() if key.startswith(head)}
 
 
 def load_slots(optimiser: torch.optim.Optimizer, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
-    """Give an optimiser what `state` has for its parameters."""
+    """Load the state of an optimiser's parameters."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     # torch numbers parameters through all groups, in order.
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]

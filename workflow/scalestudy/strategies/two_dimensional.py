@@ -17,7 +17,7 @@ class TwoDimensional(Scheduled):
     """Every rank exchanges a part of the buffer with its like on other nodes (ChainerMN's `two_dimensional`).
 
     Akiba et al., arXiv 1710.11351. All ranks of a node share its link, and each byte crosses it as often as with
-    `hierarchical`; what is spared are the leaders' waiting colleagues.
+    `hierarchical`; it spares the waiting of the leaders' colleagues.
     """
 
     options: Options

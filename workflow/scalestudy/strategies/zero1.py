@@ -64,7 +64,7 @@ class Zero1(Strategy):
         return super().state()
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """What `state` has put together, cut into parameters."""
+        """The gathered state, cut into parameters."""
         names = {parameter: name for name, parameter in self.model.named_parameters()}
         found = {}
         for slot, value in self.whole_slots.items():
@@ -100,7 +100,7 @@ class Zero1(Strategy):
         return whole
 
     def _pieces(self, value: Any) -> list[Any]:
-        """A slot cut into parameters; what has no value per weight is the same for all."""
+        """A slot cut into parameters; slots without a value per weight are the same for all."""
         if not isinstance(value, torch.Tensor) or value.shape != self.weights.data.shape:
             return [value] * len(self.trainable)
         sizes = [parameter.numel() for parameter in self.trainable]

@@ -43,7 +43,7 @@ WindowOver = Callable[[], str]
 
 @dataclass(frozen=True)
 class Agreed:
-    """What all ranks agreed on."""
+    """The agreement of all ranks."""
 
     step: int
     """After so many steps."""
@@ -56,7 +56,7 @@ class Agreed:
 
 
 class Agreement:
-    """One rank's part in it. What the others request comes by one small all-reduce over the host."""
+    """One rank's part in it. Requests of the others come by one small all-reduce over the host."""
 
     def __init__(self, job: Job, world: World, synchronous: bool, state_bytes: int) -> None:
         self.job, self.world, self.synchronous = job, world, synchronous
@@ -76,10 +76,10 @@ class Agreement:
         self.last_s = self.written_s = time.perf_counter()
 
     def after(self, done: int, meeting: bool, window_over: WindowOver, next_s: float) -> Agreed | None:
-        """What all ranks agreed to do now, after `done` steps; None: they did not meet.
+        """The next action of all ranks, after `done` steps; None: they did not meet.
 
-        `meeting`: all ranks come here after so many steps. `window_over` says what ends the window now, as far as this
-        rank knows. `next_s` is what is due next and cannot be interrupted.
+        `meeting`: all ranks come here after so many steps. `window_over` names the reason that ends the window now, as far as this
+        rank knows. `next_s` is the length of the next uninterruptible work.
         """
         answer = self.ahead_of_us
         if answer is None:

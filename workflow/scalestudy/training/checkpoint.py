@@ -1,7 +1,7 @@
 """Checkpoints: folders that are whole or absent, two of them kept, of safetensors and JSON.
 
 `checkpoint/step-000000120/` in a run's folder holds `state.safetensors` (the complete state of the strategy),
-`rank<k>.safetensors` (each rank's random states, step times and losses) and `checkpoint.json` with what else there is
+`rank<k>.safetensors` (each rank's random states, step times and losses) and `checkpoint.json` with all else there is
 to know and the checksum of every file, including its own.
 """
 
@@ -43,7 +43,7 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class CheckpointPart:
-    """What one rank adds to a checkpoint."""
+    """One rank's part of a checkpoint."""
 
     tensors: Tensors
     """Its own: random states, step times, losses."""
@@ -102,12 +102,12 @@ def write(
 
 
 def write_cost(folder: Path, cost: CheckpointCost) -> None:
-    """Add to a checkpoint what it took: known only once it is written, and not needed to resume."""
+    """Add its cost to a checkpoint: known only once it is written, and not needed to resume."""
     (step_folder(folder, cost.step) / COST).write_text(json.dumps(cost.plain()), encoding="utf-8")
 
 
 def read_cost(path: Path) -> CheckpointCost | None:
-    """What the checkpoint took, None where the run ended before that was written."""
+    """The cost of a checkpoint, None where the run ended before that was written."""
     try:
         return CheckpointCost.from_plain(json.loads((path / COST).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -150,7 +150,7 @@ def complete(folder: Path) -> list[Path]:
 
 
 def newest_whole(folder: Path) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint whose every byte is as written, None where there is none; and sentences about damaged ones.
+    """The newest checkpoint with every byte as written, None where there is none; and sentences about damaged ones.
 
     A damaged one is renamed to `damaged-step-…`, so that it neither counts as kept nor is used again.
     """
@@ -169,13 +169,13 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[str]]:
 
 
 def clear_partial(folder: Path) -> None:
-    """Remove what a writer that was killed left behind."""
+    """Remove files of a killed writer."""
     for path in folder.glob(".step-*.partial"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def damage_of(path: Path) -> str | None:
-    """What is wrong with a checkpoint; None where it is whole."""
+    """The damage of a checkpoint; None where it is whole."""
     try:
         facts = read_facts(path)
     except UserError as error:
@@ -201,7 +201,7 @@ def _damage_of_file(file: Path, entry: dict[str, Any]) -> str | None:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """What `checkpoint.json` says: step, run, spec, reports of the ranks. Raises UserError where it is damaged."""
+    """Read `checkpoint.json`: step, run, spec, reports of the ranks. Raises UserError where it is damaged."""
     try:
         if (path / FACTS).stat().st_size > MAX_FACTS_BYTES or not (path / FACTS).is_file():
             raise ValueError
@@ -290,7 +290,7 @@ def set_random_states(states: Tensors) -> None:
 
 @contextlib.contextmanager
 def untouched_random_states() -> Iterator[None]:
-    """What is done inside leaves every generator as it was."""
+    """Leave every generator as it was."""
     states = random_states()
     try:
         yield

@@ -53,13 +53,13 @@ class Checkpointer:
             faults.fired = self.remember(path, Report.from_plain(facts["reports"][self.world.rank]))
 
     def begin_at(self, facts: dict[str, Any]) -> None:
-        """Begin after the last step of another run, whose evaluations are kept: it made the steps before."""
+        """Begin after the last step of another run, with its evaluations, since it made the steps before."""
         report = self.recorder.report
         report.steps_done = facts["step"]
         report.evaluations = Report.from_plain(facts["reports"][0]).evaluations
 
     def remember(self, path: Path, earlier: Report) -> Counter[str]:
-        """Take over what this rank had recorded, and its random states; returns how often each fault had fired."""
+        """Take over this rank's records and random states; returns how often each fault had fired."""
         own = checkpoint.read_rank(path, self.world.rank)
         checkpoint.set_random_states(own)
         if (scaler := self.replica.strategy.scaler) is not None:
@@ -68,7 +68,7 @@ class Checkpointer:
         return self.recorder.restore(earlier, own, checkpoint.read_cost(path))
 
     def save(self, done: int, cause: str, stop: bool = False) -> None:
-        """Write a checkpoint after `done` steps, all ranks together, with the report as it is; record what it took."""
+        """Write a checkpoint after `done` steps, all ranks together, with the report as it is; record its cost."""
         assert self.job.run_folder is not None
         begin, folder = time.perf_counter(), self.job.run_folder / CHECKPOINTS
         part = checkpoint.CheckpointPart(self._tensors(), self.recorder.report.plain(), self.replica.strategy.state())

@@ -50,7 +50,7 @@ class Evaluator:
 
     @property
     def longest_s(self) -> float:
-        """What the next evaluation may take, as far as is known."""
+        """Upper estimate of the next evaluation's seconds."""
         return max((evaluation.evaluation_s for evaluation in self.recorder.report.evaluations), default=0.0)
 
     def after(self, done: int) -> float:
@@ -135,7 +135,7 @@ def _invalid_reason(score: np.ndarray, label: np.ndarray, loss: float) -> str | 
 def _ignored_reason(score: np.ndarray) -> str | None:
     """Why the scores of a model or of data of the user's own say nothing of the data; None where they depend on it.
 
-    A catalogue's model that says the same of every sample has collapsed: its accuracy is what it is.
+    A catalogue's model with one answer for every sample has collapsed: its accuracy stands.
     """
     if len(score) < 2 or np.ptp(score, axis=0).max() > SAME * max(1.0, float(np.abs(score).max())):
         return None

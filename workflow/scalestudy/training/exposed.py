@@ -1,4 +1,4 @@
-"""Exposed exchange: what a step is longer by because of an exchange that overlaps with its backward pass.
+"""Exposed exchange: the time that an exchange overlapped with the backward pass adds to a step.
 
 Steps with the exchange and steps without it (`no_sync`) take turns after the window, without updates.
 """
@@ -52,7 +52,7 @@ def pairs_of_steps(replica: Replica, step_s: float, trained_s: float) -> list[tu
 
 
 def _timed(replica: Replica, x: torch.Tensor, y: torch.Tensor, exchanging: bool) -> float:
-    """Seconds of one forward and backward pass, with what is left of the exchange."""
+    """Seconds of one forward and backward pass, with the rest of the exchange."""
     world, strategy = replica.world, replica.strategy
     dist.barrier(group=world.workers)
     begin = time.perf_counter()

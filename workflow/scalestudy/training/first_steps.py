@@ -94,7 +94,7 @@ class FirstSteps:
         self._weights.data.copy_(found)
 
     def _hook(self, parameter: int, slot: int | None, gradient: Any) -> None:
-        """Called with what one backward pass adds to a parameter's gradient."""
+        """Called with one backward pass's addition to a parameter's gradient."""
         if gradient is None:
             return
         self._seen.add(parameter)

@@ -11,7 +11,7 @@ from scalestudy.spec.run import RunSpec
 
 @dataclass(frozen=True)
 class Resolved:
-    """What the machine filled in."""
+    """Settings that the machine resolved."""
 
     nodes: int
     ranks_per_node: int

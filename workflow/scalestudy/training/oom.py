@@ -1,4 +1,4 @@
-"""Whether a run fits in the memory of its device: what says that it does not, and how that is told."""
+"""Recognise and report a run beyond the memory of its device."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def oom_as_skip(job: Job, measured: Callable[[], Mapping[str, float]] = dict) ->
 
 
 def _told(error: RuntimeError, predicted_mib: float | None) -> str:
-    """What was wanted, what was in use at most, what the device has, and what was predicted."""
+    """Requested bytes, peak use, the device's memory, and the prediction."""
     first = str(error).strip().split("\n")[0]
     wanted = first.partition("Tried to allocate ")[2].partition(". ")[0]
     parts = [f"{wanted} more were asked for" if wanted else first[:200].rstrip(".")]
@@ -65,7 +65,7 @@ def _told(error: RuntimeError, predicted_mib: float | None) -> str:
 
 
 def _others_bytes() -> int:
-    """What is used of the device and is not this process's, as far as its allocator knows; 0 where nothing is known."""
+    """Bytes of the device in other processes, as far as the allocator knows; 0 where it knows nothing."""
     with suppress(RuntimeError, AssertionError):
         if torch.cuda.is_initialized():
             free, total = torch.cuda.mem_get_info()

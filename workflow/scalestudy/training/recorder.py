@@ -1,4 +1,4 @@
-"""What one rank records of its run: the times of its steps, its losses, and its report."""
+"""Records of one rank: the times of its steps, its losses, and its report."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Recorder:
         self._client_before: ClientBytes | None = None
 
     def describe(self, replica: Replica, data: TrainingData) -> None:
-        """Record what is trained, and where its data is read."""
+        """Record the model, and the place of its data."""
         report = self.report
         report.parameters, report.setup_s = replica.parameters, replica.setup_s
         report.overlapped, report.forward_apart = replica.strategy.overlapped, replica.times_forward
@@ -128,7 +128,7 @@ class Recorder:
             self.window_end = time.perf_counter() + 60 * minutes
 
     def sample_host(self) -> None:
-        """Sample what the processes of this host have used, where this rank is the one to do so."""
+        """Sample the use of this host's processes, on the one rank that does so."""
         if self._sampled_processes:
             self.report.host_rows += rows_of_rank(self._sampled_processes)
 
@@ -159,7 +159,7 @@ class Recorder:
         return time.perf_counter() - self._loop_began
 
     def loop_ended(self) -> None:
-        """From here on `loop_s` counts on from what the report has."""
+        """From here on `loop_s` counts on from the report's value."""
         self._loop_began = time.perf_counter() - self.report.loop_s
 
     def step(self, loss: torch.Tensor, samples: int, delivered: Delivered | None = None) -> None:
@@ -226,11 +226,11 @@ class Recorder:
     # After a stop, and at the end
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint keeps besides the report."""
+        """Tensors for a checkpoint, besides the report."""
         return {"marks": torch.from_numpy(self.timer.seconds().copy()), "losses": torch.from_numpy(self.all_losses())}
 
     def restore(self, earlier: Report, tensors: dict[str, torch.Tensor], cost: CheckpointCost | None) -> Counter[str]:
-        """Take over what this rank had recorded, and what its checkpoint cost; returns how often each fault fired."""
+        """Take over this rank's records and its checkpoint's cost; returns how often each fault fired."""
         if earlier.stage is not None and self.report.stage is not None:
             self.report.stage = staging.together(earlier.stage, self.report.stage)
         self.timer.earlier, self._earlier_losses = tensors["marks"].numpy(), tensors["losses"].numpy()
@@ -254,7 +254,7 @@ class Recorder:
         return np.concatenate([self._earlier_losses, *since])
 
     def check(self, replica: Replica, first_steps: FirstSteps) -> None:
-        """What sanity is judged by: the parameters' digest, whether loss and parameters are finite, the strategy, threads."""
+        """Evidence for the sanity checks: the parameters' digest, whether loss and parameters are finite, the strategy, threads."""
         self.report.strategy = replica.strategy.measured()
         self.report.invalid_reason = first_steps.wrong or replica.invalid_reason()
         self.report.warnings += first_steps.warnings

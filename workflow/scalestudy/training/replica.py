@@ -53,7 +53,7 @@ class Replica:
 
     @property
     def state_bytes(self) -> int:
-        """About what a checkpoint holds: parameters and a momentum for each."""
+        """Rough size of a checkpoint: parameters and a momentum for each."""
         return 2 * self.parameters * self.dtype.itemsize
 
     # One step
@@ -181,7 +181,7 @@ class Replica:
         return normalise(x, self.dtype, self.world.device).clone(), y.to(self.world.device)
 
     def _warm_up(self) -> None:
-        """Let the strategy do what only first steps do; no buffer, gradient or random state remembers it."""
+        """Let the strategy do the extra work of first steps; no buffer, gradient or random state remembers it."""
         with checkpoint.untouched_random_states():
             buffers = [buffer.clone() for buffer in self.model.buffers()]
             self.strategy.warm_up(self._backward_of_held_out_samples)

@@ -1,4 +1,4 @@
-"""What one rank reports of its part of a run: plain data, written by the rank, read by `results/`."""
+"""Report of one rank on its part of a run: plain data, written by the rank, read by `results/`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Evaluation(_Plain):
     """Why there are no scores."""
 
     def entry(self) -> dict[str, Any]:
-        """As `evaluations` of result.json lists it: what only some evaluations have is left out of the others."""
+        """As `evaluations` of result.json lists it, without absent values."""
         plain = self.plain()
         reason, each = plain.pop("invalid_reason"), plain.pop("auroc_per_label")
         plain |= {} if each is None else {"auroc_per_label": each}
@@ -51,7 +51,7 @@ class Evaluation(_Plain):
 
 @dataclass(frozen=True)
 class KernelUsage(_Plain):
-    """What the kernel counted of one process between two moments (getrusage(2)), its worker processes left out."""
+    """The kernel's counters of one process between two moments (getrusage(2)), its worker processes left out."""
 
     user_s: float
     system_s: float
@@ -72,7 +72,7 @@ class KernelUsage(_Plain):
 
 @dataclass(frozen=True)
 class CheckpointCost(_Plain):
-    """What one checkpoint took."""
+    """Cost of one checkpoint."""
 
     step: int
     seconds: float
@@ -85,7 +85,7 @@ class CheckpointCost(_Plain):
 
 @dataclass(frozen=True)
 class Staging(_Plain):
-    """What one rank knows of the staging of its node."""
+    """Staging of a node, as one rank sees it."""
 
     node: int
     seconds: float
@@ -101,7 +101,7 @@ class Staging(_Plain):
 
 @dataclass
 class Report(_Plain):
-    """What one rank reports when it has finished, and in each checkpoint."""
+    """Report of one rank, at its end and in each checkpoint."""
 
     rank: int
     steps_done: int = 0

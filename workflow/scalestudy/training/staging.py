@@ -26,7 +26,7 @@ LONGEST = timedelta(days=7)
 
 
 class StagedCopies:
-    """The copies that one process uses. `read_from` and `loader` are what it opens instead of the run's own."""
+    """The copies that one process uses. It opens `read_from` and `loader` in place of the run's own."""
 
     def __init__(self, job: Job, rank: int) -> None:
         self.job, self.rank, self.spec = job, rank, job.spec
@@ -101,5 +101,5 @@ def wait_for_all(job: Job) -> None:
 
 
 def together(earlier: Staging, now: Staging) -> Staging:
-    """Of a run that was stopped: what staging took in all its attempts."""
+    """Sum the staging of all attempts of a stopped run."""
     return replace(now, seconds=earlier.seconds + now.seconds, copied_bytes=earlier.copied_bytes + now.copied_bytes)

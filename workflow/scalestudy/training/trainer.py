@@ -67,7 +67,7 @@ class Trainer:
         self.recorder.write()
 
     def expose_exchange(self) -> list[tuple[float, float]]:
-        """Steps with and without their overlapped exchange; none where the whole program is what is timed."""
+        """Steps with and without their overlapped exchange; none where the whole program is timed."""
         report = self.recorder.report
         if self.spec.measure.whole_program or not report.steps_done:
             return []
@@ -120,7 +120,7 @@ class Trainer:
         return loss, len(y)
 
     def between_steps(self, done: int, loader: Loader) -> tuple[bool, str]:
-        """What is due after so many steps; returns whether that was the last step, and why where that was not planned."""
+        """Do the work due after so many steps; returns whether that was the last step, and why where that was not planned."""
         self.recorder.begin_window(done)
         evaluation, last = self.evaluator.due(done), done == self.schedule.planned_steps
         saving = self.agreement.checkpoint_due(done) and not last
@@ -145,7 +145,7 @@ class Trainer:
         return False, ""
 
     def ask_the_others(self, done: int, evaluation: bool, meeting_wanted: bool) -> Agreed | None:
-        """What all ranks have agreed to do now, None where they did not meet."""
+        """The next action of all ranks, None where they did not meet."""
         meeting = evaluation or (not self.replica.synchronous and meeting_wanted)
         next_s = self.evaluator.longest_s if evaluation else 0.0
         return self.agreement.after(done, meeting, self.recorder.window_over, next_s)

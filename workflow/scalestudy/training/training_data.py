@@ -106,7 +106,7 @@ class TrainingData:
             return samples / (time.perf_counter() - begin) if samples else None
 
     def unusual(self) -> list[str]:
-        """What is unusual in data of the user's own: its first rank digests some items, each fetched twice."""
+        """Find unusual samples in data of the user's own: its first rank digests some items, each fetched twice."""
         if self.rank or not isinstance(self.spec.data, OwnData):
             return []
         for _ in range(2):  # the first time it may open files

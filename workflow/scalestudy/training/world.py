@@ -52,7 +52,7 @@ def _begin_on(device: torch.device) -> None:
 def allow_tf32(allowed: bool | None) -> None:
     """Let float32 products use TF32 or not; None leaves it as torch has it.
 
-    By torch's older names: it refuses a mixture of both, and what it compiles reads the older ones.
+    By torch's older names: it refuses a mixture of both, and compiled code reads the older ones.
     """
     if allowed is not None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed

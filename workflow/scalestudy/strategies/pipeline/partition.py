@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BlockCosts:
-    """What blocks 0 … B-1 cost for one micro-batch. Boundary b lies before block b; there are B+1."""
+    """Costs of blocks 0 … B-1 for one micro-batch. Boundary b lies before block b; there are B+1."""
 
     forward_s: Array
     """[B]"""
@@ -41,7 +41,7 @@ class BlockCosts:
 
 @dataclass(frozen=True)
 class MessageTime:
-    """What a message between two ranks takes: `latency_s` + bytes × `s_per_byte`."""
+    """Time of a message between two ranks: `latency_s` + bytes × `s_per_byte`."""
 
     latency_s: float
     s_per_byte: float
@@ -88,7 +88,7 @@ def stage_times(chain: BlockCosts, link: MessageTime) -> Array:
 def stage_bytes(chain: BlockCosts, in_flight: int, copies: float) -> Array:
     """[B+1, B+1] at q, b: most memory of blocks q … b-1 as a stage that has `in_flight` micro-batches at a time.
 
-    `copies` says how often each trainable parameter is there: itself, its gradient, what the optimiser keeps.
+    `copies` says how often each trainable parameter is there: itself, its gradient, the optimiser's state.
     """
     state = np.concatenate([[0.0], np.cumsum(copies * chain.parameter_bytes + chain.fixed_bytes)])
     working = np.zeros_like(chain.activation_bytes)

@@ -30,7 +30,7 @@ HEADROOM = 1.1
 
 @dataclass(frozen=True)
 class Devices:
-    """What the ranks run on, as far as a plan depends on it."""
+    """Devices of the ranks, as far as a plan depends on them."""
 
     ranks: int
     rank_batch: int
@@ -50,7 +50,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What the study fixed; None is chosen."""
+    """Settings that the study fixed; None is chosen."""
 
     schedule: schedule.Name
     stages: int | None
@@ -59,7 +59,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """Stages × replicas × micro-batches, and what was expected of them."""
+    """Stages × replicas × micro-batches, and their expected time and memory."""
 
     schedule: schedule.Name
     stages: int
@@ -97,7 +97,7 @@ class Blocks:
 def possible_cuts(traced: Traced, profile: Profile) -> list[int]:
     """Positions at which a stage can begin: only tensors cross, and nothing that is not finished.
 
-    A value that an operator overwrites later stays with it, since autograd allows no change of what another process
+    A value that an operator overwrites later stays with it, since autograd allows no change of a tensor that another process
     made; so do all uses of one parameter, and of one buffer that changes.
     """
     crossing, count = traced.crossing(), len(traced.operators)
@@ -193,7 +193,7 @@ def _held(traced: Traced, positions: tuple[int, ...]) -> tuple[list[int], list[i
 
 
 def _activations(profile: Profile, positions: tuple[int, ...], boundaries: list[list[fx.Node]]) -> np.ndarray:
-    """[B+1, B+1] as `Chain.activation_bytes`: what enters, what operators keep, what leaves, each once."""
+    """[B+1, B+1] as `Chain.activation_bytes`: inputs, tensors kept by operators, outputs, each once."""
     count = len(positions) - 1
     bytes_of = np.zeros((count + 1, count + 1))
     roots = [{profile.values[node.name].root for node in nodes} for nodes in boundaries]

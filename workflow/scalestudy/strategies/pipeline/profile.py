@@ -1,4 +1,4 @@
-"""What each operator costs: time forward and backward, what it keeps for backward, what it makes."""
+"""Costs of each operator: time forward and backward, tensors kept for backward, outputs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def profile(
 
 
 class _Pass:
-    """One pass over all operators: what is in memory, and which values share it."""
+    """One pass over all operators: live memory, and the values that share it."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class _Pass:
     def _kept(
         self, saved: list[torch.Tensor], values: dict[fx.Node, Any], operator: fx.Node, result: Any
     ) -> tuple[frozenset[str], int]:
-        """Which values autograd keeps, by root, and the bytes of what is none of them."""
+        """Which values autograd keeps, by root, and the bytes of all others."""
         roots = dict(self.roots)
         for node, value in values.items():
             if node not in self.attributes:

@@ -1,4 +1,4 @@
-"""Who does what when: the order of each stage's forward and backward passes, and how long a step of them takes."""
+"""Order of passes: each stage's forward and backward passes, and how long a step of them takes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def step_time(
     cores = [0.0] * (len(ranks) if at_once is None else min(at_once, len(ranks)))
 
     def ready(rank: tuple[int, int]) -> float:
-        """When a rank's next pass can begin; infinite while what it waits for has not been done."""
+        """When a rank's next pass can begin; infinite while its inputs are missing."""
         replica, stage = rank
         if position[rank] == len(orders[stage]):
             return math.inf

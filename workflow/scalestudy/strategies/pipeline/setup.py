@@ -48,7 +48,7 @@ def profiles_of(
 def chosen_layout(
     traced: Traced, profiles: tuple[Profile, Profile], options: Options, machine: Devices
 ) -> Layout | UserError | Skipped:
-    """Choose; what is wrong is returned, so that all ranks can say it."""
+    """Choose a layout; an error is returned, so that all ranks can raise it."""
     wanted = PlanRequest(options.schedule, options.stages, options.micro_batches)
     model = blocks(traced, *profiles)
     plan = choose(model, machine, wanted)
@@ -75,7 +75,7 @@ def machine_of(
     make_optimiser: MakeOptimiser,
     like: torch.Tensor,
 ) -> Devices:
-    """What the ranks of `world` run on; `cores` are those that the ranks of this node may use together."""
+    """Devices of the ranks of `world`; `cores` are those that the ranks of this node may use together."""
     seconds_per_byte, slots = _optimiser_costs(make_optimiser, like)
     on_cpu = world.device.type == "cpu"
     at_once = at_once_per_node(cores) * -(-world.ranks // world.ranks_per_node)
@@ -115,7 +115,7 @@ def _optimiser_costs(make_optimiser: MakeOptimiser, like: torch.Tensor) -> tuple
 
 
 def _why_none(model: Blocks, machine: Devices, wanted: PlanRequest) -> UserError | Skipped:
-    """Why there is no plan: too little memory, or what was requested is impossible."""
+    """Why there is no plan: too little memory, or an impossible request."""
     if wanted.stages and wanted.stages > model.small.blocks:
         what = f"the model can be cut into {model.small.blocks} stages at most, not {wanted.stages}"
         return UserError(what, "strategy.stages", "ask for fewer")

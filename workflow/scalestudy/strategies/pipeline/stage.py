@@ -1,4 +1,4 @@
-"""A stage of a pipeline: what crosses each cut, who has which parameter, and the part of the model that one rank holds."""
+"""A stage of a pipeline: tensors across each cut, owners of parameters, and the part of the model that one rank holds."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def owners(model: nn.Module, traced: Traced, plan: PipelinePlan) -> dict[str, in
 
 
 def layout_of(traced: Traced, plan: PipelinePlan, small: Profile, large: Profile) -> Layout:
-    """What crosses each boundary, for the plan's micro-batch: sizes are affine in the number of samples."""
+    """Tensors across each boundary, for the plan's micro-batch: sizes are affine in the number of samples."""
 
     def at(one: int, other: int) -> int:
         if one == other:
@@ -90,7 +90,7 @@ def as_tensor(layout: Layout) -> torch.Tensor:
 
 
 def as_layout(data: torch.Tensor) -> Layout:
-    """What `as_tensor` made bytes of."""
+    """The layout in the bytes of `as_tensor`."""
     plain = json.loads(bytes(data.tolist()))
     plan: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in plain["plan"].items()

@@ -31,7 +31,7 @@ MIB = 2**20
 class Pipeline(Strategy):
     """Pipeline parallelism of an unmodified module, times data parallelism (RaNNC, GPipe, PipeDream).
 
-    Ranks profile the module at the same time and rank 0 chooses by what it found; all then hold one stage each, rank =
+    Ranks profile the module at the same time and rank 0 chooses by its profile; all then hold one stage each, rank =
     replica × stages + stage. Every rank loads its share of the global batch as under any strategy and hands the samples
     to its replica's first stage and the labels to its last. Gradients of a step are summed over micro-batches, then
     over replicas by one all-reduce per stage.
@@ -191,7 +191,7 @@ class Pipeline(Strategy):
         return state
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Resume from what `state` returned, split as then where there are as many ranks, else as chosen now."""
+        """Resume from the result of `state`, split as then where there are as many ranks, else as chosen now."""
         before = as_layout(state[PLAN_KEY]) if PLAN_KEY in state else self.layout
         if before != self.layout and before.plan.stages * before.plan.replicas == self.world.ranks:
             with torch.no_grad():
@@ -208,7 +208,7 @@ class Pipeline(Strategy):
     # What is measured
 
     def measured(self) -> dict[str, float]:
-        """What was chosen, what was expected of it, what setting up took, and the memory of this rank's stage."""
+        """The choice, its expectation, the set-up time, and the memory of this rank's stage."""
         plan = self.plan
         values = {
             "stages": float(plan.stages),
@@ -237,7 +237,7 @@ class Pipeline(Strategy):
 
 @functools.cache
 def load_lazily_loaded(device: torch.device) -> None:
-    """Load what tracing and training load on first use: it counts as the process's memory, not the model's.
+    """Load the libraries that tracing and training load on first use: it counts as the process's memory, not the model's.
 
     Cached: a process needs it once, however many strategies it makes.
     """

@@ -17,10 +17,10 @@ from scalestudy.errors import UserError
 
 @dataclass
 class Traced:
-    """What `torch.export` saw the module do with one batch, as operators in the order in which they ran.
+    """The module's work on one batch as `torch.export` recorded it: operators in the order in which they ran.
 
     `graph_module` holds the module's own parameters and buffers, not copies. The number of samples is left open in
-    `graph_module`: what depends on it are integers that operators hand on, such as `sym_size`.
+    `graph_module`: its dependents are integers that operators hand on, such as `sym_size`.
     """
 
     graph_module: fx.GraphModule
@@ -45,7 +45,7 @@ class Traced:
         }
 
     def crossing(self) -> list[list[fx.Node]]:
-        """For each position p = 0 … number of operators, what is made before operator p and used from it on.
+        """For each position p = 0 … number of operators, values made before operator p and used from it on.
 
         The input counts as made before all; parameters, buffers and constants are on every side.
         """
@@ -79,7 +79,7 @@ def trace(model: nn.Module, x: torch.Tensor) -> Traced:
 
     With one sample the trace holds for one sample only. The whole of autograd's view is kept: in-place operators stay
     in place, dropout stays random, BatchNorm stays in training mode. Raises UserError where the module decides by the
-    values of its data what it does, or by the number of samples.
+    the values of its data or by the number of samples.
     """
     sizes = {0: torch.export.Dim.DYNAMIC} if len(x) > 1 else {}
     try:
@@ -108,7 +108,7 @@ def trace(model: nn.Module, x: torch.Tensor) -> Traced:
 
 
 def changes_in_place(operator: fx.Node) -> fx.Node | None:
-    """The node whose value an operator overwrites: by ATen's naming, the first argument where the name ends in `_`."""
+    """The node of the value that an operator overwrites: by ATen's naming, the first argument where the name ends in `_`."""
     name = getattr(operator.target, "__name__", "").partition(".")[0]
     first = operator.args[0] if operator.args else None
     inside = name.endswith("_") and not name.endswith("__")
