@@ -6,8 +6,8 @@ rule study:
         "results/{machine}/{scale}/studies/{study}/study.json",
     log:
         "results/{machine}/{scale}/studies/{study}/study.log",
-    localrule: True
     priority: 3_000_000
+    localrule: True
     conda:
         "../../envs/conda.yaml"
     shell:
@@ -26,8 +26,8 @@ rule summarise:
         summary="results/{machine}/{scale}/studies/{study}/summary.csv",
     log:
         "results/{machine}/{scale}/studies/{study}/summarise.log",
-    localrule: True
     priority: 3_000_000
+    localrule: True
     conda:
         "../../envs/conda.yaml"
     params:
@@ -58,8 +58,8 @@ rule judge:
         tex="results/{machine}/{scale}/claims/{study}.tex",
     log:
         "results/{machine}/{scale}/claims/{study}.log",
-    localrule: True
     priority: 3_000_000
+    localrule: True
     conda:
         "../../envs/conda.yaml"
     params:

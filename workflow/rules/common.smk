@@ -15,4 +15,3 @@ wildcard_constraints:
     table="[a-z][a-z0-9_]*",
     run="[A-Za-z0-9_.]+-[0-9a-f]{12}",
     dataset="[A-Za-z0-9_.]+-[0-9a-f]{12}",
-

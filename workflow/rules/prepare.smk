@@ -4,8 +4,8 @@ rule dataset:
         manifest="results/data/{dataset}/manifest.json",
     log:
         "results/data/{dataset}/prepare.log",
-    localrule: PROJECT.prepares_data  # by the site: one host, in place of a node with its GPUs for each
     priority: 2_000_000
+    localrule: PROJECT.prepares_data  # by the site: one host, in place of a node with its GPUs for each
     conda:
         "../../envs/conda.yaml"
     resources:
@@ -30,8 +30,8 @@ rule spec:
         "results/{machine}/runs/{run}/spec.json",
     log:
         "results/{machine}/runs/{run}/log/spec.log",
-    localrule: True
     priority: 2_000_000
+    localrule: True
     conda:
         "../../envs/conda.yaml"
     params:

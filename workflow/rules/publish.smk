@@ -18,8 +18,8 @@ rule figure:
         caption="results/{machine}/{scale}/figures/{study}/{figure}.txt",
     log:
         "results/{machine}/{scale}/figures/{study}/{figure}.log",
-    localrule: True
     priority: 3_000_000
+    localrule: True
     conda:
         "../../envs/conda.yaml"
     params:
@@ -50,8 +50,8 @@ rule table:
         tex="results/{machine}/{scale}/tables/{study}/{table}.tex",
     log:
         "results/{machine}/{scale}/tables/{study}/{table}.log",
-    localrule: True
     priority: 3_000_000
+    localrule: True
     conda:
         "../../envs/conda.yaml"
     params:
