@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scipy.special import ndtri
-
-from scalestudy.claims.inference import Estimate
+from scalestudy.claims.inference import Estimate, own_error
 from scalestudy.spec.columns import extrapolated_too_far, on_logarithms
 
 CONFIDENCE = 0.95
-Z = float(ndtri((1 + CONFIDENCE) / 2))
 CENSORED = "censored"
 """Kind of a number of which a run says only that it is larger than `<column>_low`."""
 FEWEST = 3
@@ -64,18 +61,6 @@ def interval(
     mean = finite[0] if n == 1 else math.exp(estimate.mean) if log else estimate.mean
     low, high = estimate.student(CONFIDENCE) if n >= FEWEST else (None, None)
     return Interval(mean, low, high, n, min(finite), max(finite))
-
-
-def own_error(own: Sequence[tuple[float, float, float]], log: bool) -> float:
-    """The standard error that numbers share which came with 95 % intervals (low, value, high): the root of the mean square.
-
-    On logarithms, where a lower end is not positive, half the interval is the distance to its upper end.
-    """
-    halves = [
-        (high - low) / 2 if not log else math.log(high / low) / 2 if low > 0 else math.log(high / value)
-        for low, value, high in own
-    ]
-    return math.sqrt(math.fsum(half**2 for half in halves) / len(halves)) / Z if halves else 0.0
 
 
 def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | None:

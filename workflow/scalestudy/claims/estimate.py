@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from scalestudy.analysis.stats import own_error
-from scalestudy.claims.inference import Estimate
+from scalestudy.claims.inference import Estimate, own_error
 from scalestudy.claims.model import Sampled
 from scalestudy.claims.select import ClaimPart, Row
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, SHARES, base_column, extrapolated_too_far

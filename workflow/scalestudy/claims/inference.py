@@ -223,3 +223,15 @@ def holm(ps: Iterable[float]) -> list[float]:
         largest = max(largest, min(1.0, found[index] * (len(found) - rank)))
         adjusted[index] = largest
     return adjusted
+
+
+def own_error(own: Sequence[tuple[float, float, float]], log: bool) -> float:
+    """The standard error that numbers share which came with 95 % intervals (low, value, high): the root of the mean square.
+
+    On logarithms, where a lower end is not positive, half the interval is the distance to its upper end.
+    """
+    halves = [
+        (high - low) / 2 if not log else math.log(high / low) / 2 if low > 0 else math.log(high / value)
+        for low, value, high in own
+    ]
+    return math.sqrt(math.fsum(half**2 for half in halves) / len(halves)) / float(ndtri(0.975)) if halves else 0.0
