@@ -306,6 +306,6 @@ def test_what_the_study_used_is_compared_with_its_plan_also_for_the_job_that_was
     done = subprocess.run(made.command("scalestudy", "plan", *words), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     actual = json.loads((made.clone / "actual.json").read_text())
-    assert [(run["source"], run["links"], run["lost_s"]) for run in actual["runs"]] == [("job script", 1, 0.0)] * 2
+    assert [(run["source"], run["attempts"], run["lost_s"]) for run in actual["runs"]] == [("job script", 1, 0.0)] * 2
     assert all(0 < run["used_s"] < run["reserved_s"] for run in actual["runs"])
     assert actual["without_plan"] == []
