@@ -36,6 +36,9 @@ NOT_RUN = {
     "scalestudy try model=resnet18 strategy=pipeline ranks=2 loader.size=32 measure.steps=10 --out /tmp/p": "15 s",
     "scalestudy try 'model={name: mlp, hidden: 1024, layers: 14}' strategy=pipeline strategy.memory_limit_mib=130 "
     "ranks=2 optimiser.learning_rate=0.01 measure.steps=10 --out /tmp/q": "10 s",
+    **dict.fromkeys(
+        ("snakemake width --profile profiles/local -n", "snakemake width --profile profiles/local"), "test_program.py walks its page"
+    ),
     "snakemake --lint": "a target of the Makefile",
 }  # fmt: skip
 """What no test runs, and why."""

@@ -6,15 +6,14 @@ import importlib.util
 
 from scalestudy.program.observe import INJECTED
 
-REQUEST = {"out": "", "warmup": 1, "steps": 1, "remove": ()}
 
-
-def hooks():
-    """The injected module, not installed."""
-    spec = importlib.util.spec_from_file_location("hooks", INJECTED / "sitecustomize.py")
+def loading():
+    """Hooks into loaders as they are injected, not installed."""
+    file = INJECTED / "scalestudy_hooks/loading.py"
+    spec = importlib.util.spec_from_file_location("loading", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    return module.Loading.__new__(module.Loading)
 
 
 def test_a_loader_class_without_its_own_init_subclass_can_still_be_subclassed():
@@ -28,7 +27,7 @@ def test_a_loader_class_without_its_own_init_subclass_can_still_be_subclassed():
             return iter(self.batches)
 
     plain = Loader.__iter__
-    hooks().Observer(REQUEST).watch_subclasses(Loader)
+    loading().watch_subclasses(Loader)
 
     class Own(Loader):
         pass

@@ -14,6 +14,7 @@ from scalestudy.analysis.summarise import summarise
 from scalestudy.claims import select as claim_sides
 from scalestudy.claims.model import Direction
 from scalestudy.figures import tables
+from scalestudy.files import canonical_json
 from tests.unit.analysis.fake_results import MACHINE, read_study, write_results
 
 STUDY = """
@@ -36,16 +37,15 @@ FEW, MANY = 6, 12
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often the keys of a run were worked out, and how many numbers a unit was chosen for."""
+    """How often the values of a run were written out to compare them, and how many numbers a unit was chosen for."""
     found: Counter[str] = Counter()
     for module in (identity, workload):
-        known = module.columns_of
 
-        def counted(spec: Any, name: str = module.__name__, known: Any = known) -> dict[str, Any]:
+        def counted(value: Any, name: str = module.__name__) -> str:
             found[name] += 1
-            return dict(known(spec))
+            return canonical_json(value)
 
-        monkeypatch.setattr(module, "columns_of", counted)
+        monkeypatch.setattr(module, "canonical_json", counted)
     friendly = tables.friendly
 
     def unit_for(unit: str, values: Iterable[float]) -> tuple[float, str]:

@@ -198,7 +198,7 @@ def kind_of(rule: Any) -> str:
     """The name that a rule has here, read off its command: a module may give it another one."""
     words = (rule.shellcmd or "").split()
     verb = words[1] if words[:1] == ["scalestudy"] else ""
-    return {"prepare": "dataset"}.get(verb, verb) or str(rule.name)
+    return {"prepare": "dataset", "expand": "study"}.get(verb, verb) or str(rule.name)
 
 
 def jobs_of(workflow: Any) -> list[AnnouncedJob]:
