@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy.claims.fixed import fix_claims, fixed_claims
+from scalestudy.claims.read import claims_of_mistyped_studies
 from scalestudy.errors import UserError
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.machine import Machine
@@ -255,3 +256,15 @@ def test_a_claim_that_cannot_fail_is_an_error(tmp_path: Path, before: str, after
 @pytest.mark.parametrize("limit", ["above: 0.5", "below: 4.2", "compare: difference\n    above: 0", "above: 10"])
 def test_a_claim_that_can_fail_is_none(tmp_path: Path, limit: str) -> None:
     assert read(tmp_path, STUDY.replace("above: 1.1", limit)).claims
+
+
+def test_a_claim_of_a_document_about_a_mistyped_study_is_named(tmp_path: Path) -> None:
+    for name in ("studies", "claims"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "studies/binding.yaml").touch()
+    text = (Path(__file__).resolve().parents[3] / "config/claims/vasudev.yaml").read_text()
+    (tmp_path / "claims/vasudev.yaml").write_text(text.replace("study: binding\n", "study: bindings\n", 1))
+    found = list(claims_of_mistyped_studies(tmp_path / "claims", tmp_path / "studies"))
+    assert [sentence.partition("vasudev.yaml:")[2] for sentence in found] == [
+        "6: claims[0].study: there is no study `bindings`\n    did you mean `binding`?"
+    ]

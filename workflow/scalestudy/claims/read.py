@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Comparison, Exac
 from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.spec.base import KeyPath, Spec, parse
 from scalestudy.spec.config import checked
-from scalestudy.spec.layout import CLAIMS
+from scalestudy.spec.layout import CLAIMS, STUDIES
 from scalestudy.spec.machine_axes import MachineCapacity
 from scalestudy.spec.sizes import filter_in_bytes
 from scalestudy.spec.yamlfile import YamlDocument, read_yaml
@@ -56,6 +57,18 @@ def documents_about(study: str, folder: Path = CLAIMS) -> list[Path]:
     """The files of claims that name a study."""
     names = re.compile(rf"\bstudy: *{re.escape(study)}\b")
     return [file for file in sorted(folder.glob("*.yaml")) if names.search(file.read_text(encoding="utf-8"))]
+
+
+def claims_of_mistyped_studies(folder: Path = CLAIMS, studies: Path = STUDIES) -> Iterator[str]:
+    """Name the claims of documents about a study that is absent while one has nearly its name: no run judges them."""
+    names = [file.stem for file in studies.glob("*.yaml")]
+    for file in sorted(folder.glob("*.yaml")):
+        document = _document(str(file), file.read_text(encoding="utf-8"))
+        for index, claim in enumerate(document.data.get("claims") or []):
+            study = claim["study"]
+            if study not in names and (near := difflib.get_close_matches(study, names, n=1, cutoff=0.8)):
+                where = document.where(("claims", index, "study"))
+                yield f"{where}: there is no study `{study}`\n    did you mean `{near[0]}`?"
 
 
 @functools.cache

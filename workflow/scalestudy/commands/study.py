@@ -35,6 +35,7 @@ def check(file: Path | None, keys: str | None) -> None:
     if keys is not None:
         click.echo("\n".join(listed(keys)) or f"no key has `{keys}` in its name")
         return
+    from scalestudy.claims.read import claims_of_mistyped_studies
     from scalestudy.errors import UserError, raise_all
     from scalestudy.spec.config import SCALES, read_config, read_machine
     from scalestudy.spec.read_study import NoScale, find_studies
@@ -60,6 +61,8 @@ def check(file: Path | None, keys: str | None) -> None:
         click.echo(f"{scale:5}  {len(found.studies)} studies, {len(runs)} runs{'  (chosen)' if is_chosen else ''}")
     for sentence in skipped:
         click.echo(f"skipped: {sentence}", err=True)
+    for sentence in claims_of_mistyped_studies():
+        click.echo(f"never judged: {sentence}", err=True)
     for sentence in left_out:
         click.echo(f"left out: {sentence}")
     raise_all(errors)
