@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -240,6 +241,11 @@ def test_a_deleted_figure_is_drawn_alone_by_its_path(project: Project) -> None:
     figure = "results/local/mini/figures/tiny/time.svg"
     (project.folder / figure).unlink()
     assert project.planned(figure) == {"figure": 1}
+    # Called by its path, in an environment that is not activated.
+    snakemake = Path(sys.executable).with_name("snakemake")
+    done = project.run(str(snakemake), "--profile", "profiles/local", figure, PATH="/usr/bin:/bin")
+    assert done.returncode == 0, done.stdout
+    assert (project.folder / figure).is_file()
 
 
 def test_a_figure_of_another_study_is_asked_for_by_a_clear_message(project: Project) -> None:

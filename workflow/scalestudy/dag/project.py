@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shlex
 import sys
@@ -259,7 +260,11 @@ class Project:
 
     def environment(self) -> dict[str, str]:
         """Environment in which rules' commands and the executor read the configuration; the names are in spec/config.py."""
-        found = {DATA_FOLDER: self.config.paths.data or "", **FOR_EXECUTOR}
+        path = os.environ.get("PATH", os.defpath)
+        scripts = str(Path(sys.executable).parent)
+        if scripts not in path.split(os.pathsep):  # Snakemake was called by its path, in an environment not activated.
+            path = f"{scripts}{os.pathsep}{path}"
+        found = {DATA_FOLDER: self.config.paths.data or "", "PATH": path, **FOR_EXECUTOR}
         if self.site is not None:
             found[SITE] = str(self.site)
         if self.changes:
