@@ -4,7 +4,7 @@
 # make all    every study
 # make check  linters, documentation and tests
 # make quick  linters and the tests that take no time, in about a minute and a half on two cores
-# make coverage  branch coverage of the tests, by folder
+# make coverage  branch coverage of the tests, by file
 # make docs   the documentation as a site: build/docs/index.html
 # make same  what a change does to tables, verdicts and figures: BASE=main~3 RESULTS=results/local
 # make soak   what takes too long for tests; its output is kept in docs/measured/
@@ -77,7 +77,9 @@ quick: .venv-dev
 
 # Branch coverage of unit and integration tests and those of the executor, with the processes that they start; OPTIONS for pytest.
 coverage: .venv-dev
-	@python -m tests.covered $(OPTIONS)
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@coverage run -m pytest -n auto --dist=loadfile tests/unit tests/integration executor/tests $(OPTIONS)
+	@coverage combine --quiet && coverage report --sort=cover
 
 # Tables, verdicts and figures that BASE and this commit make of the finished runs in RESULTS.
 same: .venv-dev

@@ -19,7 +19,7 @@ import pytest
 from scalestudy.locks import exclusive
 from tests.integration.tries import ROOT, attempt, completed, result
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
 LOCK = ROOT / "envs" / "requirements-cuda126.txt"
 OF_TORCH = re.compile(r"^(torch|torchvision|triton|nvidia-\S+)==(\S+) ")
 SMALL = "nvidia-nvtx-cu12"

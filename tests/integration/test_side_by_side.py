@@ -47,27 +47,8 @@ def test_a_failure_in_any_group_fails_all_and_each_output_is_shown_whole(
     assert "-- broken: FAILED again --" in said
 
 
-def test_what_failed_beside_others_and_passes_alone_is_shown_both_times(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    once = "import pathlib; seen = pathlib.Path(__file__).with_name('seen'); there = seen.exists(); seen.touch(); assert there"
-    assert run(groups(tmp_path, fine="pass", first=once), []) == 0
-    said = capfd.readouterr().out
-    assert "-- first: FAILED (exit status 1) after" in said
-    alone = said.partition("-- first: what failed, once more and alone --")[2]
-    assert "PASSED" in alone and "test_first" in alone and "-- first: passed alone --" in alone
-
-
 def test_a_group_that_ends_otherwise_than_by_a_failed_test_is_not_run_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run([Group("nowhere", [str(tmp_path / "test_nowhere.py")])], []) == 4
     assert "once more" not in capfd.readouterr().out
-
-
-def test_groups_run_at_the_same_time(tmp_path: Path) -> None:
-    """Each waits for a file that another one makes."""
-    wait = "import pathlib, time; here = pathlib.Path(__file__).parent; (here / '{}').touch()\n"
-    wait += "    while not (here / '{}').exists(): time.sleep(0.05)"
-    made = groups(tmp_path, first=wait.format("a", "b"), second=wait.format("b", "a"))
-    assert run(made, ["--timeout=60"]) == 0
