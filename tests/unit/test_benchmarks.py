@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from benchmarks import load
 from benchmarks.exchange import lines_of_ratio, told
 from benchmarks.loader import by_round
 from benchmarks.ratios import Estimate, mean_of, ratio_of, ratio_of_sets
@@ -73,39 +72,3 @@ def test_rounds_of_two_loaders_are_paired() -> None:
     found = by_round([2.0, 4.0, 8.0], [1.0, 2.0, 4.0])
 
     assert (found.value, found.low, found.high) == pytest.approx((2.0, 2.0, 2.0))
-
-
-def of_sizes(**seconds: tuple[float, float]) -> dict[str, object]:
-    """What `benchmarks/load.py` keeps: 1 s for each step at both sizes where `seconds` says nothing else."""
-    cells = [
-        {"runs": size, "step": step, "wall_s": 1.0, "cpu_s": seconds.get(step, (1.0, 1.0))[place], "memory_mib": 100}
-        for place, size in enumerate((1000, 10_000))
-        for step in load.STEPS
-    ]
-    return {"machine": "here", "cells": cells}
-
-
-def test_a_step_that_grows_faster_than_the_runs_is_named() -> None:
-    linear, square = (2.0, 20.0), (1.0, 100.0)
-
-    said = load.text(of_sizes(plan=linear, summarise=square))
-
-    assert "worse than linear (an exponent above 1.1): summarise" in said
-    assert next(line for line in said.splitlines() if line.startswith("plan ")).split()[-2:] == ["1.00", "0.00"]
-    assert next(line for line in said.splitlines() if line.startswith("summarise ")).split()[-2:] == ["2.00", "0.00"]
-
-
-@pytest.mark.parametrize(("large", "verdict"), [(2.4, "holds"), (2.5, "MISSED")])
-def test_a_figure_beside_many_files_may_take_a_fifth_longer(large: float, verdict: str) -> None:
-    small, beside = [2.0, 1.9, 2.1], [large, large - 0.1, large + 0.1]
-    times = {"small_cpu_s": small, "small_wall_s": small, "large_cpu_s": beside, "large_wall_s": beside}
-
-    said = load.text({**of_sizes(), "files": {"files": 100_000, "loads": [1.0], **times}}).splitlines()
-
-    assert [line.split()[-1] for line in said[-2:]] == [verdict, verdict]
-
-
-def test_the_kept_load_is_told_as_it_was_measured() -> None:
-    kept = load.read()
-
-    assert load.text(kept) == load.KEPT.with_suffix(".txt").read_text()
