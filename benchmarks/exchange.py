@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
@@ -39,15 +40,13 @@ from torch.nn.parallel import DistributedDataParallel
 from scalestudy.emulation.network import EmulatedNode, emulated_nodes
 from scalestudy.errors import Skipped
 from scalestudy.strategies import cost
-from scalestudy.strategies.available import missing_build
 from scalestudy.strategies.base import Strategy, World
-from scalestudy.strategies.build import build
+from scalestudy.strategies.build import build, missing_build
 from scalestudy.strategies.catalogue import AllReduce, Hierarchical, Horovod, TwoDimensional
 from scalestudy.strategies.catalogue import HalvingDoubling as HalvingDoublingStrategy
 from scalestudy.strategies.catalogue import Ring as RingStrategy
 from scalestudy.strategies.halving_doubling import SumByHalvingDoubling
 from scalestudy.strategies.nodes import everyone
-from scalestudy.strategies.ring import SumByRing
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -212,7 +211,10 @@ def against_gloo(world: World, ours_first: bool) -> list[float]:
         buffer = torch.zeros(6_250_000)
         return lambda: algorithm(buffer)
 
-    halving, ring = lambda: side(SumByHalvingDoubling(group, everyone(world))), lambda: side(SumByRing(group))
+    halving, ring = (
+        lambda: side(SumByHalvingDoubling(group, everyone(world))),
+        lambda: side(partial(dist.all_reduce, group=group)),
+    )
     return alternate(world, *both(ours_first, halving, ring))
 
 

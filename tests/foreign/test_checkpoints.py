@@ -29,12 +29,11 @@ SPEC = RunSpec.model_validate_json('{"model": {"name": "mlp", "hidden": 4, "laye
 
 def write(project: Path, step: int = 7) -> None:
     """A checkpoint of one rank."""
-    part = checkpoint.CheckpointPart(
-        checkpoint.random_states(), Report(rank=0).plain(), {"model.weight": torch.zeros(3)}
-    )
+    state, report = {"model.weight": torch.zeros(3)}, Report(rank=0).plain()
     facts = {"run": "r-0123456789ab", "spec": SPEC.plain(), "global_batch": SPEC.global_batch, "ranks": 1,
              "cause": "asked", "written": "now", "code": "c0de"}  # fmt: skip
-    checkpoint.write((project / PLACE).parent, step, 0, part, facts, lambda value: [value])
+    folder = (project / PLACE).parent
+    checkpoint.write(folder, step, 0, checkpoint.random_states(), state, report, facts, lambda value: [value])
 
 
 def facts(change: Callable[[dict[str, Any]], object]) -> Spoil:
@@ -74,23 +73,23 @@ def cut(project: Path) -> None:
 
 
 NOT_WRITTEN = f"{PLACE}: checkpoint.json is not what was written"
-NOT_A_RUNS, DAMAGED = (
-    f"{PLACE}: checkpoint.json is not what a run writes: its ",
-    f"{PLACE}: the checkpoint is damaged: ",
-)
+NOT_A_RUNS = f"{PLACE}: checkpoint.json is not what a run writes: its "
+DAMAGED = f"{PLACE}: the checkpoint is damaged: "
 NO_TENSORS = DAMAGED + "state.safetensors holds no tensors"
 OUTSIDE = {"../../x": {"bytes": 1, "xxh3": "0"}}
 OVERLAP = {"a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}, "b": {"dtype": "U8", "shape": [2], "data_offsets": [1, 3]}}  # fmt: skip
 DAMAGES = {
-    "a file outside": (facts(lambda f: f["files"].update(OUTSIDE)), NOT_A_RUNS + "`files`"),
-    "no state": (facts(lambda f: f["files"].clear()), NOT_A_RUNS + "`files`"),
-    "no spec": (facts(lambda f: f.pop("spec")), NOT_A_RUNS + "`spec`"),
-    "a negative step": (facts(lambda f: f.update(step=-7)), NOT_A_RUNS + "`step`"),
     "another step than its name": (facts(lambda f: f.update(step=9)), DAMAGED + "checkpoint.json is of step 9"),
-    "fewer reports than ranks": (facts(lambda f: f.update(ranks=4)), NOT_A_RUNS + "`reports`"),
     "no tensors": (lambda project: (project / STATE).unlink(), DAMAGED + "state.safetensors is missing"),
     "cut": (cut, DAMAGED + "state.safetensors has "),
     "a flipped bit": (flip, DAMAGED + "state.safetensors is not what was written"),
+}
+REFUSALS = {
+    "a file outside": (facts(lambda f: f["files"].update(OUTSIDE)), NOT_A_RUNS + "`files`"),
+    "no state": (facts(lambda f: f["files"].clear()), DAMAGED + "state.safetensors is missing"),
+    "no spec": (facts(lambda f: f.pop("spec")), NOT_A_RUNS + "`spec`"),
+    "a negative step": (facts(lambda f: f.update(step=-7)), NOT_A_RUNS + "`step`"),
+    "no reports": (facts(lambda f: f["reports"].clear()), NOT_A_RUNS + "`reports`"),
     "a pickle": (state(b"\x80\x04\x95garbage."), NO_TENSORS),
     "a head longer than the file": (state(struct.pack("<Q", 1 << 60) + b"{}"), NO_TENSORS),
     "tensors beyond the file": (
@@ -98,8 +97,6 @@ DAMAGES = {
         NO_TENSORS,
     ),
     "tensors that overlap": (state(header(OVERLAP, b"123")), NO_TENSORS),
-}
-REFUSALS = {
     "not there": (lambda project: shutil.rmtree(project / PLACE), f"{PLACE}: checkpoint.json is missing"),
     "a link to a device": (link(FACTS, "/dev/zero"), NOT_WRITTEN),
     "nested without end": (raw(FACTS, b"[" * 100_000), NOT_WRITTEN),

@@ -79,15 +79,14 @@ def image(data: bytes) -> None:
 def checkpoint_facts(data: bytes) -> None:
     test_checkpoints.write(Path.cwd())
     folder = written(test_checkpoints.FACTS, data).parent
-    checkpoint.damage_of(folder)
     checkpoint.facts_to_init_from(folder, test_checkpoints.SPEC)
 
 
 def tensors(data: bytes) -> None:
     test_checkpoints.write(Path.cwd())
     test_checkpoints.state(data)(Path.cwd())
-    if checkpoint.damage_of(Path(test_checkpoints.PLACE)) is None:
-        checkpoint.read_state(Path(test_checkpoints.PLACE))
+    checkpoint.facts_to_init_from(Path(test_checkpoints.PLACE), test_checkpoints.SPEC)
+    checkpoint.read_state(Path(test_checkpoints.PLACE))
 
 
 def archive(data: bytes) -> None:

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from scalestudy.strategies.available import missing_build
 from scalestudy.strategies.base import World
-from scalestudy.strategies.build import build
+from scalestudy.strategies.build import build, missing_build
 from scalestudy.strategies.catalogue import Horovod, MPIAllReduce
-from scalestudy.strategies.mpi_allreduce import ask_for
+from scalestudy.strategies.mpi_algorithms import variables
 from tests.integration.trainings import MODELS, Case, make_model, make_optimiser, train
 
 RANKS = (1, 2, 3, 4, 6)
@@ -58,7 +57,7 @@ def main(rank: int, folder: Path, what: str) -> dict[str, Any]:
 def by_doubling(rank: int, folder: Path) -> dict[str, Any]:
     """Of each number of ranks, this rank's parameters after training, by case, and what it summed."""
     # Starting MPI waits for all processes, and the larger worlds come last.
-    ask_for(DOUBLING["algorithm"])
+    os.environ.update(variables(DOUBLING["algorithm"]))
     import mpi4py.MPI  # noqa: F401 # importing it starts MPI
 
     results: dict[str, Any] = {}

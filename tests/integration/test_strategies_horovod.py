@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scalestudy.strategies.available import missing_build
+from scalestudy.strategies.build import missing_build
 from scalestudy.strategies.catalogue import Horovod
 from tests.integration.forked import on_processes
 from tests.integration.trainings import MODELS, RANKS, Case, difference, reference, train_all

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from scalestudy.errors import UserError
+from scalestudy.strategies.catalogue import Pipeline
 from scalestudy.strategies.pipeline import schedule
 from scalestudy.strategies.pipeline.partition import (
     BlockCosts,
@@ -26,7 +27,6 @@ from scalestudy.strategies.pipeline.partition import (
 from scalestudy.strategies.pipeline.plan import (
     Blocks,
     Devices,
-    PlanRequest,
     blocks,
     choose,
     fewest_devices,
@@ -222,7 +222,7 @@ def made_up_blocks(given_chain: BlockCosts) -> Blocks:
     return Blocks(tuple(range(given_chain.blocks + 1)), between(given_chain, given_chain, 0.0), given_chain, (8, 8))
 
 
-FREELY = PlanRequest("1f1b", None, None)
+FREELY = Pipeline(name="pipeline")
 
 
 def test_data_parallelism_is_chosen_where_links_cost_nothing() -> None:
@@ -249,13 +249,17 @@ def test_stages_are_chosen_where_the_whole_model_does_not_fit() -> None:
 def test_what_fits_nowhere_is_told_with_the_fewest_devices_that_would_do() -> None:
     model = made_up_blocks(chain([1.0] * 8, [10.0] * 8))
     assert choose(model, machine(2, limit_mib=100), FREELY) is None
-    assert fewest_devices(model, machine(2, limit_mib=100), FREELY) == 3
-    assert fewest_devices(model, machine(2, limit_mib=30), FREELY) is None
+    assert fewest_devices(model, machine(2, limit_mib=100), "1f1b") == 3
+    assert fewest_devices(model, machine(2, limit_mib=30), "1f1b") is None
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, None), (None, 4), (4, 8)])
 def test_what_the_study_fixed_is_kept(stages: int | None, micro_batches: int | None) -> None:
-    plan = choose(made_up_blocks(chain([1.0] * 8)), machine(4), PlanRequest("gpipe", stages, micro_batches))
+    plan = choose(
+        made_up_blocks(chain([1.0] * 8)),
+        machine(4),
+        Pipeline(name="pipeline", schedule="gpipe", stages=stages, micro_batches=micro_batches),
+    )
     assert plan is not None
     assert stages in (None, plan.stages)
     assert micro_batches in (None, plan.micro_batches)

@@ -89,7 +89,7 @@ def test_mpi4py_is_told_from_mpirun(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "mpirun").write_text("#!/bin/sh\n")
     (tmp_path / "mpirun").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("scalestudy.strategies.available.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("scalestudy.strategies.build.importlib.util.find_spec", lambda _: None)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(SiteFault, match="needs mpi4py") as caught:
         needs_mpirun(Site(lacks=("mpirun",)))

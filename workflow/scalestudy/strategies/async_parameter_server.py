@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.strategies.flat import FlatBuffer
-from scalestudy.strategies.parameter_server import PUSH, STATE, STOP, ParameterServer
+from scalestudy.strategies.parameter_server import PUSH, STATE, STOP, ParameterServer, wait
+from scalestudy.strategies.state import slots_of
 
 FETCH = 3.0
 """A worker wants the weights as they are, without giving a gradient for them."""
@@ -21,9 +20,10 @@ FETCH = 3.0
 class AsyncParameterServer(ParameterServer):
     """Workers push and pull as with synchronous servers, each at its own pace; the servers' weights are the training's.
 
-    Weights have a version, the number of updates made to them. The staleness of an update is how many versions older
-    than the weights that it changes are those that its gradient was computed on. Every update takes a full step, so that
-    an epoch moves the weights as many times as there are workers more often. Learning rates follow updates per worker.
+    Weights have a version, the number of updates made to them. The staleness of an update is the number of versions
+    between the weights that its gradient was computed on and those that it changes. Every update takes a full step, so
+    that an epoch moves the weights as many times as there are workers more often. Learning rates follow updates per
+    worker.
     """
 
     equal_parameters = False
@@ -34,11 +34,7 @@ class AsyncParameterServer(ParameterServer):
 
         Returns the number of whole rounds of updates: updates over workers.
         """
-        message, weights = FlatBuffer(self.own, extra=1), FlatBuffer(self.own)
-        weights.pack(self.own)
-        for parameter, weight, gradient in zip(self.own, weights.views, message.views, strict=True):
-            # Weights and gradients live in the messages themselves: nothing is packed or unpacked here.
-            parameter.data, parameter.grad = weight, gradient
+        message, weights = self.own_messages()
         ranks = self.world.ranks
         replies: list[_Reply] = [_Reply(weights.data) for _ in range(ranks)]
         self.updates: dict[str, list[float]] = {"time_s": [], "worker": [], "staleness": []}
@@ -51,7 +47,7 @@ class AsyncParameterServer(ParameterServer):
                 left -= 1
                 continue
             if wanted == STATE:
-                dist.send_object_list([super().optimiser_state()], worker)
+                dist.send_object_list([slots_of(self.optimiser, self.model)], worker)
                 continue
             reply = replies[worker]
             if wanted == PUSH:
@@ -70,7 +66,7 @@ class AsyncParameterServer(ParameterServer):
         """Take the final weights, and tell the servers that this worker makes no more steps."""
         with self.full_parameters():
             pass
-        self._tell(STOP)
+        self.tell(STOP)
         self.finished = True
 
     @contextmanager
@@ -81,10 +77,9 @@ class AsyncParameterServer(ParameterServer):
             return
         dist.barrier(group=self.world.workers)
         pulls = [dist.irecv(link.weights.data, link.server) for link in self.links]
-        self._tell(FETCH)
+        self.tell(FETCH)
         for link, pull in zip(self.links, pulls, strict=True):
-            assert pull is not None
-            pull.wait()
+            wait(pull)
             link.weights.unpack(link.parameters)
         dist.barrier(group=self.world.workers)
         yield self.model
@@ -93,23 +88,12 @@ class AsyncParameterServer(ParameterServer):
         """A server's updates in order: when (s), by which worker, how stale (versions)."""
         return self.updates if self.world.is_server else {}
 
-    # State
-
     def state(self) -> dict[str, torch.Tensor]:
-        """As every strategy; weights and optimiser's state are the servers'."""
+        """As every strategy; weights and optimiser's state are the servers', which answer to rank 0."""
         with self.full_parameters():
             if self.world.rank == 0:
-                self._tell(STATE)
+                self.tell(STATE)
             return super(ParameterServer, self).state()
-
-    def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """On rank 0, that of all servers, which `state` requested."""
-        found: dict[str, torch.Tensor] = {}
-        for link in self.links:
-            answer: list[Any] = [None]
-            dist.recv_object_list(answer, link.server)
-            found |= answer[0]
-        return found
 
 
 class _Reply:

@@ -20,10 +20,6 @@ Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 """From the model's output and the labels to the mean loss."""
 
 
-def _nobody_listens() -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class World:
     """Who takes part in a run, as one process sees it.
@@ -53,53 +49,47 @@ class World:
 class Strategy(ABC):
     """One rank's side of an exchange.
 
-    A step is: `forward_backward()`, `exchange()`, `update()`. A strategy that overlaps
-    its exchange with backward does nothing in `exchange()` and sets `overlapped`. A parameter that the loss does
-    not depend on counts as one with a zero gradient, under every strategy: weight decay and momentum still move it.
+    A step is `forward_backward()`, `exchange()`, `update()`. A strategy that overlaps its exchange with backward does
+    nothing in `exchange()` and sets `overlapped`. A parameter that the loss does not depend on counts as one with a
+    zero gradient, under every strategy: weight decay and momentum still move it.
 
-    A strategy that needs further process groups makes them in `__init__`, on every process, servers included.
+    Further process groups are made in `__init__`, on every process, servers included.
     """
 
     overlapped = False
     """The exchange happens inside backward and cannot be timed by itself."""
-
     forward_apart = True
     """Forward is over before backward begins, and exchanges nothing: the two can be timed one by one."""
-
     equal_parameters = True
     """After every step all ranks hold the same parameters."""
-
     whole_parameters = True
     """Every rank has whole parameters, and computes gradients for all of them."""
-
     can_hold_back = True
     """`no_exchange` holds back an exchange that overlaps with backward."""
-
     moves_by_mean = True
     """An update is the optimiser's of one process, by the mean of the ranks' gradients."""
-
     wants_example = False
     """`prepare` needs to know a batch."""
 
+    # Set by the training loop, before `prepare`.
     example: tuple[torch.Tensor, torch.Tensor] | None = None
-    """A batch such as `forward_backward` will get, on the device; set before `prepare` where the strategy wants it."""
-
+    """A batch such as `forward_backward` will get, on the device; where the strategy wants it."""
     accumulation_steps = 1
-    """Equal parts in which a rank computes its batch, their gradients added up; set by the training loop."""
+    """Equal parts in which a rank computes its batch, their gradients added up."""
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """Entered around forward and loss; set by the training loop."""
+    """Entered around forward and loss."""
     scaler: torch.amp.GradScaler | None = None
-    """Scales the loss where gradients would underflow in float16; set by the training loop."""
+    """Scales the loss where gradients would underflow in float16."""
+    forward_ended: Callable[[], None] | None = None
+    """Called between forward and backward, where `forward_apart`."""
 
-    forward_ended: Callable[[], None] = staticmethod(_nobody_listens)
-    """Called between forward and backward, where `forward_apart`; set by the training loop."""
-
+    # Set by `prepare`.
     model: nn.Module
-    """What is trained, as the caller gave it; set by `prepare`."""
+    """What is trained, as the caller gave it."""
     trainable: list[nn.Parameter]
-    """Its parameters that have gradients, in order of definition; set by `prepare`."""
+    """Its parameters that have gradients, in order of definition."""
     optimiser: torch.optim.Optimizer
-    """Built by `prepare`. Under parameter servers a worker's only clears gradients; the servers' own ones step."""
+    """Under parameter servers a worker's only clears gradients; the servers' own ones step."""
 
     def __init__(self, options: Any, world: World) -> None:
         self.options, self.world = options, world
@@ -118,15 +108,13 @@ class Strategy(ABC):
         The batch is computed in `accumulation_steps` equal parts; only with the last one may an overlapped exchange begin.
         """
         self.optimiser.zero_grad(set_to_none=True)
-        if self.accumulation_steps == 1:
-            return self._gradients_of(module, x, y, loss)
-        *earlier, last = zip(x.chunk(self.accumulation_steps), y.chunk(self.accumulation_steps), strict=True)
+        parts = list(zip(x.chunk(self.accumulation_steps), y.chunk(self.accumulation_steps), strict=True))
         losses = []
-        for part_x, part_y in earlier:
+        for part_x, part_y in parts[:-1]:
             with self.no_exchange(module):
                 losses.append(self._gradients_of(module, part_x, part_y, loss))
-        losses.append(self._gradients_of(module, *last, loss))
-        return torch.stack(losses).sum()
+        losses.append(self._gradients_of(module, *parts[-1], loss))
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
     def _gradients_of(self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor:
         """Gradients of one part's share of the loss; returns that share."""
@@ -134,7 +122,8 @@ class Strategy(ABC):
             value = loss(module(x), y)
             if self.accumulation_steps > 1:
                 value = value / self.accumulation_steps
-        self.forward_ended()
+        if self.forward_ended is not None:
+            self.forward_ended()
         (value if self.scaler is None else self.scaler.scale(value)).backward()
         return value.detach()
 
@@ -177,9 +166,8 @@ class Strategy(ABC):
     def warm_up(self, backward: Callable[[], None]) -> None:  # noqa: B027 (most strategies need none)
         """Do the extra work of a process's first steps; called once by every rank that trains, after `prepare`.
 
-        `backward` is one forward and backward pass over made-up samples, without an update; whoever calls this puts
-        buffers and random states back. The extra work of a first step would otherwise be done again after a stop,
-        at another step than in a run never stopped.
+        `backward` is one forward and backward pass over made-up samples, without an update; the caller restores buffers
+        and random states. Else a stop would move that work to another step than in a run never stopped.
         """
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -190,11 +178,11 @@ class Strategy(ABC):
         (BatchNorm's running statistics). The other ranks return {}.
         """
         buffers = dict(self.model.named_buffers())
-        buffers_here = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
-        of_ranks = self.gather({name: kept(tensor) for name, tensor in buffers_here.items()})
+        stored = self.model.state_dict()
+        of_ranks = self.gather({name: kept(tensor) for name, tensor in stored.items() if name in buffers})
         if self.world.rank > 0:
             return {}
-        state = {f"model.{name}": kept(tensor) for name, tensor in self.model.state_dict().items()}
+        state = {f"model.{name}": kept(tensor) for name, tensor in stored.items()}
         for rank, own in enumerate(of_ranks[1:], start=1):
             state |= {f"rank{rank}.{name}": tensor for name, tensor in own.items()}
         return state | self.optimiser_state()
@@ -202,8 +190,8 @@ class Strategy(ABC):
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Resume from the result of `state` on rank 0, also in a run of another number of ranks.
 
-        Called by every process, servers included, after `prepare` and before the first step. A rank that the
-        checkpoint does not know gets rank 0's buffers.
+        Called by every process, servers included, after `prepare` and before the first step. A rank beyond those of the
+        checkpoint gets rank 0's buffers.
         """
         own = f"rank{self.world.rank}."
         names = self.model.state_dict()

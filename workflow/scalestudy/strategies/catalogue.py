@@ -29,31 +29,37 @@ class StrategySpec(Spec):
     @property
     def servers_beside(self) -> int:
         """Processes in addition to the ranks: dedicated parameter servers."""
+        match self:
+            case ParameterServer(placement="dedicated") | AsyncParameterServer():
+                return self.servers
         return 0
 
     @property
     def min_ranks(self) -> int:
         """The smallest number of ranks that the strategy can have."""
-        return 1
+        return self.servers if isinstance(self, ParameterServer) and self.placement == "colocated" else 1
 
     @property
     def needs_mpi(self) -> bool:
         """Whether its ranks have to be started by mpirun."""
-        return False
+        return isinstance(self, MPIAllReduce) or (isinstance(self, Horovod) and self.transport == "mpi")
 
     @property
     def shares_devices(self) -> bool:
         """Whether it works where ranks share an accelerator: over gloo, which has broadcast and all-reduce for tensors of a
         GPU, or through the host, as with dedicated servers."""
-        return self.servers_beside > 0
+        by_ring = isinstance(self, Ring) and self.schedule != "overlapped"
+        return isinstance(self, AllReduce) or by_ring or self.servers_beside > 0
 
     @property
     def idle_alone(self) -> bool:
         """Whether one rank alone does the same as `single`: no gradient is packed, copied or sent.
 
-        Such runs are measurements of the same thing, and efficiencies are relative to all of them together.
+        Such runs are measurements of the same thing, and efficiencies are relative to all of them together. Overlapped,
+        DistributedDataParallel fills its buckets on one rank too; and mpirun places a process its own way.
         """
-        return False
+        scheduled = isinstance(self, Scheduled) and self.schedule != "overlapped" and not self.needs_mpi
+        return isinstance(self, Single) or scheduled
 
 
 Algorithm = Literal["ring", "halving_doubling"]
@@ -68,21 +74,12 @@ class Scheduled(StrategySpec):
     bucket_mib: Annotated[float, Field(gt=0, le=4096)] = 25.0
     """Size of a bucket where the exchange is overlapped, MiB; as with `allreduce`."""
 
-    @property
-    def idle_alone(self) -> bool:
-        # Overlapped, DistributedDataParallel fills its buckets on one rank too; and mpirun places a process its own way.
-        return self.schedule != "overlapped" and not self.needs_mpi
-
 
 class Single(StrategySpec):
     """One process, no exchange."""
 
     name: Literal["single"]
     max_ranks = 1
-
-    @property
-    def idle_alone(self) -> bool:
-        return True
 
 
 class AllReduce(StrategySpec):
@@ -94,19 +91,11 @@ class AllReduce(StrategySpec):
     compression: Literal["none", "fp16", "bf16"] = "none"
     """What gradients are rounded to on the wire."""
 
-    @property
-    def shares_devices(self) -> bool:
-        return True
-
 
 class Ring(Scheduled):
     """All-reduce of gloo (a segmented ring) or NCCL, in one call, or in one per parameter (ChainerMN's naive and flat)."""
 
     name: Literal["ring"]
-
-    @property
-    def shares_devices(self) -> bool:
-        return self.schedule != "overlapped"
 
 
 class HalvingDoubling(Scheduled):
@@ -143,10 +132,6 @@ class MPIAllReduce(Scheduled):
                        "rabenseifner"] = "default"  # fmt: skip
     """Which of the library's algorithms: Open MPI has all of them, MPICH `recursive_doubling` and `rabenseifner`, Intel MPI these and `ring`; `default`: its own choice."""
 
-    @property
-    def needs_mpi(self) -> bool:
-        return True
-
 
 class ParameterServer(StrategySpec):
     """Synchronous parameter servers, as in TensorFlow; parameters are placed on them by size, largest first."""
@@ -158,14 +143,6 @@ class ParameterServer(StrategySpec):
     placement: Literal["dedicated", "colocated"] = "dedicated"
     """Servers are separate processes in addition to the ranks, or the first ranks themselves."""
 
-    @property
-    def servers_beside(self) -> int:
-        return self.servers if self.placement == "dedicated" else 0
-
-    @property
-    def min_ranks(self) -> int:
-        return self.servers if self.placement == "colocated" else 1
-
 
 class AsyncParameterServer(StrategySpec):
     """Parameter servers that apply each gradient when it arrives, on whatever weights there are by then."""
@@ -175,10 +152,6 @@ class AsyncParameterServer(StrategySpec):
     scales_loss = False
     servers: Annotated[int, Field(ge=1, le=1024)] = 1
     """Dedicated server processes; parameters are placed on them by size, largest first."""
-
-    @property
-    def servers_beside(self) -> int:
-        return self.servers
 
 
 class Zero1(StrategySpec):
@@ -219,10 +192,6 @@ class Horovod(StrategySpec):
     """Horovod tunes threshold and cycle time itself; its log is kept next to the result as `autotune.csv`."""
     timeline: bool = False
     """Horovod's timeline of rank 0 is kept next to the result as `timeline.json`, for chrome://tracing."""
-
-    @property
-    def needs_mpi(self) -> bool:
-        return self.transport == "mpi"
 
 
 class Pipeline(StrategySpec):

@@ -12,6 +12,9 @@ from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.parameter_server import place
 from scalestudy.strategies.state import load_slots, slots_of
 
+Messages = list[tuple[int, torch.Tensor]]
+"""Peers, and what goes to or comes from them."""
+
 
 class ColocatedParameterServer(Strategy):
     """The first `servers` ranks each sum, average and step one share of the parameters, between their own steps."""
@@ -31,6 +34,7 @@ class ColocatedParameterServer(Strategy):
         rank = self.world.rank
         self.others = [other for other in range(self.world.ranks) if other != rank]
         self.own: list[nn.Parameter] = self.shares[rank] if rank < len(self.shares) else []
+        self.arriving: dict[int, torch.Tensor] = {}
         if self.own:
             self.arriving = {other: torch.empty_like(self.pushed[rank].data) for other in self.others}
             self.server = make_optimiser(self.own)
@@ -44,22 +48,23 @@ class ColocatedParameterServer(Strategy):
 
     def exchange(self) -> None:
         """Push gradients to their servers, step there, pull weights."""
-        self._push()
-        if self.own:
-            self._serve()
-        self._pull()
-
-    def update(self) -> None:
-        """Nothing: the servers stepped, and the weights came with `exchange`."""
-
-    def _push(self) -> None:
-        """Every rank's gradients to the rank that serves them."""
+        rank = self.world.rank
         gradients = dict(zip(self.trainable, self.gradients(), strict=True))
         for share, message in zip(self.shares, self.pushed, strict=True):
             message.pack(gradients[parameter] for parameter in share)
-        receive = [(other, buffer) for other, buffer in self.arriving.items()] if self.own else []
-        send = [(k, message.data) for k, message in enumerate(self.pushed) if k != self.world.rank]
-        self._swap(send, receive)
+        self._swap([(k, push.data) for k, push in enumerate(self.pushed) if k != rank], list(self.arriving.items()))
+        weights: Messages = []
+        if self.own:
+            self._serve()
+            self.pulled[rank].pack(self.own)
+            weights = [(other, self.pulled[rank].data) for other in self.others]
+        self._swap(weights, [(k, pull.data) for k, pull in enumerate(self.pulled) if k != rank])
+        for k, pull in enumerate(self.pulled):
+            if k != rank:
+                pull.unpack(self.shares[k])
+
+    def update(self) -> None:
+        """Nothing: the servers stepped, and the weights came with `exchange`."""
 
     def _serve(self) -> None:
         """Sum this rank's share in the order of ranks, average and step it."""
@@ -72,28 +77,13 @@ class ColocatedParameterServer(Strategy):
         total.unpack([parameter.grad for parameter in self.own if parameter.grad is not None])
         self.server.step()
 
-    def _pull(self) -> None:
-        """Every share's weights from the rank that serves it."""
-        rank = self.world.rank
-        send: list[tuple[int, torch.Tensor]] = []
-        if self.own:
-            self.pulled[rank].pack(self.own)
-            send = [(other, self.pulled[rank].data) for other in self.others]
-        receive = [(k, message.data) for k, message in enumerate(self.pulled) if k != rank]
-        self._swap(send, receive)
-        for k, message in enumerate(self.pulled):
-            if k != rank:
-                message.unpack(self.shares[k])
-
-    def _swap(self, send: list[tuple[int, torch.Tensor]], receive: list[tuple[int, torch.Tensor]]) -> None:
+    def _swap(self, send: Messages, receive: Messages) -> None:
         """All messages of one phase. Receives are posted first, as everywhere."""
         group = self.world.workers
         operations = [dist.P2POp(dist.irecv, tensor, group=group, group_peer=peer) for peer, tensor in receive]
         operations += [dist.P2POp(dist.isend, tensor, group=group, group_peer=peer) for peer, tensor in send]
         for work in dist.batch_isend_irecv(operations) if operations else ():
             work.wait()
-
-    # State
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
         """On rank 0 the state that the serving ranks have sent."""

@@ -78,22 +78,21 @@ class FSDP(Strategy):
                 module.set_reshard_after_forward(self.options.reshard, recurse=False)
                 module.reshard()
 
-    # State
-
     def state(self) -> dict[str, torch.Tensor]:
         """As every strategy, put together from the shards."""
-        parameters = {name: _whole(parameter, self.world.rank) for name, parameter in self.model.named_parameters()}
-        slots = {
-            f"optimiser.{name}.{slot}": _whole(value, self.world.rank)
-            for name, parameter in self.model.named_parameters()
-            for slot, value in self.optimiser.state.get(parameter, {}).items()
-            if value is not None
-        }
+        rank = self.world.rank
+        state = {}
+        for name, parameter in self.model.named_parameters():
+            state[f"model.{name}"] = _whole(parameter, rank)
+            for slot, value in self.optimiser.state.get(parameter, {}).items():
+                if value is not None:
+                    state[f"optimiser.{name}.{slot}"] = _whole(value, rank)
         buffers = self.gather({name: kept(buffer) for name, buffer in self.model.named_buffers()})
-        if self.world.rank > 0:
+        if rank > 0:
             return {}
-        own = {f"rank{rank}.{name}": b for rank, found in enumerate(buffers) if rank for name, b in found.items()}
-        return {f"model.{name}": tensor for name, tensor in {**parameters, **buffers[0]}.items()} | own | slots
+        for number, own in enumerate(buffers):
+            state |= {f"rank{number}.{name}" if number else f"model.{name}": buffer for name, buffer in own.items()}
+        return state
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Each rank takes its shards."""
@@ -117,13 +116,9 @@ def units(model: nn.Module, least_bytes: float) -> list[nn.Module]:
     for child in model.children():
         if isinstance(child, (nn.Sequential, nn.ModuleList)):
             found += units(child, least_bytes)
-        elif _bytes(child) >= least_bytes and _bytes(child) > 0:
+        elif (size := sum(parameter.nbytes for parameter in child.parameters())) >= least_bytes and size > 0:
             found.append(child)
     return found
-
-
-def _bytes(module: nn.Module) -> int:
-    return sum(parameter.numel() * parameter.itemsize for parameter in module.parameters())
 
 
 def _whole(value: torch.Tensor, rank: int) -> torch.Tensor:
@@ -137,6 +132,5 @@ def _like(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     assert isinstance(parameter, DTensor)
     if value.shape != parameter.shape:
         return value.clone()
-    return distribute_tensor(
-        value.to(parameter.device), parameter.device_mesh, parameter.placements, src_data_rank=None
-    )
+    mesh, placements = parameter.device_mesh, parameter.placements
+    return distribute_tensor(value.to(parameter.device), mesh, placements, src_data_rank=None)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from scalestudy.strategies import nodes
-from scalestudy.strategies.ring import SumByRing
 from scalestudy.strategies.scheduled import Scheduled, Sum
 
 PIECES, LEAST_PIECE = 4, 2**18
@@ -18,10 +18,10 @@ PIECES, LEAST_PIECE = 4, 2**18
 
 
 class HalvingDoubling(Scheduled):
-    """Any number of ranks; see the algorithm."""
+    """Halving and doubling over all ranks, of any number."""
 
     def algorithm(self, group: dist.ProcessGroup) -> Sum:
-        """Halving and doubling over all ranks."""
+        """The algorithm below, over all ranks."""
         return SumByHalvingDoubling(group, nodes.everyone(self.world))
 
 
@@ -31,7 +31,7 @@ def sum_by(name: str, group: dist.ProcessGroup | None, another: Callable[[], dis
     `another` makes one more group of the same ranks. Every process calls this at the same time, in the group or not.
     """
     if name == "ring":
-        return None if group is None else SumByRing(group)
+        return None if group is None else partial(dist.all_reduce, group=group)
     second = another()
     return None if group is None or second is None else SumByHalvingDoubling(group, second)
 
@@ -73,8 +73,7 @@ class SumByHalvingDoubling:
         if paired and self.rank % 2:
             self._take([_Turn(self.rank - 1, buffer, nothing, None), _Turn(self.rank - 1, nothing, buffer, None)])
             return
-        position = self.rank // 2 if paired else self.rank - self.pairs
-        turns = self._turns(buffer, scratch, position)
+        turns = self._turns(buffer, scratch, self.rank // 2 if paired else self.rank - self.pairs)
         if paired:
             first = _Turn(self.rank + 1, nothing, scratch[: len(buffer)], buffer)
             turns = [first, *turns, _Turn(self.rank + 1, buffer, nothing, None)]
@@ -86,14 +85,12 @@ class SumByHalvingDoubling:
         while distance < self.power:
             parts = buffer[: len(buffer) // 2], buffer[len(buffer) // 2 :]
             give, keep = parts if position & distance else reversed(parts)
-            peer = self._rank_at(position ^ distance)
+            other = position ^ distance
+            peer = 2 * other if other < self.pairs else other + self.pairs
             halving.append(_Turn(peer, give, scratch[used : used + len(keep)], keep))
             doubling.append(_Turn(peer, keep, give, None))
             buffer, distance, used = keep, 2 * distance, used + len(keep)
         return halving + doubling[::-1]
-
-    def _rank_at(self, position: int) -> int:
-        return 2 * position if position < self.pairs else position + self.pairs
 
     def _take(self, turns: list[_Turn]) -> None:
         if turns and turns[0].send.device.type == "cpu":
@@ -112,9 +109,9 @@ class SumByHalvingDoubling:
     def _take_on_gloo(self, turns: list[_Turn]) -> None:
         """Pieces are added while the next ones arrive.
 
-        gloo sends no data before it knows that the receiver is ready, so that a receive is posted as early as can be:
-        when the turn before has arrived. Posted ahead of that, data of a later turn would take bandwidth from data that
-        a rank waits for already, and on slow links the sum would take up to 1.7 times as long.
+        gloo sends no data before the receiver is ready, so a receive is posted when the turn before has arrived. Posted
+        earlier, a later turn would take bandwidth from data that a rank waits for already, and on slow links the sum
+        would take up to 1.7 times as long.
         """
         arriving = self._receive(turns[0])
         for turn, following in zip(turns, [*turns[1:], None], strict=True):
@@ -129,8 +126,6 @@ class SumByHalvingDoubling:
                 if turn.add_to is not None:
                     ours.add_(theirs)
             _wait(leaving)
-
-    # Of empty messages both sides know.
 
     def _send(self, turn: _Turn) -> list[Any]:
         group = self.group if self.rank < turn.peer else self.second
@@ -153,10 +148,8 @@ class SumByHalvingDoubling:
 
 
 def _pieces(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """A message in pieces, as both sides cut it; none of an empty one."""
-    if not tensor.numel():
-        return ()
-    return tensor.chunk(max(1, min(PIECES, tensor.nbytes // LEAST_PIECE)))
+    """A message in pieces, as both sides cut it; none of an empty one, of which both sides know."""
+    return tensor.chunk(max(1, min(PIECES, tensor.nbytes // LEAST_PIECE))) if tensor.numel() else ()
 
 
 def _wait(works: Iterable[Any]) -> None:

@@ -6,7 +6,6 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.strategies import nodes
-from scalestudy.strategies.base import World
 from scalestudy.strategies.catalogue import Hierarchical as Options
 from scalestudy.strategies.halving_doubling import sum_by
 from scalestudy.strategies.scheduled import Scheduled, Sum
@@ -22,14 +21,8 @@ class Hierarchical(Scheduled):
     options: Options
 
     def algorithm(self, group: dist.ProcessGroup) -> Sum:
-        """The two levels as one algorithm; groups of a node's ranks and of the leaders take the place of `group`."""
-        return _TwoLevels(self.options, self.world)
-
-
-class _TwoLevels:
-    """Sums over a node, over nodes, and hands the sum to the node's ranks."""
-
-    def __init__(self, options: Options, world: World) -> None:
+        """The levels as one algorithm; groups of a node's ranks and of the leaders take the place of `group`."""
+        options, world = self.options, self.world
         self.inside = nodes.inside(world)
         self.several = nodes.count(world) > 1
         backend = "gloo" if options.outer_transport == "gloo" else None
@@ -39,9 +32,9 @@ class _TwoLevels:
         self.within = None
         if options.inner != "reduce":
             self.within = sum_by(options.inner, self.inside, lambda: nodes.inside(world))
+        return self._sum
 
-    def __call__(self, buffer: torch.Tensor) -> None:
-        """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over all ranks."""
+    def _sum(self, buffer: torch.Tensor) -> None:
         if self.within is None:
             dist.reduce(buffer, group=self.inside, group_dst=0)
         else:
@@ -49,14 +42,8 @@ class _TwoLevels:
             if not self.several:
                 return
         if self.between is not None and self.several:
-            self._sum_between(buffer)
+            host = buffer.cpu() if self.through_host else buffer
+            self.between(host)
+            if self.through_host:
+                buffer.copy_(host)
         dist.broadcast(buffer, group=self.inside, group_src=0)
-
-    def _sum_between(self, buffer: torch.Tensor) -> None:
-        assert self.between is not None
-        if not self.through_host:
-            self.between(buffer)
-            return
-        host = buffer.cpu()
-        self.between(host)
-        buffer.copy_(host)

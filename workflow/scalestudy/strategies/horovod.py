@@ -15,6 +15,7 @@ from torch import nn
 
 from scalestudy.strategies.base import MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Horovod as Options
+from scalestudy.strategies.nodes import count
 
 
 class Horovod(Strategy):
@@ -29,10 +30,10 @@ class Horovod(Strategy):
 
     def __init__(self, options: Options, world: World) -> None:
         super().__init__(options, world)
-        self.moves_by_mean = options.operation == "average"
-        self.rendezvous: Any = None
         import horovod.torch
 
+        self.moves_by_mean = options.operation == "average"
+        self.rendezvous: Any = None
         self.hvd: Any = horovod.torch
         # Horovod starts once in a process: started again after its end it crashes.
         if not self.hvd.is_initialized():
@@ -96,7 +97,7 @@ class Horovod(Strategy):
             os.environ["HOROVOD_TIMELINE"] = str(self.world.keep / "timeline.json")
 
     def _meet(self) -> None:
-        """Say over torch's process group where Horovod's ranks find each other."""
+        """Agree over torch's process group on the address at which Horovod's ranks find each other."""
         world, interface = self.world, os.environ.get("GLOO_SOCKET_IFNAME")
         hosts: list[Any] = [None] * world.ranks
         dist.all_gather_object(hosts, socket.gethostname(), group=world.workers)
@@ -104,10 +105,14 @@ class Horovod(Strategy):
             interface = "lo"
         place: list[Any] = [None]
         if world.rank == 0:
-            place = [(_address(interface), self._serve())]
+            here = socket.gethostbyname(socket.gethostname())
+            if interface is not None:
+                addresses = psutil.net_if_addrs()[interface.split(",")[0]]
+                here = next(address.address for address in addresses if address.family == socket.AF_INET)
+            place = [(here, self._serve())]
         dist.broadcast_object_list(place, 0, group=world.workers)
         address, port = place[0]
-        per_node, nodes = min(world.ranks_per_node, world.ranks), -(-world.ranks // world.ranks_per_node)
+        per_node, nodes = min(world.ranks_per_node, world.ranks), count(world)
         variables = {
             "GLOO_RENDEZVOUS_ADDR": address,
             "GLOO_RENDEZVOUS_PORT": port,
@@ -129,20 +134,13 @@ class Horovod(Strategy):
         from horovod.runner.http.http_server import RendezvousServer
 
         ranks, per_node = self.world.ranks, min(self.world.ranks_per_node, self.world.ranks)
+        nodes = count(self.world)
         self.rendezvous = RendezvousServer()
         port: int = self.rendezvous.start()
         self.rendezvous.init(
             [
-                SlotInfo(f"node{r // per_node}", r, r % per_node, r // per_node, ranks, per_node, -(-ranks // per_node))
+                SlotInfo(f"node{r // per_node}", r, r % per_node, r // per_node, ranks, per_node, nodes)
                 for r in range(ranks)
             ]
         )
         return port
-
-
-def _address(interface: str | None) -> str:
-    """This host's IPv4 address, on an interface where one is named."""
-    if interface is None:
-        return socket.gethostbyname(socket.gethostname())
-    addresses = psutil.net_if_addrs()[interface.split(",")[0]]
-    return next(address.address for address in addresses if address.family == socket.AF_INET)

@@ -21,37 +21,27 @@ class MPIAllReduce(Scheduled):
     options: Options
 
     def __init__(self, options: Options, world: World) -> None:
-        if options.algorithm != "default":
-            ask_for(options.algorithm)
+        # MPI reads these once, when mpi4py.MPI is first imported.
+        os.environ.update(variables(options.algorithm))
         super().__init__(options, world)
 
     def algorithm(self, group: dist.ProcessGroup) -> Sum:
         """MPI's all-reduce over all ranks; `group` is torch's, and not used."""
-        return _ByMPI(self.world)
-
-
-def ask_for(algorithm: str) -> None:
-    """Have MPI use an algorithm; it reads this once, when mpi4py.MPI is first imported."""
-    os.environ.update(variables(algorithm))
-
-
-class _ByMPI:
-    def __init__(self, world: World) -> None:
         from mpi4py import MPI
 
-        self.mpi = MPI
         # Ranks are numbered as the run numbers them, in whatever order mpirun placed the processes.
+        world = self.world
         places: list[Any] = [None] * world.ranks
         dist.all_gather_object(places, MPI.COMM_WORLD.Get_rank(), group=world.control or world.workers)
         if len(set(places)) < world.ranks:
             raise UserError("strategy `mpi_allreduce` needs ranks that mpirun started", "strategy", "set `launcher`")
-        self.ranks = MPI.COMM_WORLD.Create_group(MPI.COMM_WORLD.group.Incl(places))
+        ranks = MPI.COMM_WORLD.Create_group(MPI.COMM_WORLD.group.Incl(places))
 
-    def __call__(self, buffer: torch.Tensor) -> None:
-        """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over all ranks."""
-        # MPI has no 16-bit floating-point types.
-        wide = buffer.float() if buffer.itemsize < 4 else buffer
-        host = wide.cpu()
-        self.ranks.Allreduce(self.mpi.IN_PLACE, host.numpy())
-        if host is not buffer:
-            buffer.copy_(host)
+        def sum_by_mpi(buffer: torch.Tensor) -> None:
+            wide = buffer.float() if buffer.itemsize < 4 else buffer  # MPI has no 16-bit floating-point types
+            host = wide.cpu()
+            ranks.Allreduce(MPI.IN_PLACE, host.numpy())
+            if host is not buffer:
+                buffer.copy_(host)
+
+        return sum_by_mpi

@@ -13,17 +13,18 @@ from scalestudy.errors import UserError
 from scalestudy.strategies.base import MakeOptimiser, Strategy
 from scalestudy.strategies.catalogue import ParameterServer as Options
 from scalestudy.strategies.flat import FlatBuffer
+from scalestudy.strategies.state import slots_of
 
 STOP, PUSH, STATE = 0.0, 1.0, 2.0
-"""What a worker wants of a server."""
+"""A worker's request to a server."""
 
 
 class ParameterServer(Strategy):
     """Workers push gradients and pull weights; each server sums, averages and steps for its share of the parameters.
 
     A step is one message each way between every worker and every server, through the host where workers have GPUs.
-    The last element of a message to a server says whether it is a push of gradients (`PUSH`), the question for its
-    optimiser's state (`STATE`, answered to rank 0) or the end (`STOP`); in one round all workers say the same.
+    The last element of a message to a server says whether it is a push of gradients (`PUSH`), the request for its
+    optimiser's state (`STATE`, answered to rank 0) or the end (`STOP`); in one round all workers send the same.
     """
 
     options: Options
@@ -56,10 +57,9 @@ class ParameterServer(Strategy):
             link.gradients.data[-1] = PUSH
             pushes.append(dist.isend(link.gradients.data, link.server))
         for link, pull in zip(self.links, pulls, strict=True):
-            _wait(pull)
+            wait(pull)
             link.weights.unpack(link.parameters)
-        for push in pushes:
-            _wait(push)
+        wait(*pushes)
 
     def update(self) -> None:
         """Nothing: the servers stepped, and the weights came with `exchange`."""
@@ -70,19 +70,15 @@ class ParameterServer(Strategy):
         `rate_of_step` gives the learning rate of a step, from 0. Returns the number of steps served.
         """
         workers = range(self.world.ranks)
-        pushes = [FlatBuffer(self.own, extra=1) for _ in workers]
-        total, weights = pushes[0], FlatBuffer(self.own)
-        weights.pack(self.own)
-        for parameter, weight, gradient in zip(self.own, weights.views, total.views, strict=True):
-            # Weights and gradients live in the messages themselves: nothing is packed or unpacked here.
-            parameter.data, parameter.grad = weight, gradient
+        total, weights = self.own_messages()
+        pushes = [total, *(FlatBuffer(self.own, extra=1) for _ in workers[1:])]
         arriving = [dist.irecv(pushes[worker].data, worker) for worker in workers]
         step = 0
         while True:
-            _wait(arriving[0])
+            wait(arriving[0])
             wanted = float(total.data[-1])
             for worker in workers[1:]:
-                _wait(arriving[worker])
+                wait(arriving[worker])
                 if wanted == PUSH:
                     total.data += pushes[worker].data
             if wanted == STOP:
@@ -94,19 +90,24 @@ class ParameterServer(Strategy):
                 step += 1
             arriving = [dist.irecv(pushes[worker].data, worker) for worker in workers]
             if wanted == STATE:
-                dist.send_object_list([self.optimiser_state()], 0)
-                continue
-            for sent in [dist.isend(weights.data, worker) for worker in workers]:
-                _wait(sent)
+                dist.send_object_list([slots_of(self.optimiser, self.model)], 0)
+            else:
+                wait(*[dist.isend(weights.data, worker) for worker in workers])
+
+    def own_messages(self) -> tuple[FlatBuffer, FlatBuffer]:
+        """A server's gradients and weights, which live in the messages themselves: nothing is packed or unpacked."""
+        gradients, weights = FlatBuffer(self.own, extra=1), FlatBuffer(self.own)
+        weights.pack(self.own)
+        for parameter, weight, gradient in zip(self.own, weights.views, gradients.views, strict=True):
+            parameter.data, parameter.grad = weight, gradient
+        return gradients, weights
 
     def finish(self) -> None:
         """Tell the servers that there are no more steps."""
-        self._tell(STOP)
+        self.tell(STOP)
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """A server's own state; on rank 0 that of all servers, together."""
-        if self.world.is_server:
-            return super().optimiser_state()
+        """On rank 0 that of all servers, together, which `state` requested."""
         state: dict[str, torch.Tensor] = {}
         for link in self.links:
             answer: list[Any] = [None]
@@ -116,15 +117,14 @@ class ParameterServer(Strategy):
 
     def state(self) -> dict[str, torch.Tensor]:
         """As every strategy; the optimiser's state comes from the servers."""
-        self._tell(STATE)
+        self.tell(STATE)
         return super().state()
 
-    def _tell(self, wanted: float) -> None:
+    def tell(self, wanted: float) -> None:
         """A message to every server that holds no gradients."""
         for link in self.links:
             link.gradients.data[-1] = wanted
-        for sent in [dist.isend(link.gradients.data, link.server) for link in self.links]:
-            _wait(sent)
+        wait(*[dist.isend(link.gradients.data, link.server) for link in self.links])
 
     def broadcast(self, model: nn.Module) -> None:
         """Rank 0's parameters and buffers to all processes, through the host: servers have no GPU."""
@@ -150,11 +150,8 @@ def place(sizes: list[int], servers: int) -> list[list[int]]:
     Within a server, indices ascend. Raises UserError where a server would have nothing.
     """
     if len(sizes) < servers:
-        raise UserError(
-            f"{servers} parameter servers cannot share {len(sizes)} parameter tensors",
-            "strategy.servers",
-            f"use at most {len(sizes)} servers with this model",
-        )
+        what = f"{servers} parameter servers cannot share {len(sizes)} parameter tensors"
+        raise UserError(what, "strategy.servers", f"use at most {len(sizes)} servers with this model")
     shares: list[list[int]] = [[] for _ in range(servers)]
     loads = [0] * servers
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
@@ -164,6 +161,8 @@ def place(sizes: list[int], servers: int) -> list[list[int]]:
     return [sorted(share) for share in shares]
 
 
-def _wait(work: dist.Work | None) -> None:
-    assert work is not None
-    work.wait()
+def wait(*works: dist.Work | None) -> None:
+    """Wait for messages of groups that this process is in."""
+    for work in works:
+        assert work is not None
+        work.wait()

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import torch
+from functools import partial
+
 import torch.distributed as dist
 
 from scalestudy.strategies.scheduled import Scheduled, Sum
 
 
 class Ring(Scheduled):
-    """gloo's ring, or whatever NCCL chooses."""
+    """gloo's segmented ring, or NCCL's choice between ring and tree."""
 
     def algorithm(self, group: dist.ProcessGroup) -> Sum:
         """One all-reduce."""
-        return SumByRing(group)
-
-
-class SumByRing:
-    """The backend's own all-reduce: gloo's is a segmented ring, NCCL chooses between ring and tree."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
-
-    def __call__(self, buffer: torch.Tensor) -> None:
-        """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over the group."""
-        dist.all_reduce(buffer, group=self.group)
+        return partial(dist.all_reduce, group=group)

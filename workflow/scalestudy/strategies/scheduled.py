@@ -15,12 +15,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from scalestudy.strategies import nodes
+from scalestudy.strategies.allreduce import in_buckets
 from scalestudy.strategies.base import MakeOptimiser, Strategy, World
-from scalestudy.strategies.buckets import in_buckets
 from scalestudy.strategies.catalogue import Scheduled as Options
 from scalestudy.strategies.flat import FlatBuffer
 
-Sum = Callable[[torch.Tensor], None]
+Sum = Callable[[torch.Tensor], Any]
 """Sums a contiguous 1-D buffer, of one length and dtype on all ranks, over the ranks, in place."""
 
 
@@ -64,36 +64,29 @@ class Scheduled(Strategy):
         return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
     def exchange(self) -> None:
-        """Make every rank's gradients their mean over ranks, unless that happened inside backward; one rank's are that."""
+        """Make every rank's gradients their mean over ranks, unless that happened inside backward."""
         if self.overlapped:
             return
-        # On one rank too: those that are missing are made, as on many, for the optimiser moves by them.
-        gradients = self.gradients()
+        gradients = self.gradients()  # on one rank too: the optimiser moves by those that were missing
         if self.world.ranks == 1:
             return
         if self.options.schedule == "flat":
-            self._exchange_flat(gradients)
-        else:
-            self._exchange_per_parameter(gradients)
-
-    def finish(self) -> None:
-        """End the thread of an overlapped exchange."""
-        if self.overlapped:
-            self.overlap.end()
-
-    def _exchange_flat(self, gradients: list[torch.Tensor]) -> None:
-        self.flat.pack(gradients)
-        self.sum(self.flat.data)
-        self.flat.data /= self.world.ranks
-        self.flat.unpack(gradients)
-
-    def _exchange_per_parameter(self, gradients: list[torch.Tensor]) -> None:
+            self.flat.pack(gradients)
+            self.sum(self.flat.data)
+            self.flat.data /= self.world.ranks
+            self.flat.unpack(gradients)
+            return
         for gradient in gradients:
             # A gradient that is contiguous already is summed where it lies, and the copy back is none.
             dense = gradient.contiguous()
             self.sum(dense.view(-1))
             dense /= self.world.ranks
             gradient.copy_(dense)
+
+    def finish(self) -> None:
+        """End the thread of an overlapped exchange."""
+        if self.overlapped:
+            self.overlap.end()
 
 
 class Overlap:
@@ -116,10 +109,16 @@ class Overlap:
     # torch refuses annotations that are strings on a hook.
     def hook(self, _state, bucket):  # type: ignore[no-untyped-def]
         """Start the mean of one bucket; the future holds the bucket when it is done."""
-        if self.thread is None:
-            return self._on_stream(bucket.buffer())
-        future = torch.futures.Future()  # type: ignore[var-annotated]
-        self.buckets.put((bucket.buffer(), future))
+        buffer = bucket.buffer()
+        if self.thread is not None:
+            future = torch.futures.Future()  # type: ignore[var-annotated]
+            self.buckets.put((buffer, future))
+            return future
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            self._mean(buffer)
+            future = torch.futures.Future(devices=[self.device])
+            future.set_result(buffer)
         return future
 
     def end(self) -> None:
@@ -137,14 +136,6 @@ class Overlap:
                 future.set_exception(error)  # type: ignore[arg-type]
             else:
                 future.set_result(buffer)
-
-    def _on_stream(self, buffer: torch.Tensor) -> Any:
-        self.stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self.stream):
-            self._mean(buffer)
-            future: Any = torch.futures.Future(devices=[self.device])
-            future.set_result(buffer)
-        return future
 
     def _mean(self, buffer: torch.Tensor) -> None:
         self.sum(buffer)

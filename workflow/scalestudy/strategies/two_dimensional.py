@@ -6,7 +6,6 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.strategies import nodes
-from scalestudy.strategies.base import World
 from scalestudy.strategies.catalogue import TwoDimensional as Options
 from scalestudy.strategies.halving_doubling import sum_by
 from scalestudy.strategies.nodes import all_gather, reduce_scatter
@@ -24,20 +23,16 @@ class TwoDimensional(Scheduled):
 
     def algorithm(self, group: dist.ProcessGroup) -> Sum:
         """The three phases as one algorithm; groups along and across the nodes take the place of `group`."""
-        return _AlongAndAcross(self.options, self.world)
-
-
-class _AlongAndAcross:
-    def __init__(self, options: Options, world: World) -> None:
+        world = self.world
         self.inside = nodes.inside(world)
         self.parts = dist.get_world_size(self.inside)
         self.between = None
         if nodes.count(world) > 1:
-            self.between = sum_by(options.outer, nodes.across(world), lambda: nodes.across(world))
+            self.between = sum_by(self.options.outer, nodes.across(world), lambda: nodes.across(world))
         self.padded = torch.empty(0)
+        return self._sum
 
-    def __call__(self, buffer: torch.Tensor) -> None:
-        """Sum a contiguous 1-D `buffer`, of one length and dtype on all ranks, over all ranks."""
+    def _sum(self, buffer: torch.Tensor) -> None:
         whole = self._divisible(buffer)
         part = whole.new_empty(whole.numel() // self.parts)
         reduce_scatter(part, whole, group=self.inside)
@@ -52,8 +47,7 @@ class _AlongAndAcross:
         missing = -buffer.numel() % self.parts
         if not missing:
             return buffer
-        length = buffer.numel() + missing
-        kept = self.padded
+        length, kept = buffer.numel() + missing, self.padded
         if kept.numel() != length or kept.dtype != buffer.dtype or kept.device != buffer.device:
             self.padded = buffer.new_zeros(length)
         self.padded[: buffer.numel()] = buffer

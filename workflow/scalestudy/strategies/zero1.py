@@ -56,8 +56,6 @@ class Zero1(Strategy):
         # From a copy: what is sent may not lie in what is received.
         all_gather(whole, part.detach().clone(), group=self.world.workers)
 
-    # State
-
     def state(self) -> dict[str, torch.Tensor]:
         """As every strategy; the optimiser's state is put together from all ranks."""
         self.whole_slots = {slot: self._whole(value) for slot, value in self.part.state[self.own].items()}
@@ -66,12 +64,12 @@ class Zero1(Strategy):
     def optimiser_state(self) -> dict[str, torch.Tensor]:
         """The gathered state, cut into parameters."""
         names = {parameter: name for name, parameter in self.model.named_parameters()}
-        found = {}
-        for slot, value in self.whole_slots.items():
-            for parameter, piece in zip(self.trainable, self._pieces(value), strict=True):
-                if piece is not None:
-                    found[f"optimiser.{names[parameter]}.{slot}"] = kept(torch.as_tensor(piece))
-        return found
+        return {
+            f"optimiser.{names[parameter]}.{slot}": kept(torch.as_tensor(piece))
+            for slot, value in self.whole_slots.items()
+            for parameter, piece in zip(self.trainable, self._pieces(value), strict=True)
+            if piece is not None
+        }
 
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
         """Give this rank's part of the optimiser its part of every slot."""

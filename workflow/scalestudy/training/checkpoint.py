@@ -1,8 +1,8 @@
 """Checkpoints: folders that are whole or absent, two of them kept, of safetensors and JSON.
 
 `checkpoint/step-000000120/` in a run's folder holds `state.safetensors` (the complete state of the strategy),
-`rank<k>.safetensors` (each rank's random states, step times and losses) and `checkpoint.json` with all else there is
-to know and the checksum of every file, including its own.
+`rank<k>.safetensors` (each rank's random states, step times and losses) and `checkpoint.json` with all other facts and
+the checksum of every file, including its own.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import os
 import random
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 import xxhash
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
@@ -34,23 +33,10 @@ from scalestudy.training.report import CheckpointCost
 FORMAT = 1
 KEPT = 2
 NAME = re.compile(r"step-[0-9]{9}")
-FILE_NAME = re.compile(r"(?:state|rank[0-9]{1,6})\.safetensors")
 MAX_FACTS_BYTES = 1 << 28
 """Bytes of `checkpoint.json`, which holds the reports of all ranks."""
 STATE, FACTS, COST = "state.safetensors", "checkpoint.json", "cost.json"
 Tensors = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class CheckpointPart:
-    """One rank's part of a checkpoint."""
-
-    tensors: Tensors
-    """Its own: random states, step times, losses."""
-    report: dict[str, Any]
-    """Its report so far, plain data."""
-    state: Tensors
-    """The strategy's state; empty but on rank 0."""
 
 
 def step_folder(folder: Path, step: int) -> Path:
@@ -62,13 +48,20 @@ def step_folder(folder: Path, step: int) -> Path:
 
 
 def write(
-    folder: Path, step: int, rank: int, part: CheckpointPart, facts: dict[str, Any], gather: Callable[[Any], list[Any]]
+    folder: Path,
+    step: int,
+    rank: int,
+    tensors: Tensors,
+    state: Tensors,
+    report: dict[str, Any],
+    facts: dict[str, Any],
+    gather: Callable[[Any], list[Any]],
 ) -> int:
     """Write one checkpoint, together with all other ranks; returns its bytes on rank 0, else 0.
 
-    Each rank writes and syncs its own file; rank 0 also writes the state and, when all files are there, the facts, and
-    gives the folder its name. `gather` returns every rank's value on rank 0. The call returns on each rank when its own
-    part is done: on rank 0 last. Raises UserError where the file system refuses.
+    Each rank writes and syncs its own `tensors`; rank 0 also writes the strategy's `state` and, when all files are there,
+    the facts with every rank's report, and gives the folder its name. `gather` returns every rank's value on rank 0. The
+    call returns on each rank when its own part is done: on rank 0 last. Raises UserError where the file system refuses.
     """
     final = step_folder(folder, step)
     partial = folder / f".{final.name}.partial"
@@ -78,27 +71,30 @@ def write(
             shutil.rmtree(partial, ignore_errors=True)
         gather(None)  # no rank writes while the folder is being cleared
         partial.mkdir(parents=True, exist_ok=True)
-        files = _saved(partial / f"rank{rank}.safetensors", part.tensors)
+        files = _saved(partial / f"rank{rank}.safetensors", tensors)
         if rank == 0:
-            files |= _saved(partial / STATE, part.state)
-        parts = gather((files, part.report))
+            files |= _saved(partial / STATE, state)
+        parts = gather((files, report))
         if rank > 0:
             return 0
-        facts = {**facts, "format": FORMAT, "step": step, "reports": [report for _, report in parts]}
-        facts["files"] = {name: entry for files, _ in parts for name, entry in files.items()}
-        _write_facts(partial / FACTS, facts)
+        files = {name: entry for files, _ in parts for name, entry in files.items()}
+        reports = [report for _, report in parts]
+        body = canonical_json(finite({**facts, "format": FORMAT, "step": step, "reports": reports, "files": files}))
+        with open(partial / FACTS, "w", encoding="utf-8") as stream:
+            json.dump({"xxh3": xxhash.xxh3_128_hexdigest(body.encode()), "facts": json.loads(body)}, stream, indent=1)
+            stream.flush()
+            os.fsync(stream.fileno())
         sync_directory(partial)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         sync_directory(folder)
         for old in complete(folder)[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
-        return sum(entry["bytes"] for entry in facts["files"].values())
-    except OSError as error:
-        what = f"the checkpoint after step {step} cannot be written: {error.strerror or error}"
-        raise UserError(
-            what, str(folder), "free some space there; the run resumes from the checkpoint before"
-        ) from None
+        return sum(entry["bytes"] for entry in files.values())
+    except (OSError, SafetensorError) as error:
+        what = f"the checkpoint after step {step} cannot be written: {getattr(error, 'strerror', None) or error}"
+        remedy = "free some space there; the run resumes from the checkpoint before"
+        raise UserError(what, str(folder), remedy) from None
 
 
 def write_cost(folder: Path, cost: CheckpointCost) -> None:
@@ -110,27 +106,15 @@ def read_cost(path: Path) -> CheckpointCost | None:
     """The cost of a checkpoint, None where the run ended before that was written."""
     try:
         return CheckpointCost.from_plain(json.loads((path / COST).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError):
         return None
 
 
 def _saved(file: Path, tensors: Tensors) -> dict[str, dict[str, Any]]:
-    try:
-        save_file(tensors, file)
-    except SafetensorError as error:
-        raise OSError(str(error)) from None
+    save_file(tensors, file)
     with open(file, "rb") as written:
         os.fsync(written.fileno())
     return {file.name: {"bytes": file.stat().st_size, "xxh3": _checksum(file)}}
-
-
-def _write_facts(file: Path, facts: dict[str, Any]) -> None:
-    body = canonical_json(finite(facts))
-    text = json.dumps({"xxh3": xxhash.xxh3_128_hexdigest(body.encode()), "facts": json.loads(body)}, indent=1)
-    with open(file, "w", encoding="utf-8") as stream:
-        stream.write(text + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _checksum(file: Path) -> str:
@@ -156,15 +140,20 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[str]]:
     """
     warnings: list[str] = []
     for path in reversed(complete(folder)):
-        damage = damage_of(path)
+        try:
+            damage = damage_of(path, read_facts(path))
+        except UserError as error:
+            damage = error.what
         if damage is None:
             return path, warnings
         aside = folder / f"damaged-{path.name}"
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
         left = complete(folder)
-        instead = f"the one after step {_step_of(left[-1])} is used" if left else "the run starts from the beginning"
-        warnings.append(f"the checkpoint after step {_step_of(path)} is damaged ({damage}): {instead}")
+        instead = (
+            f"the one after step {int(left[-1].name[5:])} is used" if left else "the run starts from the beginning"
+        )
+        warnings.append(f"the checkpoint after step {int(path.name[5:])} is damaged ({damage}): {instead}")
     return None, warnings
 
 
@@ -174,72 +163,36 @@ def clear_partial(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def damage_of(path: Path) -> str | None:
-    """The damage of a checkpoint; None where it is whole."""
-    try:
-        facts = read_facts(path)
-    except UserError as error:
-        return error.what
-    if NAME.fullmatch(path.name) and _step_of(path) != facts["step"]:
-        return f"{FACTS} is of step {facts['step']}"
-    damaged = (_damage_of_file(path / name, entry) for name, entry in facts["files"].items())
-    return next(filter(None, damaged), None)
-
-
-def _damage_of_file(file: Path, entry: dict[str, Any]) -> str | None:
-    if not file.is_file():
-        return f"{file.name} is missing"
-    if file.stat().st_size != entry["bytes"]:
-        return f"{file.name} has {file.stat().st_size:,} bytes, {entry['bytes']:,} were written"
-    if _checksum(file) != entry["xxh3"]:
-        return f"{file.name} is not what was written"
-    try:
-        with safe_open(file, "pt"):
-            return None
-    except (SafetensorError, OSError) as error:
-        return f"{file.name} holds no tensors: {error}"
-
-
 def read_facts(path: Path) -> dict[str, Any]:
-    """Read `checkpoint.json`: step, run, spec, reports of the ranks. Raises UserError where it is damaged."""
+    """Read `checkpoint.json`: step, run, spec, reports of the ranks. Raises UserError where it is missing or damaged."""
+    file = path / FACTS
     try:
-        if (path / FACTS).stat().st_size > MAX_FACTS_BYTES or not (path / FACTS).is_file():
+        if file.stat().st_size > MAX_FACTS_BYTES or not file.is_file():
             raise ValueError
-        text = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        text = json.loads(file.read_text(encoding="utf-8"))
         facts: dict[str, Any] = text["facts"]
-        whole = xxhash.xxh3_128_hexdigest(canonical_json(facts).encode()) == text["xxh3"]
+        if xxhash.xxh3_128_hexdigest(canonical_json(facts).encode()) == text["xxh3"]:
+            return facts
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{FACTS} is missing", str(path), "name a folder `step-…` of a run's `checkpoint/`") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        whole = False
-    if not whole:
-        raise UserError(f"{FACTS} is not what was written", str(path), "use another checkpoint")
-    if (wrong := _wrong_fact(facts)) is not None:
-        raise UserError(f"{FACTS} is not what a run writes: its `{wrong}`", str(path), "use another checkpoint")
-    return facts
+        pass
+    raise UserError(f"{FACTS} is not what was written", str(path), "use another checkpoint")
 
 
-KINDS: dict[str, type] = {"run": str, "spec": dict, "code": str, "step": int, "ranks": int, "global_batch": int,
-                          "format": int, "files": dict, "reports": list}  # fmt: skip
-"""What `checkpoint.json` says, and as what."""
-
-
-def _wrong_fact(facts: Any) -> str | None:
-    """The first thing that a run cannot have written; a checksum that fits proves nothing about who made it."""
-    for key, kind in KINDS.items():
-        if not isinstance(facts, dict) or type(facts.get(key)) is not kind:
-            return key
-    if facts["format"] != FORMAT:
-        return "format"
-    if facts["step"] < 0 or facts["ranks"] < 1:
-        return "step" if facts["step"] < 0 else "ranks"
-    if not all(isinstance(report, dict) for report in facts["reports"]) or len(facts["reports"]) < facts["ranks"]:
-        return "reports"
+def damage_of(path: Path, facts: dict[str, Any]) -> str | None:
+    """The damage of a checkpoint with these facts; None where every file is as it was written."""
+    if NAME.fullmatch(path.name) and path.name != step_folder(path.parent, facts["step"]).name:
+        return f"{FACTS} is of step {facts['step']}"
     for name, entry in facts["files"].items():
-        kinds = {key: type(value) for key, value in entry.items()} if isinstance(entry, dict) else {}
-        if FILE_NAME.fullmatch(name) is None or kinds != {"bytes": int, "xxh3": str}:
-            return "files"
-    return None if STATE in facts["files"] else "files"
+        file = path / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if (size := file.stat().st_size) != entry["bytes"]:
+            return f"{name} has {size:,} bytes, {entry['bytes']:,} were written"
+        if _checksum(file) != entry["xxh3"]:
+            return f"{name} is not what was written"
+    return None
 
 
 def read_state(path: Path) -> Tensors:
@@ -250,10 +203,6 @@ def read_state(path: Path) -> Tensors:
 def read_rank(path: Path, rank: int) -> Tensors:
     """One rank's own tensors."""
     return dict(load_file(path / f"rank{rank}.safetensors"))
-
-
-def _step_of(path: Path) -> int:
-    return int(path.name.partition("-")[2])
 
 
 # Random states
@@ -298,7 +247,26 @@ def untouched_random_states() -> Iterator[None]:
         set_random_states(states)
 
 
-# The checkpoint of another run
+# The checkpoint of another run: foreign, so that a checksum that fits proves nothing about its origin
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    bytes: int
+    xxh3: str
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(strict=True)
+    run: str
+    spec: dict[str, Any]
+    code: str
+    step: Annotated[int, Field(ge=0)]
+    ranks: Annotated[int, Field(ge=1)]
+    global_batch: int
+    format: Literal[1]
+    files: dict[Annotated[str, Field(pattern=r"^(state|rank[0-9]{1,6})\.safetensors$")], _File]
+    reports: Annotated[list[dict[str, Any]], Field(min_length=1)]
 
 
 def facts_to_init_from(path: Path, spec: RunSpec) -> dict[str, Any]:
@@ -309,29 +277,29 @@ def facts_to_init_from(path: Path, spec: RunSpec) -> dict[str, Any]:
     checkpoint is damaged.
     """
     facts = read_facts(path)
-    damage = damage_of(path)
+    try:
+        _Facts.model_validate(facts)
+    except ValidationError as error:
+        (key, *_) = error.errors()[0]["loc"] or ("facts",)
+        what = f"{FACTS} is not what a run writes: its `{key}`"
+        raise UserError(what, str(path), "use another checkpoint") from None
+    damage = damage_of(path, facts) if STATE in facts["files"] else f"{STATE} is missing"
+    if damage is None:
+        try:
+            safe_open(path / STATE, "pt").__enter__()
+        except (SafetensorError, OSError) as error:
+            damage = f"{STATE} holds no tensors: {error}"
     if damage is not None:
         raise UserError(f"the checkpoint is damaged: {damage}", str(path), "use another one")
     old, new = facts["spec"], spec.plain()
-    different = [
-        key
-        for key in ("model", "data", "dtype", "autocast", "tf32", "seed", "optimiser")
-        if old.get(key) != new.get(key)
-    ]
-    parts = (("loader", "size"), ("loader", "augment"), ("train", "weighted_loss"))
-    different += [f"{part}.{key}" for part, key in parts if _of(old, part, key) != _of(new, part, key)]
+    keys = ("model", "data", "dtype", "autocast", "tf32", "seed", "optimiser")
+    different = [key for key in keys if old.get(key) != new.get(key)]
+    for part, key in (("loader", "size"), ("loader", "augment"), ("train", "weighted_loss")):
+        if old.get(part, {}).get(key) != new.get(part, {}).get(key):
+            different.append(f"{part}.{key}")
     if facts["global_batch"] != spec.global_batch:
         different.append(f"the global batch ({facts['global_batch']} samples there, {spec.global_batch} here)")
     if different:
         what = f"a training cannot begin from a checkpoint of a different one: {', '.join(different)} differ"
         raise UserError(what, str(path), "give the same settings; ranks, strategy, train, measure and keep may differ")
     return facts
-
-
-def _of(plain: dict[str, Any], part: str, key: str) -> Any:
-    return plain.get(part, {}).get(key)
-
-
-def now() -> str:
-    """The time of writing, for people."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

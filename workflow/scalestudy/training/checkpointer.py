@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -46,17 +45,13 @@ class Checkpointer:
         facts = checkpoint.read_facts(path)
         self.replica.strategy.load_state(checkpoint.read_state(path))
         if self.job.init_from is not None:
-            self.begin_at(facts)
+            # Begin after the last step of another run, with its evaluations, since it made the steps before.
+            self.recorder.report.steps_done = facts["step"]
+            self.recorder.report.evaluations = Report.from_plain(facts["reports"][0]).evaluations
         elif self.world.is_server:
             self.recorder.report.steps_done = facts["step"]
         else:
             faults.fired = self.remember(path, Report.from_plain(facts["reports"][self.world.rank]))
-
-    def begin_at(self, facts: dict[str, Any]) -> None:
-        """Begin after the last step of another run, with its evaluations, since it made the steps before."""
-        report = self.recorder.report
-        report.steps_done = facts["step"]
-        report.evaluations = Report.from_plain(facts["reports"][0]).evaluations
 
     def remember(self, path: Path, earlier: Report) -> Counter[str]:
         """Take over this rank's records and random states; returns how often each fault had fired."""
@@ -71,9 +66,17 @@ class Checkpointer:
         """Write a checkpoint after `done` steps, all ranks together, with the report as it is; record its cost."""
         assert self.job.run_folder is not None
         begin, folder = time.perf_counter(), self.job.run_folder / CHECKPOINTS
-        part = checkpoint.CheckpointPart(self._tensors(), self.recorder.report.plain(), self.replica.strategy.state())
-        gather = self.replica.strategy.gather
-        size = checkpoint.write(folder, done, self.world.rank, part, self._facts(cause), gather)
+        tensors = {**checkpoint.random_states(), **self.recorder.tensors()}
+        strategy, spec, report = self.replica.strategy, self.spec, self.recorder.report.plain()
+        if (scaler := strategy.scaler) is not None:
+            scale = scaler.state_dict()
+            tensors["loss_scale"] = torch.tensor([scale["scale"], scale["_growth_tracker"]], dtype=torch.float64)
+        facts = {
+            "run": self.job.run, "spec": spec.plain(), "global_batch": spec.global_batch, "ranks": spec.ranks,
+            "cause": cause, "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "code": code_digest(),
+        }  # fmt: skip
+        state, rank = strategy.state(), self.world.rank
+        size = checkpoint.write(folder, done, rank, tensors, state, report, facts, strategy.gather)
         barrier(self.world)
         cost = CheckpointCost(done, time.perf_counter() - begin, size, stop, cause)
         self.recorder.checkpointed(cost)
@@ -88,17 +91,3 @@ class Checkpointer:
         wanted = spec.every_steps is not None or spec.every_minutes is not None
         if wanted and not self.spec.runs_full_training and not self.recorder.report.checkpoints:
             self.save(self.recorder.report.steps_done, "to time it")
-
-    def _tensors(self) -> checkpoint.Tensors:
-        """This rank's own part of a checkpoint."""
-        tensors = {**checkpoint.random_states(), **self.recorder.tensors()}
-        if (scaler := self.replica.strategy.scaler) is not None:
-            scale = scaler.state_dict()
-            tensors["loss_scale"] = torch.tensor([scale["scale"], scale["_growth_tracker"]], dtype=torch.float64)
-        return tensors
-
-    def _facts(self, cause: str) -> dict[str, Any]:
-        return {
-            "run": self.job.run, "spec": self.spec.plain(), "global_batch": self.spec.global_batch,
-            "ranks": self.spec.ranks, "cause": cause, "written": checkpoint.now(), "code": code_digest(),
-        }  # fmt: skip

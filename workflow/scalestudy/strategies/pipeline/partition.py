@@ -62,12 +62,8 @@ class MessageTime:
 
 def between(small: BlockCosts, large: BlockCosts, share: float) -> BlockCosts:
     """The chain at another number of samples: `share` 0 is `small`, 1 is `large`; all costs are affine in it."""
-    return BlockCosts(
-        *(
-            np.maximum(0.0, one + share * (other - one))
-            for one, other in zip(vars(small).values(), vars(large).values(), strict=True)
-        )
-    )
+    pairs = zip(vars(small).values(), vars(large).values(), strict=True)
+    return BlockCosts(*(np.maximum(0.0, one + share * (other - one)) for one, other in pairs))
 
 
 def stage_times(chain: BlockCosts, link: MessageTime) -> Array:

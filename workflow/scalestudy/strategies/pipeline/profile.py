@@ -18,6 +18,9 @@ from scalestudy.strategies.pipeline.trace import Traced, changes_in_place
 REPEATS = 5
 CHAIN = 20
 
+Precision = Callable[[], AbstractContextManager[Any]]
+"""Entered around forward, as training enters it."""
+
 
 @dataclass(frozen=True)
 class Value:
@@ -60,25 +63,18 @@ class Profile:
     """Names of the buffers that a forward pass changes."""
 
 
-def profile(
-    traced: Traced,
-    x: torch.Tensor,
-    repeats: int = REPEATS,
-    precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
-) -> Profile:
+def profile(traced: Traced, x: torch.Tensor, repeats: int = REPEATS, precision: Precision = nullcontext) -> Profile:
     """Run the module over x [samples, …], operator by operator: the median of `repeats` passes after one to warm up.
 
-    Whole passes follow each other, so that an operator finds the caches as training leaves them. `precision` is entered
-    around every operator, as training enters it around forward.
-
-    No more than the values in use are in memory at a time. Parameters and buffers are as they were afterwards.
+    Whole passes follow each other, so that an operator finds the caches as training leaves them. No more than the values
+    in use are in memory at a time. Parameters and buffers are as they were afterwards.
     """
     buffers = [(name, buffer, buffer.clone()) for name, buffer in traced.graph_module.named_buffers()]
     start_s = _start_of_backward(x.device)
     try:
         first = _Pass(traced, x, precision, start_s, watches=True)
         watched = first.run()
-        timed = [_Pass(traced, x, precision, start_s, watches=False).run() for _ in range(repeats)]
+        timed = [_Pass(traced, x, precision, start_s).run() for _ in range(repeats)]
         changed = frozenset(name for name, buffer, before in buffers if not torch.equal(buffer, before))
     finally:
         with torch.no_grad():
@@ -99,24 +95,16 @@ class _Pass:
     """One pass over all operators: live memory, and the values that share it."""
 
     def __init__(
-        self,
-        traced: Traced,
-        x: torch.Tensor,
-        precision: Callable[[], AbstractContextManager[Any]],
-        start_s: float,
-        *,
-        watches: bool,
+        self, traced: Traced, x: torch.Tensor, precision: Precision, start_s: float, *, watches: bool = False
     ) -> None:
         self.traced, self.device, self.precision = traced, x.device, precision
         self.start_s, self.watches = start_s, watches
         self.alive: dict[fx.Node, Any] = {}
-        self.attributes = {
-            node: traced.attribute(node) for node in traced.graph_module.graph.nodes if node.op == "get_attr"
-        }
-        self.of_attributes = {_address(value) for value in self.attributes.values() if isinstance(value, torch.Tensor)}
-        self.needs_gradient = {
-            node for node, value in self.attributes.items() if isinstance(value, torch.Tensor) and value.requires_grad
-        }
+        nodes = traced.graph_module.graph.nodes
+        self.attributes = {node: traced.attribute(node) for node in nodes if node.op == "get_attr"}
+        tensors = {node: value for node, value in self.attributes.items() if isinstance(value, torch.Tensor)}
+        self.of_attributes = {_address(value) for value in tensors.values()}
+        self.needs_gradient = {node for node, value in tensors.items() if value.requires_grad}
         self.roots: dict[int, str] = {}
         self.values: dict[str, Value] = {}
         self.integers: dict[str, int] = {}
@@ -130,48 +118,50 @@ class _Pass:
             costs.append(self._operator(operator))
             self.alive = {node: value for node, value in self.alive.items() if last[node] > position}
             self.roots = {
-                _address(tensor): self.values[node.name].root
+                _address(value): self.values[node.name].root
                 for node, value in self.alive.items()
-                if isinstance((tensor := value), torch.Tensor)
+                if isinstance(value, torch.Tensor)
             }
         return costs
 
     def _operator(self, operator: fx.Node) -> OperatorCost:
         """Time an operator on copies, then run it for its value."""
-        takes_gradients = [node for node in operator.all_input_nodes if node in self.needs_gradient]
-        forward_s, backward_s, keeps, own_bytes = self._timed(operator, bool(takes_gradients))
+        differentiable = [node for node in operator.all_input_nodes if node in self.needs_gradient]
+        cost = self._timed(operator, bool(differentiable))
         with torch.no_grad():
             result = self._call(operator, self.alive | self.attributes)
-        if takes_gradients and any(tensor.is_floating_point() for tensor in _tensors(result)):
-            self.needs_gradient.add(operator)
-        taken = [tensor for node in takes_gradients for tensor in _tensors((self.alive | self.attributes)[node])]
-        working_bytes = sum(map(_bytes, (*taken, *_tensors(result)))) if takes_gradients else 0
+        if differentiable:
+            taken = _tensors([(self.alive | self.attributes)[node] for node in differentiable])
+            cost = replace(cost, working_bytes=sum(tensor.nbytes for tensor in (*taken, *_tensors(result))))
+            if any(tensor.is_floating_point() for tensor in _tensors(result)):
+                self.needs_gradient.add(operator)
         self._made(operator, result)
-        return OperatorCost(forward_s, backward_s, keeps, own_bytes, working_bytes)
+        return cost
 
-    def _timed(self, operator: fx.Node, differentiable: bool) -> tuple[float, float, frozenset[str], int]:
-        """Forward and backward, seconds; if watched, roots that it keeps, and further bytes that it keeps."""
-        leaves = {node: self._leaf(node) for node in operator.all_input_nodes}
-        changed = changes_in_place(operator)
-        values = {node: map_aggregate(leaf, _copied) if node is changed else leaf for node, leaf in leaves.items()}
-        keeps: frozenset[str] = frozenset()
-        own_bytes = 0
+    def _timed(self, operator: fx.Node, differentiable: bool) -> OperatorCost:
+        """Forward and backward, seconds; if watched, what it keeps for its backward."""
+        values = {node: self._leaf(node) for node in operator.all_input_nodes}
+        if (changed := changes_in_place(operator)) is not None:
+            values[changed] = map_aggregate(values[changed], lambda v: v.clone() if isinstance(v, torch.Tensor) else v)
+        saved: list[torch.Tensor] = []
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            saved.append(tensor.detach())
+            return tensor
+
+        hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
         begin = _now(self.device)
-        if self.watches:
-            saved: list[torch.Tensor] = []
-            with torch.autograd.graph.saved_tensors_hooks(_note_into(saved), lambda tensor: tensor):
-                result = self._call(operator, values)
-            keeps, own_bytes = self._kept(saved, values, operator, result)
-        else:
+        with hooks if self.watches else nullcontext():
             result = self._call(operator, values)
-        forward_s = _now(self.device) - begin
-        if not differentiable:
-            return forward_s, 0.0, keeps, own_bytes
-        results = [tensor for tensor in _tensors(result) if tensor.requires_grad]
-        ones = [torch.ones_like(tensor) for tensor in results]
-        begin = _now(self.device)
-        torch.autograd.backward(results, ones)
-        return forward_s, max(0.0, _now(self.device) - begin - self.start_s), keeps, own_bytes
+        forward_s, backward_s = _now(self.device) - begin, 0.0
+        keeps, own_bytes = self._kept(saved, values, operator, result)
+        if differentiable:
+            results = [tensor for tensor in _tensors(result) if tensor.requires_grad]
+            ones = [torch.ones_like(tensor) for tensor in results]
+            begin = _now(self.device)
+            torch.autograd.backward(results, ones)
+            backward_s = max(0.0, _now(self.device) - begin - self.start_s)
+        return OperatorCost(forward_s, backward_s, keeps, own_bytes, 0)
 
     def _leaf(self, node: fx.Node) -> Any:
         """A node's value as autograd sees the start of a graph; a parameter has a gradient to add to."""
@@ -190,10 +180,9 @@ class _Pass:
         target: Any = operator.target
         if operator.op == "call_module":
             target = self.traced.graph_module.get_submodule(str(target))
-        integers = self.integers
 
         def value(node: fx.Node) -> Any:
-            return integers[node.name] if node.name in integers else values[node]
+            return self.integers[node.name] if node.name in self.integers else values[node]
 
         with self.precision():
             return target(*map_arg(operator.args, value), **map_arg(operator.kwargs, value))
@@ -228,18 +217,6 @@ class _Pass:
             self.integers[node.name] = value
 
 
-def _copied(value: Any) -> Any:
-    return value.clone() if isinstance(value, torch.Tensor) else value
-
-
-def _note_into(saved: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        saved.append(tensor.detach())
-        return tensor
-
-    return note
-
-
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     """The tensors in a value that may be a list of them."""
     if isinstance(value, torch.Tensor):
@@ -247,10 +224,6 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (tuple, list)):
         for one in value:
             yield from _tensors(one)
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def _address(tensor: torch.Tensor) -> int:
@@ -269,14 +242,13 @@ def _start_of_backward(device: torch.device) -> float:
     def backward_s(length: int) -> float:
         times = []
         for _ in range(5):
-            y = leaf = torch.zeros(1, device=device, requires_grad=True)
+            y = torch.zeros(1, device=device, requires_grad=True)
             for _ in range(length):
                 y = y * 1.0
             one = torch.ones_like(y)
             begin = _now(device)
             torch.autograd.backward([y], [one])
             times.append(_now(device) - begin)
-            leaf.grad = None
         return min(times)
 
     short, long = backward_s(1), backward_s(1 + CHAIN)

@@ -49,9 +49,8 @@ def step_time(
     cores; None: each has a device.
     """
     stages = len(forward_s)
-    replicas = replicas if at_once is not None else 1
     orders = [order(name, stages, stage, micro_batches) for stage in range(stages)]
-    ranks = [(replica, stage) for replica in range(replicas) for stage in range(stages)]
+    ranks = [(replica, stage) for replica in range(1 if at_once is None else replicas) for stage in range(stages)]
     position, free = dict.fromkeys(ranks, 0), dict.fromkeys(ranks, 0.0)
     ended: dict[tuple[int, int, Pass], float] = {}
     cores = [0.0] * (len(ranks) if at_once is None else min(at_once, len(ranks)))

@@ -5,39 +5,36 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from scalestudy.errors import Skipped, UserError
 from scalestudy.strategies.base import MakeOptimiser, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.pipeline.partition import MessageTime
-from scalestudy.strategies.pipeline.plan import (
-    Blocks,
-    Devices,
-    PipelinePlan,
-    PlanRequest,
-    blocks,
-    choose,
-    fewest_devices,
-)
-from scalestudy.strategies.pipeline.profile import Profile, profile
+from scalestudy.strategies.pipeline.plan import Blocks, Devices, PipelinePlan, blocks, choose, fewest_devices
+from scalestudy.strategies.pipeline.profile import Precision, Profile, profile
 from scalestudy.strategies.pipeline.stage import Layout, layout_of
-from scalestudy.strategies.pipeline.step import TRIES
+from scalestudy.strategies.pipeline.step import posted
 from scalestudy.strategies.pipeline.trace import Traced
 
 MIB = 2**20
 PROCESS_BYTES = 12 * MIB
 """On a CPU the memory that a process takes in addition to tensors while it trains counts as well: stacks, messages, loaded samples."""
 TRIED_ELEMENTS = 1 << 21
+TRIES = 5
+SMALL, LARGE, SUMMED = 8, 1 << 20, 4 << 20
+"""Bytes of the messages that time a link: one way, and summed among all ranks."""
 
 
-def profiles_of(
-    traced: Traced, x: torch.Tensor, precision: Callable[[], AbstractContextManager[Any]]
-) -> tuple[Profile, Profile]:
+def rows(x: torch.Tensor, count: int) -> torch.Tensor:
+    """So many samples, repeated from x where it has fewer."""
+    return x[torch.arange(count, device=x.device) % len(x)]
+
+
+def profiles_of(traced: Traced, x: torch.Tensor, precision: Precision) -> tuple[Profile, Profile]:
     """The model at a few samples and at those of `x`, one rank's batch."""
     if len(x) == 1:
         return (one := profile(traced, x, precision=precision)), one
@@ -49,11 +46,10 @@ def chosen_layout(
     traced: Traced, profiles: tuple[Profile, Profile], options: Options, machine: Devices
 ) -> Layout | UserError | Skipped:
     """Choose a layout; an error is returned, so that all ranks can raise it."""
-    wanted = PlanRequest(options.schedule, options.stages, options.micro_batches)
     model = blocks(traced, *profiles)
-    plan = choose(model, machine, wanted)
+    plan = choose(model, machine, options)
     if plan is None:
-        return _why_none(model, machine, wanted)
+        return _why_none(model, machine, options)
     print(_told(plan, machine), flush=True)
     try:
         return layout_of(traced, plan, *profiles)
@@ -61,9 +57,39 @@ def chosen_layout(
         return error
 
 
-def rows(x: torch.Tensor, count: int) -> torch.Tensor:
-    """So many samples, repeated from x where it has fewer."""
-    return x[torch.arange(count, device=x.device) % len(x)]
+def _why_none(model: Blocks, machine: Devices, options: Options) -> UserError | Skipped:
+    """Why there is no plan: an impossible request, or too little memory."""
+    if options.stages and options.stages > model.small.blocks:
+        what = f"the model can be cut into {model.small.blocks} stages at most, not {options.stages}"
+        return UserError(what, "strategy.stages", "ask for fewer")
+    if machine.limit_bytes is None:
+        what = f"no choice of stages makes equal micro-batches of two samples or more of {machine.rank_batch} per rank"
+        return UserError(what, "strategy", "leave `stages` or `micro_batches` unset, or use larger batches")
+    what = f"the model does not fit in {machine.limit_bytes / MIB:,.0f} MiB on each of {_devices(machine.ranks)}"
+    what += f", {options.stages} stages" if options.stages else ""
+    what += f", {options.micro_batches} micro-batches" if options.micro_batches else ""
+    fewest = fewest_devices(model, machine, options.schedule)
+    if fewest is None:
+        return Skipped(f"{what}: one part that cannot be divided alone needs more")
+    return Skipped(f"{what}: {_devices(fewest)} as one pipeline with small micro-batches would do")
+
+
+def _devices(count: int) -> str:
+    return f"{count} {'device' if count == 1 else 'devices'}"
+
+
+def _told(plan: PipelinePlan, machine: Devices) -> str:
+    """The plan in one line, for the log."""
+    stages = ", ".join(f"{1e3 * time_s:.3g}" for time_s in plan.stage_s)
+    memory = ", ".join(f"{size / MIB:.3g}" for size in plan.stage_bytes)
+    return (
+        f"pipeline: {plan.stages} stages x {plan.replicas} replicas, {plan.micro_batches} micro-batches of "
+        f"{plan.micro_batch}, {plan.schedule}; predicted step {1e3 * plan.step_s:.3g} ms, stages [{stages}] ms per "
+        f"micro-batch, [{memory}] MiB; link {1e6 * machine.link.latency_s:.3g} us"
+    )
+
+
+# The machine
 
 
 def machine_of(
@@ -76,14 +102,14 @@ def machine_of(
     like: torch.Tensor,
 ) -> Devices:
     """Devices of the ranks of `world`; `cores` are those that the ranks of this node may use together."""
-    seconds_per_byte, slots = _optimiser_costs(make_optimiser, like)
+    update_s_per_byte, slots = _optimiser_costs(make_optimiser, like)
     on_cpu = world.device.type == "cpu"
     at_once = at_once_per_node(cores) * -(-world.ranks // world.ranks_per_node)
     return Devices(
         world.ranks,
         rank_batch,
         link,
-        seconds_per_byte,
+        update_s_per_byte,
         2 + slots,
         at_once if on_cpu and at_once < world.ranks else None,
         None if limit_mib is None else limit_mib * MIB,
@@ -99,54 +125,55 @@ def at_once_per_node(cores: int) -> int:
 def _optimiser_costs(make_optimiser: MakeOptimiser, like: torch.Tensor) -> tuple[float, float]:
     """Seconds of an update and of clearing the gradient per byte of parameters, and how many copies it keeps."""
     parameter = nn.Parameter(torch.zeros(TRIED_ELEMENTS, dtype=like.dtype, device=like.device))
-    parameter.grad = torch.ones_like(parameter)
+    parameter.grad = gradient = torch.ones_like(parameter)
     optimiser = make_optimiser([parameter])
-    times = []
-    for _ in range(1 + TRIES):  # the first makes what the optimiser keeps
-        begin = time.perf_counter()
+
+    def update() -> None:
         optimiser.step()
-        parameter.grad.zero_()
-        if like.device.type == "cuda":
-            torch.cuda.synchronize(like.device)
-        times.append(time.perf_counter() - begin)
+        gradient.zero_()
+
+    seconds = _median_s(update, like.device)  # the first try makes what the optimiser keeps
     slots = [slot for state in optimiser.state.values() for slot in state.values() if isinstance(slot, torch.Tensor)]
-    kept = sum(slot.numel() for slot in slots) / parameter.numel()
-    return statistics.median(times[1:]) / (parameter.numel() * parameter.element_size()), kept
+    return seconds / parameter.nbytes, sum(slot.numel() for slot in slots) / parameter.numel()
 
 
-def _why_none(model: Blocks, machine: Devices, wanted: PlanRequest) -> UserError | Skipped:
-    """Why there is no plan: too little memory, or an impossible request."""
-    if wanted.stages and wanted.stages > model.small.blocks:
-        what = f"the model can be cut into {model.small.blocks} stages at most, not {wanted.stages}"
-        return UserError(what, "strategy.stages", "ask for fewer")
-    if machine.limit_bytes is None:
-        what = f"no choice of stages makes equal micro-batches of two samples or more of {machine.rank_batch} per rank"
-        return UserError(what, "strategy", "leave `stages` or `micro_batches` unset, or use larger batches")
-    return _fits_nowhere(model, machine, wanted)
+def measure_link(rank: int, ranks: int, group: dist.ProcessGroup, device: torch.device) -> MessageTime:
+    """Latency and bandwidth between ranks 0 and 1, and of an all-reduce among all ranks: medians of some tries.
 
+    Where there is one rank only, nothing is sent and the link is free. Called by all ranks; right on rank 0.
+    """
+    if ranks == 1:
+        return MessageTime(0.0, 0.0)
 
-def _fits_nowhere(model: Blocks, machine: Devices, wanted: PlanRequest) -> Skipped:
-    """Why there is no plan, and how many devices would do."""
-    assert machine.limit_bytes is not None
-    fewest = fewest_devices(model, machine, wanted)
-    within = f"in {machine.limit_bytes / MIB:,.0f} MiB on each of {machine.ranks} {'device' if machine.ranks == 1 else 'devices'}"
-    split = "".join(
-        f", {value} {what}"
-        for value, what in ((wanted.stages, "stages"), (wanted.micro_batches, "micro-batches"))
-        if value
+    def one_way_s(size: int) -> float:
+        """Half a round trip of `size` bytes between ranks 0 and 1; 0 on all others."""
+        data = torch.zeros(size, dtype=torch.uint8, device=device)
+
+        def round_trip() -> None:
+            for operation in (dist.isend, dist.irecv) if rank == 0 else (dist.irecv, dist.isend):
+                posted(operation(data, 1 - rank, group=group)).wait()
+
+        return _median_s(round_trip, device) / 2 if rank < 2 else 0.0
+
+    latency_s, large_s = one_way_s(SMALL), one_way_s(LARGE)
+    summed = torch.zeros(SUMMED // 4, device=device)
+    # The first try makes connections.
+    part_s = _median_s(lambda: dist.all_reduce(summed, group=group), device, lambda: dist.barrier(group=group))
+    part_s /= 2 * (ranks - 1)
+    return MessageTime(
+        latency_s, max(0.0, large_s - latency_s) / LARGE, max(0.0, part_s - latency_s) / (SUMMED / ranks)
     )
-    if fewest is None:
-        return Skipped(f"the model does not fit {within}{split}: one part that cannot be divided alone needs more")
-    remedy = f"{fewest} {'device' if fewest == 1 else 'devices'} as one pipeline with small micro-batches would do"
-    return Skipped(f"the model does not fit {within}{split}: {remedy}")
 
 
-def _told(plan: PipelinePlan, machine: Devices) -> str:
-    """The plan in one line, for the log."""
-    stages = ", ".join(f"{1e3 * time_s:.3g}" for time_s in plan.stage_s)
-    memory = ", ".join(f"{size / MIB:.3g}" for size in plan.stage_bytes)
-    return (
-        f"pipeline: {plan.stages} stages x {plan.replicas} replicas, {plan.micro_batches} micro-batches of "
-        f"{plan.micro_batch}, {plan.schedule}; predicted step {1e3 * plan.step_s:.3g} ms, stages [{stages}] ms per "
-        f"micro-batch, [{memory}] MiB; link {1e6 * machine.link.latency_s:.3g} us"
-    )
+def _median_s(work: Callable[[], object], device: torch.device, before: Callable[[], object] | None = None) -> float:
+    """Median of TRIES after one to warm up, seconds."""
+    times = []
+    for _ in range(1 + TRIES):
+        if before is not None:
+            before()
+        begin = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[1:])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from pydantic import TypeAdapter
 from torch import nn
 
 from scalestudy.errors import UserError
@@ -30,7 +29,7 @@ class Parcel:
     gradient: bool
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Layout:
     """A plan with all that a rank has to know to run its stage without having profiled anything."""
 
@@ -39,21 +38,6 @@ class Layout:
     """Values of the operators that make integers, for the plan's micro-batch."""
     boundaries: tuple[tuple[Parcel, ...], ...]
     """What enters the first stage, what crosses each cut, what leaves the last stage."""
-
-
-def owners(model: nn.Module, traced: Traced, plan: PipelinePlan) -> dict[str, int]:
-    """For each parameter and buffer of the model, in its order, the stage that uses it; of unused ones, the last.
-
-    A buffer that several stages read belongs to the first of them.
-    """
-    begins = (0, *plan.cuts, len(traced.operators))
-    stage_of: dict[int, int] = {}
-    for stage, (begin, end) in enumerate(itertools.pairwise(begins)):
-        for operator in traced.operators[begin:end]:
-            for node in traced.attributes_of(operator):
-                stage_of.setdefault(id(traced.attribute(node)), stage)
-    named = [*model.named_parameters(), *model.named_buffers()]
-    return {name: stage_of.get(id(tensor), plan.stages - 1) for name, tensor in named}
 
 
 def layout_of(traced: Traced, plan: PipelinePlan, small: Profile, large: Profile) -> Layout:
@@ -85,20 +69,12 @@ def layout_of(traced: Traced, plan: PipelinePlan, small: Profile, large: Profile
 
 def as_tensor(layout: Layout) -> torch.Tensor:
     """A layout as bytes, for a checkpoint that holds nothing but tensors."""
-    text = json.dumps(dataclasses.asdict(layout), sort_keys=True)
-    return torch.frombuffer(bytearray(text, "utf-8"), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(TypeAdapter(Layout).dump_json(layout)), dtype=torch.uint8)
 
 
 def as_layout(data: torch.Tensor) -> Layout:
     """The layout in the bytes of `as_tensor`."""
-    plain = json.loads(bytes(data.tolist()))
-    plan: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in plain["plan"].items()
-    }
-    boundaries = tuple(
-        tuple(Parcel(**{**parcel, "shape": tuple(parcel["shape"])}) for parcel in line) for line in plain["boundaries"]
-    )
-    return Layout(PipelinePlan(**plan), plain["integers"], boundaries)
+    return TypeAdapter(Layout).validate_json(bytes(data.tolist()))
 
 
 class PipelineStage:
@@ -108,36 +84,42 @@ class PipelineStage:
         self.layout, self.plan, self.model, self.traced = layout, layout.plan, model, traced
         self.shapes = shapes
         """Of the whole model's parameters, which are empty where another stage holds them."""
-        plan = self.plan
-        self.replica, self.number = divmod(rank, plan.stages)
-        self.first = self.replica * plan.stages
-        """Rank of the replica's first stage."""
-        self.last = self.first + plan.stages - 1
-        self.order = schedule.order(plan.schedule, plan.stages, self.number, plan.micro_batches)
-        grid = [[replica * plan.stages + stage for stage in range(plan.stages)] for replica in range(plan.replicas)]
+        stages = self.plan.stages
+        self.replica, self.number = divmod(rank, stages)
+        self.is_first, self.is_last = self.number == 0, self.number == stages - 1
+        self.first = self.replica * stages
+        """Rank of the replica's first stage, which takes samples."""
+        self.last = self.first + stages - 1
+        """Rank of its last one, which computes the loss."""
+        self.order = schedule.order(self.plan.schedule, stages, self.number, self.plan.micro_batches)
+        grid = [[replica * stages + stage for stage in range(stages)] for replica in range(self.plan.replicas)]
         self.replica_group = [new_group(ranks) for ranks in grid][self.replica]
         """The stages of this replica."""
         self.group = [new_group(ranks) for ranks in zip(*grid, strict=True)][self.number]
         """This stage's replicas."""
-        self.owners = owners(model, traced, plan)
+        spans = list(itertools.pairwise((0, *self.plan.cuts, len(traced.operators))))
+        self.owners = self._owners(spans)
         self.incoming, self.outgoing = layout.boundaries[self.number : self.number + 2]
-        self.module = self._module()
+        incoming, outgoing = ([parcel.name for parcel in parcels] for parcels in (self.incoming, self.outgoing))
+        self.module = part(traced, *spans[self.number], incoming, outgoing, layout.integers)
 
-    @property
-    def is_first(self) -> bool:
-        """Whether it takes samples."""
-        return self.number == 0
+    def _owners(self, spans: list[tuple[int, int]]) -> dict[str, int]:
+        """For each parameter and buffer of the model, in its order, the stage that uses it; of unused ones, the last.
 
-    @property
-    def is_last(self) -> bool:
-        """Whether it computes the loss."""
-        return self.number == self.plan.stages - 1
+        A buffer that several stages read belongs to the first of them.
+        """
+        stage_of: dict[int, int] = {}
+        for stage, (begin, end) in enumerate(spans):
+            for operator in self.traced.operators[begin:end]:
+                for node in self.traced.attributes_of(operator):
+                    stage_of.setdefault(id(self.traced.attribute(node)), stage)
+        named = [*self.model.named_parameters(), *self.model.named_buffers()]
+        return {name: stage_of.get(id(tensor), len(spans) - 1) for name, tensor in named}
 
     def trainable(self) -> list[nn.Parameter]:
         """Its parameters that have gradients, in the model's order."""
-        parameters = dict(self.model.named_parameters())
-        own = [parameters[name] for name, stage in self.owners.items() if stage == self.number and name in parameters]
-        return [parameter for parameter in own if parameter.requires_grad]
+        named = self.model.named_parameters()
+        return [p for name, p in named if self.owners[name] == self.number and p.requires_grad]
 
     def drop_others(self) -> None:
         """Free the parameters of all other stages."""
@@ -161,17 +143,6 @@ class PipelineStage:
                     flat.pack(own)
                     dist.broadcast(flat.data, self.first + stage, group=self.replica_group)
                     flat.unpack(own)
-
-    def _module(self) -> nn.Module:
-        begins = (0, *self.plan.cuts, len(self.traced.operators))
-        return part(
-            self.traced,
-            begins[self.number],
-            begins[self.number + 1],
-            [parcel.name for parcel in self.incoming],
-            [parcel.name for parcel in self.outgoing],
-            self.layout.integers,
-        )
 
 
 def new_group(ranks: Any) -> Any:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from scalestudy.strategies.base import Loss, World
-from scalestudy.strategies.pipeline.partition import MessageTime
+from scalestudy.strategies.pipeline.profile import Precision
 from scalestudy.strategies.pipeline.stage import Parcel, PipelineStage
 
-Sending = list[tuple[dist.Work, torch.Tensor]]
+UNDER_WAY = 2
+"""Messages to one rank at a time."""
+Messages = list[tuple[dist.Work, torch.Tensor]]
 """Messages under way, with the tensors that have to be kept until then."""
 
 
@@ -24,79 +23,78 @@ class Step:
     """A step's passes; gradients are added to those of the stage's parameters."""
 
     def __init__(
-        self,
-        stage: PipelineStage,
-        world: World,
-        links: tuple[Any, Any],
-        loss: Loss,
-        precision: Callable[[], AbstractContextManager[Any]],
+        self, stage: PipelineStage, world: World, links: tuple[Any, Any], loss: Loss, precision: Precision
     ) -> None:
-        self.stage, self.world, self.links, self.loss, self.precision = stage, world, links, loss, precision
+        self.stage, self.world, self.loss, self.precision = stage, world, loss, precision
+        self.there, self.back = links
+        """Groups of messages to the next stage, and of gradients to the one before."""
         self.value = torch.zeros((), dtype=torch.float64, device=world.device)
         """The replica's mean loss; on all stages but the last it is there after `finish`."""
         self._held: dict[int, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         """By micro-batch, inputs and outputs between its forward and its backward pass."""
-        self._sending: Sending = []
+        self._sending: Messages = []
         self._awaited: dist.Work | None = None
 
     def run(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """All passes, for this rank's share of the batch; returns the loss, which is there after `finish`."""
         stage = self.stage
-        with torch.no_grad():
-            samples, labels = self._hand_out(x, y)
-        self._samples = samples.chunk(stage.plan.micro_batches) if samples is not None else ()
-        self._labels = labels.chunk(stage.plan.micro_batches) if labels is not None else ()
+        self._hand_out(x, y)
         self._open_boxes()
         if not stage.is_last:
             self._awaited = posted(dist.irecv(self.value, stage.last, group=self.world.workers))
         for kind, k in stage.order:
             (self._forward if kind == "forward" else self._backward)(k)
-        self._finish_messages()
+        if not stage.is_first:
+            self._outbox_back.finish()
+        if not stage.is_last:
+            self._outbox.finish()
+        finish(self._sending)
+        self._sending = []
+        if stage.is_last:
+            self._sending = [
+                (posted(dist.isend(self.value, rank, group=self.world.workers)), self.value)
+                for rank in range(stage.first, stage.last)
+            ]
         return self.value
 
     def finish(self) -> None:
         """Wait for the loss, and until it has been sent."""
         if self._awaited is not None:
             self._awaited.wait()
-        for work, _ in self._sending:
-            work.wait()
+        finish(self._sending)
 
-    def _hand_out(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    @torch.no_grad()
+    def _hand_out(self, x: torch.Tensor, y: torch.Tensor) -> None:
         """This rank's share to where it is needed: on the first stage the replica's samples, on the last its labels."""
-        first, last = self.stage.first, self.stage.last
-        arriving: Sending = []
-        whole = [self._receive(share, receiver, arriving) for share, receiver in ((x, first), (y, last))]
-        for share, receiver in ((x, first), (y, last)):
-            if self.world.rank != receiver:
-                dense = share.contiguous()
-                self._sending.append((posted(dist.isend(dense, receiver, group=self.world.workers)), dense))
-        for work, _ in arriving:
-            work.wait()
-        return whole[0], whole[1]
-
-    def _receive(self, share: torch.Tensor, receiver: int, arriving: Sending) -> torch.Tensor | None:
-        """On the receiver a buffer into which the shares of all ranks of the replica arrive; None elsewhere."""
-        if self.world.rank != receiver:
-            return None
-        shape = (self.stage.plan.stages * len(share), *share.shape[1:])
-        rows = torch.empty(shape, dtype=share.dtype, device=share.device)
-        for rank, place in enumerate(rows.split(len(share)), start=self.stage.first):
+        group, rank, stages = self.world.workers, self.world.rank, self.stage.plan.stages
+        arriving: Messages = []
+        whole: list[Sequence[torch.Tensor]] = [(), ()]
+        receivers = ((x, self.stage.first), (y, self.stage.last))
+        for number, (share, receiver) in enumerate(receivers):
             if rank == receiver:
-                place.copy_(share)
-            else:
-                arriving.append((posted(dist.irecv(place, rank, group=self.world.workers)), place))
-        return rows
+                rows = share.new_empty((stages * len(share), *share.shape[1:]))
+                for peer, place in enumerate(rows.split(len(share)), start=self.stage.first):
+                    if peer == rank:
+                        place.copy_(share)
+                    else:
+                        arriving.append((posted(dist.irecv(place, peer, group=group)), place))
+                whole[number] = rows.chunk(self.stage.plan.micro_batches)
+        for share, receiver in receivers:
+            if rank != receiver:
+                dense = share.contiguous()
+                self._sending.append((posted(dist.isend(dense, receiver, group=group)), dense))
+        finish(arriving)
+        self._samples, self._labels = whole
 
     def _open_boxes(self) -> None:
-        stage, rank, device = self.stage, self.world.rank, self.world.device
-        there, back = self.links
+        stage, rank, device, count = self.stage, self.world.rank, self.world.device, self.stage.plan.micro_batches
         if not stage.is_first:
-            self._inbox = Inbox(stage.incoming, rank - 1, there, device, stage.plan.micro_batches)
-            self._outbox_back = Outbox(rank - 1, back)
+            self._inbox = Inbox(stage.incoming, rank - 1, self.there, device, count)
+            self._outbox_back = Outbox(rank - 1, self.back)
         if not stage.is_last:
             returning = [parcel for parcel in stage.outgoing if parcel.gradient]
-            self._inbox_back = Inbox(returning, rank + 1, back, device, stage.plan.micro_batches)
-            self._outbox = Outbox(rank + 1, there)
+            self._inbox_back = Inbox(returning, rank + 1, self.back, device, count)
+            self._outbox = Outbox(rank + 1, self.there)
 
     def _forward(self, k: int) -> None:
         stage = self.stage
@@ -127,25 +125,6 @@ class Step:
             needed = [tensor for tensor in inputs if tensor.requires_grad]
             self._outbox_back.send([torch.zeros_like(t) if t.grad is None else t.grad for t in needed])
 
-    def _finish_messages(self) -> None:
-        """Wait until all micro-batches have been sent, then send the loss to the replica's other stages."""
-        if not self.stage.is_first:
-            self._outbox_back.finish()
-        if not self.stage.is_last:
-            self._outbox.finish()
-        for work, _ in self._sending:
-            work.wait()
-        self._sending = []
-        if self.stage.is_last:
-            for rank in range(self.stage.first, self.stage.last):
-                self._sending.append((posted(dist.isend(self.value, rank, group=self.world.workers)), self.value))
-
-
-UNDER_WAY = 2
-LARGE = 1 << 20
-SUMMED = 4 << 20
-TRIES = 5
-
 
 class Inbox:
     """`count` messages from one rank, each of the same tensors, received one ahead of the one in use."""
@@ -158,16 +137,14 @@ class Inbox:
 
     def take(self) -> list[torch.Tensor]:
         """The next message, waited for."""
-        arriving, self.next = self.next, None
-        assert arriving is not None, "no further message was expected"
-        for work, _ in arriving:
-            work.wait()
+        arriving = self.next
+        finish(arriving)
         self.next = self._post()
         return [tensor for _, tensor in arriving]
 
-    def _post(self) -> list[tuple[dist.Work, torch.Tensor]] | None:
+    def _post(self) -> Messages:
         if self.left == 0:
-            return None
+            return []
         self.left -= 1
         buffers = [torch.empty(p.shape, dtype=getattr(torch, p.dtype), device=self.device) for p in self.parcels]
         return [(posted(dist.irecv(buffer, self.peer, group=self.group)), buffer) for buffer in buffers]
@@ -178,23 +155,19 @@ class Outbox:
 
     def __init__(self, peer: int, group: dist.ProcessGroup) -> None:
         self.peer, self.group = peer, group
-        self.going: deque[list[tuple[dist.Work, torch.Tensor]]] = deque()
+        self.going: deque[Messages] = deque()
 
     def send(self, tensors: Sequence[torch.Tensor]) -> None:
         """Send without waiting for it; waits for the message before the last."""
         while len(self.going) >= UNDER_WAY:
-            self._finish_one()
+            finish(self.going.popleft())
         dense = [tensor.detach().contiguous() for tensor in tensors]
         self.going.append([(posted(dist.isend(tensor, self.peer, group=self.group)), tensor) for tensor in dense])
 
     def finish(self) -> None:
         """Wait until all have gone."""
         while self.going:
-            self._finish_one()
-
-    def _finish_one(self) -> None:
-        for work, _ in self.going.popleft():
-            work.wait()
+            finish(self.going.popleft())
 
 
 def posted(work: dist.Work | None) -> dist.Work:
@@ -203,40 +176,7 @@ def posted(work: dist.Work | None) -> dist.Work:
     return work
 
 
-def measure_link(rank: int, ranks: int, group: dist.ProcessGroup, device: torch.device) -> MessageTime:
-    """Latency and bandwidth between ranks 0 and 1, and of an all-reduce among all ranks: medians of some tries.
-
-    Where there is one rank only, nothing is sent and the link is free. Called by all ranks; right on rank 0.
-    """
-    if ranks == 1:
-        return MessageTime(0.0, 0.0)
-    latency_s, large_s = (_one_way_s(rank, size, group, device) for size in (8, LARGE))
-    summed, times = torch.zeros(SUMMED // 4, device=device), []
-    for _ in range(1 + TRIES):  # the first makes connections
-        dist.barrier(group=group)
-        begin = time.perf_counter()
-        dist.all_reduce(summed, group=group)
-        _wait(device)
-        times.append(time.perf_counter() - begin)
-    part_s = statistics.median(times[1:]) / (2 * (ranks - 1))
-    return MessageTime(
-        latency_s, max(0.0, large_s - latency_s) / LARGE, max(0.0, part_s - latency_s) / (SUMMED / ranks)
-    )
-
-
-def _one_way_s(rank: int, size: int, group: dist.ProcessGroup, device: torch.device) -> float:
-    """Half a round trip of `size` bytes between ranks 0 and 1; 0 on all others."""
-    data, times = torch.zeros(size, dtype=torch.uint8, device=device), []
-    for _ in range(1 + TRIES if rank < 2 else 0):
-        begin = time.perf_counter()
-        for sends in (True, False) if rank == 0 else (False, True):
-            operation = dist.isend if sends else dist.irecv
-            posted(operation(data, 1 - rank, group=group)).wait()
-        _wait(device)
-        times.append((time.perf_counter() - begin) / 2)
-    return statistics.median(times[1:]) if times else 0.0
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def finish(messages: Iterable[tuple[dist.Work, torch.Tensor]]) -> None:
+    """Wait until messages have arrived, or have gone."""
+    for work, _ in messages:
+        work.wait()

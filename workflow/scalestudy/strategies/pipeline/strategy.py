@@ -18,14 +18,21 @@ from scalestudy.measure.memory import PeakMemory
 from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
-from scalestudy.strategies.pipeline.setup import at_once_per_node, chosen_layout, machine_of, profiles_of, rows
+from scalestudy.strategies.pipeline.setup import (
+    MIB,
+    at_once_per_node,
+    chosen_layout,
+    machine_of,
+    measure_link,
+    profiles_of,
+    rows,
+)
 from scalestudy.strategies.pipeline.stage import Layout, PipelineStage, as_layout, as_tensor, new_group
-from scalestudy.strategies.pipeline.step import Step, measure_link
+from scalestudy.strategies.pipeline.step import Step
 from scalestudy.strategies.pipeline.trace import trace
 from scalestudy.strategies.state import kept, load_slots, slots_of
 
 PLAN_KEY = "rank0.pipeline plan"
-MIB = 2**20
 
 
 class Pipeline(Strategy):
@@ -57,8 +64,6 @@ class Pipeline(Strategy):
         # Each direction has a separate group: under NCCL, messages of a pair and group go one after the other.
         self.there, self.back = new_group(range(world.ranks)), new_group(range(world.ranks))
 
-    # Setting up
-
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """Trace, profile, choose, keep this rank's stage; returns the stage as a module.
 
@@ -72,7 +77,6 @@ class Pipeline(Strategy):
         self.shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
         assert self.example is not None
         x = self.example[0]
-        self.rank_batch = len(x)
         self.traced = trace(model, rows(x, min(2, len(x))))
         self.times = {"trace_s": time.perf_counter() - begin}
         layout = self._decide(x)
@@ -81,20 +85,21 @@ class Pipeline(Strategy):
 
     def _decide(self, x: torch.Tensor) -> Layout:
         """Rank 0's choice, on all ranks."""
-        link = measure_link(self.world.rank, self.world.ranks, self.there, self.world.device)
-        cores: list[Any] = [None] * self.world.ranks
-        small_messages = self.world.control or self.there
+        world = self.world
+        link = measure_link(world.rank, world.ranks, self.there, world.device)
+        cores: list[Any] = [None] * world.ranks
+        small_messages = world.control or self.there
         dist.all_gather_object(cores, sorted(os.sched_getaffinity(0)), group=small_messages)
         count = len(set().union(*cores))
         begin = time.perf_counter()
         # As many at a time as will compute at a time: they share caches and memory then as well.
-        if self.world.rank % self.world.ranks_per_node < at_once_per_node(count):
+        if world.rank % world.ranks_per_node < at_once_per_node(count):
             profiles = profiles_of(self.traced, x, self.precision)
         decided: list[Any] = [None, None]
-        if self.world.rank == 0:
+        if world.rank == 0:
             self.times["profile_s"] = time.perf_counter() - begin
             limit_mib, like = self.options.memory_limit_mib, self.trainable[0]
-            machine = machine_of(self.world, self.rank_batch, link, count, limit_mib, self.make_optimiser, like)
+            machine = machine_of(world, len(x), link, count, limit_mib, self.make_optimiser, like)
             begin = time.perf_counter()
             layout = chosen_layout(self.traced, profiles, self.options, machine)
             self.times["search_s"] = time.perf_counter() - begin
@@ -112,22 +117,15 @@ class Pipeline(Strategy):
         self.trainable = self.stage.trainable()
         self.stage.drop_others()
         self.gradient = FlatBuffer(self.trainable)
-        self._attach_gradients()
         self.optimiser = self.make_optimiser(self.trainable)
         trim()
         return self.module
 
-    def _attach_gradients(self) -> None:
-        """Have backward add up gradients where the all-reduce takes them from."""
-        for parameter, view in zip(self.trainable, self.gradient.views, strict=True):
-            parameter.grad = view
-
-    # A step
-
     def forward_backward(self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> torch.Tensor:
         """One step's passes of this stage. The loss is the replica's, and is there after `exchange`."""
         self.gradient.data.zero_()
-        self._attach_gradients()
+        for parameter, view in zip(self.trainable, self.gradient.views, strict=True):
+            parameter.grad = view  # backward adds up gradients where the all-reduce takes them from
         self.step = Step(self.stage, self.world, (self.there, self.back), loss, self.precision)
         return self.step.run(x, y)
 
@@ -145,8 +143,6 @@ class Pipeline(Strategy):
         if self.steps == 1:
             self.memory.restart()
 
-    # The whole model
-
     @contextmanager
     def full_parameters(self) -> Iterator[nn.Module]:
         """Inside, every rank holds all parameters of the model."""
@@ -163,20 +159,15 @@ class Pipeline(Strategy):
         if peak is not None:
             self.peak_bytes = max(peak, self.peak_bytes or 0)
 
-    # Stopping and resuming
-
     def state(self) -> dict[str, torch.Tensor]:
         """As every strategy's; with the plan, so that a resumed run is split as before and computes the same bits."""
         self._note_peak()
         named = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        stored = self.model.state_dict()
-        stage = self.stage
+        stored, stage = self.model.state_dict(), self.stage
         of_stage = [name for name, owner in stage.owners.items() if owner == stage.number and name in stored]
-        buffers = {name: kept(named[name]) for name in of_stage if name not in self.shapes}
-        part = buffers
-        if stage.replica == 0:
-            part = buffers | {name: kept(named[name]) for name in of_stage if name in self.shapes}
-        gathered = self.gather((part, slots_of(self.optimiser, self.model) if stage.replica == 0 else {}))
+        whole = stage.replica == 0  # of the other replicas only buffers, which are their own
+        part = {name: kept(named[name]) for name in of_stage if whole or name not in self.shapes}
+        gathered = self.gather((part, slots_of(self.optimiser, self.model) if whole else {}))
         state: dict[str, torch.Tensor] = {}
         for rank, (tensors, slots) in enumerate(gathered):
             own = f"rank{rank}" if rank >= self.plan.stages else "model"
@@ -205,8 +196,6 @@ class Pipeline(Strategy):
                     named[name].copy_(state.get(f"rank{self.world.rank}.{name}", state[f"model.{name}"]))
         load_slots(self.optimiser, self.model, state)
 
-    # What is measured
-
     def measured(self) -> dict[str, float]:
         """The choice, its expectation, the set-up time, and the memory of this rank's stage."""
         plan = self.plan
@@ -229,10 +218,8 @@ class Pipeline(Strategy):
             return None
         if self.peak_bytes is None:
             return "the memory of a stage could not be measured: it takes at least two steps, and Linux or a GPU"
-        used = self.peak_bytes / MIB
-        return (
-            f"stage {self.stage.number} used {used:,.0f} MiB, more than strategy.memory_limit_mib ({limit:,.0f}) allows"
-        )
+        used = f"stage {self.stage.number} used {self.peak_bytes / MIB:,.0f} MiB"
+        return f"{used}, more than strategy.memory_limit_mib ({limit:,.0f}) allows"
 
 
 @functools.cache

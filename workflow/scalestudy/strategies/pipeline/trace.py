@@ -24,17 +24,14 @@ class Traced:
     """
 
     graph_module: fx.GraphModule
+    input: fx.Node
+    """The batch."""
     operators: list[fx.Node]
     """Everything that computes; parameters, the input and the output are none."""
     outputs: list[Any]
     """The module's output, flattened: nodes or None."""
     structure: Any
     """What makes the module's output of the flat one: has `unflatten`."""
-
-    @property
-    def input(self) -> fx.Node:
-        """The batch."""
-        return next(node for node in self.graph_module.graph.nodes if node.op == "placeholder")
 
     def last_use(self) -> dict[fx.Node, int]:
         """For every node, the position of the last operator that takes it; for outputs, the number of operators."""
@@ -49,11 +46,10 @@ class Traced:
 
         The input counts as made before all; parameters, buffers and constants are on every side.
         """
-        last, position = self.last_use(), {node: index for index, node in enumerate(self.operators)}
-        made = [(self.input, -1), *((node, position[node]) for node in self.operators)]
+        last = self.last_use()
         crossing: list[list[fx.Node]] = [[] for _ in range(len(self.operators) + 1)]
-        for node, at in made:
-            for p in range(at + 1, last[node] + 1):
+        for at, node in enumerate([self.input, *self.operators]):
+            for p in range(at, last[node] + 1):
                 crossing[p].append(node)
         return crossing
 
@@ -79,32 +75,27 @@ def trace(model: nn.Module, x: torch.Tensor) -> Traced:
 
     With one sample the trace holds for one sample only. The whole of autograd's view is kept: in-place operators stay
     in place, dropout stays random, BatchNorm stays in training mode. Raises UserError where the module decides by the
-    the values of its data or by the number of samples.
+    values of its data or by the number of samples.
     """
     sizes = {0: torch.export.Dim.DYNAMIC} if len(x) > 1 else {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exported = torch.export.export(model, (x,), strict=False, dynamic_shapes=(sizes,))
-            # torch before 2.9 puts no checks of its inputs into a traced module, and cannot be told so.
+            # torch before 2.9 puts no checks of its inputs into a traced module, and has no option for it.
             guards = {"check_guards": False} if "check_guards" in signature(exported.module).parameters else {}
             graph_module = exported.module(**guards)
     except Exception as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise UserError(
-            f"the model cannot be traced: {reason[:200]}",
-            "model",
-            "a pipeline needs a model whose operators depend neither on values nor on the number of samples",
-        ) from error
+        remedy = "a pipeline needs a model whose operators depend neither on values nor on the number of samples"
+        raise UserError(f"the model cannot be traced: {reason[:200]}", "model", remedy) from error
     assert isinstance(graph_module, fx.GraphModule)
     nodes = list(graph_module.graph.nodes)
-    for node in nodes:
-        assert node.op in ("placeholder", "get_attr", "call_function", "call_module", "output"), node.op
+    (batch,) = (node for node in nodes if node.op == "placeholder")
+    operators = [node for node in nodes if node.op in ("call_function", "call_module")]
     flat = nodes[-1].args[0]
     outputs = list(flat) if isinstance(flat, (tuple, list)) else [flat]
-    structure = exported.call_spec.out_spec
-    operators = [node for node in nodes if node.op in ("call_function", "call_module")]
-    return Traced(graph_module, operators, outputs, structure)
+    return Traced(graph_module, batch, operators, outputs, exported.call_spec.out_spec)
 
 
 def changes_in_place(operator: fx.Node) -> fx.Node | None:
@@ -123,10 +114,9 @@ def part(
     Parameters are shared with the traced module and keep their names. `integers` are the values of the operators that
     make integers, for one number of samples; they become constants.
     """
-    graph, copies = fx.Graph(), {}
+    graph = fx.Graph()
     nodes = {node.name: node for node in traced.graph_module.graph.nodes}
-    for name in incoming:
-        copies[nodes[name]] = graph.placeholder(name)
+    copies = {nodes[name]: graph.placeholder(name) for name in incoming}
 
     def copied(node: fx.Node) -> Any:
         if node.name in integers:
