@@ -330,10 +330,10 @@ def is_nothing(record: LogRecord) -> bool:
 
 def note_plan(project: Any, machine: str, run: str) -> None:
     """Keep the estimate of a run that starts, so that `scalestudy plan --actual` can compare it later."""
-    from scalestudy.cluster.ledger import actual
+    from scalestudy.cluster import ledger
 
     request, estimate = project.resources.planner(machine).of(project.runs.run(machine, run))
-    actual.note_plan(machine, run, request, estimate)
+    ledger.note_plan(machine, run, request, estimate)
 
 
 def resume_command() -> str:

@@ -21,4 +21,4 @@ def published_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config/reference").symlink_to(ROOT / "config/reference")
     monkeypatch.chdir(tmp_path)
     costs.table.cache_clear()
-    costs._prepared.cache_clear()
+    costs.prepared.cache_clear()

@@ -10,7 +10,6 @@ import pytest
 
 from scalestudy.cluster.doctor import examine, probe_job
 from scalestudy.cluster.doctor.probe import probe
-from scalestudy.cluster.submit import scheduler_of_site
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
 from scalestudy.spec.machine import Machine
@@ -69,9 +68,6 @@ def test_every_remedy_that_is_about_a_file_names_the_profiles_own(
     found = [remedy for _, remedy in said(broken, nodes=2)] + [said(report(torch={"error": "x"}))[0][1]]
     assert len([remedy for remedy in found if "profiles/lab/site.yaml" in remedy]) == 6
     assert not [remedy for remedy in found if " site.yaml" in remedy]
-    with pytest.raises(UserError) as error:
-        scheduler_of_site()
-    assert error.value.where == "profiles/lab/site.yaml: scheduler"
 
 
 def test_a_node_that_has_less_than_the_machine_file_says_is_named_with_the_file() -> None:

@@ -42,7 +42,7 @@ def run(**keys: Any) -> Run:
 
 def prepared_on(machine: Machine) -> Resources:
     """What preparing data requests there."""
-    return Planner("nowhere", machine).of_dataset(spec())[0]
+    return Planner("nowhere", machine).of_dataset("digits", spec())[0]
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,10 @@ def test_ranks_are_shared_equally_by_the_fewest_nodes(ranks: int, nodes: int, pe
     assert geometry(spec(ranks=ranks), FOUR) == (nodes, per_node)
 
 
-def test_what_the_study_says_about_nodes_holds() -> None:
+def test_what_the_study_says_about_nodes_holds_and_without_devices_all_ranks_are_on_one() -> None:
     assert geometry(spec(ranks=8, nodes=4), FOUR) == (4, 2)
     assert geometry(spec(ranks=8, ranks_per_node=1), FOUR) == (8, 1)
-
-
-def test_without_devices_all_ranks_are_on_one_node() -> None:
     assert geometry(spec(ranks=8), Machine()) == (1, 8)
-
-
-def test_emulated_ranks_come_closer_together_where_nodes_are_few() -> None:
     assert geometry(spec(ranks=32, device="emulated:p100"), Machine(nodes=2, devices_per_node=4)) == (2, 16)
 
 
@@ -70,17 +64,14 @@ def test_a_measured_run_has_all_devices_of_its_nodes() -> None:
     assert (asked.nodes, asked.ranks_per_node, asked.gpus_per_node) == (1, 1, 4)
 
 
-def test_a_rank_has_the_same_cores_whether_or_not_its_node_is_full() -> None:
-    assert [cpus_per_rank(spec(ranks=ranks), FOUR, *geometry(spec(ranks=ranks), FOUR)) for ranks in (1, 4, 8)] == [
-        7
-    ] * 3
+def test_a_rank_has_the_same_cores_whether_or_not_its_node_is_full_and_servers_count() -> None:
+    def cores(ranks: int, **keys: Any) -> int:
+        run_spec = spec(ranks=ranks, **keys)
+        return cpus_per_rank(run_spec, FOUR, *geometry(run_spec, FOUR))
 
-
-def test_parameter_servers_are_counted_in_the_cores() -> None:
-    one = spec(ranks=1, strategy={"name": "parameter_server", "servers": 1})
-    assert cpus_per_rank(one, FOUR, 1, 1) == 14
-    full = spec(ranks=4, strategy={"name": "parameter_server", "servers": 2})
-    assert cpus_per_rank(full, FOUR, 1, 4) == 7  # the node has no more
+    assert [cores(ranks) for ranks in (1, 4, 8)] == [7, 7, 7]
+    assert cores(1, strategy={"name": "parameter_server", "servers": 1}) == 14
+    assert cores(4, strategy={"name": "parameter_server", "servers": 2}) == 7  # the node has no more
 
 
 def test_memory_is_nine_tenths_of_the_node_or_what_the_machine_says() -> None:
@@ -123,13 +114,10 @@ def test_the_first_queue_that_fits_is_taken_else_the_one_with_the_longest_jobs()
     assert queue_for(Machine(), 12, TimeEstimate(0, 600, "flops")) is None
 
 
-@pytest.mark.parametrize("name", ["nodes", "ranks_per_node", "gpus_per_node", "cpus_per_rank", "mem_mb", "runtime"])
-def test_a_cap_that_would_make_runs_smaller_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=f"a cap on `{name}` would change the runs"):
-        refuse_caps({name: 1})
-
-
-def test_caps_on_what_runs_at_the_same_time_are_taken() -> None:
+def test_a_cap_that_would_make_runs_smaller_is_refused_and_one_on_what_runs_together_is_not() -> None:
+    for name in ("nodes", "gpus_per_node", "mem_mb", "runtime"):
+        with pytest.raises(UserError, match=f"a cap on `{name}` would change the runs"):
+            refuse_caps({name: 1})
     refuse_caps({"gpu_slots": 8, "measure": 1, "_nodes": 100})
 
 
@@ -140,11 +128,6 @@ def test_more_nodes_than_any_queue_has_is_refused_before_anything_is_submitted()
     assert [problem.what for problem in machine_problems(spec(ranks=64), machine, "mine")] == [
         "64 ranks need 16 nodes; machine `mine` has 8"
     ]
-
-
-def test_a_run_is_worked_out_once() -> None:
-    planner = Planner("nowhere", FOUR)
-    assert planner.of(run(ranks=4)) is planner.of(run(ranks=4))
 
 
 def test_data_preparation_on_a_node_taken_whole_holds_its_idle_devices() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from scalestudy.cluster.ledger.used import LedgerAttempt, read_ledger
-from scalestudy.cluster.plan import preparation
 from scalestudy.cluster.plan.expected import Expectation, TimeEstimate
 from scalestudy.errors import UserError
 from scalestudy.limits import usable_cores
-from scalestudy.spec.machine import Machine, Queue, geometry
+from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import THIS_HOST, RunSpec
 from scalestudy.spec.study import Run
 
@@ -43,7 +42,7 @@ class Resources:
     links: int = 1
     """Jobs in a row, each resuming from the checkpoint of the one before."""
     gpus_held_per_node: int = 0
-    """GPUs of a node that nobody else can use meanwhile, because the job has the node to itself."""
+    """Idle GPUs included of a node that the job has to itself."""
     hosts: str | None = None
     """Names of the nodes that the job has to get, with commas between them; None: any."""
 
@@ -83,16 +82,10 @@ def of_dataset(machine: Machine, estimate: TimeEstimate) -> Resources:
     estimate = replace(estimate, high_s=max(DATA_LEAST_S, estimate.high_s))
     queue = queue_for(machine, 1, estimate)
     runtime, _ = walltime(estimate, limit_min(machine, queue))
-    held = gpus_held(machine, queue)
-    return Resources(1, 1, 0, cores(machine), memory_mb(machine), runtime, queue, gpus_held_per_node=held)
-
-
-def gpus_held(machine: Machine, queue: str | None) -> int:
-    """Accelerators of a node that a job in this queue keeps from others though it uses none."""
-    if not machine.exclusive:
-        return 0
     of_queue = machine.queues[queue].devices_per_node if queue is not None else None
-    return (machine.devices_per_node or 0) if of_queue is None else of_queue
+    held = (machine.devices_per_node or 0) if of_queue is None else of_queue
+    idle = held if machine.exclusive else 0
+    return Resources(1, 1, 0, cores(machine), memory_mb(machine), runtime, queue, gpus_held_per_node=idle)
 
 
 def walltime(estimate: TimeEstimate, limit: int | None) -> tuple[int | None, int]:
@@ -101,24 +94,17 @@ def walltime(estimate: TimeEstimate, limit: int | None) -> tuple[int | None, int
     A run beyond it, or slower than expected, resumes in further jobs. A run of unknown time requests
     CALIBRATION_MIN.
     """
-    needed_s = needed(estimate)
-    if limit is None or needed_s <= 60 * limit:
-        return _rounded(needed_s, limit), 1
-    if not math.isfinite(estimate.high_s):
-        return limit, 1
-    usable_s = max(60.0, 60 * limit - LINK_MARGIN_S)
-    links = math.ceil(estimate.high_s / usable_s)
-    return _rounded(estimate.high_s / links + LINK_MARGIN_S, limit), links
+    seconds, links = needed(estimate), 1
+    if limit is not None and seconds > 60 * limit and math.isfinite(estimate.high_s):
+        links = math.ceil(estimate.high_s / max(60.0, 60 * limit - LINK_MARGIN_S))
+        seconds = estimate.high_s / links + LINK_MARGIN_S
+    minutes = ROUND_MIN * max(1, math.ceil(seconds / (60 * ROUND_MIN)))
+    return minutes if limit is None else min(minutes, limit), links
 
 
 def needed(estimate: TimeEstimate) -> float:
     """Seconds of walltime that a run needs in all, with one margin for its checkpoint."""
     return estimate.high_s + LINK_MARGIN_S if math.isfinite(estimate.high_s) else 60.0 * CALIBRATION_MIN
-
-
-def _rounded(seconds: float, limit: int | None) -> int:
-    minutes = ROUND_MIN * max(1, math.ceil(seconds / (60 * ROUND_MIN)))
-    return minutes if limit is None else min(minutes, limit)
 
 
 def limit_min(machine: Machine, queue: str | None) -> int | None:
@@ -136,20 +122,16 @@ def queue_for(machine: Machine, nodes: int, estimate: TimeEstimate, *, devices: 
 
     With `devices` a queue of CPU nodes is none; without, such queues come first.
     """
-    fitting = {name: queue for name, queue in machine.queues.items() if _takes(queue, nodes)}
-    of_cpus = {name: queue for name, queue in fitting.items() if queue.devices_per_node == 0}
-    fitting = {name: queue for name, queue in fitting.items() if name not in of_cpus} if devices else of_cpus or fitting
-    if not fitting:
-        return None
+    fitting = [
+        name for name, one in machine.queues.items() if (one.least_nodes or 1) <= nodes <= (one.most_nodes or nodes)
+    ]
+    of_cpus = [name for name in fitting if machine.queues[name].devices_per_node == 0]
+    fitting = [name for name in fitting if name not in of_cpus] if devices else of_cpus or fitting
     for name in fitting:
         limit = limit_min(machine, name)
         if limit is None or needed(estimate) <= 60 * limit:
             return name
-    return max(fitting, key=lambda name: limit_min(machine, name) or 0)
-
-
-def _takes(queue: Queue, nodes: int) -> bool:
-    return (queue.least_nodes or 1) <= nodes <= (queue.most_nodes or nodes)
+    return max(fitting, key=lambda name: limit_min(machine, name) or 0, default=None)
 
 
 def cpus_per_rank(spec: RunSpec, machine: Machine, nodes: int, ranks_per_node: int) -> int:
@@ -186,20 +168,16 @@ def refuse_caps(caps: Mapping[str, Any]) -> None:
 
 
 class Planner:
-    """Resources and expectations of the runs on one machine, each worked out once."""
+    """Resources and expectations of the runs and datasets on one machine, each worked out once."""
 
-    def __init__(self, name: str, machine: Machine, expectation: Expectation | None = None) -> None:
+    def __init__(self, name: str, machine: Machine) -> None:
         self.name, self.machine = name, machine
-        self._expectation = expectation
         self._known: dict[str, tuple[Resources, TimeEstimate]] = {}
-        self._jobs: list[LedgerAttempt] | None = None
 
-    @property
+    @functools.cached_property
     def expectation(self) -> Expectation:
         """Read when it is first needed: a command that runs nothing needs no history."""
-        if self._expectation is None:
-            self._expectation = Expectation(self.name, self.machine)
-        return self._expectation
+        return Expectation(self.name, self.machine)
 
     def of(self, run: Run) -> tuple[Resources, TimeEstimate]:
         """Request of the run's job, and its expectation."""
@@ -208,9 +186,9 @@ class Planner:
             self._known[run.id] = of_run(run, self.machine, estimate), estimate
         return self._known[run.id]
 
-    def of_dataset(self, spec: RunSpec) -> tuple[Resources, TimeEstimate]:
+    def of_dataset(self, dataset: str, spec: RunSpec) -> tuple[Resources, TimeEstimate]:
         """Request of the job that prepares a run's data, and its expectation."""
-        if self._jobs is None:
-            self._jobs = read_ledger()
-        estimate = preparation.expected(spec, self.expectation.start_up_s, self._jobs)
-        return of_dataset(self.machine, estimate), estimate
+        if dataset not in self._known:
+            estimate = self.expectation.of_dataset(spec)
+            self._known[dataset] = of_dataset(self.machine, estimate), estimate
+        return self._known[dataset]

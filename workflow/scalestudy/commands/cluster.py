@@ -81,7 +81,6 @@ def plan(targets: tuple[str, ...], profile: str, **options: Any) -> None:
 def show_plan(targets: Sequence[str], profile: str, options: PlanOptions) -> int:
     """Print or write the plan; returns the exit status."""
     from scalestudy.cluster.plan import show
-    from scalestudy.cluster.plan.planned import over_budget
     from scalestudy.commands.run import configuration
     from scalestudy.dag.driver import plan_of
 
@@ -97,16 +96,16 @@ def show_plan(targets: Sequence[str], profile: str, options: PlanOptions) -> int
         from scalestudy.cluster.plan.proposal import proposal
 
         write_text(options.proposal, proposal(plan, project.chosen, date.today()))
-    if options.budget is not None and over_budget(plan, options.budget):
-        needed = show.digits(plan.to_request(plan.submitted, "gpu"))
+    needed_h = plan.to_request(plan.submitted, "gpu")
+    if options.budget is not None and needed_h > options.budget:
         click.echo(show.table(plan, show.GROUPS), err=True)
-        click.echo(f"over budget: {needed} GPU hours to request, {options.budget:,g} allowed", err=True)
+        click.echo(f"over budget: {show.digits(needed_h)} GPU hours to request, {options.budget:,g} allowed", err=True)
         return OVER_BUDGET
     return 0
 
 
 def _show_actual(targets: Sequence[str], profile: str, config: Sequence[str], json_file: str | None) -> int:
-    from scalestudy.cluster.ledger.actual import show_actual
+    from scalestudy.cluster.ledger import show_actual
     from scalestudy.dag.driver import plan_of
 
     _, project = plan_of(targets, profile, config)
@@ -124,10 +123,7 @@ def _write(plan: Plan, options: PlanOptions) -> None:
     if "-" not in (options.json_file, options.csv_file):
         click.echo(show.table(plan, groups_of(options.by), options.details))
     if options.json_file is not None:
-        from scalestudy.cluster.submit import submit_lines
-
-        data = show.as_json(plan, submit_lines(plan))
-        _put(options.json_file, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+        _put(options.json_file, json.dumps(show.as_json(plan), indent=1, ensure_ascii=False) + "\n")
     if options.csv_file is not None:
         _put(options.csv_file, show.as_csv(plan))
 

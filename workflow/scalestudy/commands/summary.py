@@ -116,10 +116,10 @@ def _print_devices(studies: list[Study], machine: str) -> None:
 def _print_study(study: Study, machine: str, scale: str) -> Counter[str]:
     """The study's runs, figures, tables and decisions; returns how often each reason left a run out."""
     from scalestudy.analysis.summarise import is_current
-    from scalestudy.cluster.ledger.used import last_causes
+    from scalestudy.cluster.ledger import read_ledger
     from scalestudy.results.stored import read_result
 
-    causes = last_causes()
+    causes = {attempt.run: attempt.cause for attempt in read_ledger() if attempt.cause is not None}
     left_out: Counter[str] = Counter()
     states: Counter[str] = Counter()
     for run in study.runs:

@@ -206,7 +206,6 @@ def jobs_of(workflow: Any) -> list[AnnouncedJob]:
     dag = workflow.dag
     return [
         AnnouncedJob(
-            dag.jobid(job),
             kind_of(job.rule),
             dict(job.wildcards_dict),
             tuple(map(str, job.input)),

@@ -175,7 +175,6 @@ class JobResources:
     def __init__(self, runs: RunIndex, caps: Mapping[str, Any]) -> None:
         self.runs, self.caps = runs, caps
         self._planners: dict[str, Planner] = {}
-        self._datasets: dict[str, tuple[Resources, TimeEstimate]] = {}
 
     def planner(self, machine: str) -> Planner:
         """Requests and estimates of the runs on a machine."""
@@ -189,10 +188,7 @@ class JobResources:
 
     def of_dataset(self, dataset: str) -> tuple[Resources, TimeEstimate]:
         """Request and estimate of a dataset's preparation."""
-        if dataset not in self._datasets:
-            spec = self.runs.run_with(dataset).spec
-            self._datasets[dataset] = self.planner(self.runs.config.folder).of_dataset(spec)
-        return self._datasets[dataset]
+        return self.planner(self.runs.config.folder).of_dataset(dataset, self.runs.run_with(dataset).spec)
 
     def gpu_slots(self, machine: str, run: str) -> int:
         """All devices of a run, for `--resources gpu_slots=N`: a cap on concurrent runs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 
 from scalestudy.data.catalogue import Digits, FashionMNIST, ImageFolder, Synthetic, SyntheticJpeg
@@ -16,6 +15,7 @@ from scalestudy.spec.sizes import size_in_bytes
 
 JPEG_SIZE = 224
 """Height and width at which JPEG is trained where `loader.size` says nothing."""
+PIXELS = {"digits": 8 * 8, "fashion_mnist": 28 * 28}
 BACKWARD = 3.0
 """Most that a training step computes, in forward passes: torch's counter counts the backward pass of grouped
 convolutions as if they were dense."""
@@ -32,27 +32,22 @@ class Data:
     """What is assumed until the data has been indexed; empty where it is known."""
 
 
-@functools.cache
-def table(name: str) -> tuple[dict[str, str], ...]:
-    """The rows of a file in config/reference/; none where there is no such file."""
-    file = reference_file(name)
-    if not file.is_file():
-        return ()
-    return tuple(read_table(file, NEEDED.get(name, ()), WHOLES, NUMBERS))
-
-
 WHOLES = ("train_samples", "test_samples", "train_bytes", "height", "width", "parameters", "ranks", "batch.per_rank",
           "train.epochs", "training_samples")  # fmt: skip
 NUMBERS = ("forward_flops", "training_flops", "training_time_s")
-NEEDED = {
-    "dataset_sizes": ("source", *WHOLES[:3], "source_of_numbers"),
-    "model_costs": ("model", *WHOLES[3:6], *NUMBERS[:2]),
-}
-"""Columns of the tables, and which of them hold numbers."""
+"""Columns of the tables that hold numbers."""
 
 
 @functools.cache
-def _prepared(dataset: str) -> Manifest | None:
+def table(name: str) -> list[dict[str, str]]:
+    """The rows of a file in config/reference/; none where there is no such file."""
+    file = reference_file(name)
+    return read_table(file, wholes=WHOLES, numbers=NUMBERS) if file.is_file() else []
+
+
+@functools.cache
+def prepared(dataset: str) -> Manifest | None:
+    """The manifest of a dataset that is ready; None of any other."""
     file = manifest_file(dataset)
     manifest = read_manifest(file) if file.is_file() else None
     return manifest if manifest is not None and manifest.status == "ready" else None
@@ -60,25 +55,26 @@ def _prepared(dataset: str) -> Manifest | None:
 
 def data_of(spec: RunSpec) -> Data | None:
     """Samples and bytes of a run's data: from its manifest, from its own options, or assumed; None where unknown."""
-    manifest = _prepared(dataset_id(spec.data)) if spec.program is None else None
+    manifest = prepared(dataset_id(spec.data)) if spec.program is None else None
     if manifest is not None:
         return Data(manifest.train.samples, manifest.test.samples, manifest.train.bytes)
-    data = spec.data
-    scale = data.scale if isinstance(data.scale, float) else None
+    data, scale = spec.data, spec.data.scale
+    factor = scale if isinstance(scale, float) else None
+    size = 0.0 if isinstance(scale, float) else size_in_bytes(scale, node_memory_bytes=0)
     if isinstance(data, SyntheticJpeg):
         one = data.mean_kib * 1024
-        samples = round(data.samples * scale) if scale is not None else round(_bytes(data.scale) / one)
+        samples = round(size / one if factor is None else data.samples * factor)
         return Data(samples, max(1, data.samples // 10), round(samples * one))
     if isinstance(data, Synthetic):
-        samples = round(data.samples * scale) if scale is not None else data.samples
-        return Data(samples, max(1, data.samples // 10), 0)
+        return Data(round(data.samples * (factor or 1)), max(1, data.samples // 10), 0)
     row = next((row for row in table("dataset_sizes") if row["source"] == data.source), None)
     if row is None or spec.program is not None:
         return None
     whole = Data(int(row["train_samples"]), int(row["test_samples"]), int(row["train_bytes"] or 0))
-    if scale is None and not whole.train_bytes:
-        return None
-    factor = scale if scale is not None else _bytes(data.scale) / whole.train_bytes
+    if factor is None:
+        if not whole.train_bytes:
+            return None
+        factor = size / whole.train_bytes
     assumed = f"`{data.source}` is not indexed yet: {row['source_of_numbers']}" if isinstance(data, ImageFolder) else ""
     return Data(round(whole.train_samples * factor), whole.test_samples, round(whole.train_bytes * factor), assumed)
 
@@ -88,29 +84,6 @@ def used_in_place(spec: RunSpec) -> bool:
     data = spec.data
     made = isinstance(data, (Digits, FashionMNIST, Synthetic, SyntheticJpeg))
     return not made and data.preprocess == "none" and data.shard.format == "files"
-
-
-def stored_bytes(spec: RunSpec) -> int:
-    """Roughly the bytes that preparing the data writes."""
-    data = data_of(spec)
-    if data is None or used_in_place(spec):
-        return 0
-    return data.train_samples * 3 * spec.data.resize**2 if spec.data.preprocess == "raw" else data.train_bytes
-
-
-def stored_files(spec: RunSpec) -> int:
-    """About how many files preparing the data writes: one per image, or its shards; none of data made while it is read."""
-    data = data_of(spec)
-    if data is None or used_in_place(spec) or isinstance(spec.data, Synthetic):
-        return 0
-    shard = spec.data.shard
-    if shard.format == "files":
-        return data.train_samples + data.test_samples
-    return 2 + (0 if shard.format == "lmdb" else 2 * math.ceil(stored_bytes(spec) / (shard.mib * 2**20)))
-
-
-def _bytes(size: object) -> float:
-    return size_in_bytes(str(size), node_memory_bytes=0)
 
 
 @dataclass(frozen=True)
@@ -145,11 +118,7 @@ def _pixels(spec: RunSpec) -> int | None:
     if isinstance(spec.data, Synthetic):
         shape = spec.data.shape
         return shape[-1] * shape[-2] if len(shape) >= 3 else None
-    if isinstance(spec.data, Digits):
-        return 8 * 8
-    if isinstance(spec.data, FashionMNIST):
-        return 28 * 28
-    return JPEG_SIZE**2
+    return PIXELS.get(spec.data.source, JPEG_SIZE**2)
 
 
 @dataclass(frozen=True)
@@ -168,15 +137,11 @@ class Work:
 def work_of(spec: RunSpec, data: Data) -> Work:
     """Steps and evaluations of a run on data of this size."""
     per_epoch = max(1, data.train_samples // spec.global_batch)
-    whole = per_epoch * spec.train.epochs
-    loaded = spec.measure.loader_batches * spec.rank_batch
-    every = spec.train.evaluate_every_epochs
-    window = spec.measure.steps
-    if spec.measure.minutes is not None:
-        steps, minutes = min(whole, spec.measure.warmup_steps), spec.measure.minutes
-    else:
-        steps = whole if window is None else min(whole, spec.measure.warmup_steps + window)
-        minutes = 0.0
-    epochs = steps // per_epoch
+    steps, measure, minutes = per_epoch * spec.train.epochs, spec.measure, spec.measure.minutes
+    if minutes is not None:
+        steps = min(steps, measure.warmup_steps)
+    elif measure.steps is not None:
+        steps = min(steps, measure.warmup_steps + measure.steps)
+    epochs, every = steps // per_epoch, spec.train.evaluate_every_epochs
     evaluations = 0 if not every or spec.accelerator else epochs // every + (steps % (per_epoch * every) != 0)
-    return Work(steps, evaluations * data.test_samples, loaded, minutes)
+    return Work(steps, evaluations * data.test_samples, measure.loader_batches * spec.rank_batch, minutes or 0.0)

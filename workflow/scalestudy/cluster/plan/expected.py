@@ -8,7 +8,7 @@
 5. `flops`: counted operations over the accelerator's peak times a range of utilisation;
 6. `unknown`.
 
-Preparation of data has a kind of its own, `rates` (preparation.py).
+Preparation of data is estimated from datasets of the same form, or else from `rates`.
 
 History comes from results, never from durations that Snakemake measured: on a cluster those include the queue.
 """
@@ -17,24 +17,39 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from scalestudy.cluster.ledger.used import read_ledger, start_up
+from scalestudy.cluster.ledger import read_ledger, start_up
 from scalestudy.cluster.plan import neighbours
-from scalestudy.cluster.plan.costs import WHOLES, Data, Work, data_of, model_cost, table, work_of
-from scalestudy.cluster.plan.exchange import BACKWARD_SHARE, exchange_time, overlaps
+from scalestudy.cluster.plan.costs import (
+    WHOLES,
+    Data,
+    Work,
+    data_of,
+    model_cost,
+    prepared,
+    table,
+    used_in_place,
+    work_of,
+)
 from scalestudy.cluster.plan.neighbours import EndedRun, Span, read_history
+from scalestudy.data.catalogue import Synthetic
 from scalestudy.errors import UserError
 from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import history_files
-from scalestudy.spec.machine import Machine
+from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import Run
+from scalestudy.strategies import cost
+from scalestudy.strategies.cost import Link
 
 Kind = Literal["repeats", "neighbours", "published", "flops", "rates", "unknown"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""Sources of estimates, best first."""
 
 START_UP_S: Span = (20.0, 120.0)
 """Seconds of a cluster's job outside its run, until they are learned: the job's start, imports over a shared file
@@ -54,13 +69,26 @@ SERVER_EFFICIENCY = 0.1
 """The same for parameter servers over links of unknown rate."""
 LEAST_LINK = 0.25
 """Least share of a link's rate that an exchange reaches: an assumption."""
+BACKWARD_SHARE = 2 / 3
+"""Share of a step without exchange that the backward pass takes: it computes twice as much as the forward pass."""
+OVERLAPPED = ("allreduce", "horovod", "fsdp")
+"""Strategies that exchange during the backward pass; of the others those whose schedule says so."""
+FSDP_BYTES = 1.5
+"""Bytes of two all-gathers and a reduce-scatter over those of an all-reduce (Zhao et al., PyTorch FSDP, VLDB 2023)."""
+EMULATED_BYTES_PER_S = 5e8
+"""Slowest exchange that is expected between emulated ranks, bytes of gradients per second."""
 ONE_REPEAT: Span = (0.9, 1.1)
 SEVERAL_REPEATS: Span = (0.97, 1.03)
 PUBLISHED_ALIKE: Span = (0.8, 1.25)
 PUBLISHED_NEAR: Span = (0.5, 2.0)
 """Factor by which the range is widened, for each source."""
-EMULATED_BYTES_PER_S = 5e8
-"""Slowest exchange that is expected between emulated ranks, bytes of gradients per second."""
+INDEXED_PER_S: Span = (200.0, 106_000.0)
+MADE_PER_S: Span = (50.0, 7_100.0)
+"""Samples per second of one node, to find files and look at their sizes, and to write them as well. The slower is an
+assumption, by which jobs request their walltime; the faster was measured with files of 1 kB
+(docs/measured/data_preparation.txt): larger ones, and images that are decoded, take longer."""
+LEARNED: Span = (0.5, 2.0)
+"""Factor by which a rate that jobs of this folder have reached may be missed."""
 
 
 @dataclass(frozen=True)
@@ -87,23 +115,25 @@ UNKNOWN = TimeEstimate(0.0, math.inf, "unknown", "no repeat, no similar run, no 
 
 
 class Expectation:
-    """Expected times of runs on one machine."""
+    """Expected times of runs and preparations on one machine."""
 
-    def __init__(self, name: str, machine: Machine, start_up_s: Span | None = None) -> None:
+    def __init__(self, name: str, machine: Machine) -> None:
         self.machine = machine
         self.repeats: dict[str, list[float]] = defaultdict(list)
         self.like: dict[str, list[EndedRun]] = defaultdict(list)
         self._known_similar: dict[tuple[str, str], tuple[neighbours.Groups, str]] = {}
+        self._attempts = read_ledger()
         wall_s: dict[str, list[float]] = defaultdict(list)
         for ended in (ended for file in history_files(name) for ended in read_history(file)):
             self.repeats[ended.configuration].append(ended.seconds)
             self.like[ended.like].append(ended)
             wall_s[ended.run].append(ended.seconds)
-        given = (machine.start_up_s, machine.start_up_s) if machine.start_up_s is not None else None
         default = START_UP_S if machine.nodes is not None and machine.nodes > 1 else START_UP_HERE_S
-        attempts = (attempt for attempt in read_ledger() if attempt.machine == name)
+        attempts = (attempt for attempt in self._attempts if attempt.machine == name)
         self.set_up_s = neighbours.learned_set_up(ended for of_kind in self.like.values() for ended in of_kind)
-        self.start_up_s = start_up_s or given or start_up(wall_s, attempts) or default
+        self.start_up_s = start_up(wall_s, attempts) or default
+        if machine.start_up_s is not None:
+            self.start_up_s = machine.start_up_s, machine.start_up_s
 
     @property
     def again_s(self) -> float:
@@ -114,23 +144,51 @@ class Expectation:
         """Low and high seconds of a run's job, start-up, staging, evaluation and end included."""
         spec = run.spec
         estimate = self._repeats(spec) or self._same_program(spec)
-        data = data_of(spec) if estimate is None else None
-        work = work_of(spec, data) if data is not None else None
-        if estimate is None and work is not None and data is not None:
-            found = (
+        if estimate is None and (data := data_of(spec)) is not None:
+            work = work_of(spec, data)
+            estimate = (
                 self._published(spec, work, data, alike=True)
                 or self._neighbours(spec, work)
                 or self._published(spec, work, data, alike=False)
                 or self._accelerator(spec, work)
                 or self._flops(spec, work)
             )
-            estimate = replace(found, assumed=data.assumed) if found else None
+            estimate = replace(estimate, assumed=data.assumed) if estimate else None
         if estimate is None:
             return UNKNOWN
         low, high = self.start_up_s
         if estimate.kind in ("published", "flops"):  # times of steps: what a run takes beside them is not in them
             low, high = low + self.set_up_s[0], high + self.set_up_s[1]
         return replace(estimate, low_s=estimate.low_s + low, high_s=estimate.high_s + high)
+
+    def of_dataset(self, spec: RunSpec) -> TimeEstimate:
+        """Seconds of the job that prepares the data of a run: by the rates of this folder's jobs, or known ones."""
+        data = data_of(spec)
+        if data is None:
+            return UNKNOWN
+        # Data that is made while it is read needs no preparation.
+        samples = 0 if isinstance(spec.data, Synthetic) else data.train_samples + data.test_samples
+        if learned := list(self._rates_like(spec)):
+            slow, fast = LEARNED[0] * min(learned), LEARNED[1] * max(learned)
+            note = f"{len(learned)} datasets of this form that jobs of this folder prepared"
+        else:
+            slow, fast = INDEXED_PER_S if used_in_place(spec) else MADE_PER_S
+            note = f"{slow:,.0f} to {fast:,.0f} samples per second"
+        low, high = self.start_up_s
+        return TimeEstimate(samples / fast + low, samples / slow + high, "neighbours" if learned else "rates", note)
+
+    def _rates_like(self, spec: RunSpec) -> Iterator[float]:
+        """Samples per second of the datasets that have the same source and form."""
+
+        def form(data: Mapping[str, Any]) -> tuple[Any, ...]:
+            shard = data.get("shard") or {}
+            return data.get("source"), data.get("preprocess"), data.get("resize"), shard.get("format")
+
+        for dataset in dict.fromkeys(one.run for one in self._attempts if one.rule == "dataset" and one.used_s):
+            with suppress(UserError):  # of a dataset that another version made
+                made = prepared(dataset)
+                if made is not None and made.seconds and form(made.spec) == form(spec.data.plain()):
+                    yield (made.train.samples + made.test.samples) / made.seconds
 
     def _repeats(self, spec: RunSpec) -> TimeEstimate | None:
         seconds = self.repeats.get(configuration_id(spec))
@@ -167,29 +225,24 @@ class Expectation:
         """From published training times of this machine: of the same strategy and ranks, or of the nearest ranks."""
         if spec.accelerator or self._device(spec) == "cpu":
             return None
-        rows = [row for row in self._published_rows() if row.model == spec.model.name]
-        if not rows:
+        rows = [row for name in self.machine.published for row in table(name) if row.get("model") == spec.model.name]
+        rows = [row for row in rows if all(row.get(name) for name in ("training_time_s", "strategy", *WHOLES[-4:]))]
+        same = [row for row in rows if row["strategy"] == spec.strategy.name and int(row["ranks"]) == spec.ranks]
+        if not rows or (alike and not same):
             return None
-        same = [row for row in rows if (row.strategy, row.ranks) == (spec.strategy.name, spec.ranks)]
-        if alike and not same:
-            return None
-        distance = min(abs(math.log(row.ranks / spec.ranks)) for row in rows)
-        near = [row for row in rows if abs(math.log(row.ranks / spec.ranks)) <= distance + 1e-9]
+        far = {int(row["ranks"]): abs(math.log(int(row["ranks"]) / spec.ranks)) for row in rows}
+        near = [row for row in rows if far[int(row["ranks"])] <= min(far.values()) + 1e-9]
         chosen, (low, high) = (same, PUBLISHED_ALIKE) if alike else (near, PUBLISHED_NEAR)
-        steps = [row.step_s * spec.rank_batch / row.rank_batch for row in chosen]
-        note = f"{chosen[0].source}, {chosen[0].ranks} ranks"
+        seconds = []
+        for row in chosen:
+            ranks, batch, epochs, samples = (int(row[column]) for column in WHOLES[-4:])
+            steps = epochs * max(1, samples // (ranks * batch))
+            seconds.append(float(row["training_time_s"]) / steps * spec.rank_batch / batch)
         # The published times hold an evaluation per epoch, spread over the steps.
         held = work.steps * spec.global_batch / max(1, data.train_samples) * data.test_samples
         work = replace(work, evaluated_samples=round(max(0.0, work.evaluated_samples - held)))
-        return _training(spec, work, (low * min(steps), high * max(steps)), "published", note)
-
-    def _published_rows(self) -> Iterator[PublishedRow]:
-        for row in (row for name in self.machine.published for row in table(name)):
-            if all(row.get(column) for column in ("training_time_s", "model", "strategy", "citation", *WHOLES[-4:])):
-                ranks, batch, epochs, samples = (int(row[column]) for column in WHOLES[-4:])
-                if steps := epochs * (samples // max(1, ranks * batch)):
-                    step_s = float(row["training_time_s"]) / steps
-                    yield PublishedRow(row["model"], row["strategy"], ranks, batch, step_s, row["citation"])
+        note = f"{chosen[0]['citation']}, {chosen[0]['ranks']} ranks"
+        return _training(spec, work, (low * min(seconds), high * max(seconds)), "published", note)
 
     def _accelerator(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
         """From the published step time of the emulated accelerator, or of the one that the machine has."""
@@ -211,51 +264,65 @@ class Expectation:
         The exchange is that of the strategy's formula over the machine's links, at their full rate and hidden behind the
         backward pass where the strategy overlaps the two, or at LEAST_LINK of it and not hidden.
         """
-        cost = model_cost(spec)
-        size = 4.0 * (cost.parameters if cost else 0)
         if spec.ranks == 1:
             return (step_s, step_s / LEAST_EFFICIENCY), ""
+        counted = model_cost(spec)
+        size = 4.0 * (counted.parameters if counted else 0)
         if spec.accelerator:  # ranks on hosts whose links are not those of the machine file
             return (step_s, step_s / OTHER_EFFICIENCY + 2 * size / EMULATED_BYTES_PER_S), ""
         exchange_s = exchange_time(spec, self.machine, size)
         if exchange_s is None:
             least = SERVER_EFFICIENCY if "server" in spec.strategy.name else OTHER_EFFICIENCY
             return (step_s, step_s / least), ", links unknown"
-        hidden_s = BACKWARD_SHARE * step_s if overlaps(spec) else 0.0
-        return (
-            (step_s + max(0.0, exchange_s - hidden_s), step_s / OTHER_EFFICIENCY + exchange_s / LEAST_LINK),
-            f", exchange of {exchange_s:.2g} s",
-        )
+        overlaps = spec.strategy.name in OVERLAPPED or getattr(spec.strategy, "schedule", "") == "overlapped"
+        low_s = step_s + max(0.0, exchange_s - (BACKWARD_SHARE * step_s if overlaps else 0.0))
+        return (low_s, step_s / OTHER_EFFICIENCY + exchange_s / LEAST_LINK), f", exchange of {exchange_s:.2g} s"
 
     def _flops(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
         number_type = spec.autocast or ("tf32" if spec.tf32 else spec.dtype)
         peak = next((p for name, p in self.machine.peak_tflops.items() if name == number_type), None)
-        cost = model_cost(spec)
-        if peak is None or cost is None or spec.accelerator or self._device(spec) == "cpu":
+        counted = model_cost(spec)
+        if peak is None or counted is None or spec.accelerator or self._device(spec) == "cpu":
             return None
         least, most = UTILISATION
-        ideal = cost.training_flops * spec.rank_batch / (peak * 1e12)
+        ideal = counted.training_flops * spec.rank_batch / (peak * 1e12)
         return _training(spec, work, (ideal / most, ideal / least), "flops", f"{least:.0%} to {most:.0%} of the peak")
 
     def _device(self, spec: RunSpec) -> str:
         return spec.device or self.machine.device or ("cuda" if self.machine.devices_per_node else "cpu")
 
 
-@dataclass(frozen=True)
-class PublishedRow:
-    """One published training time, as a step time."""
-
-    model: str
-    strategy: str
-    ranks: int
-    rank_batch: int
-    step_s: float
-    source: str
+def exchange_time(spec: RunSpec, machine: Machine, size: float) -> float | None:
+    """Seconds to exchange `size` bytes of gradients once at the full rate of the links; None where a rate is not known,
+    or the strategy has no formula (pipeline)."""
+    nodes, per_node = geometry(spec, machine)
+    gb_per_s = machine.device_link_gb_per_s and machine.device_link_gb_per_s / 2  # that of both directions together
+    if spec.strategy.name == "pipeline" or not size or (per_node > 1 and not gb_per_s):
+        return None
+    if nodes > 1 and not machine.network_gb_per_s:
+        return None
+    inside = Link(1e9 * (gb_per_s or machine.network_gb_per_s or 0.0))
+    between = Link(1e9 * machine.network_gb_per_s) if machine.network_gb_per_s else inside
+    strategy, ranks = spec.strategy, spec.ranks
+    if "server" in strategy.name:
+        formula = cost.parameter_server if strategy.servers_beside else cost.colocated_server
+        return formula(size, ranks, getattr(strategy, "servers", 1), between)
+    formulas: dict[str, Callable[..., float]] = {
+        "hierarchical": cost.hierarchical,
+        "two_dimensional": cost.two_dimensional,
+    }
+    if not ranks & (ranks - 1):  # a power of two
+        formulas["halving_doubling"] = cost.flat_halving_doubling
+    seconds = formulas.get(strategy.name, cost.flat_ring)(size, nodes, per_node, inside, between)
+    return FSDP_BYTES * seconds if strategy.name == "fsdp" else seconds
 
 
 def _training(spec: RunSpec, work: Work, step_s: Span, kind: Kind, note: str) -> TimeEstimate:
-    """A whole run from its step time: steps, evaluations (forward alone: a third), and batches loaded ahead."""
-    wait_s = items_s(spec)
+    """A whole run from its step time: steps, evaluations (forward alone: a third), and batches loaded ahead.
+
+    Items that take `data.latency_s` are waited for by the loader's workers at the same time, or by the step itself.
+    """
+    wait_s = spec.rank_batch * getattr(spec.data, "latency_s", 0.0) / max(1, spec.loader.workers)
     steps_s = (max(one, wait_s) if spec.loader.workers else one + wait_s for one in step_s)
     low, high = (
         one * (work.steps + work.evaluated_samples / (3 * spec.global_batch) + work.loaded_samples / spec.rank_batch)
@@ -263,16 +330,3 @@ def _training(spec: RunSpec, work: Work, step_s: Span, kind: Kind, note: str) ->
         for one in steps_s
     )
     return TimeEstimate(low, high, kind, note)
-
-
-def items_s(spec: RunSpec) -> float:
-    """Seconds that the items of one rank's batch take by `data.latency_s`, with the loader's workers at the same time."""
-    latency_s: float = getattr(spec.data, "latency_s", 0.0)
-    return spec.rank_batch * latency_s / max(1, spec.loader.workers)
-
-
-def kinds_of(estimates: Iterable[TimeEstimate]) -> str:
-    """The sources in a sum as one phrase, best first."""
-    order: tuple[Kind, ...] = ("repeats", "neighbours", "published", "flops", "rates", "unknown")
-    found = {estimate.kind for estimate in estimates}
-    return "+".join(kind for kind in order if kind in found)

@@ -55,30 +55,25 @@ def read_history(file: Path) -> Iterator[EndedRun]:
     """The completed runs in history.jsonl; damaged lines and lines of other versions are ignored."""
     for entry in json_lines(file):
         try:
-            seconds, plain = _seconds(entry), entry["spec"]
-            spec, _ = parse(RunSpec, plain)
+            if entry["status"] not in ("valid", "invalid"):
+                continue
+            spec, _ = parse(RunSpec, entry["spec"])
+            if (seconds := entry.get("wall_s")) is None:
+                took = datetime.fromisoformat(entry["ended"]) - datetime.fromisoformat(entry["started"])
+                seconds = took.total_seconds()
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-        if spec is None or seconds is None or not 0 <= seconds < math.inf:
+        if spec is None or seconds < 0:
             continue
         data, throughput = data_of(spec), entry.get("throughput_samples_per_s")
         samples = None if data is None else rank_samples(spec, work_of(spec, data))
         set_up_s = None
-        if samples is not None and isinstance(throughput, (int, float)) and throughput > 0:
+        if samples is not None and throughput:
             set_up_s = max(0.0, seconds - samples * spec.ranks / throughput)  # evaluations: a third of training
         yield EndedRun(
             spec.ranks, spec.rank_batch, samples, seconds, set_up_s, str(entry.get("run")), configuration_id(spec),
-            like_key(plain), spec.strategy.name, spec.measure.steps is not None,
+            like_key(entry["spec"]), spec.strategy.name, spec.measure.steps is not None,
         )  # fmt: skip
-
-
-def _seconds(entry: Mapping[str, Any]) -> float | None:
-    """The run's own wall time, else from its start to its end; None for one that was not made."""
-    if entry.get("status") not in ("valid", "invalid"):
-        return None
-    if isinstance(entry.get("wall_s"), (int, float)):
-        return float(entry["wall_s"])
-    return (datetime.fromisoformat(entry["ended"]) - datetime.fromisoformat(entry["started"])).total_seconds()
 
 
 def like_key(plain: Mapping[str, Any]) -> str:

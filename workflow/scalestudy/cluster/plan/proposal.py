@@ -21,31 +21,32 @@ def proposal(plan: Plan, studies: Sequence[Study], today: date) -> str:
     if not plan.submitted:
         raise UserError("nothing would be submitted: all runs and datasets exist", "--proposal", "plan other studies")
     columns = columns_of(plan.unit)
-    planned = {job.study for job in plan.submitted}
     by_nodes: dict[int, list[PlannedJob]] = {}
     for job in sorted(plan.submitted, key=lambda job: job.resources.nodes):
         by_nodes.setdefault(job.resources.nodes, []).append(job)
+    widths = [
+        (
+            f"{nodes:,}",
+            f"{sum(job.resources.links for job in jobs):,}",
+            minutes(max(job.resources.runtime or 0 for job in jobs) or None),
+            f"{max(job.resources.mem_mb for job in jobs) / 1024:,.0f}",
+            digits(plan.hours(jobs, plan.unit)[1]),
+        )
+        for nodes, jobs in by_nodes.items()
+    ]
     template = Path(__file__).with_suffix(".md.j2").read_text(encoding="utf-8")
     page: str = jinja2.Template(template, keep_trailing_newline=True).render(
         plan=plan,
         today=today.isoformat(),
         hours="GPU h" if plan.unit == "gpu" else "node h",
         runs=sum(job.seen.rule == "train" for job in plan.submitted),
-        studies=[study for study in studies if study.name in planned],
+        studies=[study for study in studies if study.name in {job.study for job in plan.submitted}],
         request=digits(plan.to_request(plan.submitted, plan.unit)),
         median=digits(plan.hours(plan.submitted, plan.unit)[1]),
         heads=[columns[name][0] for name in COLUMNS],
         rows=[(row["study"], *(columns[name][1](row) for name in COLUMNS)) for row in rows_of(plan)],
-        by_nodes=[_by_nodes(plan, *group) for group in by_nodes.items()],
+        by_nodes=widths,
         sources=sources_of(plan.submitted).replace("+", ", "),
-        notes=[*notes(plan, plan.unit), *detailed_notes(plan)],
+        notes=[*notes(plan), *detailed_notes(plan)],
     )
     return page
-
-
-def _by_nodes(plan: Plan, nodes: int, jobs: Sequence[PlannedJob]) -> tuple[str, ...]:
-    """Jobs of one number of nodes, further jobs of a chain included."""
-    longest = max((job.resources.runtime or 0 for job in jobs), default=0) or None
-    gib = max(job.resources.mem_mb for job in jobs) / 1024
-    count = sum(job.resources.links for job in jobs)
-    return f"{nodes:,}", f"{count:,}", minutes(longest), f"{gib:,.0f}", digits(plan.hours(jobs, plan.unit)[1])

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from scalestudy.spec.machine import Machine, Queue
+from scalestudy.spec.machine import Machine
 
-ALL = ""
-"""Stands for the machine beside the names of its queues."""
+Limits = Mapping[str, tuple[float, float]]
+"""Most jobs and most nodes at one time, of each queue and, under an empty name, of the machine."""
+MACHINE = ""
 
 
 @dataclass(frozen=True)
@@ -27,54 +27,60 @@ class ScheduledJob:
     queue: str | None = None
 
 
-@dataclass(frozen=True)
-class QueueLimits:
-    """Limits on concurrent jobs. None: no limit."""
+def limits_of(machine: Machine, jobs: int | None = None) -> Limits:
+    """Limits of a machine and its queues; `jobs` is the driver's own `--jobs`."""
 
-    jobs: int | None = None
-    nodes: int | None = None
-    queues: Mapping[str, Queue] = field(default_factory=dict)
+    def least(*values: int | None) -> float:
+        return min((value for value in values if value is not None), default=math.inf)
 
-    @staticmethod
-    def of(machine: Machine, jobs: int | None) -> QueueLimits:
-        """Those of a machine, and of the driver's own `--jobs`."""
-        running = [limit for limit in (jobs, machine.limits.most_jobs) if limit is not None]
-        nodes = [limit for limit in (machine.nodes, machine.limits.most_nodes_running) if limit is not None]
-        return QueueLimits(min(running, default=None), min(nodes, default=None), machine.queues)
+    whole = least(jobs, machine.limits.most_jobs), least(machine.nodes, machine.limits.most_nodes_running)
+    queues = {name: (least(one.most_jobs), least(one.most_nodes_running)) for name, one in machine.queues.items()}
+    return {MACHINE: whole, **queues}
 
 
 class _Use:
-    """Jobs and nodes in use on the machine and in each queue."""
+    """Jobs and nodes in use on the machine and in each queue, and the ends of the running jobs."""
 
-    def __init__(self, limits: QueueLimits) -> None:
-        most = {name: (queue.most_jobs, queue.most_nodes_running) for name, queue in limits.queues.items()}
-        self.most = {ALL: (limits.jobs, limits.nodes), **most}
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
         self.jobs, self.nodes = Counter[str](), Counter[str]()
+        self.running: list[tuple[int, int, ScheduledJob]] = []
+        """End, id and job, as a heap."""
 
     def fits(self, task: ScheduledJob) -> bool:
         """Whether a job may start. One that is too large for an empty machine or queue starts alone."""
-        if not task.nodes:
-            return True
-        for name in {ALL, task.queue or ALL} & self.most.keys():
-            jobs, nodes = (math.inf if limit is None else limit for limit in self.most[name])
-            if self.jobs[name] and (self.jobs[name] >= jobs or self.nodes[name] + task.nodes > nodes):
-                return False
-        return True
+        return not task.nodes or not any(
+            self.jobs[name] and (self.jobs[name] >= jobs or self.nodes[name] + task.nodes > nodes)
+            for name in {MACHINE, task.queue or MACHINE} & self.limits.keys()
+            for jobs, nodes in [self.limits[name]]
+        )
 
-    def change(self, task: ScheduledJob, sign: int) -> None:
-        """A job starts (1) or ends (-1)."""
-        if task.nodes:
-            for name in {ALL, task.queue or ALL}:
-                self.jobs[name] += sign
-                self.nodes[name] += sign * task.nodes
+    def _change(self, task: ScheduledJob, sign: int) -> None:
+        for name in {MACHINE, task.queue or MACHINE} if task.nodes else ():
+            self.jobs[name] += sign
+            self.nodes[name] += sign * task.nodes
+
+    def start(self, task: ScheduledJob, end: int) -> None:
+        """Start a job."""
+        self._change(task, 1)
+        heapq.heappush(self.running, (end, task.id, task))
+
+    def next_end(self) -> tuple[int, ScheduledJob]:
+        """Go on to the next end of a job."""
+        end, _, task = heapq.heappop(self.running)
+        self._change(task, -1)
+        return end, task
+
+    def free_at(self, wanted: ScheduledJob) -> int:
+        """When a job that does not fit now can start if nothing else does."""
+        later, end = _Use(self.limits), 0
+        later.jobs, later.nodes, later.running = self.jobs.copy(), self.nodes.copy(), self.running.copy()
+        while not later.fits(wanted):
+            end, _ = later.next_end()
+        return end
 
 
-Kind = tuple[int, str | None]
-Running = list[tuple[int, int]]
-"""Ends and ids of the running jobs, as a heap."""
-
-
-def starts(tasks: Sequence[ScheduledJob], seconds: Mapping[int, int], limits: QueueLimits) -> dict[int, int]:
+def starts(tasks: Sequence[ScheduledJob], seconds: Mapping[int, int], limits: Limits) -> dict[int, int]:
     """When each job starts: the most urgent first.
 
     Where the most urgent one does not fit, its room is reserved: others start only if they end before it can (EASY
@@ -83,68 +89,44 @@ def starts(tasks: Sequence[ScheduledJob], seconds: Mapping[int, int], limits: Qu
     known = {task.id: task for task in tasks}
     missing = {task.id: len(task.needs) for task in tasks}
     followers: dict[int, list[int]] = defaultdict(list)
-    waiting: dict[Kind, list[tuple[int, int]]] = defaultdict(list)  # heaps of alike jobs: a large study has few kinds
-    ready = [task.id for task in tasks if not task.needs]
     for task in tasks:
         for need in task.needs:
             followers[need].append(task.id)
+    # Heaps of alike jobs: a large study has few kinds.
+    waiting: dict[tuple[int, str | None], list[tuple[int, int]]] = defaultdict(list)
+    ready = [task.id for task in tasks if not task.needs]
     begun: dict[int, int] = {}
-    running: Running = []
     use, now = _Use(limits), 0
     while True:
         for task in map(known.__getitem__, ready):
             heapq.heappush(waiting[task.nodes, task.queue], (-task.priority, task.id))
-        while (kind := _next(waiting, known, use, running, now, seconds)) is not None:
-            task = known[heapq.heappop(waiting[kind])[1]]
-            begun[task.id] = now
-            use.change(task, 1)
-            heapq.heappush(running, (now + seconds[task.id], task.id))
-        if not running:
+        while True:
+            firsts = [known[one] for _, one in sorted(heap[0] for heap in waiting.values() if heap)]
+            if (following := _next(firsts, use, now, seconds)) is None:
+                break
+            heapq.heappop(waiting[following.nodes, following.queue])
+            begun[following.id] = now
+            use.start(following, now + seconds[following.id])
+        if not use.running:
             return begun
-        now, ended = heapq.heappop(running)
-        use.change(known[ended], -1)
-        for follower in followers[ended]:
+        now, ended = use.next_end()
+        for follower in followers[ended.id]:
             missing[follower] -= 1
-        ready = [follower for follower in followers[ended] if not missing[follower]]
+        ready = [follower for follower in followers[ended.id] if not missing[follower]]
 
 
-def makespan(tasks: Sequence[ScheduledJob], seconds: Mapping[int, int], limits: QueueLimits) -> int:
-    """Seconds from the first start to the last end."""
-    ids = {task.id for task in tasks}
-    begun = starts(tasks, seconds, limits)
-    return max((begun[one] + seconds[one] for one in ids), default=0)
-
-
-def _next(
-    waiting: Mapping[Kind, list[tuple[int, int]]],
-    known: Mapping[int, ScheduledJob],
-    use: _Use,
-    running: Running,
-    now: int,
-    seconds: Mapping[int, int],
-) -> Kind | None:
-    """The kind of the job that starts next; None where none may start now."""
-    kinds = sorted((kind for kind, heap in waiting.items() if heap), key=lambda kind: waiting[kind][0])
-    firsts = [known[waiting[kind][0][1]] for kind in kinds]
+def _next(firsts: Sequence[ScheduledJob], use: _Use, now: int, seconds: Mapping[int, int]) -> ScheduledJob | None:
+    """The job that starts next, of the most urgent one of each kind; None where none may start now."""
     if not firsts or use.fits(firsts[0]):
-        return kinds[0] if kinds else None
+        return firsts[0] if firsts else None
     free_at = None
-    for kind, task in zip(kinds[1:], firsts[1:], strict=True):
-        if not use.fits(task):
-            continue
-        if free_at is None and task.nodes:
-            free_at = _free_at(firsts[0], known, use, running)
-        if not task.nodes or now + seconds[task.id] <= (free_at or 0):
-            return kind
+    for task in filter(use.fits, firsts[1:]):
+        free_at = free_at or use.free_at(firsts[0])
+        if not task.nodes or now + seconds[task.id] <= free_at:
+            return task
     return None
 
 
-def _free_at(wanted: ScheduledJob, known: Mapping[int, ScheduledJob], use: _Use, running: Running) -> int:
-    """When a job can start if nothing else does."""
-    later = copy.copy(use)
-    later.jobs, later.nodes = use.jobs.copy(), use.nodes.copy()
-    for ends, task in sorted(running):
-        later.change(known[task], -1)
-        if later.fits(wanted):
-            return ends
-    raise AssertionError("a job that does not fit an empty machine starts alone")
+def makespan(tasks: Sequence[ScheduledJob], seconds: Mapping[int, int], limits: Limits) -> int:
+    """Seconds from the first start to the last end."""
+    return max((begin + seconds[one] for one, begin in starts(tasks, seconds, limits).items()), default=0)

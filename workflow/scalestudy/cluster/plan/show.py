@@ -6,12 +6,15 @@ import csv
 import io
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from scalestudy.cluster.plan.planned import Plan, PlannedJob, Unit, sources_of
-from scalestudy.spec.config import machine_file
+from scalestudy.errors import UserError
+from scalestudy.site_fault import site_file
+from scalestudy.spec.config import machine_file, read_site
 
 GROUPS = ("strategy", "ranks")
 """Attributes that a table may be grouped by, beside the study."""
@@ -25,9 +28,11 @@ TO_MEASURE = {
     "rates": "no data of this form has been prepared here: prepare one dataset first",
 }
 """Remedy for a wide estimate, by its source."""
+MAX_NAMED = 5
+"""Chains and waits that are named."""
+UNIQUE = "UNIQUE"
+"""Placeholder for the part of a job's name that differs with each submission."""
 Row = dict[str, Any]
-Submit = Mapping[str, list[str] | str]
-"""The words of each job's submit line, by its name, or why the scheduler would refuse it."""
 
 
 def rows_of(plan: Plan, by: Sequence[str] = ()) -> list[Row]:
@@ -35,12 +40,12 @@ def rows_of(plan: Plan, by: Sequence[str] = ()) -> list[Row]:
     keys = ("study", *by)
     groups = [*plan.groups(by).items(), (("total", *("" for _ in by)), plan.submitted)]
     return [
-        {**dict(zip(keys, key, strict=True)), **row(plan, jobs), "makespan_s": plan.makespan_of(jobs)}
+        {**dict(zip(keys, key, strict=True)), **_row(plan, jobs), "makespan_s": plan.makespan_of(jobs)}
         for key, jobs in groups
     ]
 
 
-def row(plan: Plan, jobs: Sequence[PlannedJob]) -> Row:
+def _row(plan: Plan, jobs: Sequence[PlannedJob]) -> Row:
     """Numbers of some jobs: hours with four digits, seconds, bytes."""
     found: Row = {"jobs": len(jobs), "attempts": sum(job.resources.links for job in jobs)}
     for unit in UNITS:
@@ -72,39 +77,39 @@ def table(plan: Plan, by: Sequence[str] = (), details: bool = False) -> str:
     """The plan for people: a line per study, the total, and remarks; with `details` further columns and remarks."""
     if not plan.submitted:
         return "Plan: nothing to submit. All runs and datasets exist."
-    unit = plan.unit
-    columns = columns_of(unit)
-    names = ["study", *by, *(SHORT if not details else columns)]
-    rows = rows_of(plan, by)
-    heads = [columns[name][0] if name in columns else name for name in names]
-    cells = [[columns[name][1](row) if name in columns else str(row[name]) for name in names] for row in rows]
-    left = {"study", "strategy", "source"}
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    lines = [
+    columns = columns_of(plan.unit)
+    names = ["study", *by, *(columns if details else ("jobs", "expected", "to_request", "makespan"))]
+    cells = [[columns[name][0] if name in columns else name for name in names]]
+    for row in rows_of(plan, by):
+        cells.append([columns[name][1](row) if name in columns else str(row[name]) for name in names])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    to_left = {"study", "strategy", "source"}
+    head, *lines, total = (
         "  ".join(
-            cell.ljust(width) if name in left else cell.rjust(width)
-            for cell, width, name in zip(line, widths, names, strict=True)
-        ).rstrip()
-        for line in (heads, *cells)
-    ]
-    rule = "-" * max(map(len, lines))
+            cell.ljust(width) if name in to_left else cell.rjust(width)
+            for name, cell, width in zip(names, row, widths, strict=True)
+        )
+        for row in cells
+    )
+    rule = "-" * len(head)
     title = f"Plan for machine {plan.machine_name}, scale {plan.scale}"
-    remarks = [*notes(plan, unit), *(detailed_notes(plan) if details else ["More         scalestudy plan --details"])]
-    return "\n".join([title, lines[0], rule, *lines[1:-1], rule, lines[-1], "", *remarks])
-
-
-SHORT = ("jobs", "expected", "to_request", "makespan")
+    more = detailed_notes(plan) if details else ["More         scalestudy plan --details"]
+    return "\n".join([title, head, rule, *lines, rule, total, "", *notes(plan), *more])
 
 
 def columns_of(unit: Unit) -> dict[str, tuple[str, Callable[[Row], str]]]:
     """Head and cell of each column of the table."""
-    word = "node" if unit == "node" else "GPU"
+    word = _word(unit)
 
     def known(row: Row, text: str) -> str:
         return "–" if row["source"] == "unknown" else text
 
+    def jobs(row: Row) -> str:
+        further = row["attempts"] - row["jobs"]
+        return f"{row['jobs']:,}" + (f"+{further}" if further > 0 else "")
+
     return {
-        "jobs": ("jobs", lambda row: f"{row['jobs']:,}" + _further(row)),
+        "jobs": ("jobs", jobs),
         "reserved": (f"reserved {word} h", lambda row: f"{row[f'{unit}_hours_reserved']:,}"),
         "p10": ("P10", lambda row: known(row, digits(row[f"{unit}_hours_p10"]))),
         "expected": (f"expected {word} h", lambda row: known(row, digits(row[f"{unit}_hours_expected"]))),
@@ -115,38 +120,32 @@ def columns_of(unit: Unit) -> dict[str, tuple[str, Callable[[Row], str]]]:
     }
 
 
-def _further(row: Row) -> str:
-    return f"+{row['attempts'] - row['jobs']}" if row["attempts"] > row["jobs"] else ""
+def _word(unit: Unit) -> str:
+    return "node" if unit == "node" else "GPU"
 
 
-def notes(plan: Plan, unit: Unit) -> Iterator[str]:
+def notes(plan: Plan) -> Iterator[str]:
     """Remarks that belong to every plan, a line each."""
-    word = "node" if unit == "node" else "GPU"
+    unit, word = plan.unit, _word(plan.unit)
     reserved = hours(plan.reserved(plan.submitted, unit))
     yield f"Reserved     {reserved:,} {word} h: walltimes of whole nodes, as the jobs are submitted; idle devices count too"
     if plan.unknown:
         asked = hours(plan.reserved(plan.unknown, unit))
         yield f"Unknown      {len(plan.unknown)} jobs without an estimate: their {asked:,} reserved {word} h are in what is to be requested"
-    yield from _wide(plan, unit)
-    price = plan.cost(plan.submitted)
-    if price is not None and plan.machine.prices is not None:
-        yield f"Cost         {price[1]:,.2f} {plan.machine.prices.currency} expected, {price[2]:,.2f} to request"
-    for text in plan.left_out:
-        yield f"Left out     {text}"
-
-
-def _wide(plan: Plan, unit: Unit) -> Iterator[str]:
-    """Studies with percentiles far apart, by the measurement that would narrow them."""
     wide: dict[str, list[str]] = {}
     for (study,), jobs in plan.groups().items():
         known = [job for job in jobs if job.estimate.known]
-        low, _, high = plan.hours(known, unit) if known else (0.0, 0.0, 0.0)
+        low, _, high = plan.hours(known, unit)
         if high > MAX_SPREAD * low:
             worst = max(known, key=lambda job: job.interval_s[1] / max(1.0, job.interval_s[0]))
             wide.setdefault(worst.estimate.kind, []).append(f"{study} ({digits(low)} to {digits(high)} h)")
     for kind, studies in wide.items():
         more = f", and {len(studies) - 3} more studies" if len(studies) > 3 else ""
         yield f"Wide         {', '.join(studies[:3])}{more}, P10 to P90; {TO_MEASURE.get(kind, 'run one configuration first')}"
+    price = plan.cost(plan.submitted)
+    if price is not None and plan.machine.prices is not None:
+        yield f"Cost         {price[1]:,.2f} {plan.machine.prices.currency} expected, {price[2]:,.2f} to request"
+    yield from (f"Left out     {text}" for text in plan.left_out)
 
 
 def detailed_notes(plan: Plan) -> Iterator[str]:
@@ -154,40 +153,38 @@ def detailed_notes(plan: Plan) -> Iterator[str]:
     yield "Percentiles  P10, expected (P50), to request (P90) of the sum, drawn from each job's own interval (P5 to P95)"
     low, middle, high = map(span, plan.makespan_s)
     yield f"Makespan     {middle} (P10 {low}, P90 {high}), without waiting for the first start; of one study: without the others"
-    limits = plan.machine.limits
-    if plan.machine.nodes and plan.machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
-        yield f"             with all {plan.machine.nodes:,} nodes: {machine_file(plan.machine_name)} has no `limits` of one user"
-    for waited in plan.waited[:5]:
+    machine, limits = plan.machine, plan.machine.limits
+    if machine.nodes and machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
+        yield f"             with all {machine.nodes:,} nodes: {machine_file(plan.machine_name)} has no `limits` of one user"
+    for waited in plan.waited[:MAX_NAMED]:
         yield (
             f"Queue        {waited.like} waited {span(waited.median_s)} (median; P90 {span(waited.p90_s)}) from submission "
             f"to start: history of this folder, {waited.jobs:,} jobs"
         )
     chains = [job for job in plan.submitted if job.resources.links > 1]
-    for job in chains[:5]:
-        yield f"Chain        {job.name}: {job.resources.links} jobs of {minutes(job.resources.runtime)}"
-    if len(chains) > 5:
-        yield f"             and {len(chains) - 5} more runs that take longer than one job may"
-    yield from energy(plan)
-    yield f"Storage      {storage(plan)}"
-    for text in plan.assumed:
-        yield f"Assumed      {text}"
+    for job in chains[:MAX_NAMED]:
+        yield f"Chain        {job.seen.name}: {job.resources.links} jobs of {minutes(job.resources.runtime)}"
+    if len(chains) > MAX_NAMED:
+        yield f"             and {len(chains) - MAX_NAMED} more runs that take longer than one job may"
+    kwh, power = plan.kilowatt_hours(), machine.power
+    if kwh is not None and power is not None:
+        low, middle, high = map(digits, kwh)
+        of = (
+            "accelerators alone"
+            if power.node_watts is None
+            else "nodes"
+            if power.device_watts is None
+            else "whole nodes"
+        )
+        co2 = power.co2_g_per_kwh
+        gases = f"; {digits(kwh[1] * co2 / 1000)} kg CO2e at {co2:g} g/kWh" if co2 is not None else ""
+        source = f"; power: {machine.sources['power']}" if "power" in machine.sources else ""
+        yield f"Energy       {middle} kWh (P10 {low}, P90 {high}), {of}{gases}{source}"
+    yield f"Storage      {_storage(plan)}"
+    yield from (f"Assumed      {text}" for text in plan.assumed)
 
 
-def energy(plan: Plan) -> Iterator[str]:
-    """Energy and greenhouse gases, with the source of the power."""
-    found, power = plan.kilowatt_hours(), plan.machine.power
-    if found is None or power is None:
-        return
-    low, middle, high = map(digits, found)
-    of = "accelerators alone" if power.node_watts is None else "nodes" if power.device_watts is None else "whole nodes"
-    text = f"Energy       {middle} kWh (P10 {low}, P90 {high}), {of}"
-    if power.co2_g_per_kwh is not None:
-        text += f"; {digits(found[1] * power.co2_g_per_kwh / 1000)} kg CO2e at {power.co2_g_per_kwh:g} g/kWh"
-    source = plan.machine.sources.get("power")
-    yield text + (f"; power: {source}" if source else "")
-
-
-def storage(plan: Plan) -> str:
+def _storage(plan: Plan) -> str:
     """The most storage at one time, and the rest that stays."""
     most, scratch_gib = plan.peak, plan.machine.scratch_gib
     stay = size(sum(job.stored.written_bytes for job in plan.submitted))
@@ -215,10 +212,9 @@ def minutes(value: int | None) -> str:
 
 def span(seconds: float) -> str:
     """`40 s`, `7 min`, `3.5 h`, `42 days`, with two significant digits."""
-    for limit, unit_s, name in ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h"), (math.inf, 86_400, "days")):
-        if seconds < limit:
-            return f"{digits(seconds / unit_s)} {name}"
-    raise AssertionError(seconds)
+    units = ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h"), (math.inf, 86_400, "days"))
+    _, unit_s, name = next(unit for unit in units if seconds < unit[0])
+    return f"{digits(seconds / unit_s)} {name}"
 
 
 def size(value: float) -> str:
@@ -230,9 +226,10 @@ def size(value: float) -> str:
     return f"{value:,.3g} PB"
 
 
-def as_json(plan: Plan, submit: Submit) -> dict[str, Any]:
-    """The whole plan as plain data."""
+def as_json(plan: Plan) -> dict[str, Any]:
+    """The whole plan as plain data, with each job's submit line. No scheduler is contacted."""
     *rows, total = rows_of(plan, GROUPS)
+    scheduler = _scheduler_of_site()
     return {
         "machine": plan.machine_name,
         "scale": plan.scale,
@@ -241,29 +238,57 @@ def as_json(plan: Plan, submit: Submit) -> dict[str, Any]:
         "unknown": {"jobs": len(plan.unknown), "gpu_hours_reserved": hours(plan.reserved(plan.unknown, "gpu"))},
         "storage": asdict(plan.peak),
         "waited": [asdict(waited) for waited in plan.waited],
-        "assumed": list(plan.assumed),
+        "assumed": plan.assumed,
         "left_out": list(plan.left_out),
         "rows": rows,
-        "jobs": [_job(plan, job, submit) for job in plan.jobs],
+        "jobs": [_job(plan, job, scheduler) for job in plan.jobs],
     }
 
 
-def _job(plan: Plan, job: PlannedJob, submit: Submit) -> Row:
-    base: Row = {"rule": job.seen.rule, "name": job.name, "submitted": job.submitted}
+def _job(plan: Plan, job: PlannedJob, scheduler: Any) -> Row:
+    base: Row = {"rule": job.seen.rule, "name": job.seen.name, "submitted": job.submitted}
     if not job.submitted:
         return base
-    line = submit.get(job.name)
+    line, refused = (None, None) if scheduler is None else _submit_line(scheduler, job)
     return {
         **base,
         "study": job.study,
         "strategy": job.strategy or None,
         "ranks": job.ranks or None,
         "resources": job.resources.plain(),
-        **row(plan, [job]),
+        **_row(plan, [job]),
         "note": "; ".join(filter(None, (job.estimate.note, job.estimate.assumed))),
-        "submit": shlex.join(line) if isinstance(line, list) else None,
-        "refused": line if isinstance(line, str) else None,
+        "submit": line,
+        "refused": refused,
     }
+
+
+def _scheduler_of_site() -> Any:
+    """The adapter of the profile's site, which the executor uses too; None where it names no scheduler."""
+    settings = read_site().scheduler
+    if settings is None:
+        return None
+    from snakemake_executor_plugin_multinode.schedulers import scheduler_of
+
+    try:
+        return scheduler_of(settings)
+    except ValueError as error:
+        raise UserError(str(error), f"{site_file()}: scheduler", "the README.md of the profile has examples") from None
+
+
+def _submit_line(scheduler: Any, job: PlannedJob) -> tuple[str | None, str | None]:
+    """The submit line of a job, or why it cannot be submitted."""
+    from snakemake_executor_plugin_multinode.records import job_name
+    from snakemake_executor_plugin_multinode.resources import request_of
+
+    name = job_name(job.seen.rule, job.seen.wildcards.values()).rpartition(".")[0] + f".{UNIQUE}"
+    file = Path.cwd() / ".scalestudy/jobs" / job.seen.rule / name
+    asked = job.resources.plain()
+    try:
+        request = request_of(asked, 1, name, Path(f"{file}.sh"), Path(f"{file}.log"), scheduler.kind)
+        return shlex.join(scheduler.submit_command(request)), None
+    except ValueError as error:
+        return None, str(error)
 
 
 def as_csv(plan: Plan) -> str:

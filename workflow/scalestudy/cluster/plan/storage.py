@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
-from scalestudy.cluster.plan.costs import data_of, model_cost, stored_bytes, stored_files, work_of
+from scalestudy.cluster.plan.costs import data_of, model_cost, used_in_place, work_of
+from scalestudy.data.catalogue import Synthetic
 from scalestudy.spec.run import RunSpec
 
 RESULT_BYTES = 200_000
@@ -53,40 +56,43 @@ def of_run(spec: RunSpec, nodes: int, links: int) -> Stored:
     data, cost = data_of(spec), model_cost(spec)
     parameters = cost.parameters if cost else 0
     state = STATE_BYTES * parameters
-    written = RESULT_BYTES + (4 * parameters if spec.keep == "weights" else 0)
-    written += state if links > 1 else 0  # the last checkpoint
-    steps = node_bytes = 0
+    left = state if links > 1 else 0  # the last checkpoint
+    written = RESULT_BYTES + left + (4 * parameters if spec.keep == "weights" else 0)
+    node_bytes = 0
     if data is not None:
-        steps = work_of(spec, data).steps
+        written += STEP_BYTES * spec.ranks * work_of(spec, data).steps
         if spec.stage.to is not None:
             node_bytes = data.train_bytes // (nodes if spec.stage.share == "by_shard" else 1)
-    return Stored(
-        written + STEP_BYTES * spec.ranks * steps,
-        RUN_FILES + spec.ranks,
-        CHECKPOINTS * state - (state if links > 1 else 0),
-        CHECKPOINTS * (CHECKPOINT_FILES + spec.ranks),
-        node_bytes,
-    )
+    files, of_checkpoints = RUN_FILES + spec.ranks, CHECKPOINTS * (CHECKPOINT_FILES + spec.ranks)
+    return Stored(written, files, CHECKPOINTS * state - left, of_checkpoints, node_bytes)
 
 
 def of_dataset(spec: RunSpec) -> Stored:
-    """Rough bytes that preparing the data of a run writes."""
-    return Stored(stored_bytes(spec), stored_files(spec))
+    """Rough bytes that preparing the data of a run writes, and its files: one per image, or shards.
+
+    Nothing for files that are used where they lie; no file of data that is made while it is read.
+    """
+    data, shard = data_of(spec), spec.data.shard
+    if data is None or used_in_place(spec):
+        return NOTHING
+    size = data.train_samples * 3 * spec.data.resize**2 if spec.data.preprocess == "raw" else data.train_bytes
+    files = data.train_samples + data.test_samples
+    if shard.format != "files":
+        files = 2 + (0 if shard.format == "lmdb" else 2 * math.ceil(size / (shard.mib * 2**20)))
+    return Stored(size, 0 if isinstance(spec.data, Synthetic) else files)
 
 
 def peak(jobs: Iterable[tuple[Stored, int, int]]) -> Peak:
     """The most at one time, of jobs with the seconds of their start and end: everything that is left at the end, and all that
     lies there in addition while the jobs run that need most of it together."""
     jobs = list(jobs)
+    # What ends at a moment makes room for what begins then.
     changes = sorted(
-        ((at, sign, stored) for stored, begin, end in jobs for at, sign in ((begin, 1), (end, -1))),
-        key=lambda change: change[:2],  # what ends at a moment makes room for what begins then
+        (at, sign, sign * stored.temporary_bytes, sign * stored.temporary_files)
+        for stored, begin, end in jobs
+        for at, sign in ((begin, 1), (end, -1))
     )
-    bytes_now = files_now = most_bytes = most_files = 0
-    for _, sign, stored in changes:
-        bytes_now += sign * stored.temporary_bytes
-        files_now += sign * stored.temporary_files
-        most_bytes, most_files = max(most_bytes, bytes_now), max(most_files, files_now)
+    most_bytes, most_files = (max(accumulate((one[place] for one in changes), initial=0)) for place in (2, 3))
     return Peak(
         sum(stored.written_bytes for stored, _, _ in jobs) + most_bytes,
         sum(stored.files for stored, _, _ in jobs) + most_files,
