@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.claims.facts import judge_published
+from scalestudy.claims.judge import judge_published
 from scalestudy.claims.model import Published
 from scalestudy.claims.verdict import Verdict
 from scalestudy.spec.machine import Machine

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.claims.check import claims_of_mistyped_studies
 from scalestudy.claims.fixed import fix_claims, fixed_claims
-from scalestudy.claims.read import claims_of_mistyped_studies
 from scalestudy.errors import UserError
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.machine import Machine

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scalestudy.claims.flip import flip_text
+from scalestudy.claims.basis import flip_text
 from scalestudy.claims.model import Direction
 from scalestudy.claims.select import ClaimPart
 
@@ -24,7 +24,7 @@ CLAIM = Direction(
 @pytest.fixture(autouse=True)
 def _published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every accelerator takes 0.1 s for a step."""
-    monkeypatch.setattr("scalestudy.claims.flip.emulated_step_time", lambda *_: 0.1)
+    monkeypatch.setattr("scalestudy.claims.basis.emulated_step_time", lambda *_: 0.1)
 
 
 def side(step_time_s: float, **more: Any) -> tuple[dict[str, Any], ...]:

@@ -1,29 +1,139 @@
-"""Checks of the claims of a study at one scale, before any of its runs is made."""
+"""Claims of a study at one scale, from its own file and from those of documents, checked before any run is made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import difflib
+import functools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from scalestudy.claims.model import Claim, Comparison, Exact, OfRuns, Published, Sampled
-from scalestudy.claims.select import (
-    ClaimPart,
-    Row,
-    chosen,
-    configurations,
-    parts_of,
-    published_rows,
-    rows_of_claim,
-    spec_rows,
-)
-from scalestudy.errors import Problem, nearest
-from scalestudy.spec.base import KeyPath, shown, suggest
-from scalestudy.spec.columns import MEASURED
-from scalestudy.spec.layout import REFERENCES
+from scalestudy.claims.basis import DOCUMENT
+from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Comparison, Exact, OfRuns, Published, Sampled
+from scalestudy.claims.select import Row, chosen, configurations, parts_of, published_rows, rows_of_claim, spec_rows
+from scalestudy.errors import Problem, UserError, nearest, raise_all
+from scalestudy.spec.base import KeyPath, Spec, parse, shown, suggest
+from scalestudy.spec.columns import MEASURED, SHARES
+from scalestudy.spec.config import checked
+from scalestudy.spec.layout import CLAIMS, REFERENCES, STUDIES
+from scalestudy.spec.machine_axes import MachineCapacity
 from scalestudy.spec.matching import matches
+from scalestudy.spec.sizes import filter_in_bytes
 from scalestudy.spec.study import Study
+from scalestudy.spec.yamlfile import YamlDocument, read_yaml
 
-MOST_SHOWN = 6
+SAME_AT_EVERY_SCALE = ("id", "statement", "origin", "source", "place", "study", "scales", "not_testable", "at", "kind")
+MAX_FACTOR = 100.0
+"""Largest ratio that a margin may allow for: two ways of one thing do not differ by more."""
+MAX_SLOPE = 10.0
+"""Largest exponent that a margin may allow for."""
+
+
+# From files
+
+
+@dataclass(frozen=True)
+class Written:
+    """A claim as a file has it at one scale, and its place."""
+
+    document: YamlDocument
+    index: int
+    scale: str
+    data: Mapping[str, Any]
+    changes: Mapping[str, Any]
+
+    def where(self, path: KeyPath) -> str:
+        """File, line and key of a path below the claim: within `at` where the scale sets the key."""
+        at = ("at", self.scale) if path and path[0] in self.changes else ()
+        return self.document.where(("claims", self.index, *at, *path))
+
+
+class _Claims(Spec):
+    claims: list[AnyClaim] = []
+
+
+def written_claims(document: YamlDocument, study: str, scale: str) -> list[Written]:
+    """The claims of a study file, then those of documents about this study."""
+    found = list(_written(document, scale, {}))
+    for file in documents_about(study, Path(document.file).parent.parent / "claims"):
+        claims = _document(str(file), file.read_text(encoding="utf-8"))
+        more = {"origin": DOCUMENT, "source": claims.data["source"]}
+        found += [each for each in _written(claims, scale, more) if each.data.get("study") == study]
+    return found
+
+
+def _written(document: YamlDocument, scale: str, more: Mapping[str, Any]) -> Iterator[Written]:
+    for index, claim in enumerate(document.data.get("claims") or []):
+        changes = claim.get("at", {}).get(scale, {})
+        merged = {**claim, **more, **changes}
+        data = {key: value for key, value in merged.items() if value is not None and key != "at"}
+        yield Written(document, index, scale, data, changes)
+
+
+def documents_about(study: str, folder: Path = CLAIMS) -> list[Path]:
+    """The files of claims that name a study."""
+    names = re.compile(rf"\bstudy: *{re.escape(study)}\b")
+    return [file for file in sorted(folder.glob("*.yaml")) if names.search(file.read_text(encoding="utf-8"))]
+
+
+def claims_of_mistyped_studies(folder: Path = CLAIMS, studies: Path = STUDIES) -> Iterator[str]:
+    """Name the claims of documents about a study that is absent while one has nearly its name: no run judges them."""
+    names = [file.stem for file in studies.glob("*.yaml")]
+    for file in sorted(folder.glob("*.yaml")):
+        document = _document(str(file), file.read_text(encoding="utf-8"))
+        for index, claim in enumerate(document.data.get("claims") or []):
+            study = claim["study"]
+            if study not in names and (near := difflib.get_close_matches(study, names, n=1, cutoff=0.8)):
+                where = document.where(("claims", index, "study"))
+                yield f"{where}: there is no study `{study}`\n    did you mean `{near[0]}`?"
+
+
+@functools.cache
+def _document(file: str, text: str) -> YamlDocument:
+    """A checked file of claims; `text` is its content, which a file of the same name may change."""
+    document = read_yaml(file)
+    checked(ClaimsOfDocument, document)
+    return document
+
+
+def claims_at(written: Sequence[Written], capacity: MachineCapacity) -> tuple[AnyClaim, ...]:
+    """The claims, with numbers for `{to: machine}` and bytes for sizes of data.
+
+    Raises UserError where one is wrong with its scale's changes.
+    """
+    fixed = [
+        Problem(("claims", position, key), f"`{key}` is the same at every scale", "move it out of `at`")
+        for position, each in enumerate(written)
+        for key in each.changes
+        if key in SAME_AT_EVERY_SCALE
+    ]
+    found, problems = parse(_Claims, {"claims": [dict(each.data) for each in written]})
+    raise_claim_problems([*fixed, *problems], written)
+    assert found is not None
+    return tuple(_on(claim, capacity) for claim in found.claims)
+
+
+def _on(claim: AnyClaim, capacity: MachineCapacity) -> AnyClaim:
+    def resolved(where: Mapping[str, Any]) -> dict[str, Any]:
+        return filter_in_bytes(capacity.resolve(where), capacity.machine)
+
+    update: dict[str, Any] = {"where": resolved(claim.where)}
+    if isinstance(claim, Exact):
+        update["checks"] = tuple(check.model_copy(update={"of": resolved(check.of)}) for check in claim.checks)
+    else:
+        update |= {key: resolved(side) for key, side in _sides(claim).items()}
+    return claim.model_copy(update=update)
+
+
+def raise_claim_problems(problems: Iterable[Problem], written: Sequence[Written]) -> None:
+    """Raise UserError with the line of each problem of a claim; nothing where there is none."""
+    raise_all([UserError(p.what, written[int(p.path[1])].where(p.path[2:]), p.remedy) for p in problems])
+
+
+# Against the runs
 
 
 def claim_problems(study: Study, depends_on_machine: bool = False) -> Iterator[Problem]:
@@ -46,24 +156,28 @@ def claim_problems(study: Study, depends_on_machine: bool = False) -> Iterator[P
             yield Problem((*path, *problem.path), problem.what, problem.remedy)
 
 
-def _all_sides_there(claim: Sampled | Exact, rows: list[Row]) -> bool:
+def _sides(claim: Comparison) -> dict[str, Mapping[str, Any]]:
+    return {"of": claim.of, **({} if claim.against is None else {"against": claim.against})}
+
+
+def _all_sides_there(claim: OfRuns, rows: list[Row]) -> bool:
     """Whether each side of a claim has runs, and not the same ones."""
-    sides = [check.of for check in claim.checks] if isinstance(claim, Exact) else [side for _, side in _sides(claim)]
-    found = [chosen(rows, claim.where, side) for side in sides]
-    return all(found) and (isinstance(claim, Exact) or len(found) < 2 or found[0] != found[1])
+    if isinstance(claim, Exact):
+        return all(chosen(rows, claim.where, check.of) for check in claim.checks)
+    found = [chosen(rows, claim.where, side) for side in _sides(claim).values()]
+    return all(found) and (len(found) < 2 or found[0] != found[1])
 
 
-def _problems(claim: Claim, rows: list[Row]) -> Iterator[Problem]:
+def _problems(claim: AnyClaim, rows: list[Row]) -> list[Problem]:
+    """Problems of a claim, of the first step that finds any."""
     if isinstance(claim, Published):
-        yield from _published_problems(claim)
-    elif isinstance(claim, Exact):
+        return list(_published_problems(claim))
+    if isinstance(claim, Exact):
         found = list(_exact_problems(claim, rows))
-        yield from found or _follows_problems(claim, rows)
-    elif isinstance(claim, Sampled):
-        found = (
-            list(_column_problems(claim, rows)) or list(_side_problems(claim, rows)) or list(_margin_problems(claim))
-        )
-        yield from found or _follows_problems(claim, rows)  # type: ignore[arg-type]
+    else:
+        found = list(_column_problems(claim, rows)) or list(_side_problems(claim, rows))
+        found = found or list(_margin_problems(claim))
+    return found or list(_follows_problems(claim, rows))
 
 
 def _column_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
@@ -81,61 +195,26 @@ def _column_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
 
 def _side_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
     """Sides that choose no run, or several configurations where there may be one."""
-    for key, side in _sides(claim):
+    for key, side in _sides(claim).items():
         yield from _where_problems(rows, claim.where, side, key)
-    if any(not chosen(rows, claim.where, side) for _, side in _sides(claim)):
+    if any(not chosen(rows, claim.where, side) for side in _sides(claim).values()):
         return
     for part in parts_of(claim, rows):
+        at = f" at `{claim.each}` {shown(part.value)}" if claim.each else ""
         for key, found in (("of", part.of), ("against", part.against)):
             if found is not None:
-                yield from _configuration_problems(claim, key, found, part)
+                yield from _configuration_problems(claim, key, found, at)
         if part.against is not None and part.of and set(configurations(part.of)) == set(configurations(part.against)):
             yield Problem(("against",), "`of` and `against` choose the same runs", "choose other runs for one of them")
 
 
-def _margin_problems(claim: Sampled) -> Iterator[Problem]:
-    """A margin that every possible number meets: the claim cannot fail."""
-    (low, high), (least, most) = claim.bounds, claim.possible
-    if low <= least and most <= high:
-        key = next(key for key in ("above", "below", "within") if getattr(claim, key, None) is not None)
-        of = {"value": f"a `{claim.column}`"}.get(claim.compared_as, f"a {claim.compared_as}")
-        what = (
-            f"any number that {of} may have meets `{key}` {shown(getattr(claim, key))}, so that the claim cannot fail"
-        )
-        yield Problem((key,), what, "choose a limit that a measurement can miss; of a ratio, 1.05 is 5 % more")
-
-
-def _sides(claim: Comparison) -> list[tuple[str, Mapping[str, Any]]]:
-    return [("of", claim.of), *([("against", claim.against)] if claim.against is not None else [])]
-
-
-def _where_problems(
-    rows: Sequence[Row], where: Mapping[str, Any], side: Mapping[str, Any], key: str, kind: str = "run of this study"
-) -> Iterator[Problem]:
-    known = {column for row in rows for column in row}
-    for place, given in (("where", where), (key, side)):
-        for column, wanted in given.items():
-            if column not in known:
-                what = f"no {kind} has a key {shown(column)}"
-                yield Problem((place, column), what, suggest(column, known))
-                return
-            if not any(matches(row.get(column), wanted) for row in rows):
-                values = list(dict.fromkeys(shown(row.get(column)) for row in rows))
-                what = f"no {kind} has `{column}` {shown(wanted)}"
-                yield Problem((place, column), what, f"there is {', '.join(values[:10])}")
-                return
-    if not chosen(rows, where, side):
-        yield Problem((key,), f"no {kind} agrees with all of `where` and `{key}`", "remove a key")
-
-
-def _configuration_problems(claim: Sampled, key: str, side: Sequence[Row], part: ClaimPart) -> Iterator[Problem]:
+def _configuration_problems(claim: Sampled, key: str, side: Sequence[Row], at: str) -> Iterator[Problem]:
     count = len(configurations(side))
-    at = f" at `{claim.each}` {shown(part.value)}" if claim.each else ""
     if count == 0:
         yield Problem((key,), f"no run is left{at}", f"leave `{claim.each}` out, or choose values that both sides have")
     elif claim.over is not None:
-        values = [row.get(claim.over) for row in side]
-        if count < 2 or (claim.over not in MEASURED and len(set(map(str, values))) != count):
+        values = {str(row.get(claim.over)) for row in side}
+        if count < 2 or (claim.over not in MEASURED and len(values) != count):
             what = f"`{key}` has {count} configurations{at}, and `over` needs two or more, one at each `{claim.over}`"
             yield Problem((key,), what, _what_differs(side))
     elif count > 1 and claim.take is None:
@@ -147,9 +226,54 @@ def _what_differs(side: Sequence[Row]) -> str:
     seen = {key: list(dict.fromkeys(shown(row.get(key)) for row in side)) for key in side[0]}
     ignored = ("seed", "repeat", "run", "configuration")
     several = [key for key, values in seen.items() if len(values) > 1 and key not in ignored]
-    varied = {key: seen[key] for key in several if not any(key.startswith(f"{above}.") for above in several)}
-    said = [f"`{key}` ({', '.join(values[:MOST_SHOWN])})" for key, values in list(varied.items())[:3]]
+    varied = [key for key in several if not any(key.startswith(f"{above}.") for above in several)]
+    said = [f"`{key}` ({', '.join(seen[key][:6])})" for key in varied[:3]]
     return f"they differ in {' and '.join(said)}: choose one value" if said else "choose other runs"
+
+
+def _margin_problems(claim: Sampled) -> Iterator[Problem]:
+    """A margin that every possible number meets: the claim cannot fail."""
+    (low, high), (least, most) = claim.bounds, _possible(claim)
+    if low <= least and most <= high:
+        key = next(key for key in ("above", "below", "within") if getattr(claim, key, None) is not None)
+        of = {"value": f"a `{claim.column}`"}.get(claim.compared_as, f"a {claim.compared_as}")
+        limit = f"`{key}` {shown(getattr(claim, key))}"
+        what = f"any number that {of} may have meets {limit}, so that the claim cannot fail"
+        yield Problem((key,), what, "choose a limit that a measurement can miss; of a ratio, 1.05 is 5 % more")
+
+
+def _possible(claim: Sampled) -> tuple[float, float]:
+    """The numbers that a study may come to.
+
+    Ratios lie within MAX_FACTOR, slopes within MAX_SLOPE, columns of shares between 0 and 1, others above 0. A
+    difference in a unit has no scale before it is measured, so that no difference at all is the one sure number.
+    """
+    is_share = claim.column in SHARES and claim.per is None
+    if claim.compared_as == "ratio" or (claim.over is not None and claim.against is not None):
+        return 1 / MAX_FACTOR, MAX_FACTOR
+    if claim.over is not None:
+        return -MAX_SLOPE, MAX_SLOPE
+    if claim.compared_as == "difference":
+        return (-1.0, 1.0) if is_share else (math.nextafter(0.0, -1.0), math.nextafter(0.0, 1.0))
+    return 0.0, (1.0 if is_share or claim.compared_as == "share" else math.inf)
+
+
+def _where_problems(
+    rows: Sequence[Row], where: Mapping[str, Any], side: Mapping[str, Any], key: str, kind: str = "run of this study"
+) -> Iterator[Problem]:
+    known = {column for row in rows for column in row}
+    for place, given in (("where", where), (key, side)):
+        for column, wanted in given.items():
+            if column not in known:
+                yield Problem((place, column), f"no {kind} has a key {shown(column)}", suggest(column, known))
+                return
+            if not any(matches(row.get(column), wanted) for row in rows):
+                values = list(dict.fromkeys(shown(row.get(column)) for row in rows))
+                what = f"no {kind} has `{column}` {shown(wanted)}"
+                yield Problem((place, column), what, f"there is {', '.join(values[:10])}")
+                return
+    if not chosen(rows, where, side):
+        yield Problem((key,), f"no {kind} agrees with all of `where` and `{key}`", "remove a key")
 
 
 def _exact_problems(claim: Exact, rows: list[Row]) -> Iterator[Problem]:
@@ -165,8 +289,7 @@ def _exact_problems(claim: Exact, rows: list[Row]) -> Iterator[Problem]:
 
 def _follows_problems(claim: OfRuns, rows: list[Row]) -> Iterator[Problem]:
     """An instrument check names a key that its runs set."""
-    of_claim = rows_of_claim(claim, rows)
-    key = claim.follows_from
+    of_claim, key = rows_of_claim(claim, rows), claim.follows_from
     if key is not None and not any(row.get(key) for row in of_claim):
         known = {name for row in of_claim for name, value in row.items() if value}
         yield Problem(("follows_from",), f"no run of this claim sets {shown(key)}", suggest(key, known))
@@ -182,10 +305,9 @@ def _published_problems(claim: Published) -> Iterator[Problem]:
     if not rows:
         yield Problem(("column",), f"no row of these files has a number in `{claim.column}`", "name another column")
         return
-    for key, side in _sides(claim):
-        problems = list(_where_problems(rows, claim.where, side, key, "published row"))
-        yield from problems
-        if problems:
+    for key, side in _sides(claim).items():
+        if problems := list(_where_problems(rows, claim.where, side, key, "published row")):
+            yield from problems
             return
     for part in parts_of(claim, rows):
         for key, found in (("of", part.of), ("against", part.against)):

@@ -14,6 +14,8 @@ from scalestudy.spec.columns import MAX_TESTED_FACTOR, SHARES, base_column, extr
 
 FEWEST = 2
 """One round has no spread."""
+TIE = 1e-12
+"""Distance of two shares that are equal but for rounding."""
 INSTRUMENT = ("code", "python", "torch", "cpu", "allocator")
 """Parts of an instrument in which two sides may not differ; what else is recorded may follow from what a run is."""
 
@@ -58,10 +60,10 @@ def _of_part(claim: Sampled, part: ClaimPart) -> tuple[list[float], float]:
         return _slopes_of_part(claim, part)
     if claim.compared_as == "share":
         return _share(claim, part), 0.0
-    of = _one_configuration(claim, _rounds(claim, part.of, claim.is_log), part.of)
+    of = _one_configuration(claim, part.of)
     if part.against is None:
         return [number.value for number in of.values()], _own(of)
-    against = _one_configuration(claim, _rounds(claim, part.against, claim.is_log), part.against)
+    against = _one_configuration(claim, part.against)
     paired = _paired(claim, part, of, against)
     return [of[key].value - against[key].value for key in paired], math.hypot(_own(of), _own(against))
 
@@ -89,24 +91,20 @@ def _grid(claim: Sampled, part: ClaimPart, rounds: Sequence[float]) -> float:
 
     The step is the smallest distance between two numbers of the part. Raises NotJudged where all are equal.
     """
-    if not _steps(rounds, ties=True):
+    if min(_gaps(rounds)) > TIE:
         return 0.0
     sides = [side for side in (part.of, part.against) if side is not None]
-    steps = _steps(
-        number.value
-        for side in sides
-        for found in _rounds(claim, side, claim.is_log).values()
-        for number in found.values()
-    )
+    found = [_rounds(claim, side, claim.is_log) for side in sides]
+    gaps = _gaps(number.value for of_side in found for of_round in of_side.values() for number in of_round.values())
+    steps = [gap for gap in gaps if gap > TIE]
     if not steps:
         raise NotJudged(f"all runs have the same `{claim.column}`: their spread is below its steps, and not known")
     return min(steps) * math.sqrt(len(sides) / 12)
 
 
-def _steps(values: Iterable[float], ties: bool = False) -> list[float]:
-    """The distances between neighbours among the values: those that are 0 but for rounding, or the others."""
-    gaps = [high - low for low, high in pairwise(sorted(values))]
-    return [gap for gap in gaps if (gap <= 1e-12) is ties]
+def _gaps(values: Iterable[float]) -> list[float]:
+    """The distances between neighbours among the values."""
+    return [high - low for low, high in pairwise(sorted(values))]
 
 
 def _one_base(claim: Sampled, part: ClaimPart) -> None:
@@ -121,56 +119,42 @@ def _one_base(claim: Sampled, part: ClaimPart) -> None:
 def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None = None) -> Rounds:
     """The numbers of a side's valid runs. One that has none, such as a training that never reached an accuracy, leaves the
     others a selection: then nothing is concluded from them."""
-    wanted = column or claim.column
-    assert wanted is not None
-    per = claim.per if column is None else None
+    wanted, per = column or claim.column, claim.per if column is None else None
     found: Rounds = {}
     absent = 0
     for row in side:
-        value = _value(row, wanted, per)
-        if value is None:
+        value, whole = row.get(wanted), row.get(per) if per else 1.0
+        if row["status"] != "valid" or not _finite(value) or not _finite(whole) or not whole:
             absent += row["status"] == "valid"
             continue
+        number = float(value) / float(whole)  # type: ignore[arg-type]
         if extrapolated_too_far(row, wanted):
             raise NotJudged(f"`{wanted}` is extrapolated beyond the tested factor of {MAX_TESTED_FACTOR:,.0f}")
-        if log and value <= 0:
+        if log and number <= 0:
             raise NotJudged(f"`{wanted}` is not above zero, and has no ratio")
-        own = _own_error(row, wanted, log) / (1.0 if log or not per else abs(float(row[per])))
-        number = Number(math.log(value) if log else value, own)
-        found.setdefault(int(row["repeat"]), {})[row["configuration"]] = number
+        ends = row.get(f"{wanted}_low"), value, row.get(f"{wanted}_high")
+        own = own_error([ends], log) if _finite(ends[0]) and _finite(ends[2]) else 0.0  # type: ignore[list-item]
+        own /= 1.0 if log else abs(float(whole))
+        of_round = found.setdefault(int(row["repeat"]), {})
+        of_round[row["configuration"]] = Number(math.log(number) if log else number, own)
     if not found:
         raise NotJudged(f"no valid run has a `{wanted}`")
     if absent:
-        raise NotJudged(
-            f"{absent} valid run{'s' if absent > 1 else ''} without `{wanted}`, and the others are a selection"
-        )
+        without = f"{absent} valid run{'s' if absent > 1 else ''} without `{wanted}`"
+        raise NotJudged(f"{without}, and the others are a selection")
     return found
-
-
-def _value(row: Row, column: str, per: str | None) -> float | None:
-    """A valid run's finite number, None where it has none."""
-    value, whole = row.get(column), row.get(per) if per else 1.0
-    if row["status"] != "valid" or not _finite(value) or not _finite(whole) or not whole:
-        return None
-    assert value is not None
-    return float(value) / float(whole)
 
 
 def _finite(value: object) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def _own_error(row: Row, column: str, log: bool) -> float:
-    """The standard error that an extrapolated number brings."""
-    low, value, high = (row.get(f"{column}{end}") for end in ("_low", "", "_high"))
-    return own_error([(low, value, high)], log) if _finite(low) and _finite(high) else 0.0  # type: ignore[list-item]
-
-
-def _one_configuration(claim: Sampled, rounds: Rounds, side: Sequence[Row]) -> dict[int, Number]:
+def _one_configuration(claim: Sampled, side: Sequence[Row], column: str | None = None) -> dict[int, Number]:
     """The numbers of the side's one configuration, or of the one with the highest or lowest mean over rounds.
 
     Raises NotJudged where a configuration that could be made has no number: it might have been the one.
     """
+    rounds = _rounds(claim, side, claim.is_log and column is None, column)
     numbers: dict[str, list[float]] = {}
     for found in rounds.values():
         for configuration, number in found.items():
@@ -190,16 +174,12 @@ def _own(side: Mapping[int, Number]) -> float:
 def _share(claim: Sampled, part: ClaimPart) -> list[float]:
     """The difference in `column` over the difference in `per`, round by round."""
     assert part.against is not None and claim.per is not None
-    parts, whole = (
-        [_one_configuration(claim, _rounds(claim, side, False, column), side) for side in (part.of, part.against)]
-        for column in (claim.column, claim.per)
-    )
-    shared = _paired(claim, part, *parts, *whole)
-    differences = {key: whole[0][key].value - whole[1][key].value for key in shared}
+    of, against = (_one_configuration(claim, side, claim.column) for side in (part.of, part.against))
+    whole_of, whole_against = (_one_configuration(claim, side, claim.per) for side in (part.of, part.against))
     return [
-        (parts[0][key].value - parts[1][key].value) / difference
-        for key, difference in differences.items()
-        if difference
+        (of[key].value - against[key].value) / whole
+        for key in _paired(claim, part, of, against, whole_of, whole_against)
+        if (whole := whole_of[key].value - whole_against[key].value)
     ]
 
 

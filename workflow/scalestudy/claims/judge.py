@@ -11,15 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
 from scalestudy.claims import words
-from scalestudy.claims.basis import basis_of, stand_ins_of
+from scalestudy.claims.basis import basis_of, flip_text, stand_ins_of
 from scalestudy.claims.estimate import MeasuredApart, NotJudged, estimate
-from scalestudy.claims.facts import judge_exact, judge_published
 from scalestudy.claims.fixed import Fixed, with_plan
-from scalestudy.claims.flip import flip_text
 from scalestudy.claims.inference import (
     ERROR,
     MIN_CAMPAIGNS,
@@ -31,14 +30,18 @@ from scalestudy.claims.inference import (
     rounds_needed,
     together,
 )
-from scalestudy.claims.model import AnyClaim, Equivalence, Exact, Published, Sampled
-from scalestudy.claims.select import ClaimPart, Row, parts_of, rows_of_claim
-from scalestudy.claims.verdict import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, Verdict, absence
+from scalestudy.claims.model import AnyClaim, Check, Equivalence, Exact, Published, Sampled
+from scalestudy.claims.select import ClaimPart, Row, chosen, parts_of, published_rows, rows_of_claim
+from scalestudy.claims.verdict import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict
+from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
+
+SAME = 1e-9
+"""Relative difference up to which two numbers are the same fact."""
 
 
 @dataclass(frozen=True)
-class _Tested:
+class _Estimated:
     """A claim with estimates, before those of the study's other claims are known."""
 
     claim: Sampled
@@ -50,6 +53,16 @@ class _Tested:
     found: list[Estimate]
     tested: Tested
 
+    @property
+    def deciding(self) -> Estimate:
+        """The estimate that decides."""
+        return self.found[self.tested.deciding]
+
+    @property
+    def value(self) -> Any:
+        """The value of `each` that decides."""
+        return self.parts[self.tested.deciding].value
+
 
 def judge(
     study: Study, frame: pd.DataFrame, fixed: Mapping[str, Fixed], others: Iterable[pd.DataFrame] = ()
@@ -59,16 +72,20 @@ def judge(
     `frame` holds its rows, one per run; `fixed` the claims as they were when their first runs were made; `others` the rows of
     the machine's other campaigns, which decide nothing here and tell how much the next may differ.
     """
-    rows = rows_for_claims(frame)
+    rows = _rows(frame)
     first = [_first(study, with_plan(claim, rows, fixed), rows) for claim in study.claims]
-    tested = [each for each in first if isinstance(each, _Tested)]
-    adjusted = holm(each.tested.p for each in tested)
+    estimated = [each for each in first if isinstance(each, _Estimated)]
+    adjusted = holm(each.tested.p for each in estimated)
     undecided = sum(p > ERROR for p in adjusted)
-    campaigns = [rows_for_claims(each) for each in others]
-    final = iter(_decided(study, each, p, undecided, campaigns) for each, p in zip(tested, adjusted, strict=True))
-    verdicts = [next(final) if isinstance(each, _Tested) else each for each in first]
+    campaigns = [_rows(each) for each in others]
+    final = iter(_decided(study, each, p, undecided, campaigns) for each, p in zip(estimated, adjusted, strict=True))
+    verdicts = [next(final) if isinstance(each, _Estimated) else each for each in first]
     measured = {row["run"] for row in rows if row["status"] != "missing"}
     return [_with_change(verdict, fixed) if measured & set(verdict.runs) else verdict for verdict in verdicts]
+
+
+def _rows(frame: pd.DataFrame) -> list[Row]:
+    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 
 def _with_change(verdict: Verdict, fixed: Mapping[str, Fixed]) -> Verdict:
@@ -81,12 +98,7 @@ def _with_change(verdict: Verdict, fixed: Mapping[str, Fixed]) -> Verdict:
     return replace(verdict, changed_after_measuring=True, sentence=sentence)
 
 
-def rows_for_claims(frame: pd.DataFrame) -> list[Row]:
-    """The rows of the study's rounds as maps."""
-    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
-
-
-def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Tested:
+def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Estimated:
     """A claim's verdict, or its estimates where those of other claims matter for it."""
     verdict = Verdict.of(claim)
     if study.scale not in claim.scales:
@@ -105,8 +117,8 @@ def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Tes
         disturbed=sum(row.get("disturbed") is True for row in used),
     )
     if isinstance(claim, Exact):
-        return judge_exact(study, claim, verdict, rows)
-    return _tested(claim, verdict, rows)
+        return _exact(study, claim, verdict, rows)
+    return _estimated(claim, verdict, rows)
 
 
 def _place(row: Row) -> str:
@@ -116,7 +128,108 @@ def _place(row: Row) -> str:
     return place if device in (None, "", "cpu") else f"{place}, {device}"
 
 
-def _tested(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | _Tested:
+def _absence(rows: Sequence[Row], planned: int, problem: object) -> str:
+    """The reason why `rows` of `planned` runs give no number: no result, an invalid run, or the `problem`."""
+    missing = [row for row in rows if row["status"] == "missing"]
+    invalid = [row for row in rows if row["status"] == "invalid"]
+    if missing:
+        return f"not run: {len(missing)} of {planned} runs have no result"
+    if invalid:
+        return f"run invalid: {len(invalid)} of {planned} runs: {invalid[0]['reason']}"
+    return f"not judgeable at this scale: {problem}"
+
+
+# Facts: what holds in every run, and arithmetic on published rows
+
+
+def _exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row]) -> Verdict:
+    """Reproduced where every run of every check has the value; one run with another value decides against it."""
+    said, absent, held, repeats = [], {}, True, set()
+    for check in claim.checks:
+        values = []
+        for row in chosen(rows, claim.where, check.of):
+            repeats.add(row["repeat"])
+            value = _fact(row, check.column)
+            if value is None:
+                absent[row["run"]] = row
+            else:
+                values.append(value)
+        agreeing = sum(_agrees(value, check.equals) for value in values)
+        held = held and agreeing == len(values)
+        said.append(_check_text(study, check, agreeing, values))
+    if held and absent:
+        without = list(absent.values())
+        if all(row["status"] == "skipped" for row in without):
+            return verdict.not_here(str(without[0]["reason"]))
+        problem = f"{len(without)} of {len(verdict.runs)} runs do not have the value"
+        return verdict.inconclusive(_absence(without, len(verdict.runs), problem))
+    if held and len(repeats) < claim.repeats:
+        return verdict.too_few_planned(len(repeats), claim.repeats)
+    outcome = REPRODUCED if held else NOT_REPRODUCED
+    return verdict.decided(outcome, f"{'; '.join(said)}; {words.rounds(len(repeats))}", n=len(repeats))
+
+
+def _fact(row: Row, column: str) -> Any:
+    """A run's value in a column; None where it has none."""
+    if row["status"] == "missing" or (column not in ("status", "reason") and row["status"] != "valid"):
+        return None
+    value = row.get(column)
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _agrees(value: Any, wanted: Any) -> bool:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        numbers = [one for one in (wanted if isinstance(wanted, list) else [wanted]) if isinstance(one, (int, float))]
+        return any(math.isclose(value, one, rel_tol=SAME, abs_tol=SAME) for one in numbers)
+    return matches(value, wanted)
+
+
+def _check_text(study: Study, check: Check, agreeing: int, values: Sequence[Any]) -> str:
+    where = words.side_text(study, check.of)
+    wanted = check.equals if isinstance(check.equals, list) else [check.equals]
+    said = f"{agreeing} of {len(values)} runs{f' with {where}' if where else ''} have `{check.column}`"
+    other = sorted({str(value) for value in values if not _agrees(value, check.equals)})[:3]
+    return f"{said} {' or '.join(map(str, wanted))}" + (f", others have {', '.join(other)}" if other else "")
+
+
+def judge_published(study: Study, claim: Published, verdict: Verdict) -> Verdict:
+    """Whether published rows agree with the document's statement of them, within its rounding."""
+    found = [(part, _number(claim, part)) for part in parts_of(claim, published_rows(claim))]
+    worst, value = min(found, key=lambda each: _depth(claim, each[1]))
+    unit = f" {verdict.unit}" if verdict.unit else ""
+    said = (
+        f"by the published rows, {words.compared_text(study, claim, worst.value)}"
+        f" = {words.plain(value)}{unit}; required: {verdict.threshold}{unit}"
+    )
+    return verdict.decided(CONSISTENT if _depth(claim, value) >= 0 else INCONSISTENT, said, estimate=value)
+
+
+def _number(claim: Published, part: ClaimPart) -> float:
+    is_share = claim.compared_as == "share"
+
+    def of(row: Row) -> float:
+        return float(row[claim.column]) / (float(row[claim.per]) if claim.per and not is_share else 1.0)
+
+    (left,) = part.of
+    if part.against is None:
+        return of(left)
+    (right,) = part.against
+    if is_share:
+        return (of(left) - of(right)) / (float(left[str(claim.per)]) - float(right[str(claim.per)]))
+    return of(left) - of(right) if claim.compared_as == "difference" else of(left) / of(right)
+
+
+def _depth(claim: Published, value: float) -> float:
+    """How far inside the document's statement the number lies; negative outside."""
+    if claim.value is not None:
+        return (claim.within or 0.0) - abs(value - claim.value)
+    return value - claim.above if claim.above is not None else (claim.below or 0.0) - value
+
+
+# Numbers with an interval
+
+
+def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | _Estimated:
     every = parts_of(claim, rows)
     parts = [part for part in every if not _is_skipped(part)]
     if not parts:
@@ -126,12 +239,11 @@ def _tested(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | 
     needed = max(claim.repeats, claim.looks[0])
     if planned < needed:
         return verdict.too_few_planned(planned, needed, repeats_needed=needed)
-    missing = (row["repeat"] for row in _once(parts) if row["status"] == "missing")
-    complete = min(missing, default=planned)
+    complete = min((row["repeat"] for row in _once(parts) if row["status"] == "missing"), default=planned)
     look = max((look for look in claim.looks if look <= complete), default=claim.looks[0])
     parts = [_before(part, look) for part in parts]
     if look > complete:
-        return verdict.inconclusive(absence(_once(parts), len(_once(parts)), "not complete"), n=0)
+        return verdict.inconclusive(_absence(_once(parts), len(_once(parts)), "not complete"), n=0)
     found = []
     for part in parts:
         try:
@@ -140,9 +252,9 @@ def _tested(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | 
             return verdict.inconclusive(f"measured apart: {problem}", n=0)
         except NotJudged as problem:
             used = _once([part])
-            return verdict.inconclusive(absence(used, len(used), problem), n=0)
+            return verdict.inconclusive(_absence(used, len(used), problem), n=0)
     region = Region(*claim.bounds, one_sided=isinstance(claim, Equivalence))
-    return _Tested(claim, verdict, region, parts, look, found, together(region, found))
+    return _Estimated(claim, verdict, region, parts, look, found, together(region, found))
 
 
 def _is_skipped(part: ClaimPart) -> bool:
@@ -153,10 +265,9 @@ def _is_skipped(part: ClaimPart) -> bool:
 
 def _before(part: ClaimPart, look: int) -> ClaimPart:
     """The rows of the rounds up to a look: later ones decide nothing before the next."""
-    of, against = (
-        None if side is None else tuple(row for row in side if row["repeat"] < look) for side in (part.of, part.against)
-    )
-    return ClaimPart(part.value, of or (), against)
+    of = tuple(row for row in part.of if row["repeat"] < look)
+    against = None if part.against is None else tuple(row for row in part.against if row["repeat"] < look)
+    return ClaimPart(part.value, of, against)
 
 
 def _once(parts: Sequence[ClaimPart]) -> list[Row]:
@@ -164,40 +275,11 @@ def _once(parts: Sequence[ClaimPart]) -> list[Row]:
     return list({row["run"]: row for part in parts for row in part.rows}.values())
 
 
-def _levels(each: _Tested, campaigns: Iterable[Sequence[Row]]) -> Iterator[float]:
-    """The deciding number of this campaign and of those others that have it, logarithms where the claim is on them."""
-    deciding = each.tested.deciding
-    yield each.found[deciding].median
-    for rows in campaigns:
-        for part in parts_of(each.claim, rows):
-            if part.value == each.parts[deciding].value:
-                with suppress(NotJudged):
-                    yield estimate(each.claim, _before(part, each.look)).median
-
-
-def _with_next(verdict: Verdict, each: _Tested, campaigns: Iterable[Sequence[Row]]) -> Verdict:
-    """The verdict with the interval for the next campaign, by Student's prediction interval, once there are enough."""
-    levels = tuple(_levels(each, campaigns))
-    if len(levels) < MIN_CAMPAIGNS:
-        return replace(verdict, campaigns=len(levels))
-    found = Estimate(levels, log=each.claim.is_log, of_next=True)
-    low, high = found.interval(1 - ERROR)
-    rounds = each.found[each.tested.deciding]
-    # A campaign's level varies by its rounds as well: variances are those of the one-way random-effects model.
-    between = math.sqrt(max(0.0, found.spread**2 - rounds.spread**2 / rounds.n))
-    return replace(
-        verdict,
-        campaigns=found.n,
-        next_low=low,
-        next_high=high,
-        between_rounds=rounds.spread,
-        between_campaigns=between,
-    )
-
-
-def _decided(study: Study, each: _Tested, p_holm: float, undecided: int, campaigns: Sequence[Sequence[Row]]) -> Verdict:
+def _decided(
+    study: Study, each: _Estimated, p_holm: float, undecided: int, campaigns: Sequence[Sequence[Row]]
+) -> Verdict:
     """The verdict of a claim with estimates, now that the other p-values are known."""
-    deciding = each.found[each.tested.deciding]
+    deciding = each.deciding
     # Two one-sided tests at 5 % decide an equivalence, and show as an interval of 90 %.
     confidence = 1 - ERROR * (2 if each.region.one_sided else 1) / deciding.looks
     low, high = deciding.interval(confidence)
@@ -221,24 +303,57 @@ def _decided(study: Study, each: _Tested, p_holm: float, undecided: int, campaig
         flips = flip_text(each.claim, each.parts[each.tested.deciding])
         verdict = replace(verdict, stand_ins=[*verdict.stand_ins, *flips])
     else:
-        verdict = _with_rounds(each, deciding, verdict, ERROR / max(1, undecided))
-    said = words.finding_text(study, each.claim, verdict, each.parts[each.tested.deciding].value)
-    return verdict.decided(outcome, said)
+        verdict = _with_rounds(each, verdict, ERROR / max(1, undecided))
+    return verdict.decided(outcome, _finding(study, each, verdict))
 
 
-def _with_rounds(each: _Tested, deciding: Estimate, verdict: Verdict, error: float) -> Verdict:
+def _with_next(verdict: Verdict, each: _Estimated, campaigns: Iterable[Sequence[Row]]) -> Verdict:
+    """The verdict with the interval for the next campaign, by Student's prediction interval, once there are enough."""
+    levels = (each.deciding.median, *_levels(each, campaigns))
+    if len(levels) < MIN_CAMPAIGNS:
+        return replace(verdict, campaigns=len(levels))
+    found, rounds = Estimate(levels, log=each.claim.is_log, of_next=True), each.deciding
+    low, high = found.interval(1 - ERROR)
+    # A campaign's level varies by its rounds as well: variances are those of the one-way random-effects model.
+    between = math.sqrt(max(0.0, found.spread**2 - rounds.spread**2 / rounds.n))
+    return replace(
+        verdict,
+        campaigns=found.n,
+        next_low=low,
+        next_high=high,
+        between_rounds=rounds.spread,
+        between_campaigns=between,
+    )
+
+
+def _levels(each: _Estimated, campaigns: Iterable[Sequence[Row]]) -> Iterator[float]:
+    """The deciding number of those other campaigns that have it, logarithms where the claim is on them."""
+    for rows in campaigns:
+        for part in parts_of(each.claim, rows):
+            if part.value == each.value:
+                with suppress(NotJudged):
+                    yield estimate(each.claim, _before(part, each.look)).median
+
+
+def _with_rounds(each: _Estimated, verdict: Verdict, error: float) -> Verdict:
     """The verdict with the rounds of a new campaign that would decide it, from the spread so far, and their cost."""
     reason = "interval too wide"
     if each.tested.p <= ERROR:
         reason = "decided alone, and not together with the study's other claims"
-    needed = rounds_needed(each.region, deciding, error / len(each.found))
+    needed = rounds_needed(each.region, each.deciding, error / len(each.found))
     if needed is None:
-        own = "; the number's own error does not shrink with rounds" if deciding.own else ""
+        own = "; the number's own error does not shrink with rounds" if each.deciding.own else ""
         return replace(verdict, reason=f"{reason}: no number of rounds up to 1,000 would decide it{own}")
     seconds, device_hours = _cost(each.parts, needed)
-    cost = f"{words.duration(seconds)}" + (f", {device_hours:.2g} GPU h" if device_hours else "")
-    reason = f"{reason}: {words.rounds(needed)} of a new campaign would decide it with a probability of {100 * POWER:.0f} %, {cost}"
-    return replace(verdict, reason=reason, repeats_needed=needed, cost_s=seconds, cost_device_hours=device_hours)
+    cost = words.duration(seconds) + (f", {device_hours:.2g} GPU h" if device_hours else "")
+    would = f"{words.rounds(needed)} of a new campaign would decide it with a probability of {100 * POWER:.0f} %"
+    return replace(
+        verdict,
+        reason=f"{reason}: {would}, {cost}",
+        repeats_needed=needed,
+        cost_s=seconds,
+        cost_device_hours=device_hours,
+    )
 
 
 def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:
@@ -249,10 +364,24 @@ def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:
         if row["status"] == "valid":
             by_configuration.setdefault(row["configuration"], []).append(row)
     for members in by_configuration.values():
-        walls = [float(row["wall_s"]) for row in members if row["wall_s"] is not None]
-        walls = [wall for wall in walls if math.isfinite(wall)]
+        walls = [float(row["wall_s"]) for row in members if row["wall_s"] is not None and math.isfinite(row["wall_s"])]
         wall = rounds * math.fsum(walls) / len(walls) if walls else 0.0
         seconds += wall
         if members[0].get("instrument.device_name") not in (None, "", "cpu"):
             hours += wall * float(members[0]["ranks"]) / 3600
     return seconds, hours
+
+
+def _finding(study: Study, each: _Estimated, verdict: Verdict) -> str:
+    """The number of a judged claim with its sides, limit, rounds and reason."""
+    number = words.interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit)
+    said = f"{words.compared_text(study, each.claim, each.value)} = {number}; required: {verdict.threshold}"
+    said += f"; {words.rounds(verdict.n or 0)} of this campaign"
+    if verdict.next_low is not None:
+        next_one = f"{verdict.next_low:.3g} to {verdict.next_high:.3g}"
+        said += f", and by {verdict.campaigns} campaigns the next from {next_one}"
+    said += f", {verdict.apart} far from the others" if verdict.apart else ""
+    said += f", look {verdict.look} of {len(verdict.looks)}" if len(verdict.looks) > 1 else ""
+    if verdict.disturbed:
+        said += f", {verdict.disturbed} of {len(verdict.runs)} runs disturbed by other work"
+    return said + (f". {verdict.reason[0].upper()}{verdict.reason[1:]}" if verdict.reason else "")

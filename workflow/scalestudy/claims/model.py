@@ -87,15 +87,21 @@ class Comparison(Claim):
         return self.compare or ("difference" if self.column in SHARES and self.per is None else "ratio")
 
 
-MAX_FACTOR = 100.0
-"""Largest ratio that a margin may allow for: two ways of one thing do not differ by more."""
-MAX_SLOPE = 10.0
-"""Largest exponent that a margin may allow for."""
 MAX_LOOKS = 5
 """Times that a claim may be judged: with more, each has too little of the permitted error to decide anything."""
 
 
-class Sampled(Comparison):
+class _OfRuns(Spec):
+    """What claims about runs have."""
+
+    follows_from: Text | None = None
+    """The setting of the runs that the number follows from, whatever the machine: then it is an instrument check, which
+    passes or fails."""
+    stand_ins: tuple[Text, ...] = ()
+    """What stands for something else and is no setting of a run, a sentence each."""
+
+
+class Sampled(_OfRuns, Comparison):
     """A comparison of measured runs, repeated so that it has an interval."""
 
     over: str | None = None
@@ -103,11 +109,6 @@ class Sampled(Comparison):
     sides: the slope of `column` over this column of `of` over that of `against`."""
     take: Literal["most", "least"] | None = None
     """Of several configurations on a side, the one with the highest or lowest mean; unset: there may be only one."""
-    follows_from: Text | None = None
-    """The setting of the runs that the number follows from, whatever the machine: then it is an instrument check, which
-    passes or fails."""
-    stand_ins: tuple[Text, ...] = ()
-    """What stands for something else and is no setting of a run, a sentence each."""
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 3
     """Fewest rounds that decide it."""
     looks: Annotated[tuple[int, ...], Field(max_length=MAX_LOOKS)] = ()
@@ -133,23 +134,12 @@ class Sampled(Comparison):
     @property
     def bounds(self) -> tuple[float, float]:
         """The interval in which its number must lie for the claim to hold."""
-        raise NotImplementedError
-
-    @property
-    def possible(self) -> tuple[float, float]:
-        """The numbers that a study may come to: a claim that all of them meet cannot fail.
-
-        Ratios lie within MAX_FACTOR, slopes within MAX_SLOPE, columns of shares between 0 and 1, others above 0. A
-        difference in a unit has no scale before it is measured, so that no difference at all is the one sure number.
-        """
-        shares = self.column in SHARES and self.per is None
-        if self.compared_as == "ratio" or (self.over is not None and self.against is not None):
-            return 1 / MAX_FACTOR, MAX_FACTOR
-        if self.over is not None:
-            return -MAX_SLOPE, MAX_SLOPE
-        if self.compared_as == "difference":
-            return (-1.0, 1.0) if shares else (math.nextafter(0.0, -1.0), math.nextafter(0.0, 1.0))
-        return 0.0, (1.0 if shares or self.compared_as == "share" else math.inf)
+        if isinstance(self, Direction):
+            return (-math.inf if self.above is None else self.above, math.inf if self.below is None else self.below)
+        assert isinstance(self, (Equivalence, Quantity))
+        if isinstance(self, Quantity):
+            return self.value - self.within, self.value + self.within
+        return (1 / (1 + self.within), 1 + self.within) if self.is_log else (-self.within, self.within)
 
 
 class Direction(Sampled):
@@ -169,14 +159,6 @@ class Direction(Sampled):
             raise refused("a claim of kind `direction` needs `above` or `below`", "give one of them")
         return self
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Above the limit, or below it."""
-        return (
-            -math.inf if self.above is None else self.above,
-            math.inf if self.below is None else self.below,
-        )
-
 
 class Equivalence(Sampled):
     """Two sides are the same within a margin: *reproduced* where the 90 % interval lies within it (two one-sided tests at
@@ -190,11 +172,6 @@ class Equivalence(Sampled):
     """Margin. For equivalence: of a ratio as a share, `0.05` is 1/1.05 to 1.05; of a difference in the column's unit. Else
     the tolerance around `value`, in its unit; for published what rounding in the document allows."""
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The margin to both sides of "the same"."""
-        return (1 / (1 + self.within), 1 + self.within) if self.is_log else (-self.within, self.within)
-
 
 class Quantity(Sampled):
     """A number: *reproduced* where the 95 % interval lies within value ± tolerance, *not reproduced* where it lies outside,
@@ -206,11 +183,6 @@ class Quantity(Sampled):
     """The claimed number, in the unit of what is compared."""
     within: Annotated[float, Field(gt=0)]
     """Tolerance, in the same unit."""
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The value with its tolerance."""
-        return self.value - self.within, self.value + self.within
 
 
 class Check(Spec):
@@ -224,7 +196,7 @@ class Check(Spec):
     """The value; a list stands for any of its values, a number is met to nine digits."""
 
 
-class Exact(Claim):
+class Exact(_OfRuns, Claim):
     """Facts without spread: *reproduced* where every run of every check has the value, else *not reproduced*."""
 
     kind: Literal["exact"]
@@ -233,11 +205,6 @@ class Exact(Claim):
     """Only runs with these values."""
     checks: Annotated[tuple[Check, ...], Field(min_length=1)]
     """What has to be there: each a map of `column`, `of` (which runs) and `equals` (the value, or a list of values)."""
-    follows_from: Text | None = None
-    """The setting of the runs that the number follows from, whatever the machine: then it is an instrument check, which
-    passes or fails."""
-    stand_ins: tuple[Text, ...] = ()
-    """What stands for something else and is no setting of a run, a sentence each."""
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Fewest rounds that decide it."""
 
@@ -269,7 +236,6 @@ class Published(Comparison):
 
 AnyClaim = Annotated[Direction | Equivalence | Quantity | Exact | Published, Field(discriminator="kind")]
 OfRuns = Direction | Equivalence | Quantity | Exact
-KINDS: tuple[type[Claim], ...] = (Direction, Equivalence, Quantity, Exact, Published)
 
 
 class ClaimsOfDocument(Spec):

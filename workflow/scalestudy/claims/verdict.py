@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scalestudy.claims import words
@@ -85,11 +84,6 @@ class Verdict:
             n=1 if isinstance(claim, Published) else None,
         )
 
-    @property
-    def plain(self) -> dict[str, Any]:
-        """The stored form."""
-        return asdict(self)
-
     def not_here(self, reason: str) -> Verdict:
         """*Not testable here*, with the reason."""
         return replace(self, verdict=NOT_HERE, basis=ELSEWHERE, reason=reason, sentence=f"Not testable here: {reason}.")
@@ -112,14 +106,3 @@ class Verdict:
         """Verdict, finding, and what stands for something else."""
         stand_ins = "".join(f" {sentence}." for sentence in self.stand_ins)
         return f"{label(verdict, self.basis).capitalize()}: {said}.{stand_ins}"
-
-
-def absence(rows: Sequence[Any], planned: int, problem: object) -> str:
-    """The reason why `rows` of `planned` runs give no number: no result, an invalid run, or the `problem`."""
-    missing = [row for row in rows if row["status"] == "missing"]
-    invalid = [row for row in rows if row["status"] == "invalid"]
-    if missing:
-        return f"not run: {len(missing)} of {planned} runs have no result"
-    if invalid:
-        return f"run invalid: {len(invalid)} of {planned} runs: {invalid[0]['reason']}"
-    return f"not judgeable at this scale: {problem}"

@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scalestudy.claims.model import Comparison, Direction, Equivalence, Published, Quantity, Sampled
 from scalestudy.files import canonical_json
 from scalestudy.spec.labels import column_label, lower, unit_of, value_text
 from scalestudy.spec.study import Study
 
-if TYPE_CHECKING:
-    from scalestudy.claims.verdict import Verdict
-
 
 def unit_of_claim(claim: Comparison) -> str:
     """The unit of what a claim compares; of a ratio, a share or a slope none."""
-    if claim.compared_as in ("ratio", "share") or getattr(claim, "over", None):
-        return ""
-    return "" if claim.per is not None else unit_of(claim.column)
+    has_none = claim.compared_as in ("ratio", "share") or getattr(claim, "over", None) or claim.per is not None
+    return "" if has_none else unit_of(claim.column)
 
 
 def threshold_text(claim: Comparison) -> str:
     """What the number must be for the claim to hold: `above 1.05`, `1 ± 5 %`, `-0.05 ± 0.02`."""
     if isinstance(claim, Equivalence):
-        return f"1 within a factor {plain(1 + claim.within)}" if _is_ratio(claim) else f"0 ± {plain(claim.within)}"
+        is_ratio = claim.compared_as == "ratio" or claim.over is not None
+        return f"1 within a factor {plain(1 + claim.within)}" if is_ratio else f"0 ± {plain(claim.within)}"
     if isinstance(claim, (Quantity, Published)) and claim.value is not None:
         return f"{plain(claim.value)} ± {plain(claim.within or 0.0)}"
-    if isinstance(claim, (Direction, Published)):
-        above = claim.above is not None
-        limit = claim.above if above else claim.below
-        return f"{'above' if above else 'below'} {plain(limit or 0.0)}"
-    return ""
-
-
-def _is_ratio(claim: Comparison) -> bool:
-    return claim.compared_as == "ratio" or getattr(claim, "over", None) is not None
+    assert isinstance(claim, (Direction, Published))
+    return f"below {plain(claim.below or 0.0)}" if claim.above is None else f"above {plain(claim.above)}"
 
 
 def plain(value: float) -> str:
@@ -90,22 +80,6 @@ def _with_each(claim: Comparison, side: Mapping[str, Any], value: Any) -> dict[s
     """A side's choice, its list of values for `each` replaced by the one that is compared."""
     several = claim.each is not None and isinstance(side.get(claim.each), list)
     return {**side, str(claim.each): value} if several and value is not None else dict(side)
-
-
-def finding_text(study: Study, claim: Sampled, verdict: Verdict, value: Any) -> str:
-    """The number of a judged claim with its sides, limit, rounds and reason; `value` is that of the deciding `each`."""
-    number = interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit)
-    said = f"{compared_text(study, claim, value)} = {number}; required: {verdict.threshold}"
-    said += f"; {rounds(verdict.n or 0)} of this campaign"
-    if verdict.next_low is not None and verdict.next_high is not None:
-        said += (
-            f", and by {verdict.campaigns} campaigns the next from {verdict.next_low:.3g} to {verdict.next_high:.3g}"
-        )
-    said += f", {verdict.apart} far from the others" if verdict.apart else ""
-    said += f", look {verdict.look} of {len(verdict.looks)}" if len(verdict.looks) > 1 else ""
-    if verdict.disturbed:
-        said += f", {verdict.disturbed} of {len(verdict.runs)} runs disturbed by other work"
-    return said + (f". {verdict.reason[0].upper()}{verdict.reason[1:]}" if verdict.reason else "")
 
 
 def side_text(study: Study, where: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,7 +67,7 @@ def verdicts_of(study: Study, machine: str) -> Verdicts:
         return []
     others = [study_rows(study, name) for name in other_campaigns(machine)]
     verdicts = judge(study, study_rows(study, machine), fixed, others)
-    return [finite(verdict.plain) for verdict in verdicts]
+    return [finite(asdict(verdict)) for verdict in verdicts]
 
 
 def _stored(study: Study, machine: str, fixed: Mapping[str, Fixed]) -> Verdicts | None:

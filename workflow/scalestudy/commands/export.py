@@ -112,8 +112,8 @@ def packed_of(study: Study, machine: str, author: str | None, license_: str) -> 
 
 def _used(study: Study) -> Iterator[str]:
     """Claims of documents, published numbers of its figures and claims, and the user's own code."""
+    from scalestudy.claims.check import documents_about
     from scalestudy.claims.model import Published
-    from scalestudy.claims.read import documents_about
 
     yield from map(str, documents_about(study.name))
     names = {figure.reference for figure in study.figures if figure.reference} | {"step_times"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -26,7 +27,7 @@ def write_verdicts(study: Study, machine: str, verdicts: Sequence[Verdict]) -> l
         "title": study.title,
         "machine": machine,
         "scale": study.scale,
-        "claims": [verdict.plain for verdict in verdicts],
+        "claims": [asdict(verdict) for verdict in verdicts],
     }
     files = {suffix: claims_file(machine, study.scale, study.name, suffix) for suffix in ("json", "csv", "md", "tex")}
     write_sealed(files["json"], content)
@@ -39,7 +40,7 @@ def write_verdicts(study: Study, machine: str, verdicts: Sequence[Verdict]) -> l
 def as_csv(verdicts: Sequence[Verdict]) -> str:
     """All fields, a row per claim; lists as JSON."""
     rows = [
-        {key: canonical_json(value) if isinstance(value, list) else value for key, value in verdict.plain.items()}
+        {key: canonical_json(value) if isinstance(value, list) else value for key, value in asdict(verdict).items()}
         for verdict in verdicts
     ]
     return pd.DataFrame(rows, columns=list(Verdict.__dataclass_fields__)).to_csv(index=False, float_format="%.10g")

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scalestudy.claims.check import claim_problems
-from scalestudy.claims.read import Written, claim_on, claims_at, raise_claim_problems, written_claims
+from scalestudy.claims.check import Written, claim_problems, claims_at, raise_claim_problems, written_claims
 from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.files import canonical_json
 from scalestudy.spec.answer import answer_problems
@@ -113,7 +112,7 @@ def expand(
         labels=_labels(expansion, configurations),
         figures=tuple(where_in_bytes(figure, machine) for figure in at_scale(spec, scale, "figures")[0]),
         tables=tuple(where_in_bytes(table, machine) for table in at_scale(spec, scale, "tables")[0]),
-        claims=tuple(claim_on(claim, capacity) for claim in claims_at(written)),
+        claims=claims_at(written, capacity),
         answers=tuple(at_scale(spec, scale, "answers")[0]),
         target_accuracy=at_scale(spec, scale, "target_accuracy")[0],
         cannot_show=(spec if scale == "paper" else spec.at(scale)).cannot_show or "",
