@@ -20,7 +20,7 @@ from scalestudy.data.sources.imagenet import _by_stem
 from scalestudy.data.tar import END, entries, member
 from scalestudy.errors import UNSEEN, UserError
 from scalestudy.launch.channel import _message
-from scalestudy.results.warnings import nccl_transports
+from scalestudy.results.transports import nccl_transports
 from scalestudy.training import checkpoint
 from tests.foreign import published, test_checkpoints, test_exports, test_schedulers
 from tests.unit.cluster.recorded_sites import Recorded

@@ -24,7 +24,7 @@ from scalestudy.data.pagecache import drop, read_bytes, resident_bytes, warm
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.results.metrics import metrics
 from scalestudy.results.reports import read_reports
-from scalestudy.results.validity import invalid_reason
+from scalestudy.results.validity import RunEvidence, invalid_reason
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
@@ -307,7 +307,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def judged(job: Job) -> str | None:
     """The verdict on what the ranks of a run left."""
     manifest, measured = read_manifest(job.manifest), read_reports(job)
-    return invalid_reason(job, measured, metrics(job, measured, manifest, 1.0, None), manifest)
+    return invalid_reason(RunEvidence(job, measured, metrics(job, measured, manifest, 1.0, None), manifest))
 
 
 @pytest.mark.parametrize("name", REASONS)

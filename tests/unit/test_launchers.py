@@ -22,7 +22,7 @@ from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
 from scalestudy.launch.launchers import commands, environment_for, node_script, write_script
 from scalestudy.launch.resolve import resolve
 from scalestudy.measure.throttling import throttled_share
-from scalestudy.results.warnings import (
+from scalestudy.results.transports import (
     gloo_warnings,
     nccl_transports,
     nccl_warnings,
@@ -327,6 +327,7 @@ AS_003_SHOWS = """\
 gpu002:1299562:1299573 [0] NCCL INFO Ring 00 : 0[0] -> 1[1] via P2P/IPC
 gpu028:149460:149495 [0] NCCL INFO Ring 01 : 3 -> 0 [send] via NET/IB/0
 """
+FELL_BACK = AS_003_SHOWS.replace("P2P/IPC", "SHM").replace("NET/IB/0", "NET/Socket/0")
 
 
 def test_nccls_log_tells_the_transport_of_each_pair() -> None:
@@ -337,9 +338,9 @@ def test_nccls_log_tells_the_transport_of_each_pair() -> None:
 
 
 def test_a_transport_that_is_not_the_best_is_warned_of() -> None:
-    two = job(("a", "b"))
-    assert list(nccl_warnings(two, AS_003_SHOWS, has_infiniband=True)) == []
-    slow = AS_003_SHOWS.replace("P2P/IPC", "SHM").replace("NET/IB/0", "NET/Socket/0")
+    two, best = job(("a", "b")), nccl_transports(AS_003_SHOWS)
+    assert list(nccl_warnings(two, best, has_infiniband=True)) == []
+    slow = nccl_transports(FELL_BACK)
     assert list(nccl_warnings(two, slow, has_infiniband=True)) == [
         "NCCL sends from rank 0 to 1, on one machine, via SHM, not P2P (1 channels)",
         "NCCL sends from rank 3 to 0 via NET/SOCKET/0, not NET/IB, though there is InfiniBand",
@@ -350,24 +351,22 @@ def test_a_transport_that_is_not_the_best_is_warned_of() -> None:
 def test_a_transport_that_the_machine_promises_and_nccl_did_not_use_is_named() -> None:
     two = job(("a", "b"))
     two = replace(two, resolved=replace(two.resolved, transport_within="P2P", transport_between="NET/IB"))
-    assert list(unpromised_transports(two, "nccl", AS_003_SHOWS)) == []
-    fell_back = AS_003_SHOWS.replace("P2P/IPC", "SHM").replace("NET/IB/0", "NET/Socket/0")
-    assert list(unpromised_transports(two, "nccl", fell_back)) == [
+    assert list(unpromised_transports(two, nccl_transports(AS_003_SHOWS))) == []
+    slow = nccl_transports(FELL_BACK)
+    assert list(unpromised_transports(two, slow)) == [
         "NCCL sent from rank 0 to 1 via SHM, and transport.within of the machine is P2P: see log/nccl.0.log",
         "NCCL sent from rank 3 to 0 via NET/SOCKET/0, and transport.between of the machine is NET/IB: see "
         "log/nccl.3.log",
     ]
-    assert list(unpromised_transports(two, "gloo", fell_back)) == []
-    assert list(unpromised_transports(job(("a", "b")), "nccl", fell_back)) == []
+    assert list(unpromised_transports(job(("a", "b")), slow)) == []
 
 
 def test_a_promise_that_cannot_be_checked_is_said() -> None:
-    two = job(("a", "b"))
-    assert unknown_transport(two, "nccl", "") is None
+    two, none = job(("a", "b")), nccl_transports("NCCL version 2.21")
+    assert unknown_transport(two, none) is None
     two = replace(two, resolved=replace(two.resolved, transport_between="NET/IB"))
-    assert "its log names none" in str(unknown_transport(two, "nccl", "NCCL version 2.21"))
-    assert unknown_transport(two, "nccl", AS_003_SHOWS) is None
-    assert unknown_transport(two, "gloo", "") is None
+    assert "its log names none" in str(unknown_transport(two, none))
+    assert unknown_transport(two, nccl_transports(AS_003_SHOWS)) is None
 
 
 def test_a_run_is_told_what_its_machine_promises() -> None:

@@ -22,7 +22,7 @@ from scalestudy.launch import largest_batch
 from scalestudy.results.metrics import expected_read_bytes, extrapolation, intervals, metrics
 from scalestudy.results.reports import Measured
 from scalestudy.results.result import is_oversubscribed
-from scalestudy.results.validity import invalid_reason, unchecked
+from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import fault_warnings, window_warnings
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
@@ -272,15 +272,17 @@ def test_the_training_time_of_a_full_run_is_its_loop() -> None:
 def test_a_fast_wrong_run_is_invalid_and_says_why(change: dict[str, object], reason: str | None) -> None:
     run = spec(strategy="allreduce", ranks=2, **CUT)
     found = measured(run, **change)
-    found_reason = invalid_reason(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest())
+    found_reason = invalid_reason(
+        RunEvidence(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest())
+    )
     assert found_reason is None if reason is None else reason in str(found_reason)
 
 
 def test_a_processor_that_was_slowed_down_against_heat_makes_the_run_invalid() -> None:
     run = spec(**CUT)
     for share, reason in ((0.05, None), (0.06, "thermally throttled for 6% of the window, more than 5%")):
-        values = metrics(job(run), measured(run), manifest(), 1.0, None, None, share)
-        found = invalid_reason(job(run), measured(run), values, manifest())
+        values = metrics(job(run), measured(run), manifest(), 1.0, None, {"throttled_share": share})
+        found = invalid_reason(RunEvidence(job(run), measured(run), values, manifest()))
         assert found is None if reason is None else reason in str(found)
 
 
@@ -293,13 +295,13 @@ def test_a_transport_that_fell_back_makes_the_run_invalid(tmp_path: Path) -> Non
     for report in found.reports:
         report.backend = "nccl"
     values = metrics(plain, found, manifest(), 1.0, None)
-    assert invalid_reason(plain, found, values, manifest()) is None
+    assert invalid_reason(RunEvidence(plain, found, values, manifest())) is None
     assert "NCCL sent from rank 0 to 1 via SHM/DIRECT/DIRECT" in str(
-        invalid_reason(promised, found, values, manifest())
+        invalid_reason(RunEvidence(promised, found, values, manifest()))
     )
     (tmp_path / "nccl.0.log").unlink()
-    assert invalid_reason(promised, found, values, manifest()) is None
-    assert "its log names none" in unchecked(promised, found, values, manifest())[0]
+    assert invalid_reason(RunEvidence(promised, found, values, manifest())) is None
+    assert "its log names none" in unchecked(RunEvidence(promised, found, values, manifest()))[0]
 
 
 def test_two_ranks_of_a_stream_that_saw_the_same_samples_make_the_run_invalid() -> None:
@@ -313,7 +315,7 @@ def test_two_ranks_of_a_stream_that_saw_the_same_samples_make_the_run_invalid() 
         for report in found.reports:
             report.seen = 7
         values = metrics(job(run), found, manifest(640), 1.0, None)
-        judged = invalid_reason(job(run), found, values, manifest(640))
+        judged = invalid_reason(RunEvidence(job(run), found, values, manifest(640)))
         assert judged is None if reason is None else reason in str(judged)
 
 
@@ -321,7 +323,7 @@ def test_a_full_run_that_stopped_early_is_invalid() -> None:
     run = spec(train={"epochs": 2})
     found = measured(run)
     assert "10 of 20 steps" in str(
-        invalid_reason(job(run), found, metrics(job(run), found, manifest(320), 1.0, None), manifest(320))
+        invalid_reason(RunEvidence(job(run), found, metrics(job(run), found, manifest(320), 1.0, None), manifest(320)))
     )
 
 
@@ -329,19 +331,22 @@ def test_a_cold_run_that_read_too_little_is_invalid() -> None:
     run = spec(loader={"cache": "cold"}, **CUT)
     found = measured(run, read_bytes=899)
     assert "the data was cached" in str(
-        invalid_reason(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest())
+        invalid_reason(RunEvidence(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()))
     )
     found = measured(run, read_bytes=901)
-    assert invalid_reason(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()) is None
+    assert (
+        invalid_reason(RunEvidence(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()))
+        is None
+    )
 
 
 def test_a_cold_run_on_a_file_system_that_is_not_counted_is_valid_and_unchecked() -> None:
     run = spec(loader={"cache": "cold"}, **CUT)
     found = measured(run, read_bytes=0, uncounted_reads="lustre")
     values = metrics(job(run), found, manifest(), 1.0, None)
-    assert invalid_reason(job(run), found, values, manifest()) is None
+    assert invalid_reason(RunEvidence(job(run), found, values, manifest())) is None
     assert values["read_bytes"] is None
-    (sentence,) = unchecked(job(run), found, values, manifest())
+    (sentence,) = unchecked(RunEvidence(job(run), found, values, manifest()))
     assert "reads on lustre are not counted by the kernel" in sentence
 
 

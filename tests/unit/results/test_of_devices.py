@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy.measure.devices import ERRORS
-from scalestudy.results.records import device_errors, of_devices
+from scalestudy.results.records import HostFacts, device_errors, facts_of_hosts
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.report import Report
@@ -23,6 +23,9 @@ TRAINED = 8 * 2 * 8
 """Samples of eight steps."""
 
 
+QUIET = {"busy_s": 0.0, "cpu_s": 0.0, "cores": 2.0}
+
+
 def reports(clocks: tuple[float, float] | None = (1.0, 3.0)) -> list[Report]:
     """Two ranks."""
     return [Report(rank, window_clock=clocks) for rank in range(2)]
@@ -31,14 +34,24 @@ def reports(clocks: tuple[float, float] | None = (1.0, 3.0)) -> list[Report]:
 def samples(node: int, watts: float, throttle: float = 0.0) -> list[dict[str, float]]:
     """One a second for five seconds, at a constant power."""
     return [
-        {"node": node, "clock_s": float(second), "devices": 1.0, "device_utilisation": 0.9, "device_power_w": watts,
+        {**QUIET, "node": node, "clock_s": float(second), "devices": 1.0, "device_utilisation": 0.9, "device_power_w": watts,
          "device_energy_j": 1000.0 + watts * second, "device_throttle": throttle}
         for second in range(5)
     ]  # fmt: skip
 
 
+OF_DEVICES = ("device_utilisation", "device_power_w", "j_per_sample")
+
+
+def of_devices(
+    job: Job, rows: list[dict[str, float]], reports: list[Report]
+) -> tuple[dict[str, float | None], list[str]]:
+    found: HostFacts = facts_of_hosts(job, rows, reports, TRAINED)
+    return {name: found.values[name] for name in OF_DEVICES}, found.warnings
+
+
 def test_the_energy_of_the_window_is_divided_by_the_samples_trained_in_it(tmp_path: Path) -> None:
-    values, warnings = of_devices(job(tmp_path), samples(0, 320.0), reports(), TRAINED)
+    values, warnings = of_devices(job(tmp_path), samples(0, 320.0), reports())
     # 320 W for 2 s, over 8 steps of 16 samples.
     assert values == {"device_utilisation": 0.9, "device_power_w": 320.0, "j_per_sample": pytest.approx(5.0)}
     assert warnings == []
@@ -46,14 +59,14 @@ def test_the_energy_of_the_window_is_divided_by_the_samples_trained_in_it(tmp_pa
 
 def test_the_energy_of_all_hosts_counts(tmp_path: Path) -> None:
     rows = [*samples(0, 320.0), *samples(1, 640.0)]
-    values, _ = of_devices(job(tmp_path, ("a", "b")), rows, reports(), TRAINED)
+    values, _ = of_devices(job(tmp_path, ("a", "b")), rows, reports())
     assert values["device_power_w"] == 960.0
     assert values["j_per_sample"] == pytest.approx(15.0)
 
 
 def test_one_host_that_does_not_know_leaves_all_unknown(tmp_path: Path) -> None:
-    rows = [*samples(0, 320.0), *({"node": 1, "clock_s": float(second)} for second in range(5))]
-    values, _ = of_devices(job(tmp_path, ("a", "b")), rows, reports(), TRAINED)
+    rows = [*samples(0, 320.0), *({**QUIET, "node": 1, "clock_s": float(second)} for second in range(5))]
+    values, _ = of_devices(job(tmp_path, ("a", "b")), rows, reports())
     assert set(values.values()) == {None}
 
 
@@ -71,13 +84,13 @@ def test_memory_errors_that_were_not_corrected_and_rows_that_are_not_remapped_ar
 
 
 def test_without_samples_or_window_nothing_is_known(tmp_path: Path) -> None:
-    assert set(of_devices(job(tmp_path), [], reports(), TRAINED)[0].values()) == {None}
-    assert set(of_devices(job(tmp_path), samples(0, 1.0), reports(None), TRAINED)[0].values()) == {None}
+    assert set(of_devices(job(tmp_path), [], reports())[0].values()) == {None}
+    assert set(of_devices(job(tmp_path), samples(0, 1.0), reports(None))[0].values()) == {None}
 
 
 def test_a_clock_that_was_held_down_and_devices_that_were_not_measured_are_said(tmp_path: Path) -> None:
     (tmp_path / "unmeasured.0").write_text("not measured: there is no library", encoding="utf-8")
-    _, warnings = of_devices(job(tmp_path), samples(0, 320.0, throttle=4.0), reports(), TRAINED)
+    _, warnings = of_devices(job(tmp_path), samples(0, 320.0, throttle=4.0), reports())
     assert warnings == [
         "the device clocks were throttled in the window: power cap (100% of samples)",
         "not measured: there is no library",

@@ -10,12 +10,13 @@ from typing import Any
 
 from scalestudy.files import read_json, write_with
 from scalestudy.measure.instrument import instrument
-from scalestudy.measure.system import MOST_FOREIGN
 from scalestudy.measure.window import relative_half_width
 from scalestudy.program.trace import Trace, Traces, Window, windows
 from scalestudy.program.trainer import metrics_folder
-from scalestudy.results.records import device_errors, foreign_cpu_share, of_devices, throttled_cpu_share
+from scalestudy.results.records import facts_of_hosts
+from scalestudy.results.result import outcome
 from scalestudy.results.validity import LEAST_WINDOW_S, LEAST_WINDOW_STEPS, MOST_THROTTLED
+from scalestudy.results.warnings import disturbance_warnings
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.ids import own_code_now, run_id_with
 from scalestudy.training.job import Job
@@ -66,51 +67,38 @@ def program_result(
         for window in evidence.windows
     ]
     trained = _samples(evidence.windows)
-    others, throttled = (share(job, samples, reports) for share in (foreign_cpu_share, throttled_cpu_share))
-    devices, about_devices = of_devices(job, samples, reports, trained)
-    errors, about_errors = device_errors(job, samples)
+    hosts = facts_of_hosts(job, samples, reports, trained)
     values: dict[str, float | None] = {
         **dict.fromkeys(METRICS),
         **_speed(evidence, trained),
         "memory_mib": None if memory_bytes is None else memory_bytes / 2**20,
         "wall_s": wall_s,
-        "foreign_cpu_share": others,
-        "throttled_share": throttled,
-        **devices,
-        **errors,
+        **hosts.values,
     }
     reason = next((reason for check in CHECKS for reason in check(evidence, values)), None)
     _write_steps(evidence, folder / "steps.parquet")
-    resolved, first = job.resolved, evidence.records[0] if evidence.records else {}
-    reported = evidence.source in ("reported", "matched")
+    first, source = evidence.records[0] if evidence.records else {}, evidence.source or ""
+    is_reported = source in ("reported", "matched")
+    resolved = {name: getattr(job.resolved, name) for name in ("nodes", "ranks_per_node", "device")}
     return {
-        "status": "valid" if reason is None else "invalid",
-        "reason": reason,
+        **outcome(job, reason, values, hosts),
         "unchecked": [NOT_CHECKED],
-        "metrics": values,
-        "kinds": {name: REPORTED for name in OF_STEPS if reported and values[name] is not None},
+        "kinds": {name: REPORTED for name in OF_STEPS if is_reported and values[name] is not None},
         "intervals": {},
         "extrapolation": None,
         "emulated": False,
-        "disturbed": others is not None and others > MOST_FOREIGN,
-        "window_ended_by": None if job.spec.runs_full_training else "limit",
-        "oversubscribed": job.shares_devices
-        or (resolved.device == "cpu" and resolved.ranks_per_node * (job.spec.threads_per_rank or 1) > resolved.cores),
         "steps_done": max((len(window.trace.marks) for window in evidence.windows), default=0),
-        "resolved": {
-            "nodes": resolved.nodes,
-            "ranks_per_node": resolved.ranks_per_node,
-            "threads_per_rank": job.spec.threads_per_rank,
-            "device": resolved.device,
-            "backend": None,
-        },
+        "resolved": {**resolved, "threads_per_rank": job.spec.threads_per_rank, "backend": None},
         "instrument": {
             **instrument(str(first.get("device_name", ""))),
             **({"torch": first["torch"]} if "torch" in first else {}),
-            "steps_from": {"steps": "hooks", "matched": "output"}.get(evidence.source or "", evidence.source or ""),
+            "steps_from": {"steps": "hooks", "matched": "output"}.get(source, source),
         },
-        "warnings": [*_unlike(evidence), *about_devices, *about_errors, *_disturbed(others)],
-        "faults": {},
+        "warnings": [
+            *_unlike(evidence),
+            *hosts.warnings,
+            *disturbance_warnings(hosts.values["foreign_cpu_share"]),
+        ],
     }
 
 
@@ -142,18 +130,17 @@ def _speed(evidence: Evidence, trained: float | None) -> dict[str, float | None]
 
     Where the program does not report samples, they are those of the batches that hooks saw, or the run's `batch`.
     """
-    slowest = evidence.slowest
+    slowest, spec = evidence.slowest, evidence.job.spec
     if slowest is None:
         return {}
     step_s = slowest.seconds / slowest.steps
     per_step = None if trained is None else trained / slowest.steps
-    program = evidence.job.spec.program
     if per_step is None and (seen := _samples(evidence.seen)):
         per_step = seen / evidence.seen[0].steps
-    if per_step is None and program is not None and program.uses("batch.global"):
-        per_step = float(evidence.job.spec.global_batch)
+    if per_step is None and spec.program is not None and spec.program.uses("batch.global"):
+        per_step = float(spec.global_batch)
     seen_slowest = max(evidence.seen, key=lambda window: window.seconds, default=None)
-    waited_s = None if seen_slowest is None or seen_slowest.waited_s is None else seen_slowest.waited_s
+    waited_s = None if seen_slowest is None else seen_slowest.marks[-1].waited_s
     data_s = None if seen_slowest is None or waited_s is None else waited_s / seen_slowest.steps
     return {
         "throughput_samples_per_s": None if per_step is None else per_step / step_s,
@@ -236,11 +223,6 @@ def _unlike(evidence: Evidence) -> Iterator[str]:
     rates = reported.steps / reported.seconds, seen.steps / seen.seconds
     if abs(rates[0] / rates[1] - 1) > MAX_UNLIKE:
         yield f"the program reports {rates[0]:.3g} steps/s, and its optimiser makes {rates[1]:.3g} steps/s"
-
-
-def _disturbed(others: float | None) -> Iterator[str]:
-    if others is not None and others > MOST_FOREIGN:
-        yield f"disturbed: other processes took {others:.0%} of the cores during the window, more than {MOST_FOREIGN:.0%}"
 
 
 def _write_steps(evidence: Evidence, file: Path) -> None:

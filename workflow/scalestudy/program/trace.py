@@ -140,11 +140,6 @@ class Window:
         return None if None in values or not any(values) else float(sum(value or 0.0 for value in values))
 
     @property
-    def waited_s(self) -> float | None:
-        """Wait for data in the window."""
-        return self.marks[-1].waited_s
-
-    @property
     def step_intervals(self) -> np.ndarray:
         """float64 [marks - 1]: seconds per step between neighbours."""
         clocks, steps = (np.array([getattr(mark, name) for mark in self.marks]) for name in ("clock_s", "step"))

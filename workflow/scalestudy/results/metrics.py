@@ -19,7 +19,7 @@ from scalestudy.measure.window import quantile, relative_half_width
 from scalestudy.results.extrapolate import ExtrapolatedTime, RecurringCost
 from scalestudy.results.extrapolate import training_time as extrapolated
 from scalestudy.results.frontier import parts_of_steps, waiting
-from scalestudy.results.records import mean_staleness
+from scalestudy.results.records import staleness
 from scalestudy.results.reports import Measured
 from scalestudy.spec.columns import METRICS, PREDICTED
 from scalestudy.spec.run import RunSpec
@@ -34,7 +34,8 @@ OF_STEADY_STEPS = (
     "accelerator_utilisation", "data_stall", "mfu", "extrapolation_factor", "window_half_width",
 )  # fmt: skip
 """What a window of steps says of all others; a run that is timed as a whole program has no such window."""
-OF_KERNEL = ("system_share", "minor_faults", "major_faults", "involuntary_switches")
+PER_STEP = ("minor_faults", "major_faults", "involuntary_switches")
+"""Counters of the kernel that are divided by the steps of the window."""
 
 
 def metrics(
@@ -43,11 +44,9 @@ def metrics(
     manifest: Manifest,
     wall_s: float,
     memory_bytes: float | None,
-    foreign_cpu_share: float | None = None,
-    throttled_share: float | None = None,
-    devices: Mapping[str, float | None] | None = None,
+    of_hosts: Mapping[str, float | None] | None = None,
 ) -> Values:
-    """All measured columns; `devices` are those that were read off the accelerators."""
+    """All measured columns; `of_hosts` are those that samplers of the hosts and of their accelerators saw."""
     if not measured.in_window.any():
         return dict.fromkeys(METRICS)
     reports = measured.reports
@@ -56,21 +55,19 @@ def metrics(
         **step_parts(job, measured),
         **whole_training(job, measured, manifest),
         "exposed_exchange_s": exposed_exchange(reports[0])[0],
-        "first_batch_s": first_batch(measured),
+        "first_batch_s": (stage_costs(reports)["stage_s"] or 0.0) + _longest_first_wait_s(measured),
         **learned(job, measured),
         **of_data(job, reports, manifest),
         **checkpoint_costs(reports[0]),
         "memory_mib": None if memory_bytes is None else memory_bytes / 2**20,
         "wall_s": wall_s,
         "window_half_width": relative_half_width(measured.step_intervals),
-        "foreign_cpu_share": foreign_cpu_share,
-        "throttled_share": throttled_share,
         **of_kernel(reports),
-        "staleness": mean_staleness(job),
+        "staleness": mean_staleness(staleness(job)),
         "parameters": float(reports[0].parameters),
         "setup_s": largest(report.setup_s for report in reports),
         **of_strategy(reports),
-        **(devices or {}),
+        **(of_hosts or {}),
     }
     return values | dict.fromkeys(OF_STEADY_STEPS) if job.spec.measure.whole_program else values
 
@@ -139,10 +136,16 @@ def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
     }
 
 
-def first_batch(measured: Measured) -> float:
-    """Seconds of staging, and of the first step's wait for its batch on the rank that waited longest."""
-    waited_s = measured.marks[:, 0, 1 + PHASES.index("data")] - measured.marks[:, 0, 0]
-    return (stage_costs(measured.reports)["stage_s"] or 0.0) + float(waited_s.max())
+def _longest_first_wait_s(measured: Measured) -> float:
+    """Wait for the first step's batch, of the rank that waited longest."""
+    return float((measured.marks[:, 0, 1 + PHASES.index("data")] - measured.marks[:, 0, 0]).max())
+
+
+def mean_staleness(histogram: Mapping[str, int] | None) -> float | None:
+    """Mean over all updates of all servers; None where it was not recorded."""
+    if histogram is None:
+        return None
+    return sum(int(value) * count for value, count in histogram.items()) / sum(histogram.values())
 
 
 def learned(job: Job, measured: Measured) -> Values:
@@ -214,17 +217,12 @@ def stage_costs(reports: list[Report]) -> Values:
 
 def of_kernel(reports: list[Report]) -> Values:
     """The kernel's counters of all ranks in the window: share of CPU time in it; faults and switches per step."""
-    known = [(report.window_usage, report.window_usage_steps) for report in reports]
-    used = [usage for usage, steps in known if usage is not None and steps > 0]
+    used = [report.window_usage for report in reports if report.window_usage and report.window_usage_steps > 0]
     if len(used) < len(reports):
-        return dict.fromkeys(OF_KERNEL)
-    cpu_s, steps = sum(usage.user_s + usage.system_s for usage in used), known[0][1]
-    return {
-        "system_share": sum(usage.system_s for usage in used) / cpu_s if cpu_s > 0 else None,
-        "minor_faults": sum(usage.minor_faults for usage in used) / steps,
-        "major_faults": sum(usage.major_faults for usage in used) / steps,
-        "involuntary_switches": sum(usage.involuntary_switches for usage in used) / steps,
-    }
+        return dict.fromkeys(("system_share", *PER_STEP))
+    cpu_s, steps = sum(usage.user_s + usage.system_s for usage in used), reports[0].window_usage_steps
+    share = sum(usage.system_s for usage in used) / cpu_s if cpu_s > 0 else None
+    return {"system_share": share, **{name: sum(getattr(usage, name) for usage in used) / steps for name in PER_STEP}}
 
 
 def of_strategy(reports: list[Report]) -> Values:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from scalestudy.files import write_with
 from scalestudy.measure.devices import ERRORS, energy_j, errors_of, mean_of, throttling
-from scalestudy.measure.system import UNMEASURED, foreign_share
+from scalestudy.measure.system import MOST_FOREIGN, UNMEASURED, foreign_share
 from scalestudy.measure.throttling import throttled_share
 from scalestudy.measure.timers import PHASES
 from scalestudy.results.reports import Measured
@@ -29,14 +30,6 @@ def staleness(job: Job) -> dict[str, int] | None:
     """How many updates had each staleness, over all servers; None where it was not recorded."""
     found = [value for columns in events(job).values() for value in columns["staleness"].astype(int).tolist()]
     return {str(value): count for value, count in sorted(Counter(found).items())} if found else None
-
-
-def mean_staleness(job: Job) -> float | None:
-    """Mean over all updates of all servers; None where it was not recorded."""
-    histogram = staleness(job)
-    if histogram is None:
-        return None
-    return sum(int(value) * count for value, count in histogram.items()) / sum(histogram.values())
 
 
 def write_events(job: Job, file: Path) -> None:
@@ -74,21 +67,51 @@ def write_steps(measured: Measured, file: Path) -> None:
     write_with(file, frame.to_parquet)
 
 
-def foreign_cpu_share(job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report]) -> float | None:
-    """Largest over hosts: the share of a host's cores that others took in the window; None where no host knows."""
-    return _largest(foreign_share(*host) for host in windows_of_hosts(job, samples, reports))
+@dataclass(frozen=True)
+class HostFacts:
+    """What samplers of the run's hosts saw in the window: columns, and warnings."""
+
+    values: dict[str, float | None]
+    warnings: list[str]
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other processes took more of the cores than a measurement bears."""
+        return (self.values["foreign_cpu_share"] or 0.0) > MOST_FOREIGN
 
 
-def throttled_cpu_share(job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report]) -> float | None:
-    """Largest over hosts: the share of the window in which its cores were slowed down; None where no host knows."""
-    return _largest(throttled_share(*host) for host in windows_of_hosts(job, samples, reports))
+def facts_of_hosts(
+    job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report], trained: float | None
+) -> HostFacts:
+    """Use of the run's hosts and accelerators in the window, in which they `trained` so many samples.
+
+    Shares are the largest over hosts; a column is None where a host does not tell it.
+    """
+    hosts = _windows(job, samples, reports)
+    foreign, throttled = (
+        [share for host in hosts if (share := of_host(*host)) is not None]
+        for of_host in (foreign_share, throttled_share)
+    )
+    utilisation, power = (
+        _of_all([mean_of(rows, column, begin, end) for rows, begin, end in hosts])
+        for column in ("device_utilisation", "device_power_w")
+    )
+    joules = _of_all([energy_j(*host) for host in hosts])
+    values = {
+        "foreign_cpu_share": max(foreign, default=None),
+        "throttled_share": max(throttled, default=None),
+        "device_utilisation": sum(utilisation) / len(utilisation) if utilisation else None,
+        "device_power_w": sum(power) if power else None,
+        "j_per_sample": sum(joules) / trained if joules and trained else None,
+    }
+    slowed = dict.fromkeys(reason for host in hosts for reason in throttling(*host))
+    warned = [f"the device clocks were throttled in the window: {', '.join(slowed)}"] if slowed else []
+    unmeasured = [file.read_text(encoding="utf-8") for file in sorted(job.folder.glob(f"{UNMEASURED}*"))]
+    errors, about_errors = device_errors(job, samples)
+    return HostFacts({**values, **errors}, [*warned, *dict.fromkeys(unmeasured), *about_errors])
 
 
-def _largest(shares: Iterable[float | None]) -> float | None:
-    return max((share for share in shares if share is not None), default=None)
-
-
-def windows_of_hosts(
+def _windows(
     job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report]
 ) -> list[tuple[list[Mapping[str, float]], float, float]]:
     """For each host with a window: samples of it and of its ranks, and the clocks at which the window began and ended."""
@@ -103,31 +126,16 @@ def windows_of_hosts(
     return found
 
 
-def of_devices(
-    job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report], trained: float | None
-) -> tuple[dict[str, float | None], list[str]]:
-    """Work of the run's accelerators in the window, in which they `trained` so many samples, and warnings about it."""
-    hosts = windows_of_hosts(job, samples, reports)
-    utilisation = _of_all([mean_of(rows, "device_utilisation", begin, end) for rows, begin, end in hosts])
-    power = _of_all([mean_of(rows, "device_power_w", begin, end) for rows, begin, end in hosts])
-    joules = _of_all([energy_j(rows, begin, end) for rows, begin, end in hosts])
-    values = {
-        "device_utilisation": sum(utilisation) / len(utilisation) if utilisation else None,
-        "device_power_w": sum(power) if power else None,
-        "j_per_sample": sum(joules) / trained if joules and trained else None,
-    }
-    slowed = dict.fromkeys(reason for host in hosts for reason in throttling(*host))
-    warned = [f"the device clocks were throttled in the window: {', '.join(slowed)}"] if slowed else []
-    unmeasured = [file.read_text(encoding="utf-8") for file in sorted(job.folder.glob(f"{UNMEASURED}*"))]
-    return values, [*warned, *dict.fromkeys(unmeasured)]
+def _of_all(values: Sequence[float | None]) -> list[float]:
+    """The values of all hosts; none of them where one has none."""
+    return [] if None in values else [value for value in values if value is not None]
 
 
 def device_errors(job: Job, samples: Sequence[Mapping[str, float]]) -> tuple[dict[str, float | None], list[str]]:
     """Memory errors that the run's accelerators have counted by its end, by column, and warnings."""
     if job.resolved.device != "cuda":
         return dict.fromkeys(ERRORS), []
-    hosts = [[row for row in samples if row["node"] == host] for host in range(len(job.hosts))]
-    found = errors_of(hosts)
+    found = errors_of([[row for row in samples if row["node"] == host] for host in range(len(job.hosts))])
     warned = []
     if count := found["memory_errors_uncorrected"]:
         errors = "1 memory error" if count == 1 else f"{count:.0f} memory errors"
@@ -138,11 +146,6 @@ def device_errors(job: Job, samples: Sequence[Mapping[str, float]]) -> tuple[dic
         which = "1 accelerator has" if count == 1 else f"{count:.0f} accelerators have"
         warned.append(f"{which} pending or failed row remaps: reset or replace the GPU")
     return found, warned
-
-
-def _of_all(values: Sequence[float | None]) -> list[float]:
-    """The values of all hosts; none of them where one has none."""
-    return [] if None in values else [value for value in values if value is not None]
 
 
 def write_samples(rows: list[dict[str, float]], file: Path) -> float | None:

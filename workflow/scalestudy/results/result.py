@@ -9,20 +9,10 @@ from typing import Any
 
 from scalestudy.data.manifest import Manifest
 from scalestudy.measure.instrument import instrument
-from scalestudy.measure.system import MOST_FOREIGN
-from scalestudy.results.metrics import extrapolation, intervals, kinds, metrics
-from scalestudy.results.reads import judge_reads
-from scalestudy.results.records import (
-    device_errors,
-    foreign_cpu_share,
-    of_devices,
-    staleness,
-    throttled_cpu_share,
-    write_events,
-    write_steps,
-)
+from scalestudy.results.metrics import Values, extrapolation, intervals, kinds, metrics
+from scalestudy.results.records import HostFacts, facts_of_hosts, staleness, write_events, write_steps
 from scalestudy.results.reports import read_reports
-from scalestudy.results.validity import invalid_reason, unchecked
+from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import pause_warnings, warnings, window_warnings
 from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.run import RunSpec
@@ -48,31 +38,22 @@ def measured_result(
     `samples` are the use of the hosts' processes, second by second.
     """
     measured = read_reports(job)
-    others = foreign_cpu_share(job, samples, measured.reports)
-    disturbed = others is not None and others > MOST_FOREIGN
-    throttled = throttled_cpu_share(job, samples, measured.reports)
-    trained = int(measured.in_window.sum()) * job.spec.global_batch
-    devices, about_devices = of_devices(job, samples, measured.reports, trained)
-    errors, about_errors = device_errors(job, samples)
-    at_ends = [row["anonymous_bytes"] for report in measured.reports for row in report.host_rows]
+    reports, first = measured.reports, measured.reports[0]
+    hosts = facts_of_hosts(job, samples, reports, int(measured.in_window.sum()) * job.spec.global_batch)
+    at_ends = [row["anonymous_bytes"] for report in reports for row in report.host_rows]
     memory_bytes = max([memory_bytes, *at_ends]) if memory_bytes is not None else None
-    values = metrics(job, measured, manifest, wall_s, memory_bytes, others, throttled, {**devices, **errors})
-    reason = invalid_reason(job, measured, values, manifest)
+    values = metrics(job, measured, manifest, wall_s, memory_bytes, hosts.values)
+    evidence = RunEvidence(job, measured, values, manifest)
     write_steps(measured, folder / "steps.parquet")
     write_events(job, folder / "exchange.parquet")
-    reports, first = measured.reports, measured.reports[0]
     return {
-        "status": "valid" if reason is None else "invalid",
-        "reason": reason,
-        "unchecked": unchecked(job, measured, values, manifest),
-        "metrics": values,
+        **outcome(job, invalid_reason(evidence), values, hosts),
+        "unchecked": unchecked(evidence),
         "kinds": kinds(job.spec, measured, values),
-        "intervals": intervals(job, measured, manifest, disturbed),
+        "intervals": intervals(job, measured, manifest, hosts.disturbed),
         "extrapolation": extrapolation(job.spec, measured, manifest),
         "emulated": is_emulated(job.spec),
-        "disturbed": disturbed,
         "window_ended_by": None if job.spec.runs_full_training else first.window_ended_by or "limit",
-        "oversubscribed": is_oversubscribed(job),
         "evaluations": [evaluation.entry() for evaluation in first.evaluations],
         "checkpoints": [cost.plain() for cost in first.checkpoints],
         "steps_done": first.steps_done,
@@ -85,25 +66,33 @@ def measured_result(
             **first.host,
             "decoder": first.decoder,
             "data": manifest.fingerprint[:12],
-            **_short(first.imported),
+            **{name: digest[:12] for name, digest in first.imported.items()},
             **_modes(reports),
         },
         "affinity": [report.affinity for report in reports],
         "warnings": [
-            *warnings(job, reports),
-            *window_warnings(measured, others),
+            *warnings(job, reports, evidence.transports),
+            *window_warnings(measured, hosts.values["foreign_cpu_share"]),
             *pause_warnings(measured, samples),
-            *about_devices,
-            *about_errors,
-            *filter(None, [judge_reads(job.spec, manifest, reports, values).warning]),
+            *hosts.warnings,
+            *filter(None, [evidence.reads.warning]),
         ],
         "staleness": staleness(job),
         "faults": dict(sum((Counter(report.faults) for report in reports), Counter())),
     }
 
 
-def _short(digests: Mapping[str, str]) -> dict[str, str]:
-    return {name: digest[:12] for name, digest in digests.items()}
+def outcome(job: Job, reason: str | None, values: Values, hosts: HostFacts) -> dict[str, Any]:
+    """What results of all kinds of runs have in common."""
+    return {
+        "status": "valid" if reason is None else "invalid",
+        "reason": reason,
+        "metrics": values,
+        "disturbed": hosts.disturbed,
+        "window_ended_by": None if job.spec.runs_full_training else "limit",
+        "oversubscribed": is_oversubscribed(job),
+        "faults": {},
+    }
 
 
 def _modes(reports: Sequence[Report]) -> dict[str, list[str]]:

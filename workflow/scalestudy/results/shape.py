@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -11,7 +10,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from scalestudy.spec.base import shown
 from scalestudy.spec.columns import METRICS, SHARES
-from scalestudy.spec.ids import is_named
 from scalestudy.spec.layout import machine_and_campaign
 from scalestudy.spec.run import RunSpec
 
@@ -71,8 +69,9 @@ class RecordedAttempt(StoredPart):
 class _Result(StoredPart):
     status: Literal["valid", "invalid", "skipped"]
     spec: dict[str, Any] = {}
-    metrics: dict[str, Any] = {}
-    """Looked at one by one, in `differences`: which values are possible depends on the metric."""
+    metrics: dict[str, Number | None] = {}
+    machine: str | None = None
+    """None: it was measured before this was recorded."""
     reason: str | None = None
     started: Time | None = None
     ended: Time | None = None
@@ -100,30 +99,6 @@ class _Result(StoredPart):
     links: list[RecordedAttempt] | None = None
 
 
-def wrong_parts(result: Mapping[str, Any]) -> Iterator[str]:
-    """Find parts of a result that no run writes, one sentence each."""
-    try:
-        _Result.model_validate(result)
-    except ValidationError as error:
-        for one in error.errors(include_url=False, include_context=False):
-            path, value = _reached(result, one["loc"])
-            yield f"its {path} is {shown(value)}"
-
-
-def _reached(result: Mapping[str, Any], location: tuple[int | str, ...]) -> tuple[str, Any]:
-    """The part of a result at the place of an error, and its path: a place also names the types that were tried."""
-    path, value = [], result
-    for key in location:
-        if (isinstance(value, Mapping) and key in value) or (isinstance(value, list) and isinstance(key, int)):
-            path.append(str(key))
-            value = value[key]  # type: ignore[index]
-        elif not path or isinstance(value, Mapping):
-            path.append(str(key))
-            value = None  # type: ignore[assignment]
-            break
-    return f"`{'.'.join(path)}`", value
-
-
 def step_time_of(result: Mapping[str, Any]) -> float | None:
     """Seconds of the emulated step that a run waited; None where compute was real."""
     resolved = result.get("resolved")
@@ -131,40 +106,29 @@ def step_time_of(result: Mapping[str, Any]) -> float | None:
     return seconds if isinstance(seconds, float) else None
 
 
-def differences(result: Mapping[str, Any], run: str, spec: RunSpec | None, machine: str | None) -> Iterator[str]:
-    """How a result differs from one that this run would write, the plainest difference first."""
+def differences(result: Mapping[str, Any], run: str, spec: RunSpec, machine: str) -> Iterator[str]:
+    """How an imported result differs from one that this run would write, the plainest difference first.
+
+    Its campaign may be another, which `scalestudy import --as` gives it.
+    """
     if result.get("run") != run:
         yield f"it is the result of {shown(result.get('run'))}"
-    if machine is not None and not _is_of(machine, result.get("machine")):
-        yield f"it was measured on machine {shown(result['machine'])} and lies below results/{machine}"
-    for wrong in wrong_parts(result):
-        yield wrong
+    try:
+        _Result.model_validate(result)
+    except ValidationError as error:
+        for one in error.errors(include_url=False, include_context=False):
+            yield f"its `{'.'.join(map(str, one['loc']))}` is {shown(one['input'])}: {one['msg']}"
         return  # what follows takes every part for what it should be
-    if spec is None and not is_named(run, result.get("spec") or {}, step_time_of(result)):
-        yield f"its `spec` is not that of the run {shown(run)}"
-    if spec is not None and result.get("spec") != spec.plain():
+    measured_on = result.get("machine") or machine
+    if machine_and_campaign(measured_on)[0] != machine_and_campaign(machine)[0]:
+        yield f"it was measured on machine {shown(measured_on)} and lies below results/{machine}"
+    if result.get("spec") != spec.plain():
         yield "its `spec` is not that of the run"
-    for name, value in (result.get("metrics") or {}).items():
-        if value is not None and not _possible(name, value):
+    for name, value in result["metrics"].items():
+        if name in METRICS and value is not None and not _is_possible(name, value):
             yield f"its {name} is {shown(value)}"
 
 
-def _is_of(machine: str, measured: Any) -> bool:
-    """Whether a result is one of this machine; its campaign may be another, which `scalestudy import --as` gives it.
-
-    A result from before the machine was recorded says nothing.
-    """
-    if measured is None:
-        return True
-    return isinstance(measured, str) and machine_and_campaign(measured)[0] == machine_and_campaign(machine)[0]
-
-
-def _possible(name: str, value: Any) -> bool:
-    """Whether a metric can have that value: a finite number, not below 0, and for shares not above 1."""
-    if name not in METRICS:
-        return True  # of another version, and shown nowhere
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return False
-    if name == "exposed_exchange_s":
-        return True  # a difference
-    return value >= 0 and not (name in SHARES and value > 1)
+def _is_possible(name: str, value: float) -> bool:
+    """Whether a metric can have that value: not below 0 unless it is a difference, and for shares not above 1."""
+    return name == "exposed_exchange_s" or (value >= 0 and not (name in SHARES and value > 1))

@@ -11,8 +11,6 @@ from scalestudy.files import SEAL, canonical_json, read_json, sha256_file, sha25
 from scalestudy.spec.layout import STATE_FILE, machine_and_campaign, result_file
 from scalestudy.spec.study import Run
 
-REMEDY = "measure it again: scalestudy forget"
-
 
 def write_result(file: Path, result: dict[str, Any]) -> None:
     """Write result.json, whole or not at all, with a digest of its content for those who import it."""
@@ -26,17 +24,23 @@ def read_result(machine: str, run: Run) -> dict[str, Any] | None:
 
 def checked_result(file: Path, run: str, machine: str | None = None) -> dict[str, Any] | None:
     """As `read_result`, by the file; the machine is compared where it is given."""
+    if not file.exists():
+        return None
     try:
         result: dict[str, Any] = read_json(file)
         there, measured_on = result["run"], result.get("machine")
         result.pop(SEAL, None)
     except (UserError, TypeError, KeyError, AttributeError) as error:
-        return _not_measured(run, str(getattr(error, "what", "it is no result"))) if file.exists() else None
-    if there != run:
-        return _not_measured(run, f"it is the result of `{there}`")
-    if machine and measured_on and machine_and_campaign(measured_on)[0] != machine_and_campaign(machine)[0]:
-        return _not_measured(run, f"it was measured on machine `{measured_on}` and lies below results/{machine}")
-    return result
+        wrong = str(getattr(error, "what", "it is no result"))
+    else:
+        if there != run:
+            wrong = f"it is the result of `{there}`"
+        elif machine and measured_on and machine_and_campaign(measured_on)[0] != machine_and_campaign(machine)[0]:
+            wrong = f"it was measured on machine `{measured_on}` and lies below results/{machine}"
+        else:
+            return result
+    reason = f"not what was measured: {wrong} (measure it again: scalestudy forget {run})"
+    return {"run": run, "status": "invalid", "reason": reason, "spec": {}, "metrics": {}, "kinds": {}}
 
 
 def contents_digest(machine: str, runs: Iterable[str]) -> str:
@@ -46,21 +50,14 @@ def contents_digest(machine: str, runs: Iterable[str]) -> str:
 
 
 def state_of(folder: Path) -> dict[str, str]:
-    """The texts of a run's state.json; empty where there is none, or it is damaged."""
+    """The texts of a run's state.json; empty where there is none."""
     try:
-        state = read_json(folder / STATE_FILE)
-    except (OSError, UserError):
+        return {key: visible(value) for key, value in read_json(folder / STATE_FILE).items() if isinstance(value, str)}
+    except (OSError, UserError, AttributeError):
         return {}
-    items = state.items() if isinstance(state, dict) else ()
-    return {key: visible(value) for key, value in items if isinstance(value, str)}
 
 
 def status_of(machine: str, run: str) -> str:
     """The status of a run's result, by its id alone; `no result` where it has none."""
     result = checked_result(result_file(machine, run), run, machine)
     return "no result" if result is None else str(result["status"])
-
-
-def _not_measured(run: str, difference: str) -> dict[str, Any]:
-    reason = f"not what was measured: {difference} ({REMEDY} {run})"
-    return {"run": run, "status": "invalid", "reason": reason, "spec": {}, "metrics": {}, "kinds": {}}

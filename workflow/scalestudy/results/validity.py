@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
 
 from scalestudy.data.load.sample_checksum import planned_checksums
 from scalestudy.data.manifest import Manifest
 from scalestudy.results.metrics import Values, epoch_steps
-from scalestudy.results.reads import judge_reads
+from scalestudy.results.reads import Reads, judge_reads
 from scalestudy.results.reports import Measured
-from scalestudy.results.warnings import nccl_log, unknown_transport, unpromised_transports
+from scalestudy.results.transports import Transports, transports_of, unknown_transport, unpromised_transports
 from scalestudy.spec.ids import run_id_with
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
@@ -32,18 +33,27 @@ class RunEvidence:
     """Its metrics."""
     manifest: Manifest
 
+    @cached_property
+    def reads(self) -> Reads:
+        """The verdict on its reads."""
+        return judge_reads(self.job.spec, self.manifest, self.measured.reports, self.values)
 
-def invalid_reason(job: Job, measured: Measured, values: Values, manifest: Manifest) -> str | None:
+    @cached_property
+    def transports(self) -> Transports:
+        """The transports of NCCL."""
+        return transports_of(self.job) if self.measured.reports[0].backend == "nccl" else Counter()
+
+
+def invalid_reason(run: RunEvidence) -> str | None:
     """Why the run is invalid, None where it is valid. Sanity comes before performance: the first reason counts."""
-    evidence = RunEvidence(job, measured, values, manifest)
-    return next((reason for check in CHECKS for reason in check(evidence)), None)
+    return next((reason for check in CHECKS for reason in check(run)), None)
 
 
-def unchecked(job: Job, measured: Measured, values: Values, manifest: Manifest) -> list[str]:
+def unchecked(run: RunEvidence) -> list[str]:
     """Checks that were impossible here, with the reason, one sentence each: neither a reason to trust the run nor one not to."""
-    reads = judge_reads(job.spec, manifest, measured.reports, values).unchecked
-    transport = unknown_transport(job, measured.reports[0].backend, nccl_log(job))
-    return [sentence for sentence in (reads, transport) if sentence is not None]
+    is_nccl = run.measured.reports[0].backend == "nccl"
+    transport = unknown_transport(run.job, run.transports) if is_nccl else None
+    return [sentence for sentence in (run.reads.unchecked, transport) if sentence is not None]
 
 
 def strategy_is_sane(run: RunEvidence) -> Iterator[str]:
@@ -195,7 +205,7 @@ def staging_is_complete(run: RunEvidence) -> Iterator[str]:
 
 def transport_is_that_of_the_machine(run: RunEvidence) -> Iterator[str]:
     """NCCL used the transports that the machine's description promises."""
-    yield from islice(unpromised_transports(run.job, run.measured.reports[0].backend, nccl_log(run.job)), 1)
+    yield from unpromised_transports(run.job, run.transports)
 
 
 def clock_was_kept(run: RunEvidence) -> Iterator[str]:
@@ -210,9 +220,8 @@ def clock_was_kept(run: RunEvidence) -> Iterator[str]:
 
 def storage_was_read(run: RunEvidence) -> Iterator[str]:
     """The needed bytes were read from storage, and none where all was in the page cache."""
-    reason = judge_reads(run.job.spec, run.manifest, run.measured.reports, run.values).invalid
-    if reason is not None:
-        yield reason
+    if run.reads.invalid is not None:
+        yield run.reads.invalid
 
 
 CHECKS = (

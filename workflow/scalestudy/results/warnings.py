@@ -1,31 +1,28 @@
-"""Warnings about valid numbers: placement of processes, and the network in use."""
+"""Warnings about valid numbers: pauses, faults, unsteady windows, and the placement of processes."""
 
 from __future__ import annotations
 
 import itertools
-import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from scalestudy.measure.system import MOST_FOREIGN
 from scalestudy.measure.window import change_of_halves, is_steady
 from scalestudy.results.reports import Measured
+from scalestudy.results.transports import Transports, transport_warnings
 from scalestudy.training.job import Job
-from scalestudy.training.rendezvous import speed
 from scalestudy.training.report import Report
 
 
-def warnings(job: Job, reports: Sequence[Report]) -> Iterator[str]:
-    """All warnings of a finished run."""
+def warnings(job: Job, reports: Sequence[Report], used: Transports) -> Iterator[str]:
+    """All warnings of a finished run about its ranks, which `used` these transports."""
     yield from dict.fromkeys(warning for report in reports for warning in report.warnings)
     yield from fault_warnings(reports)
     if job.resolved.step_time_s is None:
         yield from placement_warnings(reports, job.resolved.threads_per_rank, job.spec.launch.binding)
     if job.processes > 1:
-        yield from transport_warnings(job, reports[0].backend, reports[0].interface)
+        yield from transport_warnings(job, reports[0].backend, reports[0].interface, used)
 
 
 # What happened in the window
@@ -87,6 +84,11 @@ def window_warnings(measured: Measured, foreign_cpu_share: float | None) -> Iter
             f"the second half of the window was {abs(by):.1%} {how} than the first (± {half_width:.1%}): the run was not "
             "steady; raise measure.warmup_steps, or look for what changed"
         )
+    yield from disturbance_warnings(foreign_cpu_share)
+
+
+def disturbance_warnings(foreign_cpu_share: float | None) -> Iterator[str]:
+    """Whether others computed on the same cores."""
     if foreign_cpu_share is not None and foreign_cpu_share > MOST_FOREIGN:
         yield (
             f"disturbed: other processes took {foreign_cpu_share:.0%} of the cores during the window, more than "
@@ -130,97 +132,3 @@ def _devices(host: str, ranks: Sequence[Report]) -> Iterator[str]:
         if near and not set(rank.affinity) <= near:
             where = "outside" if not set(rank.affinity) & near else "partly outside"
             yield f"rank {rank.rank} runs {where} the socket of its device on {host}: set launch.binding to `socket`"
-
-
-# Which network they used
-
-# `… Ring 00 : 0[0] -> 1[1] via P2P/IPC` (NCCL 2.4), `… Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM` (since 2.7), and
-# `… Ring 01 : 16 -> 0 [send] via NET/IB/0`; the ranks are those of the communicator.
-VIA = re.compile(
-    r"(?:Ring|Channel) \S+ : ([0-9]{1,9})(?![0-9])\S* -> ([0-9]{1,9})(?![0-9])\S* (?:\[\w{1,20}\] )?"
-    r"via (\w{1,32}(?:/\w{1,32}){0,4})"
-)
-MOST_LOG_BYTES = 1 << 26
-"""Of each log: connections are in its first lines, and a trace of all calls can fill a disk."""
-
-
-def nccl_log(job: Job) -> str:
-    """NCCL's log of all ranks; empty without one."""
-    logs = [log for log in sorted(job.log.glob("nccl.*.log")) if log.is_file()]
-    return "\n".join(_begin_of(log) for log in logs)
-
-
-def _begin_of(log: Path) -> str:
-    with open(log, "rb") as stream:
-        return stream.read(MOST_LOG_BYTES).decode(errors="replace")
-
-
-def nccl_transports(text: str) -> Counter[tuple[int, int, str]]:
-    """From NCCL's log: how often each transport was used, by sender and receiver."""
-    return Counter((int(a), int(b), via.upper()) for a, b, via in VIA.findall(text))
-
-
-def nccl_warnings(job: Job, log: str, has_infiniband: bool) -> Iterator[str]:
-    """Transports slower than the hardware allows: not P2P inside a node, not InfiniBand between nodes that have it."""
-    for (sender, receiver, via), count in sorted(nccl_transports(log).items()):
-        if max(sender, receiver) >= job.spec.ranks:
-            continue
-        inside = job.host_of(sender) == job.host_of(receiver)
-        if inside and not via.startswith("P2P"):
-            yield f"NCCL sends from rank {sender} to {receiver}, on one machine, via {via}, not P2P ({count} channels)"
-        elif not inside and has_infiniband and not via.startswith("NET/IB"):
-            yield f"NCCL sends from rank {sender} to {receiver} via {via}, not NET/IB, though there is InfiniBand"
-
-
-def unpromised_transports(job: Job, backend: str, log: str) -> Iterator[str]:
-    """Transports other than those that the machine's description promises (`transport`), one sentence each."""
-    for (sender, receiver, via), _ in sorted(nccl_transports(log).items()) if backend == "nccl" else ():
-        if max(sender, receiver) >= job.spec.ranks:
-            continue
-        inside = job.host_of(sender) == job.host_of(receiver)
-        promised = job.resolved.transport_within if inside else job.resolved.transport_between
-        if promised is not None and not via.startswith(promised.upper()):
-            yield (
-                f"NCCL sent from rank {sender} to {receiver} via {via}, and transport.{'within' if inside else 'between'} "
-                f"of the machine is {promised}: see log/nccl.{sender}.log"
-            )
-
-
-def unknown_transport(job: Job, backend: str, log: str) -> str | None:
-    """Why NCCL's transport cannot be compared with the machine file; None where it can, or needs not."""
-    promised = job.resolved.transport_within, job.resolved.transport_between
-    if backend != "nccl" or job.spec.ranks == 1 or promised == (None, None) or nccl_transports(log):
-        return None
-    return "which transport NCCL used cannot be checked: its log names none (is NCCL_DEBUG set?)"
-
-
-def gloo_warnings(job: Job, interface: str | None, speeds: dict[str, int]) -> Iterator[str]:
-    """Between machines: not over loopback, and over the fastest network that there is."""
-    if len(job.hosts) == 1 or interface is None:
-        return
-    fastest = max(speeds, key=lambda name: speeds[name], default=interface)
-    if interface == "lo":
-        yield "gloo exchanges over loopback: all hosts of the job are one machine"
-    elif speeds.get(fastest, 0) > speeds.get(interface, 0) > 0:
-        yield (
-            f"gloo exchanges over {interface} ({speeds[interface]} Mbit/s), though there is {fastest} "
-            f"({speeds[fastest]} Mbit/s): set GLOO_SOCKET_IFNAME"
-        )
-
-
-def transport_warnings(job: Job, backend: str, interface: str | None) -> Iterator[str]:
-    """Warn about the network that the ranks of a finished run used."""
-    if backend == "nccl":
-        infiniband = Path("/sys/class/infiniband")
-        yield from nccl_warnings(job, nccl_log(job), infiniband.is_dir() and any(infiniband.iterdir()))
-    elif backend == "gloo":
-        names = [path.name for path in Path("/sys/class/net").glob("*") if is_up(path)]
-        yield from gloo_warnings(job, interface, {name: speed(name) for name in names})
-
-
-def is_up(interface: Path) -> bool:
-    """Whether a network interface can be used."""
-    try:
-        return (interface / "operstate").read_text(encoding="ascii").strip() == "up"
-    except OSError:
-        return False

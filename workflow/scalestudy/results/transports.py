@@ -1,0 +1,98 @@
+"""The network that the ranks used, by NCCL's log and by gloo's interface."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from scalestudy.training.job import Job
+from scalestudy.training.rendezvous import speed
+
+# `… Ring 00 : 0[0] -> 1[1] via P2P/IPC` (NCCL 2.4), `… Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM` (since 2.7), and
+# `… Ring 01 : 16 -> 0 [send] via NET/IB/0`; the ranks are those of the communicator.
+VIA = re.compile(
+    r"(?:Ring|Channel) \S+ : ([0-9]{1,9})(?![0-9])\S* -> ([0-9]{1,9})(?![0-9])\S* (?:\[\w{1,20}\] )?"
+    r"via (\w{1,32}(?:/\w{1,32}){0,4})"
+)
+MAX_LOG_BYTES = 1 << 26
+"""Of each log: connections are in its first lines, and a trace of all calls can fill a disk."""
+
+Transports = Counter[tuple[int, int, str]]
+"""How often each transport was used, by sender and receiver."""
+
+
+def nccl_transports(text: str) -> Transports:
+    """The transports that NCCL's log names."""
+    return Counter((int(a), int(b), via.upper()) for a, b, via in VIA.findall(text))
+
+
+def transports_of(job: Job) -> Transports:
+    """The transports that the logs of all ranks name; none without NCCL."""
+    found: Transports = Counter()
+    for log in sorted(job.log.glob("nccl.*.log")):
+        with log.open("rb") as stream:
+            found += nccl_transports(stream.read(MAX_LOG_BYTES).decode(errors="replace"))
+    return found
+
+
+def _pairs(job: Job, used: Transports) -> Iterator[tuple[int, int, str, bool, int]]:
+    """Sender, receiver, transport, whether both are on one host, and the number of channels."""
+    for (sender, receiver, via), count in sorted(used.items()):
+        if max(sender, receiver) < job.spec.ranks:
+            yield sender, receiver, via, job.host_of(sender) == job.host_of(receiver), count
+
+
+def nccl_warnings(job: Job, used: Transports, has_infiniband: bool) -> Iterator[str]:
+    """Transports slower than the hardware allows: not P2P inside a node, not InfiniBand between nodes that have it."""
+    for sender, receiver, via, inside, count in _pairs(job, used):
+        if inside and not via.startswith("P2P"):
+            yield f"NCCL sends from rank {sender} to {receiver}, on one machine, via {via}, not P2P ({count} channels)"
+        elif not inside and has_infiniband and not via.startswith("NET/IB"):
+            yield f"NCCL sends from rank {sender} to {receiver} via {via}, not NET/IB, though there is InfiniBand"
+
+
+def unpromised_transports(job: Job, used: Transports) -> Iterator[str]:
+    """Transports other than those that the machine's description promises (`transport`), one sentence each."""
+    for sender, receiver, via, inside, _ in _pairs(job, used):
+        promised = job.resolved.transport_within if inside else job.resolved.transport_between
+        if promised is not None and not via.startswith(promised.upper()):
+            yield (
+                f"NCCL sent from rank {sender} to {receiver} via {via}, and transport.{'within' if inside else 'between'} "
+                f"of the machine is {promised}: see log/nccl.{sender}.log"
+            )
+
+
+def unknown_transport(job: Job, used: Transports) -> str | None:
+    """Why NCCL's transport cannot be compared with the machine file; None where it can, or needs not."""
+    promised = job.resolved.transport_within or job.resolved.transport_between
+    if job.spec.ranks == 1 or promised is None or used:
+        return None
+    return "which transport NCCL used cannot be checked: its log names none (is NCCL_DEBUG set?)"
+
+
+def gloo_warnings(job: Job, interface: str | None, speeds: dict[str, int]) -> Iterator[str]:
+    """Between machines: not over loopback, and over the fastest network that there is."""
+    if len(job.hosts) == 1 or interface is None:
+        return
+    fastest = max(speeds, key=lambda name: speeds[name], default=interface)
+    if interface == "lo":
+        yield "gloo exchanges over loopback: all hosts of the job are one machine"
+    elif speeds.get(fastest, 0) > speeds.get(interface, 0) > 0:
+        yield (
+            f"gloo exchanges over {interface} ({speeds[interface]} Mbit/s), though there is {fastest} "
+            f"({speeds[fastest]} Mbit/s): set GLOO_SOCKET_IFNAME"
+        )
+
+
+def transport_warnings(job: Job, backend: str, interface: str | None, used: Transports) -> Iterator[str]:
+    """Warn about the network that the ranks of a finished run used."""
+    if backend == "nccl":
+        infiniband = Path("/sys/class/infiniband")
+        yield from nccl_warnings(job, used, infiniband.is_dir() and any(infiniband.iterdir()))
+    elif backend == "gloo":
+        up = [
+            path.parent.name for path in Path("/sys/class/net").glob("*/operstate") if path.read_text().strip() == "up"
+        ]
+        yield from gloo_warnings(job, interface, {name: speed(name) for name in up})
