@@ -5,66 +5,25 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from scalestudy.cli import cli
 from scalestudy.spec.columns import MEASURED
-from scalestudy.spec.schema import key_reference
+from scalestudy.spec.schema import Key, Section, key_reference
 from scalestudy.strategies import cost
-
-
-@dataclass
-class Key:
-    """A key of some kind of file."""
-
-    name: str
-    takes: str
-    default: str
-    meaning: str
-
-
-@dataclass
-class Section:
-    """A kind of file, or one choice such as a strategy."""
-
-    title: str
-    text: str = ""
-    keys: list[Key] = field(default_factory=list)
-
-    @property
-    def choice(self) -> tuple[str, str] | None:
-        """`("strategy", "`ring`")` for one of several choices of a key, else None."""
-        of, colon, name = self.title.partition(": ")
-        return (of.strip("`"), name) if colon and re.fullmatch(r"`\w+`", of) else None
-
-
-def sections() -> list[Section]:
-    """The key reference of the models, section by section."""
-    found = []
-    for block in re.split(r"^#{3,4} ", key_reference(), flags=re.MULTILINE)[1:]:
-        title, _, body = block.partition("\n")
-        section = Section(title)
-        for line in body.splitlines():
-            cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-            if not cells:
-                section.text += line + "\n"
-            elif len(cells) == 4 and cells[0].startswith("`"):
-                section.keys.append(Key(cells[0].strip("`"), *cells[1:]))
-        found.append(section)
-    return found
 
 
 def of_kind(kind: str) -> list[Section]:
     """The choices of one key: every strategy, every source."""
-    return [section for section in sections() if section.choice and section.choice[0] == kind]
+    return [section for section in key_reference() if section.choice and section.choice[0] == kind]
 
 
 def titled(*begins: str) -> list[Section]:
     """The sections whose titles begin so, each of which has to be there."""
-    found = [section for begin in begins for section in sections() if section.title.startswith(begin)]
+    found = [section for begin in begins for section in key_reference() if section.title.startswith(begin)]
     if len(found) < len(begins):
         raise LookupError(f"the key reference has no section for each of {', '.join(begins)}")
     return found

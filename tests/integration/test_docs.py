@@ -100,7 +100,7 @@ def test_every_key_of_the_models_is_in_the_reference(site: Path, prefix: str, mo
     found = names(site, "key")
     chosen_by = {"model.name", "strategy.name", "data.source", "faults.kind"}  # their values are headings
     # Those of other sections; of axes, of a claim's checks and of an answer's numbers, their own line has them.
-    of_study = ("scales.", "figures.", "tables.", "claims.", "vary.", "answers.numbers.")
+    of_study = ("scales.", "figures.", "tables.", "claims.", "vary.", "zip.", "include.", "answers.numbers.")
     of_study = (*of_study, *(("answers.",) if model is ScaleSpec else ()))
     elsewhere = of_study if model in (StudySpec, ScaleSpec) else ("scheduler.", "checks.")
     keys = {prefix + key for key in dotted_keys(model) if not key.startswith(elsewhere)} - chosen_by
@@ -216,8 +216,8 @@ def test_nothing_else_fails_that_build(complaints: list[str]) -> None:
 def test_a_key_without_a_description_fails_the_build() -> None:
     script = (
         "import reference\n"
-        "reference.key_reference = lambda: '### A run: x\\nOne.\\n\\n| key | type | default | meaning |\\n|---|---|---|---|\\n"
-        "| `ranks` | whole number | `1` |  |\\n'\n"
+        "from scalestudy.spec.schema import Key, Section\n"
+        "reference.key_reference = lambda: [Section('A run: x', 'One.', [Key('ranks', 'whole number', '`1`', '')])]\n"
         "reference.PARTS['run']()\n"
     )
     ended = subprocess.run(

@@ -63,11 +63,7 @@ def table() -> list[str]:
 def place(module: str) -> int:
     """The row of a module's room."""
     parts = module.split(".")
-    room = (
-        "catalogue"
-        if parts[-1] in CATALOGUES or module in ("scalestudy.spec.base", "scalestudy.spec.words")
-        else ([*parts, "cli"])[1]
-    )
+    room = "catalogue" if parts[-1] in CATALOGUES or module == "scalestudy.spec.base" else ([*parts, "cli"])[1]
     return next(row for row, names in enumerate(table()) if room in names.split())
 
 

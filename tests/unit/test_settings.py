@@ -45,10 +45,10 @@ def test_values_are_yaml_1_2_as_in_study_files() -> None:
         ),
         (("seed=2020-01-01",), "try: seed: input should be a valid integer, not `2020-01-01`"),
         (("data={root: &a x, source: *b}",), "try: data: is not valid YAML: found undefined alias 'b'\n"
-         "    check brackets, quotes and indentation"),
+         "    check keys, brackets, quotes and indentation"),
         (("ranks=",), "try: ranks: has no value\n    write one after the `=`; `null` stands for the default"),
         (("epochs",), "try: `epochs` is not a setting\n    write key=value, for example ranks=2"),
-        (("model={1: 2}",), "try: model.1: unknown key\n    valid: name, width"),
+        (("model={1: 2}",), "try: model.1: unknown key\n    `scalestudy check --keys` lists them"),
     ],
 )  # fmt: skip
 def test_what_a_study_file_may_not_hold_is_refused(settings: tuple[str, ...], message: str) -> None:

@@ -17,7 +17,6 @@ from scalestudy.models.catalogue import AnyModel, OwnModel
 from scalestudy.spec.base import Spec, parse
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import configuration_id, dataset_id, is_named, own_code, run_id
-from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Study
@@ -396,14 +395,3 @@ def test_a_dataset_has_the_id_of_its_form_and_of_nothing_else() -> None:
 def test_repeats_of_a_configuration_share_its_id_and_other_seeds_do_not() -> None:
     first, again, other = run_of({"seed": 5}), run_of({"seed": 7, "repeat": 2}), run_of({"seed": 7})
     assert configuration_id(first) == configuration_id(again) != configuration_id(other)
-
-
-def test_two_questions_with_one_id_are_an_error_never_a_mix_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A stand-in for a collision, which cannot be provoked: a hash that is the same for everything.
-    monkeypatch.setattr("scalestudy.spec.ids.sha256_text", lambda _text: "0" * 64)
-    for name, epochs in (("one", 1), ("two", 2)):
-        (tmp_path / f"{name}.yaml").write_text(f"question: Which?\nbase: {{train: {{epochs: {epochs}}}}}\n")
-    with pytest.raises(
-        UserError, match=r"two different runs have the id `small_cnn\.digits\.single\.x1\.r0-000000000000`"
-    ):
-        read_studies(None, "paper", Machine(), folder=tmp_path)

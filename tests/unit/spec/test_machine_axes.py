@@ -12,7 +12,6 @@ from scalestudy.cluster.resources import Planner
 from scalestudy.errors import UserError
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.spec.base import parse
-from scalestudy.spec.capacity import left_out_of
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import checked
@@ -23,7 +22,7 @@ from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.machine_axes import powers_of_two
 from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.study import Study
+from scalestudy.spec.study import Study, left_out_of
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml
 

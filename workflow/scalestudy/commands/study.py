@@ -72,22 +72,15 @@ def listed(word: str) -> Iterator[str]:
     """The keys with `word` in their names, each below the file or the choice that has it."""
     from scalestudy.spec.schema import key_reference
 
-    heading = ""
-    for line in key_reference().splitlines():
-        if line.startswith("#"):
-            heading = line.strip("# ").replace("`", "")
-        elif line.startswith("| `"):
-            name, takes, default, meaning = (
-                cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]
-            )
-            if word not in name:
-                continue
-            if heading:
-                yield f"\n{heading}"
-                heading = ""
-            takes = f"{takes}, default {default}" if default not in ("", "needed") else f"{takes} {default}".strip()
-            yield f"  {name.strip('`')}: {takes}".replace("`", "")
-            yield f"      {meaning}" if meaning else "      a map; its keys follow"
+    for section in key_reference():
+        keys = [key for key in section.keys if word in key.name]
+        if keys:
+            yield f"\n{section.title}".replace("`", "")
+        for key in keys:
+            takes = f"{key.takes}, default {key.default}" if key.default not in ("", "needed") else key.takes
+            takes = f"{takes} needed" if key.default == "needed" else takes
+            yield f"  {key.name}: {takes}".replace("`", "")
+            yield f"      {key.meaning}" if key.meaning else "      a map; its keys follow"
 
 
 TEMPLATE = Path(__file__).with_name("study.yaml")

@@ -43,7 +43,7 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
 
 def print_summary(machine: str, scale: str, names: list[str] | None, since: float | None) -> None:
     """Print a short account of the studies' results: files first, so that the answers stand where the terminal ends."""
-    from scalestudy.spec.capacity import left_out_of
+    from scalestudy.spec.study import left_out_of
 
     studies = studies_of(machine, scale, names)
     left_out: Counter[str] = Counter()

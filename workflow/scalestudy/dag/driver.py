@@ -24,7 +24,7 @@ from scalestudy.cluster.resources import NAMES, refuse_caps
 from scalestudy.dag.ask import PACKAGE, end
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest
-from scalestudy.spec.capacity import left_out_of
+from scalestudy.spec.study import left_out_of
 from scalestudy.spec.yamlfile import read_yaml
 from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
 

@@ -23,9 +23,8 @@ from scalestudy.files import write_text
 from scalestudy.report.answers import first_answers, this_machine
 from scalestudy.report.study_part import StudyPart, counts_of, study_part
 from scalestudy.report.verdicts import capital, tallies
-from scalestudy.spec.capacity import left_out_of
 from scalestudy.spec.columns import MEASURED
-from scalestudy.spec.study import Study
+from scalestudy.spec.study import Study, left_out_of
 
 KINDS = (
     ("measured", "taken on this machine in a run that was made as planned; filled markers"),

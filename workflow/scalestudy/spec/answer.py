@@ -66,44 +66,44 @@ def configurations(runs: Any, where: Mapping[str, Any]) -> list[str]:
 def answer_problems(runs: Any, answers: tuple[AnswerSpec, ...], depends_on_machine: bool) -> Iterator[Problem]:
     """Numbers that an answer does not define, columns and configurations that no run has."""
     for index, answer in enumerate(answers):
+        path = ("answers", index, "say")
         try:
             asked = [(name, form) for _, name, form in fields_of(answer.say) if name is not None]
         except ValueError as error:
-            yield Problem(("answers", index, "say"), f"cannot be read: {error}", "write {{ for a brace")
+            yield Problem(path, f"cannot be read: {error}", "write {{ for a brace")
             continue
         for name, form in asked:
             if name not in answer.numbers:
-                what = f"no number is named {shown(name)}"
-                yield Problem(("answers", index, "say"), what, suggest(name, answer.numbers))
-            if form not in UNITS and form != HALF_WIDTH:
-                what = f"{shown(form)} is no format of a number"
-                yield Problem(("answers", index, "say"), what, f"there is {', '.join([*UNITS, HALF_WIDTH][1:])}")
-        above: list[str] = []
-        for name, number in answer.numbers.items():
-            for problem in _number_problems(runs, number, above, depends_on_machine):
-                yield Problem(("answers", index, "numbers", name, *problem.path), problem.what, problem.remedy)
-            above.append(name)
+                yield Problem(path, f"no number is named {shown(name)}", suggest(name, answer.numbers))
+            if form not in (*UNITS, HALF_WIDTH):
+                remedy = f"there is {', '.join([*UNITS, HALF_WIDTH][1:])}"
+                yield Problem(path, f"{shown(form)} is no format of a number", remedy)
+        names = list(answer.numbers)
+        for place, (name, number) in enumerate(answer.numbers.items()):
+            for key, what, remedy in _number_problems(runs, number, names[:place], depends_on_machine):
+                yield Problem(("answers", index, "numbers", name, *key), what, remedy)
 
 
-def _number_problems(runs: Any, number: NumberSpec, above: list[str], depends_on_machine: bool) -> Iterator[Problem]:
-    kinds = [kind for kind in ("column", "accelerator", "ratio") if getattr(number, kind) is not None]
-    if len(kinds) != 1:
-        yield Problem((), "needs one of column, accelerator and ratio", "set one of them")
+def _number_problems(
+    runs: Any, number: NumberSpec, above: list[str], depends_on_machine: bool
+) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Key below the number, sentence and remedy of each problem."""
+    if sum(kind is not None for kind in (number.column, number.accelerator, number.ratio)) != 1:
+        yield (), "needs one of column, accelerator and ratio", "set one of them"
     elif number.column is not None:
         known = runs[0].columns
-        unknown = [key for key in number.where if key not in known]
+        unknown = next((key for key in number.where if key not in known), None)
         if number.column not in MEASURED:
-            yield Problem(("column",), f"{shown(number.column)} is not measured", suggest(number.column, MEASURED))
-        elif unknown:
-            yield Problem(("where", unknown[0]), "no run of this study has this key", suggest(unknown[0], known))
-        elif (count := len(configurations(runs, number.where))) != 1 and not (depends_on_machine and count == 0):
-            yield Problem(("where",), f"chooses {count} configurations, not one", "name what tells it from the others")
+            yield ("column",), f"{shown(number.column)} is not measured", suggest(number.column, MEASURED)
+        elif unknown is not None:
+            yield ("where", unknown), "no run of this study has this key", suggest(unknown, known)
+        elif (count := len(configurations(runs, number.where))) != 1 and (count or not depends_on_machine):
+            yield ("where",), f"chooses {count} configurations, not one", "name what tells it from the others"
     elif number.ratio is not None:
-        for name in number.ratio:
-            if name not in above:
-                yield Problem(("ratio",), f"no number above is named {shown(name)}", suggest(name, above))
+        for name in (each for each in number.ratio if each not in above):
+            yield ("ratio",), f"no number above is named {shown(name)}", suggest(name, above)
     elif number.accelerator is not None:
         try:
             published_step_time(number.model or "", number.accelerator, number.batch or 1)
         except UserError as error:
-            yield Problem(("accelerator",), error.what, error.remedy)
+            yield ("accelerator",), error.what, error.remedy

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from scalestudy.errors import UserError, raise_all
-from scalestudy.files import canonical_json
-from scalestudy.spec.base import KeyPath, Spec, dotted_keys, parse, printable, shown
-from scalestudy.spec.machine_axes import HOST_WORDS, MachineAxis, MachineCapacity, NoHosts
+from scalestudy.errors import UserError
+from scalestudy.spec.base import KeyPath, dotted_keys, printable, shown
+from scalestudy.spec.machine_axes import HOST_WORDS, MachineAxis, MachineCapacity, NoHosts, powers_of_two
 from scalestudy.spec.program import own_keys
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.study_file import MAX_REPEATS, StudySpec
-from scalestudy.spec.yamlfile import OPTION, YamlDocument, dotted
+from scalestudy.spec.study_file import MAX_REPEATS, Labelled, StudySpec
+from scalestudy.spec.yamlfile import YamlDocument, dotted
 
 
 @dataclass(frozen=True)
@@ -27,19 +26,10 @@ class Setting:
     label: str | None = None
     of_machine: bool = False
     """Whether the machine chose the value."""
-    place: KeyPath = ()
-    """The value in the study file; empty where the command line or the machine set it."""
-
-
-class LabelledValue(Spec):
-    """`{value: …, label: …}` in place of a value."""
-
-    value: Any
-    label: str | int | float | None = None
 
 
 Point = tuple[Setting, ...]
-Axis = list[Point]
+Axis = Sequence[Point]
 
 
 @dataclass(frozen=True)
@@ -47,10 +37,10 @@ class Combination:
     """Settings of one configuration, and the entry of the study file that makes it."""
 
     point: Point
-    repeats: int
+    repeats: Any
+    """As the file has them, until they are checked."""
     place: KeyPath
     """`vary`, or an entry of `include`."""
-    can_be_excluded: bool = True
 
     def __str__(self) -> str:
         """Keys and values, for messages."""
@@ -63,129 +53,108 @@ class Combinations:
 
     axes: list[Axis]
     exclude: list[dict[str, Any]]
-    include: list[tuple[Point, Any, KeyPath]]
-    """Settings, repeats as the file has them, and place of each added combination."""
+    include: list[Combination]
     repeats: int
     lacks: list[str]
     """Axes that the machine has no value for, a sentence each."""
 
     @property
-    def settings(self) -> Iterator[Setting]:
+    def settings(self) -> list[Setting]:
         """One setting of each key of each axis, then those of `include`."""
-        yield from itertools.chain.from_iterable(axis[0] for axis in self.axes if axis)
-        yield from itertools.chain.from_iterable(point for point, _, _ in self.include)
+        points = [*(axis[0] for axis in self.axes if axis), *(each.point for each in self.include)]
+        return list(itertools.chain.from_iterable(points))
 
     def all(self) -> Iterator[Combination]:
         """The crossed combinations, where `include` is not alone, then the added ones."""
-        crossed = itertools.product(*self.axes) if self.axes or not self.include else ()
-        for points in crossed:
+        for points in itertools.product(*self.axes) if self.axes or not self.include else ():
             yield Combination(tuple(itertools.chain.from_iterable(points)), self.repeats, ("vary",))
-        for point, repeats, place in self.include:
-            yield Combination(point, self.repeats if repeats is None else repeats, place, can_be_excluded=False)
+        yield from self.include
 
 
-def at_scale(spec: StudySpec, scale: str, key: str) -> tuple[Any, KeyPath]:
-    """A part of a study at one scale, which may replace that of the file, and its place."""
-    changed = getattr(spec.at(scale), key)
-    return (getattr(spec, key), (key,)) if changed is None else (changed, ("scales", scale, key))
-
-
-def combinations(document: YamlDocument, spec: StudySpec, scale: str, capacity: MachineCapacity) -> Combinations:
-    """The combinations of a study at one scale."""
+def combinations(
+    document: YamlDocument, spec: StudySpec, scale: str, capacity: MachineCapacity, changes: Mapping[str, Any]
+) -> Combinations:
+    """The combinations of a study at one scale, with `changes` of keys as `scalestudy plan --set` has them."""
     lacks: list[str] = []
-    reader = _Reader(document, capacity, lacks)
-    zips, zip_place = at_scale(spec, scale, "zip")
-    include, include_place = at_scale(spec, scale, "include")
-    places = {
-        **{key: (values, ("vary", key)) for key, values in spec.vary.items()},
-        **{key: (values, ("scales", scale, "vary", key)) for key, values in spec.at(scale).vary.items()},
-    }
-    axes = [reader.axis(key, values, place) for key, (values, place) in places.items() if values is not None]
-    for index, zipped in enumerate(zips if isinstance(zips, list) else [zips]):
-        axes += reader.zipped(zipped, (*zip_place, index) if isinstance(zips, list) else zip_place)
-    included = [each for index, rule in enumerate(include) for each in reader.included(rule, (*include_place, index))]
-    repeats = at_scale(spec, scale, "repeats")[0]
-    return Combinations(axes, at_scale(spec, scale, "exclude")[0], included, repeats, lacks)
+    zips = spec.part(scale, "zip")
+    zips = zips if isinstance(zips, list) else [zips]
+    vary = {key: values for key, values in {**spec.vary, **spec.at(scale).vary}.items() if values is not None}
+    include, repeats = spec.part(scale, "include"), spec.part(scale, "repeats")
+    if changes:
+        vary, zips, include, repeats = _changed(vary, zips, include, repeats, changes)
 
-
-@dataclass(frozen=True)
-class _Reader:
-    """Reads axes of one study file for one machine."""
-
-    document: YamlDocument
-    capacity: MachineCapacity
-    lacks: list[str]
-
-    def axis(self, key: str, values: Any, place: KeyPath) -> Axis:
-        if isinstance(values, MachineAxis):
-            numbers = self.capacity.values(key, values, self.document.where(place))
-            return [(Setting(key, number, of_machine=True),) for number in numbers]
-        if isinstance(values, str):
-            return [(setting,) for setting in self.hosts(key, values, place)]
-        return [(self.setting(key, value, (*place, index)),) for index, value in enumerate(values)]
-
-    def hosts(self, key: str, word: str, place: KeyPath) -> list[Setting]:
-        if key != "nodes":
-            what = f"`{word}` stands for nodes by name, and `{key}` has none"
-            raise UserError(what, self.document.where(place), f"write `nodes: {word}`, or `[{word}]` for the word")
+    def hosts(word: str) -> list[Point]:
         try:
-            return [Setting("hosts", list(hosts)) for hosts in self.capacity.groups(word)]
+            return [(Setting("hosts", list(names)),) for names in capacity.groups(word)]
         except NoHosts as error:
             if error.where:
                 raise
-            self.lacks.append(error.what)
+            lacks.append(error.what)
             return []
 
-    def zipped(self, zipped: Mapping[str, Any], place: KeyPath) -> Iterator[Axis]:
-        columns = {key: values for key, values in zipped.items() if values is not None}
-        if len({len(values) for values in columns.values()}) > 1:
-            sizes = ", ".join(f"{key} has {len(values)}" for key, values in columns.items())
-            what = f"keys that vary together need equally many values: {sizes}"
-            raise UserError(what, self.document.where(place), "give each key one value per point")
-        settings = [
-            [self.setting(key, value, (*place, key, index)) for index, value in enumerate(values)]
-            for key, values in columns.items()
-        ]
-        if settings:
-            yield list(zip(*settings, strict=True))
+    def axis(key: str, values: Any) -> Axis:
+        if isinstance(values, MachineAxis):
+            numbers = powers_of_two(capacity.end(key, values.to))
+            return [(Setting(key, number, of_machine=True),) for number in numbers]
+        return hosts(values) if isinstance(values, str) else [(_setting(key, value),) for value in values]
 
-    def included(self, rule: Mapping[str, Any], place: KeyPath) -> Iterator[tuple[Point, Any, KeyPath]]:
-        """One combination, or one for each group of nodes by name."""
+    axes = [axis(key, values) for key, values in vary.items()]
+    for zipped in zips:
+        columns = [[_setting(key, value) for value in values] for key, values in zipped.items() if values is not None]
+        axes += [list(zip(*columns, strict=True))] if columns else []
+    top = ("include",) if document.at(("scales", scale, "include")) is None else ("scales", scale, "include")
+    added = []
+    for index, rule in enumerate(include):
         word = rule.get("nodes")
-        by_name = word in HOST_WORDS if isinstance(word, str) else False
-        settings = tuple(
-            self.setting(key, value, (*place, key))
-            for key, value in rule.items()
-            if key != "repeats" and not (by_name and key == "nodes")
-        )
-        groups: list[Point] = [(each,) for each in self.hosts("nodes", str(word), place)] if by_name else [()]
-        for hosts in groups:
-            yield (*settings, *hosts), rule.get("repeats"), place
-
-    def setting(self, key: str, value: Any, place: KeyPath) -> Setting:
-        if not isinstance(value, dict) or "value" not in value:
-            return Setting(key, value, place=place)
-        labelled, problems = parse(LabelledValue, value)
-        raise_all([UserError(p.what, self.document.where((*place, *p.path)), p.remedy) for p in problems])
-        assert labelled is not None
-        return Setting(key, labelled.value, None if labelled.label is None else str(labelled.label), place=place)
+        is_by_name = isinstance(word, str) and word in HOST_WORDS
+        left_out = ("repeats", "nodes") if is_by_name else ("repeats",)
+        point = tuple(_setting(key, value) for key, value in rule.items() if key not in left_out)
+        for names in hosts(str(word)) if is_by_name else [()]:
+            own = rule.get("repeats")
+            added.append(Combination((*point, *names), repeats if own is None else own, (*top, index)))
+    return Combinations(axes, spec.part(scale, "exclude"), added, repeats, lacks)
 
 
-def place_of(
-    document: YamlDocument,
-    scale: str,
-    path: KeyPath,
-    changes: Mapping[str, Any],
-    entry: KeyPath = (),
-    point: Point = (),
-) -> str:
-    """Place that sets a key of a run: the command line, the combination's entry, a value of an axis, or `base`."""
+def _setting(key: str, value: Any) -> Setting:
+    if not isinstance(value, Labelled):
+        return Setting(key, value)
+    return Setting(key, value.value, None if value.label is None else str(value.label))
+
+
+def _changed(
+    vary: dict[str, Any], zips: list[Any], include: list[Any], repeats: int, changes: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Any], list[Any], int]:
+    """The parts of a study with other values for some keys, wherever it sets them; a list stands for several values."""
+    values = {key: value if isinstance(value, list) else [value] for key, value in changes.items() if key != "repeats"}
+    replaced = {*values, *(["nodes"] if "hosts" in values else [])}
+
+    def kept(keys: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in keys.items() if key not in replaced}
+
+    if vary or any(zips) or not include:  # a study of included runs alone stays one
+        vary = {**values, **kept(vary)}
+    include = [
+        {**dict(zip(values, each, strict=True)), **kept(rule)}
+        for rule in include
+        for each in itertools.product(*values.values())
+    ]
+    if "repeats" in changes:
+        repeats = changes["repeats"]
+        if type(repeats) is not int or not 1 <= repeats <= MAX_REPEATS:
+            what = f"must be a whole number from 1 to {MAX_REPEATS:,}, not {shown(repeats)}"
+            raise UserError(what, "--set repeats")
+        include = [
+            {**rule, "repeats": min(own, repeats)} if type(own := rule.get("repeats")) is int else rule
+            for rule in include
+        ]
+    return vary, [kept(zipped) for zipped in zips], include, repeats
+
+
+def place_of(document: YamlDocument, scale: str, path: KeyPath, changes: Mapping[str, Any], entry: KeyPath = ()) -> str:
+    """Place that sets a key of a run: the command line, the combination's entry, an axis, or `base`."""
     key = dotted(path)
     if changed := next((name for name in changes if key == name or key.startswith(f"{name}.")), None):
-        return f"{OPTION} {changed}"
-    for setting in point:
-        if setting.place and (key == setting.key or key.startswith((f"{setting.key}.", f"{setting.key}["))):
-            return document.where(setting.place)
+        return f"--set {changed}"
     for place, keys in _maps(document, scale, entry):
         for name in keys:
             if key == name or key.startswith((f"{name}.", f"{name}[")) or (key, name) == ("hosts", "nodes"):
@@ -193,21 +162,14 @@ def place_of(
     return document.where(entry)
 
 
-def _maps(document: YamlDocument, scale: str, entry: KeyPath) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
-    """Maps of keys of a run in a study file, those of the scale and of the entry first, with their places."""
-    data = document.data
-    levels: dict[KeyPath, Mapping[str, Any]] = {
-        ("scales", scale): (data.get("scales") or {}).get(scale) or {},
-        (): data,
-    }
-    found: list[tuple[KeyPath, Any]] = []
+def _maps(document: YamlDocument, scale: str, entry: KeyPath) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """Maps of keys of a run in a study file, with their places: the entry and those of the scale first."""
+    places = [entry]
     for part in ("vary", "zip", "base", "include", "exclude"):
-        for place, level in levels.items():
-            below = level.get(part)
-            items = enumerate(below) if isinstance(below, list) else ()
-            found += [((*place, part), below), *(((*place, part, index), item) for index, item in items)]
-    found.sort(key=lambda each: each[0] != entry)
-    yield from (each for each in found if isinstance(each[1], dict))
+        for top in (("scales", scale, part), (part,)):
+            below = document.at(top)
+            places += [(*top, index) for index in range(len(below))] if isinstance(below, list) else [top]
+    yield from ((place, keys) for place in places if place and isinstance(keys := document.at(place), dict))
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,38 +213,3 @@ def _with(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     else:
         result[head] = value
     return result
-
-
-def override(found: Combinations, changes: Mapping[str, Any]) -> Combinations:
-    """`found` with other values for some keys, as `scalestudy plan --set` has them.
-
-    A key is replaced wherever the study sets it. A list stands for several values. `repeats` counts as a key.
-    """
-    values = {key: value if isinstance(value, list) else [value] for key, value in changes.items() if key != "repeats"}
-    added: list[Axis] = [[(Setting(key, value),) for value in several] for key, several in values.items()]
-    kept = [axis for axis in (_without(axis, values) for axis in found.axes) if any(axis) or not axis]
-    is_listed = not found.axes and bool(found.include)
-    include = [
-        ((*itertools.chain.from_iterable(points), *(each for each in point if each.key not in values)), repeats, place)
-        for point, repeats, place in found.include
-        for points in itertools.product(*added)
-    ]
-    changed = replace(found, axes=[] if is_listed else [*added, *kept], include=include)
-    return _with_repeats(changed, changes["repeats"]) if "repeats" in changes else changed
-
-
-def _without(axis: Axis, keys: Mapping[str, Any]) -> Axis:
-    """An axis without some keys; points that differ in nothing else become one."""
-    points: dict[str, Point] = {}
-    for point in axis:
-        rest = tuple(setting for setting in point if setting.key not in keys)
-        points.setdefault(canonical_json([[setting.key, setting.value] for setting in rest]), rest)
-    return list(points.values())
-
-
-def _with_repeats(found: Combinations, repeats: Any) -> Combinations:
-    if type(repeats) is not int or not 1 <= repeats <= MAX_REPEATS:
-        what = f"must be a whole number from 1 to {MAX_REPEATS:,}, not {shown(repeats)}"
-        raise UserError(what, f"{OPTION} repeats")
-    include = [(point, min(own, repeats) if type(own) is int else own, place) for point, own, place in found.include]
-    return replace(found, repeats=repeats, include=include)

@@ -1,39 +1,56 @@
-"""Frozen base of the configuration models, and validation errors as sentences with key paths."""
+"""Frozen base of the configuration models; validation errors in pydantic's words, with key path and remedy."""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import json
+import re
 import types
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from scalestudy.errors import Problem
-from scalestudy.spec.words import SYNONYMS
 
 KeyPath = tuple[str | int, ...]
 """Keys and positions from the top of a document down to one value."""
 M = TypeVar("M", bound="Spec")
-MAX_LISTED = 20
-"""Valid words that a remedy lists where none of them is near."""
-KWARGS = ("model.kwargs.", "data.kwargs.")
-"""Beginnings of dotted keys that may end in anything."""
+OTHER_TOOLS = {
+    "amp": "autocast",
+    "backend": "strategy",
+    "batch_size": "batch.per_rank",
+    "bf16": "bfloat16",
+    "dataset": "data.source",
+    "ddp": "allreduce",
+    "devices": "ranks",
+    "fp16": "float16",
+    "gpus": "ranks",
+    "gradient_accumulation_steps": "batch.accumulate",
+    "lr": "optimiser.learning_rate",
+    "max_epochs": "train.epochs",
+    "mixed_precision": "autocast",
+    "nccl": "allreduce",
+    "nnodes": "nodes",
+    "nproc_per_node": "ranks_per_node",
+    "num_workers": "loader.workers",
+    "precision": "dtype",
+    "world_size": "ranks",
+}
+"""Words of other tools for keys and names of a run; messages suggest ours."""
+SENTENCES = {
+    "missing": "key is missing",
+    "union_tag_not_found": "key is missing",
+    "extra_forbidden": "unknown key",
+}
 
 
 class Spec(BaseModel):
     """Frozen model: strict types, no unknown keys, no NaN."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        populate_by_name=True,
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
 
     def plain(self) -> dict[str, Any]:
         """Keys that differ from their defaults, as plain data: hashed, stored and read again."""
@@ -72,8 +89,7 @@ def _path_in(data: Any, item: ErrorDetails) -> KeyPath:
     path: list[str | int] = []
     context = item.get("ctx", {})
     for part in item["loc"]:
-        is_key = part in data if isinstance(data, dict) else isinstance(data, list) and isinstance(part, int)
-        if is_key:
+        if part in data if isinstance(data, dict) else isinstance(data, list) and isinstance(part, int):
             data = data[part]
             path.append(part)
     if item["type"] == "missing":
@@ -87,57 +103,52 @@ def _path_in(data: Any, item: ErrorDetails) -> KeyPath:
 
 def _sentence(items: list[ErrorDetails]) -> str:
     """Pydantic's messages in the words of YAML, with the value."""
-    item = items[0]
-    kind, context = item["type"], item.get("ctx", {})
-    if kind in ("missing", "union_tag_not_found"):
-        return "key is missing"
-    if kind == "extra_forbidden":
-        return "unknown key"
-    if kind == "refused":
-        return str(context["what"])
-    if kind == "value_error":
-        return str(context["error"])
+    kind, context = items[0]["type"], items[0].get("ctx", {})
     if kind == "union_tag_invalid":
         return f"unknown name {shown(context['tag'])}"
+    if kind == "refused" or kind in SENTENCES:
+        return SENTENCES.get(kind, items[0]["msg"])
     messages = dict.fromkeys(each["msg"][0].lower() + each["msg"][1:] for each in items)
     what = " or ".join(messages).replace(" or input should be ", " or ")
-    return f"{what.replace('valid array', 'list').replace('an object', 'a map')}, not {shown(item['input'])}"
+    return f"{what.replace('valid array', 'list').replace('an object', 'a map')}, not {shown(items[0]['input'])}"
 
 
 def _remedy(model: type[BaseModel], path: KeyPath, item: ErrorDetails) -> str:
     """Nearest valid word of an unknown key or value."""
     kind, context = item["type"], item.get("ctx", {})
-    if kind == "extra_forbidden":
-        key, level = str(path[-1]), _keys_at(model, item["loc"][:-1])
-        head, dot, rest = key.partition(".")
-        if dot and head in level:
-            return f"write `{head}: {{{printable(rest)}: …}}`"
-        here = ".".join(map(str, path))
-        return suggest(key, level, (name for name in dotted_keys(model) if name != here))
     if kind == "refused":
         return str(context["remedy"])
     if kind in ("union_tag_invalid", "literal_error"):
-        valid = context["expected_tags" if "tag" in context else "expected"]
-        word = str(context.get("tag", item["input"]))
-        return suggest(word, (name.strip(" '") for name in valid.replace(" or ", ", ").split(",")))
-    return ""
+        valid = context.get("expected_tags") or context["expected"]
+        return suggest(str(context.get("tag", item["input"])), re.findall(r"'(.*?)'", valid))
+    if kind != "extra_forbidden":
+        return ""
+    known = dotted_keys(model)
+    words = {word for key in known for word in key.split(".")}
+    above = "".join(f"{part}." for part in path[:-1] if part in words)
+    head, dot, rest = str(path[-1]).partition(".")
+    if dot and above + head in known:
+        return f"write `{head}: {{{printable(rest)}: …}}`"
+    level = {key.removeprefix(above) for key in known if key.startswith(above)}
+    others = [key for key in known if key != above + head]
+    is_choice = len(item["loc"]) > len(path)  # its members have different keys
+    return suggest(str(path[-1]), {key for key in level if "." not in key} - {head}, others, 0 if is_choice else 20)
 
 
-def suggest(word: str, valid: Iterable[str], deeper: Iterable[str] = ()) -> str:
-    """Remedy for an unknown word: its synonym, the nearest valid words, or all of them where they are few.
+def suggest(word: str, valid: Iterable[str], deeper: Iterable[str] = (), max_listed: int = 20) -> str:
+    """Remedy for an unknown word: a synonym, the nearest valid words, or all of them where they are few.
 
     Words that only contain it are searched in `deeper` too.
     """
     names = sorted(set(valid))
     more = sorted({*names, *deeper})
     last = word.rpartition(".")[2]
-    near = [name for name in SYNONYMS.get(last.lower().replace("-", "_"), ()) if name in more]
+    near = [name for name in more if name == OTHER_TOOLS.get(last.lower().replace("-", "_"))]
     near = near or difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    near = near or [name for name in more if name.endswith(f".{last}")]
-    near = near or [name for name in more if last in name]
+    near = near or [name for name in more if name.endswith(f".{last}")] or [name for name in more if last in name]
     if near:
         return f"did you mean {' or '.join(f'`{name}`' for name in near[:3])}?"
-    return f"valid: {', '.join(names)}" if 0 < len(names) <= MAX_LISTED else "`scalestudy check --keys` lists them"
+    return f"valid: {', '.join(names)}" if 0 < len(names) <= max_listed else "`scalestudy check --keys` lists them"
 
 
 def shown(value: Any) -> str:
@@ -151,49 +162,20 @@ def printable(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _keys_at(model: type[BaseModel], location: KeyPath) -> set[str]:
-    """Keys of the models at a location; a tag in it chooses one member of a union."""
-    models = [model]
-    for part in location:
-        if chosen := [each for each in models if part in _tags(each)]:
-            models = chosen
-        elif fields := [field for each in models for key, field in _fields(each).items() if key == part]:
-            models = [below for field in fields for below in models_in(field.annotation)]
-    return {key for each in models for key in _fields(each)}
-
-
-def _tags(model: type[BaseModel]) -> list[str]:
-    """Values by which a union chooses a model."""
-    required = (field.annotation for field in model.model_fields.values() if field.is_required())
-    return [tag for annotation in required if get_origin(annotation) is Literal for tag in get_args(annotation)]
-
-
-def _fields(model: type[BaseModel]) -> dict[str, Any]:
-    """Fields of a model by their keys in YAML."""
-    return {field.alias or name: field for name, field in model.model_fields.items()}
-
-
 @functools.cache
 def dotted_keys(model: type[BaseModel]) -> tuple[str, ...]:
     """Every key of a model and of the models below it, dotted; of a union, those of all its members."""
     found: list[str] = []
-    for key, field in _fields(model).items():
-        found.append(key)
-        found += [f"{key}.{deeper}" for below in models_in(field.annotation) for deeper in dotted_keys(below)]
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        found += [key, *(f"{key}.{deeper}" for below in _models_in(field.annotation) for deeper in dotted_keys(below))]
     return tuple(dict.fromkeys(found))
 
 
-def key_problem(model: type[BaseModel], key: str) -> Problem | None:
-    """The problem of a dotted key that `model` does not have."""
-    if key in dotted_keys(model) or key.startswith(KWARGS):
-        return None
-    return Problem((key,), f"unknown key `{printable(key)}`", suggest(key, dotted_keys(model)))
-
-
-def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     """All models that an annotation mentions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) in (Union, types.UnionType, tuple, dict, list, Annotated):
         for argument in get_args(annotation):
-            yield from models_in(argument)
+            yield from _models_in(argument)

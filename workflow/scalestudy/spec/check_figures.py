@@ -13,6 +13,11 @@ from scalestudy.spec.layout import REFERENCES, reference_file
 from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 
+NEEDED = {"lines": ("x", "y"), "bars": ("x", "y"), "stacked": ("x",)}
+"""Columns that a kind of figure has to be given."""
+ALLOWED = {**NEEDED, "pareto": ("y",)}
+PAID = ("cost", "device_hours")
+
 
 def figure_problems(study: Study) -> Iterator[Problem]:
     """Figures and tables over columns that no run has, duplicate names, missing reference files."""
@@ -27,7 +32,7 @@ def figure_problems(study: Study) -> Iterator[Problem]:
             if name in names:
                 yield Problem((*path, "name"), f"two {group} have the name `{name}`", "give one of them another name")
             names.add(name)
-            for key, column in (*_columns_used(drawing), *((("where", column), column) for column in drawing.where)):
+            for key, column in _columns_used(drawing):
                 if column not in known:
                     what = f"no run of this study has a column {shown(column)}"
                     yield Problem((*path, *key), what, suggest(column, known))
@@ -36,57 +41,46 @@ def figure_problems(study: Study) -> Iterator[Problem]:
                 yield from _kind_problems(drawing, path)
 
 
+def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[KeyPath, str]]:
+    keys = ("decide",) if isinstance(drawing, TableSpec) else ("x", "y", "prediction", "series", "panel")
+    yield from (((key,), column) for key in keys if (column := getattr(drawing, key)) is not None)
+    yield from ((("where", column), column) for column in drawing.where)
+    if isinstance(drawing, TableSpec):
+        yield from ((("values", index), value) for index, value in enumerate(drawing.values))
+
+
 def _where_problems(drawing: FigureSpec | TableSpec, rows: list[dict[str, Any]], path: KeyPath) -> Iterator[Problem]:
     """A choice of runs that chooses none; measured columns cannot be judged yet."""
     where = {key: value for key, value in drawing.where.items() if any(key in row for row in rows)}
     if any(all(matches(row.get(key), wanted) for key, wanted in where.items()) for row in rows):
         return
     for key, wanted in where.items():
-        values = dict.fromkeys(shown(row.get(key)) for row in rows)
         if not any(matches(row.get(key), wanted) for row in rows):
+            values = dict.fromkeys(shown(row.get(key)) for row in rows)
             what = f"no run of this study has `{key}` {shown(wanted)}"
             yield Problem((*path, "where", key), what, f"there is {', '.join(list(values)[:10])}")
             return
     yield Problem((*path, "where"), "no run of this study agrees with all of it", "remove a key")
 
 
-def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[KeyPath, str]]:
-    if isinstance(drawing, TableSpec):
-        for index, value in enumerate(drawing.values):
-            yield ("values", index), value
-        if drawing.decide is not None:
-            yield ("decide",), drawing.decide
-    else:
-        for key in ("x", "y", "prediction", "series", "panel"):
-            if (column := getattr(drawing, key)) is not None:
-                yield (key,), column
-
-
-NEEDED = {"lines": ("x", "y"), "bars": ("x", "y"), "stacked": ("x",)}
-"""Columns that a kind of figure has to be given."""
-ALLOWED = {**NEEDED, "pareto": ("y",)}
-PAID = ("cost", "device_hours")
-
-
 def _kind_problems(figure: FigureSpec, path: KeyPath) -> Iterator[Problem]:
+    kind, prediction, reference = figure.kind, figure.prediction, figure.reference
     for key in ("x", "y"):
-        given = getattr(figure, key) is not None
-        if key in NEEDED.get(figure.kind, ()) and not given:
-            yield Problem(path, f"a figure of kind `{figure.kind}` needs `{key}`", f"add `{key}`, the name of a column")
-        if given and key not in ALLOWED.get(figure.kind, ()):
-            yield Problem((*path, key), f"a figure of kind `{figure.kind}` sets `{key}` itself", "use kind `lines`")
-    if figure.kind == "bars" and figure.x in MEASURED:
+        is_given = getattr(figure, key) is not None
+        if key in NEEDED.get(kind, ()) and not is_given:
+            yield Problem(path, f"a figure of kind `{kind}` needs `{key}`", f"add `{key}`, the name of a column")
+        if is_given and key not in ALLOWED.get(kind, ()):
+            yield Problem((*path, key), f"a figure of kind `{kind}` sets `{key}` itself", "use kind `lines`")
+    if kind == "bars" and figure.x in MEASURED:
         what = f"`{figure.x}` is measured: a bar stands for a value that the study sets"
         yield Problem((*path, "x"), what, "use kind `lines`")
-    if figure.kind in ("bars", "stacked") and figure.log_y:
+    if kind in ("bars", "stacked") and figure.log_y:
         yield Problem((*path, "log_y"), "the length of a bar counts from 0", "use kind `lines`")
-    if figure.kind == "pareto" and figure.y is not None and figure.y not in PAID:
+    if kind == "pareto" and figure.y not in (None, *PAID):
         yield Problem((*path, "y"), f"`{figure.y}` is not what is paid", f"there is {', '.join(PAID)}")
-    if figure.prediction is not None and (figure.kind != "lines" or figure.prediction not in PREDICTED):
-        what = f"`{figure.prediction}` is not a prediction that a figure of kind `{figure.kind}` can show"
+    if prediction is not None and (kind != "lines" or prediction not in PREDICTED):
+        what = f"`{prediction}` is not a prediction that a figure of kind `{kind}` can show"
         yield Problem((*path, "prediction"), what, f"with kind `lines` there is {', '.join(PREDICTED)}")
-    if figure.reference is not None:
-        file = reference_file(figure.reference)
-        if not file.is_file():
-            known = [each.stem for each in REFERENCES.glob("*.csv")]
-            yield Problem((*path, "reference"), f"there is no {file}", nearest(figure.reference, known))
+    if reference is not None and not (file := reference_file(reference)).is_file():
+        known = [each.stem for each in REFERENCES.glob("*.csv")]
+        yield Problem((*path, "reference"), f"there is no {file}", nearest(reference, known))

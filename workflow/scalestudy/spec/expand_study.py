@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from scalestudy.claims.check import Written, claim_problems, claims_at, raise_claim_problems, written_claims
+from scalestudy.claims.check import claim_problems, claims_at, raise_claim_problems, written_claims
 from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.files import canonical_json
 from scalestudy.spec.answer import answer_problems
-from scalestudy.spec.axes import Combination, Combinations, applied, at_scale, combinations, merged, override, place_of
-from scalestudy.spec.base import KeyPath, parse, shown
-from scalestudy.spec.capacity import InfeasibleRuns, capacity_problems
+from scalestudy.spec.axes import Combination, Combinations, applied, combinations, merged, place_of
+from scalestudy.spec.base import KeyPath, dotted_keys, parse, printable, shown, suggest
 from scalestudy.spec.check_figures import figure_problems
 from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.check_study import (
-    MAX_ERRORS,
-    check_keys,
-    check_size,
-    duplicate_problems,
-    empty_sections,
-    repeat_problems,
-)
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.layout import EXTENSIONS
-from scalestudy.spec.machine import Machine
+from scalestudy.spec.machine import Machine, geometry, machine_problems
 from scalestudy.spec.machine_axes import MachineCapacity, NoHosts
 from scalestudy.spec.matching import matches
+from scalestudy.spec.program import own_keys
 from scalestudy.spec.run import RunSpec, one_or_more
 from scalestudy.spec.sizes import in_bytes, where_in_bytes
 from scalestudy.spec.study import Run, Study
 from scalestudy.spec.study_file import StudySpec
-from scalestudy.spec.yamlfile import YamlDocument
+from scalestudy.spec.yamlfile import YamlDocument, dotted
+
+MAX_RUNS = 50_000
+MAX_ERRORS = 20
+MAX_SEED = 2**31 - 1
+KWARGS = ("model.kwargs.", "data.kwargs.")
+"""Beginnings of dotted keys that may end in anything."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class _Expansion:
-    """Inputs of every step of one expansion."""
+    """Inputs of one expansion, and the runs that it leaves out because they exceed the machine."""
 
     document: YamlDocument
     scale: str
@@ -57,11 +57,14 @@ class _Expansion:
     capacity: MachineCapacity
     extensions: Path
     changes: Mapping[str, Any]
-    infeasible: InfeasibleRuns
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Runs by reason."""
+    beyond: list[UserError] = field(default_factory=list)
+    """The errors that these are if no run remains."""
 
     def error(self, problem: Problem, entry: Combination) -> UserError:
         """A problem of a run, with the place of its key and the combination that has it."""
-        where = place_of(self.document, self.scale, problem.path, self.changes, entry.place, entry.point)
+        where = place_of(self.document, self.scale, problem.path, self.changes, entry.place)
         settings = f" (with {entry})" if entry.point else ""
         return UserError(f"{problem.what}{settings}", where, problem.remedy)
 
@@ -84,19 +87,18 @@ def expand(
     base = merged(merged({}, spec.base), spec.at(scale).base)
     device = base.get("device")
     capacity = MachineCapacity(machine, machine_name, device if isinstance(device, str) else None)
-    found = combinations(document, spec, scale, capacity)
-    found = override(found, changes) if changes else found
-    check_keys(document, found, base, scale, changes or {})
-    check_size(document, found)
-    expansion = _Expansion(document, scale, base, found, capacity, extensions, changes or {}, InfeasibleRuns())
+    found = combinations(document, spec, scale, capacity, changes or {})
+    expansion = _Expansion(document, scale, base, found, capacity, extensions, changes or {})
+    _check_keys(expansion)
     configurations = _configurations(expansion)
     if not configurations:
         raise _nothing_left(expansion)
     rounds = _rounds(configurations, found.repeats, extensions)
     if changes:
-        configurations = _distinct(configurations, rounds[0])
+        firsts = {run.id: each for run, each in reversed(list(zip(rounds[0], configurations, strict=True)))}
+        configurations = list(firsts.values())[::-1]
         rounds = _rounds(configurations, found.repeats, extensions)
-    raise_all([expansion.error(*each) for each in duplicate_problems(rounds[0], [c.entry for c in configurations])])
+    raise_all(list(_duplicates(expansion, configurations, rounds[0])))
     # With other values for keys, the runs of a claim need not be there.
     written = [] if changes else written_claims(document, name, scale)
     study = Study(
@@ -110,41 +112,61 @@ def expand(
         runs=tuple(itertools.chain.from_iterable(rounds)),
         varied=tuple(dict.fromkeys(setting.key for each in configurations for setting in each.entry.point)),
         labels=_labels(expansion, configurations),
-        figures=tuple(where_in_bytes(figure, machine) for figure in at_scale(spec, scale, "figures")[0]),
-        tables=tuple(where_in_bytes(table, machine) for table in at_scale(spec, scale, "tables")[0]),
+        figures=tuple(where_in_bytes(figure, machine) for figure in spec.part(scale, "figures")),
+        tables=tuple(where_in_bytes(table, machine) for table in spec.part(scale, "tables")),
         claims=claims_at(written, capacity),
-        answers=tuple(at_scale(spec, scale, "answers")[0]),
-        target_accuracy=at_scale(spec, scale, "target_accuracy")[0],
+        answers=tuple(spec.part(scale, "answers")),
+        target_accuracy=spec.part(scale, "target_accuracy"),
         cannot_show=(spec if scale == "paper" else spec.at(scale)).cannot_show or "",
-        left_out=(*dict.fromkeys(found.lacks), *expansion.infeasible.sentences),
+        left_out=(
+            *dict.fromkeys(found.lacks),
+            *(f"{n} {'run' if n == 1 else 'runs'}: {what}" for what, n in expansion.left_out.items()),
+        ),
         prices=machine.prices,
     )
-    _check(document, spec, study, found, written)
-    return study
-
-
-def _check(
-    document: YamlDocument, spec: StudySpec, study: Study, found: Combinations, written: Sequence[Written]
-) -> None:
-    """Raise UserError with everything that is wrong beyond the runs."""
-    errors = [UserError(p.what, document.where(p.path), p.remedy) for p in empty_sections(spec)]
     depends_on_machine = bool(study.left_out) or any(setting.of_machine for setting in found.settings)
+    errors = []
     for problem in (*figure_problems(study), *answer_problems(study.runs, study.answers, depends_on_machine)):
-        place: KeyPath = (*at_scale(spec, study.scale, str(problem.path[0]))[1], *problem.path[1:])
+        at_scale: KeyPath = ("scales", scale, *problem.path)
+        place = problem.path if document.at(at_scale[:3]) is None else at_scale
         errors.append(UserError(problem.what, document.where(place), problem.remedy))
     raise_all(errors)
     raise_claim_problems(claim_problems(study, depends_on_machine), written)
+    return study
 
 
-def _nothing_left(expansion: _Expansion) -> UserError:
-    """Reason why no configuration remains."""
-    document, errors = expansion.document, expansion.infeasible.errors
-    if errors:
-        return errors[0]
-    if lacks := expansion.found.lacks:
-        return NoHosts(lacks[0], document.where(("vary",)), "choose a machine of several nodes")
-    what = f"`exclude` leaves no run at scale `{expansion.scale}`"
-    return UserError(what, document.where(("exclude",)), "exclude fewer")
+def _check_keys(expansion: _Expansion) -> None:
+    """Raise UserError for unknown dotted keys, keys that vary twice, wrong `repeats` in `include`, too many runs."""
+    document, found, base = expansion.document, expansion.found, expansion.base
+    known = dotted_keys(RunSpec)
+    own = own_keys(base, known)
+    varied = [setting.key for axis in found.axes for setting in (axis[0] if axis else ())]
+    settings = [*itertools.chain.from_iterable(itertools.chain.from_iterable(found.axes))]
+    settings += itertools.chain.from_iterable(each.point for each in found.include)
+    problems = [Problem((key,), f"`{key}` varies twice", "keep one of them") for key in varied if varied.count(key) > 1]
+    for key in [*(setting.key for setting in settings), *(key for rule in found.exclude for key in rule)]:
+        if key == "repeat":
+            problems.append(Problem((key,), "`repeat` is set by the study's `repeats`", "set `repeats`"))
+        elif key not in known and key not in own and not key.startswith(KWARGS):
+            problems.append(Problem((key,), f"unknown key `{printable(key)}`", suggest(key, known)))
+    defaults = (base.get("program") or {}).get("keys") or {}
+    for key in sorted(own):
+        values = [setting.value for setting in settings if setting.key == key]
+        values += [defaults[key]] if key in defaults else []
+        if len({"number" if type(value) in (int, float) else type(value).__name__ for value in values}) > 1:
+            what = f"`{key}` has values of several types: {', '.join(map(shown, values))}"
+            problems.append(Problem((key,), what, "use one type"))
+    where = {p: place_of(document, expansion.scale, p.path, expansion.changes) for p in problems}
+    errors = [UserError(problem.what, place, problem.remedy) for problem, place in where.items()]
+    for each in found.include:
+        if type(each.repeats) is not int or not 1 <= each.repeats <= found.repeats:
+            what = f"must be a whole number from 1 to the study's {found.repeats}, not {shown(each.repeats)}"
+            errors.append(UserError(what, document.where((*each.place, "repeats")), "raise the study's `repeats`"))
+    count = (math.prod(len(axis) for axis in found.axes) + len(found.include)) * found.repeats
+    if count > MAX_RUNS:
+        what = f"makes {count:,} runs; at most {MAX_RUNS:,} are expanded"
+        errors.append(UserError(what, document.where(("vary",)), "vary fewer keys, or vary them together with `zip`"))
+    raise_all(errors)
 
 
 def _configurations(expansion: _Expansion) -> list[Configuration]:
@@ -156,16 +178,19 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
         data = applied(expansion.base, entry.point)
         _fill_hosts(data, capacity)
         run, problems = parse(RunSpec, data)
-        if entry.can_be_excluded and any(_is_excluded(data, run, rule) for rule in found.exclude):
+        if entry.place == ("vary",) and any(_is_excluded(data, run, rule) for rule in found.exclude):
             continue
         if run is not None:
-            problems = [
-                *own_code_problems(run, expansion.extensions),
-                *run_problems(run),
-                *repeat_problems(run, found.repeats),
-            ]
-            if beyond := _beyond(run, entry, problems, capacity):
-                expansion.infeasible.add(entry.repeats, beyond, [expansion.error(each, entry) for each in beyond])
+            problems = [*own_code_problems(run, expansion.extensions), *run_problems(run)]
+            problems += _repeat_problems(run, found.repeats)
+            # A run that exceeds the machine is left out, and one that does not suit a number which the machine chose.
+            of_machine = [setting.key for setting in entry.point if setting.of_machine]
+            beyond = problems if of_machine else []
+            if not problems:
+                beyond = list(_capacity_problems(run, capacity, "loader.workers" in of_machine))
+            if beyond:
+                expansion.left_out[beyond[0].what] += entry.repeats
+                expansion.beyond.extend(expansion.error(each, entry) for each in beyond)
                 continue
         for problem in problems:
             errors.setdefault((problem.path, problem.what), expansion.error(problem, entry))
@@ -181,79 +206,95 @@ def _fill_hosts(data: dict[str, Any], capacity: MachineCapacity) -> None:
     """Give a run on nodes by name the ranks that fill them, where the study sets none."""
     hosts, per_node = one_or_more(data.get("hosts")), data.get("ranks_per_node")
     if isinstance(hosts, tuple) and "ranks" not in data:
-        data["ranks"] = len(hosts) * (per_node if type(per_node) is int else capacity.ranks_on_node)
-
-
-def _beyond(run: RunSpec, entry: Combination, problems: list[Problem], capacity: MachineCapacity) -> list[Problem]:
-    """Reasons to leave a run out: it exceeds the machine, or a number that the machine chose does not suit the run."""
-    of_machine = [setting.key for setting in entry.point if setting.of_machine]
-    if problems:
-        return problems if of_machine else []
-    return list(capacity_problems(run, capacity, "loader.workers" in of_machine))
+        data["ranks"] = len(hosts) * (per_node if type(per_node) is int else capacity.end("ranks", "node"))
 
 
 def _is_excluded(data: dict[str, Any], run: RunSpec | None, rule: Mapping[str, Any]) -> bool:
     """Whether a combination agrees with a map of `exclude`; a key that the file does not set has its default."""
-    columns = None if run is None else columns_of(run)
-    for key, wanted in rule.items():
-        value = None if key == "hosts" else _value_at(data, key)
-        if value is None and columns is not None:
-            value = columns.get(key)
-        if not matches(value, wanted):
-            return False
-    return True
+    columns = {} if run is None else columns_of(run)
+
+    def value_of(key: str) -> Any:
+        value: Any = None if key == "hosts" else data
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return columns.get(key) if value is None else value
+
+    return all(matches(value_of(key), wanted) for key, wanted in rule.items())
 
 
-def _value_at(data: Any, key: str) -> Any:
-    for part in key.split("."):
-        data = data.get(part) if isinstance(data, dict) else None
-    return data
+def _repeat_problems(run: RunSpec, repeats: int) -> Iterator[Problem]:
+    """Repeats without a seed, or counted by hand."""
+    if run.repeat:
+        yield Problem(("repeat",), "`repeat` is set by the study's `repeats`", "remove it, and set `repeats`")
+    if run.seed + repeats - 1 > MAX_SEED:
+        yield Problem(("seed",), f"repeat {repeats - 1} has seed {run.seed + repeats - 1}; the largest is {MAX_SEED}")
+
+
+def _capacity_problems(run: RunSpec, capacity: MachineCapacity, limits_workers: bool) -> Iterator[Problem]:
+    """Parts of a run that exceed the machine.
+
+    Workers count only where the machine chose their number: a study may test more workers than cores.
+    """
+    yield from machine_problems(run, capacity.machine, capacity.name)
+    on_node = geometry(run, capacity.machine, capacity.devices)[1]
+    if limits_workers and run.loader.workers * on_node > capacity.cores:
+        each = "" if on_node == 1 else f" for each of {on_node} ranks on a node"
+        what = (
+            f"{run.loader.workers} workers{each} are more than the {capacity.cores} cores of machine `{capacity.name}`"
+        )
+        yield Problem(("loader", "workers"), what, "vary smaller numbers, or exclude this combination")
+
+
+def _nothing_left(expansion: _Expansion) -> UserError:
+    """Reason why no configuration remains."""
+    if expansion.beyond:
+        return expansion.beyond[0]
+    if lacks := expansion.found.lacks:
+        return NoHosts(lacks[0], expansion.document.where(("vary",)), "choose a machine of several nodes")
+    what = f"`exclude` leaves no run at scale `{expansion.scale}`"
+    return UserError(what, expansion.document.where(("exclude",)), "exclude fewer")
 
 
 def _rounds(configurations: list[Configuration], repeats: int, extensions: Path) -> list[list[Run]]:
     """The runs of each repeat."""
-    first = [(each.entry, _run(each.run, extensions)) for each in configurations]
-    return [
-        [run if repeat == 0 else _repeat(run, repeat, extensions) for entry, run in first if repeat < entry.repeats]
-        for repeat in range(repeats)
+    first = [
+        Run(run_id(spec, extensions), spec, configuration_id(spec), dataset_id(spec.data, extensions))
+        for spec in (each.run for each in configurations)
     ]
 
+    def repeated(run: Run, repeat: int) -> Run:
+        if repeat == 0:
+            return run
+        spec = run.spec.model_copy(update={"seed": run.spec.seed + repeat, "repeat": repeat})
+        return replace(run, id=run_id(spec, extensions), spec=spec)
 
-def _run(spec: RunSpec, extensions: Path) -> Run:
-    return Run(run_id(spec, extensions), spec, configuration_id(spec), dataset_id(spec.data, extensions))
+    pairs = list(zip(first, configurations, strict=True))
+    return [[repeated(run, repeat) for run, each in pairs if repeat < each.entry.repeats] for repeat in range(repeats)]
 
 
-def _repeat(run: Run, repeat: int, extensions: Path) -> Run:
-    """A later repeat of a configuration's first run."""
-    spec = run.spec.model_copy(update={"seed": run.spec.seed + repeat, "repeat": repeat})
-    return replace(run, id=run_id(spec, extensions), spec=spec)
-
-
-def _distinct(configurations: list[Configuration], runs: list[Run]) -> list[Configuration]:
-    """The configurations without duplicates; of duplicates the first is kept."""
-    return list({run.id: each for run, each in reversed(list(zip(runs, configurations, strict=True)))}.values())[::-1]
+def _duplicates(expansion: _Expansion, configurations: list[Configuration], runs: list[Run]) -> Iterator[UserError]:
+    """Combinations that are one run: it would appear twice in every figure."""
+    first: dict[str, Combination] = {}
+    for run, each in zip(runs, configurations, strict=True):
+        if (other := first.setdefault(run.id, each.entry)) is not each.entry:
+            remedy = f"leave one out; the other is {dotted(other.place)}: {other}"
+            yield expansion.error(Problem((), "makes the same run as another combination", remedy), each.entry)
 
 
 def _labels(expansion: _Expansion, configurations: list[Configuration]) -> dict[str, dict[str, str]]:
     """For each varied key, the label of each value that its column can have; a size is its own label."""
     labels: dict[str, dict[str, str]] = {}
-    for key, value, label, entry in _labelled(configurations):
-        first = labels.setdefault(key, {}).setdefault(value, label)
-        if first != label:
-            what = f"column `{key}` has the value {value} under two labels, {shown(first)} and {shown(label)}"
-            remedy = f"label what differs: vary the option alone, such as `{key}.<option>`"
-            raise expansion.error(Problem((key,), what, remedy), entry)
+    for each, setting in ((one, setting) for one in configurations for setting in one.entry.point):
+        is_size = setting.key == "data.scale" and isinstance(setting.value, str)
+        label = setting.label or (setting.value if is_size else None)
+        if label is None:
+            continue
+        columns = columns_of(each.run)
+        for key in (setting.key, "data.source") if setting.key == "data" else (setting.key,):
+            value = canonical_json(columns.get(key))
+            first = labels.setdefault(key, {}).setdefault(value, label)
+            if first != label:
+                what = f"column `{key}` has the value {value} under two labels, {shown(first)} and {shown(label)}"
+                remedy = f"label what differs: vary the option alone, such as `{key}.<option>`"
+                raise expansion.error(Problem((key,), what, remedy), each.entry)
     return labels
-
-
-def _labelled(configurations: list[Configuration]) -> Iterator[tuple[str, str, str, Combination]]:
-    """Column, value and label of each labelled setting."""
-    for each in configurations:
-        columns: dict[str, Any] = {}
-        for setting in each.entry.point:
-            is_size = setting.key == "data.scale" and isinstance(setting.value, str)
-            label = setting.label or (setting.value if is_size else None)
-            if label is not None:
-                columns = columns or columns_of(each.run)
-                for key in (setting.key, *(("data.source",) if setting.key == "data" else ())):
-                    yield key, canonical_json(columns.get(key)), label, each.entry

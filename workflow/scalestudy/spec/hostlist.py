@@ -16,15 +16,12 @@ def slurm_hosts(text: str) -> list[str]:
     """`node[1-2,07],r[1-2]n1` as [node1, node2, node07, r1n1, r2n1]. ValueError, with a sentence, for a range that is none."""
     hosts: list[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
-        pieces = [_numbers(piece) if odd else [piece] for odd, piece in _odd(re.split(r"\[([^\]]*)\]", part))]
+        texts = re.split(r"\[([^\]]*)\]", part)  # what stands in brackets is at odd places
+        pieces = [_numbers(piece) if index % 2 else [piece] for index, piece in enumerate(texts)]
         if len(hosts) + math.prod(map(len, pieces)) > MOST_HOSTS:
             raise ValueError(f"`{text}` names more than {MOST_HOSTS:,} nodes")
         hosts += ["".join(names) for names in itertools.product(*pieces)]
     return hosts
-
-
-def _odd(items: list[str]) -> list[tuple[int, str]]:
-    return [(index % 2, item) for index, item in enumerate(items)]
 
 
 def _numbers(ranges: str) -> list[str]:
@@ -43,24 +40,20 @@ def folded(hosts: Iterable[str]) -> list[str]:
 
     A run has one prefix, one width and no gap; a name with more than one number is counted by its last one.
     """
-    found: list[tuple[str, str, str]] = []
+    runs: list[tuple[str, str, list[str]]] = []
     for host in hosts:
         parts = re.fullmatch(r"(.*?)(\d+)(\D*)", host)
         prefix, number, rest = parts.groups() if parts else (host, "", "")
-        if found and number and _follows(found[-1], prefix, number, rest):
-            first = found[-1][1].partition("-")[0]
-            found[-1] = (prefix, f"{first}-{number}", rest)
+        before = runs[-1] if runs else ("", "", [""])
+        first, last = before[2][0], before[2][-1]
+        if before[:2] == (prefix, rest) and first and number == f"{int(last) + 1:0{len(first)}d}":
+            before[2].append(number)
         else:
-            found.append((prefix, number, rest))
+            runs.append((prefix, rest, [number]))
     return [
-        f"{prefix}[{number}]{rest}" if "-" in number else f"{prefix}{number}{rest}" for prefix, number, rest in found
+        f"{prefix}[{numbers[0]}-{numbers[-1]}]{rest}" if len(numbers) > 1 else f"{prefix}{numbers[0]}{rest}"
+        for prefix, rest, numbers in runs
     ]
-
-
-def _follows(before: tuple[str, str, str], prefix: str, number: str, rest: str) -> bool:
-    first, _, last = before[1].partition("-")
-    same = (before[0], before[2]) == (prefix, rest) and bool(first)
-    return same and int(number) == int(last or first) + 1 and number == f"{int(number):0{len(first)}d}"
 
 
 def places(names: Sequence[str], hosts: Sequence[str]) -> list[int | None]:
@@ -73,12 +66,8 @@ def places(names: Sequence[str], hosts: Sequence[str]) -> list[int | None]:
     labels = {_first_label(host): index for index, host in enumerate(hosts)}
     counts = Counter(map(_first_label, whole))
     asked = Counter(map(_first_label, dict.fromkeys(names)))
-
-    def place(name: str) -> int | None:
-        label = _first_label(name)
-        return whole.get(name, labels.get(label) if counts[label] == asked[label] == 1 else None)
-
-    return [place(name) for name in names]
+    is_unique = {label for label in labels if counts[label] == asked[label] == 1}
+    return [whole.get(name, labels[label] if (label := _first_label(name)) in is_unique else None) for name in names]
 
 
 def _first_label(host: str) -> str:

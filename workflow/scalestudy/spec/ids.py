@@ -29,31 +29,25 @@ DATA_VERSION = 1
 
 def run_id(spec: RunSpec, extensions: Path = EXTENSIONS) -> str:
     """`small_cnn.digits.allreduce.x2.r0-0123456789ab`: the same for the same question, wherever it is asked."""
-    return run_id_with(spec, {target: own_code(target, extensions) for target in _own_targets(spec)})
+    return run_id_with(spec, {target: own_code(target, extensions) for _, target in _own_targets(spec)})
 
 
 def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
     """The id of a run with own code of these digests, by its `import`."""
-    question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.plain(), **_emulated_step(_step_time(spec))}
+    seconds = None
+    if spec.accelerator is not None:
+        try:
+            seconds = emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
+        except UserError:
+            seconds = None  # an error of the study, with its line
+    question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.plain(), **_emulated_step(seconds)}
     if own:
         question["own_code"] = dict(own)
+    what = f"{spec.model.name}.{spec.data.source}.{spec.strategy.name}"
+    what = f"{spec.program.name}.program" if spec.program else what
     emulated = f".on_{spec.accelerator}" if spec.accelerator else ""
     where = f".at_{'_'.join(spec.hosts)}" if spec.hosts else ""
-    what = (
-        f"{spec.program.name}.program" if spec.program else f"{spec.model.name}.{spec.data.source}.{spec.strategy.name}"
-    )
-    slug = f"{what}{emulated}.x{spec.ranks}{where}.r{spec.repeat}"
-    return f"{_slug(slug)}-{sha256_text(canonical_json(question))[:12]}"
-
-
-def _step_time(spec: RunSpec) -> float | None:
-    """Seconds of an emulated step by config/reference/step_times.csv; None where none is published."""
-    if spec.accelerator is None:
-        return None
-    try:
-        return emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
-    except UserError:
-        return None  # an error of the study, with its line
+    return f"{_slug(f'{what}{emulated}.x{spec.ranks}{where}.r{spec.repeat}')}-{_digits(question)}"
 
 
 def _emulated_step(seconds: float | None) -> dict[str, str]:
@@ -61,24 +55,31 @@ def _emulated_step(seconds: float | None) -> dict[str, str]:
     return {"emulated_step_s": f"{seconds:.6g}"} if seconds else {}
 
 
+def _digits(question: Mapping[str, Any]) -> str:
+    return sha256_text(canonical_json(question))[:12]
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]", "_", text)[:90]
+
+
 def is_named(run: str, plain: Mapping[str, Any], step_time_s: float | None = None) -> bool:
     """Whether an id is that of a spec and an emulated step time, as a result holds them, by this version or another.
 
     Ids also hash extension code. Imported results come without it, so their ids cannot be verified.
     """
-    if "program" in plain or any(
-        isinstance(part := plain.get(key), Mapping) and "import" in part for key in ("model", "data")
-    ):
+    parts = (plain.get("model"), plain.get("data"))
+    if "program" in plain or any(isinstance(part, Mapping) and "import" in part for part in parts):
         return True
     versions = [TRAINER_VERSION, *(version for version in range(1, KNOWN_VERSIONS) if version != TRAINER_VERSION)]
-    questions = ({"trainer_version": version, **plain, **_emulated_step(step_time_s)} for version in versions)
-    return any(sha256_text(canonical_json(question))[:12] == run[-12:] for question in questions)
+    question = {**plain, **_emulated_step(step_time_s)}
+    return any(_digits({"trainer_version": version, **question}) == run[-12:] for version in versions)
 
 
 def configuration_id(spec: RunSpec) -> str:
     """The same for all repeats of one configuration."""
     plain = {key: value for key, value in spec.plain().items() if key not in ("seed", "repeat")}
-    return sha256_text(canonical_json({**plain, "base_seed": spec.seed - spec.repeat}))[:12]
+    return _digits({**plain, "base_seed": spec.seed - spec.repeat})
 
 
 def dataset_id(data: DatasetSpec, extensions: Path = EXTENSIONS) -> str:
@@ -86,20 +87,12 @@ def dataset_id(data: DatasetSpec, extensions: Path = EXTENSIONS) -> str:
     form: dict[str, Any] = {"data_version": DATA_VERSION, **data.plain()}
     if isinstance(data, OwnData):
         form["own_code"] = own_code(data.import_, extensions)
-    source = data.source if isinstance(data, OwnData) else form["source"]
-    return f"{_slug(str(source))}-{sha256_text(canonical_json(form))[:12]}"
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.]", "_", text)[:90]
+    return f"{_slug(str(data.source if isinstance(data, OwnData) else form['source']))}-{_digits(form)}"
 
 
 def own_code_problems(spec: RunSpec, extensions: Path = EXTENSIONS) -> Iterator[Problem]:
     """Check the user's own model, data or program, without running its code."""
-    named = [((key, "import"), part.import_) for key, part in (("model", spec.model), ("data", spec.data))
-             if isinstance(part, (OwnModel, OwnData))]  # fmt: skip
-    named += [(("program", "files"), file) for file in (spec.program.files if spec.program else ())]
-    for path, target in named:
+    for path, target in _own_targets(spec):
         try:
             own_code(target, extensions)
         except UserError as error:
@@ -108,29 +101,29 @@ def own_code_problems(spec: RunSpec, extensions: Path = EXTENSIONS) -> Iterator[
 
 def own_code_now(spec: RunSpec, extensions: Path) -> dict[str, str]:
     """By `import`, the SHA-256 of each file of the user's own that a run trains with, as it is now; "" for one that is gone."""
-    files = {target: own_file(target, extensions) for target in _own_targets(spec)}
+    files = {target: own_file(target, extensions) for _, target in _own_targets(spec)}
     return {target: sha256_file(file) if file.is_file() else "" for target, file in files.items()}
 
 
-def _own_targets(spec: RunSpec) -> list[str]:
-    imported = [part.import_ for part in (spec.model, spec.data) if isinstance(part, (OwnModel, OwnData))]
-    return [*imported, *(spec.program.files if spec.program else ())]
+def _own_targets(spec: RunSpec) -> list[tuple[tuple[str, str], str]]:
+    """Key and target of each part of a run that is the user's own."""
+    parts = {"model": spec.model, "data": spec.data}
+    found = [((key, "import"), part.import_) for key, part in parts.items() if isinstance(part, (OwnModel, OwnData))]
+    return [*found, *((("program", "files"), file) for file in (spec.program.files if spec.program else ()))]
 
 
 def own_file(target: str, extensions: Path) -> Path:
     """The file that `file:class` names, or a program's file."""
-    if ":" not in target:
-        return extensions.parents[1] / target
-    return extensions / f"{target.partition(':')[0]}.py"
+    return extensions / f"{target.partition(':')[0]}.py" if ":" in target else extensions.parents[1] / target
 
 
 @functools.cache
 def own_code(target: str, extensions: Path = EXTENSIONS) -> str:
     """SHA-256 of the file that `file:class` names below config/extensions/, or of a program's file."""
     file = own_file(target, extensions)
-    if not file.is_file() and ":" not in target:
+    if file.is_file():
+        return sha256_file(file)
+    if ":" not in target:
         raise UserError(f"`{target}` does not exist", remedy="name a file from the project's folder")
-    if not file.is_file():
-        found = ", ".join(sorted(path.name for path in extensions.glob("*.py"))) or "no Python file"
-        raise UserError(f"`{target}` names {file}, which does not exist", remedy=f"{extensions} holds {found}")
-    return sha256_file(file)
+    found = ", ".join(sorted(path.name for path in extensions.glob("*.py"))) or "no Python file"
+    raise UserError(f"`{target}` names {file}, which does not exist", remedy=f"{extensions} holds {found}")

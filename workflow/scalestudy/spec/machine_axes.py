@@ -49,7 +49,7 @@ class MachineCapacity:
     @property
     def devices(self) -> int:
         """Accelerators of a node that the runs use; 0 where they compute on cores, or compute is emulated."""
-        if self.device is not None and self.device != "cuda":
+        if self.device not in (None, "cuda"):
             return 0
         if self.machine.devices_per_node is not None:
             return self.machine.devices_per_node
@@ -59,11 +59,6 @@ class MachineCapacity:
     def cores(self) -> int:
         """Cores of a node."""
         return self.machine.cores_per_node or usable_cores()
-
-    @property
-    def ranks_on_node(self) -> int:
-        """Ranks that fill a node: one per device, else one per core."""
-        return self.end("ranks", "node")
 
     def end(self, key: str, to: str) -> int:
         """Largest value of a key: nodes; workers, one per core; ranks, one per device, else per core."""
@@ -77,40 +72,25 @@ class MachineCapacity:
             raise UserError("no accelerator is known of it, or found here", f"config/machines/{self.name}.yaml", remedy)
         return (self.devices or self.cores) * nodes
 
-    def values(self, key: str, axis: MachineAxis, where: str) -> list[int]:
-        """Values of one axis. Raises UserError for a key that no machine limits."""
-        if key not in KEYS:
-            remedy = f"write a list, or vary {', '.join(f'`{each}`' for each in KEYS)} so"
-            raise UserError(f"`{key}` has no end that a machine sets", where, remedy)
-        return powers_of_two(self.end(key, axis.to))
-
     def groups(self, word: str) -> list[tuple[str, ...]]:
         """Nodes of each run of `nodes: each` or `pairs`. Raises NoHosts where there is none."""
-        hosts = self._hosts()
+        hosts = self.machine.host_names
+        if not hosts and self.machine.nodes in (None, 1):
+            hosts = (THIS_HOST,)
+        if not hosts:
+            what = f"machine `{self.name}` does not name its nodes"
+            remedy = 'add `hosts: ["node[01-16]"]`; `scalestudy doctor --hosts --profile …` asks the scheduler for them'
+            raise NoHosts(what, f"config/machines/{self.name}.yaml", remedy)
         groups = list(itertools.combinations(hosts, 1 if word == "each" else 2))
         if not groups:
             what = f"`nodes: {word}` needs two nodes, and machine `{self.name}` has one"
             raise NoHosts(what, remedy="choose a machine of several nodes")
         return groups
 
-    def _hosts(self) -> tuple[str, ...]:
-        """Nodes by name; this host where the machine has one node, or does not set how many."""
-        if self.machine.hosts:
-            return self.machine.host_names
-        if self.machine.nodes is None or self.machine.nodes == 1:
-            return (THIS_HOST,)
-        remedy = (
-            'add `hosts: ["node[01-16]"]`; `scalestudy doctor --hosts --profile …` asks the scheduler for the names'
-        )
-        raise NoHosts(f"machine `{self.name}` does not name its nodes", f"config/machines/{self.name}.yaml", remedy)
-
     def resolve(self, where: Mapping[str, Any]) -> dict[str, Any]:
         """A choice of runs with numbers for `{to: …}`."""
+        ends = ({"to": "machine"}, {"to": "node"})
         return {
-            key: self.end(key, wanted["to"]) if key in KEYS and _is_axis(wanted) else wanted
+            key: self.end(key, wanted["to"]) if key in KEYS and wanted in ends else wanted
             for key, wanted in where.items()
         }
-
-
-def _is_axis(wanted: Any) -> bool:
-    return isinstance(wanted, dict) and wanted in ({"to": "machine"}, {"to": "node"})

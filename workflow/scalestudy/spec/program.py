@@ -81,16 +81,6 @@ def program_problems(spec: RunSpec, run_keys: tuple[str, ...]) -> Iterator[Probl
     """Problems of a run that is a program."""
     program = spec.program
     assert program is not None
-    yield from _command_problems(program, run_keys)
-    for key in _set_keys(spec.plain()):
-        if not program.uses(key):
-            what = f"`{key}` is set, and the command of the program does not have it"
-            yield Problem(tuple(key.split(".")), what, f"write `{{{key}}}` into the command, or leave it out")
-    if spec.accelerator is not None:
-        yield Problem(("device",), "a program cannot compute on an emulated accelerator", "leave `device` out")
-
-
-def _command_problems(program: Program, run_keys: tuple[str, ...]) -> Iterator[Problem]:
     try:
         shlex.split(program.command)
     except ValueError as error:
@@ -104,8 +94,9 @@ def _command_problems(program: Program, run_keys: tuple[str, ...]) -> Iterator[P
         if name in run_keys:
             yield Problem(("program", "keys", name), "is a key of the run", "give your own key another name")
         elif name not in program.placeholders:
-            what = f"the command does not have `{{{name}}}`"
-            yield Problem(("program", "keys", name), what, f"add it, or leave it out; it has {program.placeholders}")
+            yield Problem(
+                ("program", "keys", name), f"the command does not have `{{{name}}}`", "add it, or leave it out"
+            )
     for name, pattern in program.metrics.items():
         try:
             if not re.compile(pattern).groups:
@@ -114,6 +105,10 @@ def _command_problems(program: Program, run_keys: tuple[str, ...]) -> Iterator[P
             yield Problem(("program", "metrics", name), f"is no regular expression: {error}")
     if program.metrics and "step" not in program.metrics:
         yield Problem(("program", "metrics"), "has no `step`", "add the pattern of the step's number")
+    for key in _set_keys(spec.plain()):
+        if not program.uses(key):
+            what = f"`{key}` is set, and the command of the program does not have it"
+            yield Problem(tuple(key.split(".")), what, f"write `{{{key}}}` into the command, or leave it out")
 
 
 def _set_keys(plain: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -10,8 +10,7 @@ from typing import Any
 
 from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.spec.base import shown
-from scalestudy.spec.check_study import check_collisions
-from scalestudy.spec.config import MAX_NAME, NAME, checked
+from scalestudy.spec.config import NAME, checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.layout import EXTENSIONS, STUDIES
 from scalestudy.spec.machine import Machine
@@ -52,7 +51,6 @@ def read_studies(
     tags: Iterable[str] = (),
     folder: Path | str = STUDIES,
     machine_name: str = "local",
-    extensions: Path = EXTENSIONS,
     changes: Mapping[str, Any] | None = None,
 ) -> list[Study]:
     """The studies of that name (None: all) and scale, expanded; raises UserError with the errors of all of them.
@@ -61,15 +59,8 @@ def read_studies(
     every study: `repeats`, or a run's dotted key, with a value or a list of values to vary it over.
     """
     found = find_studies(
-        names,
-        scale,
-        machine,
-        tags=tags,
-        folder=folder,
-        machine_name=machine_name,
-        extensions=extensions,
-        changes=changes,
-    )
+        names, scale, machine, tags=tags, folder=folder, machine_name=machine_name, changes=changes
+    )  # fmt: skip
     found.raise_errors()
     if not found.studies:
         chosen = f" and one of the tags {', '.join(tags)}" if tags else ""
@@ -85,7 +76,6 @@ def find_studies(
     tags: Iterable[str] = (),
     folder: Path | str = STUDIES,
     machine_name: str = "local",
-    extensions: Path = EXTENSIONS,
     changes: Mapping[str, Any] | None = None,
 ) -> StudiesFound:
     """As `read_studies`, but a study that is wrong does not hide the others.
@@ -102,18 +92,16 @@ def find_studies(
             if set(tags) and not set(tags) & set(spec.tags):
                 continue
             if scale == "paper" or scale in spec.scales:
-                study = expand(document, spec, name, scale, machine, machine_name, extensions, changes=changes)
+                study = expand(document, spec, name, scale, machine, machine_name, EXTENSIONS, changes)
                 found.studies.append(study)
             elif names is not None:
                 there = ["paper", *spec.scales]
                 remedy = f"it has {', '.join(there)}: set --config scale={there[0]}"
                 raise NoScale(f"has no scale `{scale}`", document.where(("scales",)), remedy)
-        except NoHosts as error:
-            if names is not None:  # of all studies, one over nodes by name is for machines that name them
-                found.wrong[name] = error
         except UserError as error:
-            found.wrong[name] = error
-    check_collisions(found.studies)
+            # Of all studies, one over nodes by name is for machines that name them.
+            if names is not None or not isinstance(error, NoHosts):
+                found.wrong[name] = error
     return found
 
 
@@ -122,9 +110,7 @@ def _existing(names: Iterable[str] | None, folder: Path, unusable: Mapping[str, 
     known = sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in unusable)
     if not known and names is None:
         raise UserError("there is no study here", str(folder), "add one; docs/reference/study.md has an example")
-    if names is None:
-        return known
-    wanted = list(dict.fromkeys(names))
+    wanted = known if names is None else list(dict.fromkeys(names))
     missing = [name for name in wanted if name not in known]
     raise_all(
         [
@@ -138,17 +124,10 @@ def _existing(names: Iterable[str] | None, folder: Path, unusable: Mapping[str, 
 def _file_name_errors(folder: Path) -> Iterator[tuple[Path, UserError]]:
     """Files that look like studies and have invalid names."""
     for file in sorted(folder.glob("*.y*ml")):
-        what, remedy = "", "use lower-case letters, digits and `_`, starting with a letter"
         if file.suffix != ".yaml":
-            what, remedy = "a study's file name ends in `.yaml`", f"rename it {file.stem}.yaml"
+            yield file, UserError("a study's file name ends in `.yaml`", str(file), f"rename it {file.stem}.yaml")
         elif file.stem in RESERVED:
-            what, remedy = f"`{file.stem}` is the name of a rule of the workflow", "rename the file"
-        elif len(file.stem) > MAX_NAME:
-            what, remedy = (
-                f"the name has {len(file.stem)} characters; at most {MAX_NAME} can be used",
-                "rename the file",
-            )
+            yield file, UserError(f"`{file.stem}` is the name of a rule of the workflow", str(file), "rename the file")
         elif not re.fullmatch(NAME, file.stem):
-            what = "the file name is the study's name and part of paths"
-        if what:
-            yield file, UserError(what, str(file), remedy)
+            remedy = "use at most 64 lower-case letters, digits and `_`, starting with a letter"
+            yield file, UserError("the file name is the study's name and part of paths", str(file), remedy)

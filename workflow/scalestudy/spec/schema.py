@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ MODELS: dict[str, type[Spec]] = {
 def schemas() -> dict[str, Schema]:
     """Schema of each kind of file, by name."""
     made = {name: {"$schema": DIALECT, **_generated(model)} for name, model in MODELS.items()}
-    _describe_parts(made["study"], _generated(RunSpec))
+    _add_run(made["study"], _generated(RunSpec))
     return made
 
 
@@ -65,96 +66,123 @@ class _Described(GenerateJsonSchema):
         texts: dict[str, str] = {}
         for owner in reversed(schema["cls"].__mro__):
             texts |= extract_docstrings_from_cls(owner, use_inspect=True) if issubclass(owner, BaseModel) else {}
-        for name, field in schema["cls"].model_fields.items():
-            made["properties"][field.alias or name] |= {"description": texts[name]} if name in texts else {}
+        for name, of in schema["cls"].model_fields.items():
+            made["properties"][of.alias or name] |= {"description": texts[name]} if name in texts else {}
         return made
 
 
 def _generated(model: type[Spec]) -> Schema:
+    """The schema of a model. A labelled value is also any value, so that choices are `anyOf`."""
     schema = model.model_json_schema(by_alias=True, schema_generator=_Described)
-    without = _changed(schema, lambda node: {key: value for key, value in node.items() if key != "discriminator"})
-    return dict(without)
+
+    def change(node: Schema) -> Schema:
+        return {"anyOf" if key == "oneOf" else key: value for key, value in node.items() if key != "discriminator"}
+
+    return dict(_changed(schema, change))
 
 
 def _changed(schema: Any, change: Callable[[Schema], Schema]) -> Any:
     """A schema with each of its maps changed, the innermost first."""
     if isinstance(schema, list):
         return [_changed(item, change) for item in schema]
-    return (
-        change({key: _changed(value, change) for key, value in schema.items()}) if isinstance(schema, dict) else schema
-    )
+    if not isinstance(schema, dict):
+        return schema
+    return change({key: _changed(value, change) for key, value in schema.items()})
 
 
-def _describe_parts(study: Schema, run: Schema) -> None:
+def _add_run(study: Schema, run: Schema) -> None:
     """Let `base` hold any part of a run, with null for removed keys, and the axes only keys of a run."""
-    part = _changed(run, _part)
+    part = _changed(run, _optional)
     study["$defs"] |= part.pop("$defs")
     study["$defs"]["Part"] = {**part, "description": "Keys of a run; null removes what is set below."}
     del part["properties"]["repeat"]
     keys = [key for key in dotted_keys(RunSpec) if key != "repeat"]
     study["$defs"]["RunKey"] = {"anyOf": [{"enum": [*keys, "repeats"]}, {"pattern": r"^(model|data)\.kwargs\."}]}
-    keyed = []
+
+    def keyed(node: Schema) -> Schema:
+        return {**node, "propertyNames": {"$ref": "#/$defs/RunKey"}} if "additionalProperties" in node else node
+
+    axes = []
     for owner in (study, study["$defs"]["ScaleSpec"]):
         properties = owner["properties"]
         properties["base"] = {"$ref": "#/$defs/Part", "description": properties["base"]["description"]}
-        keyed.append({key: _changed(properties[key], _keyed) for key in ("vary", "zip", "exclude", "include")})
+        axes.append({key: _changed(properties[key], keyed) for key in ("vary", "zip", "exclude", "include")})
     # A program has keys of the user's own, which only its command names.
     study["if"] = {"required": ["base"], "properties": {"base": {"required": ["program"]}}}
-    study["else"] = {"properties": {**keyed[0], "scales": {"additionalProperties": {"properties": keyed[1]}}}}
+    study["else"] = {"properties": {**axes[0], "scales": {"additionalProperties": {"properties": axes[1]}}}}
 
 
-def _part(node: Schema) -> Schema:
+def _optional(node: Schema) -> Schema:
     """A map with nothing required and null allowed for each key."""
-    part = {("anyOf" if key == "oneOf" else key): value for key, value in node.items() if key != "required"}
+    part = {key: value for key, value in node.items() if key != "required"}
     for key, value in part.get("properties", {}).items():
-        part["properties"][key] = {
-            **{note: value[note] for note in ("description", "default") if note in value},
-            "anyOf": [value, {"type": "null"}],
-        }
+        notes = {note: value[note] for note in ("description", "default") if note in value}
+        part["properties"][key] = {**notes, "anyOf": [value, {"type": "null"}]}
     return part
 
 
-def _keyed(node: Schema) -> Schema:
-    return {**node, "propertyNames": {"$ref": "#/$defs/RunKey"}} if "additionalProperties" in node else node
+@dataclass(frozen=True)
+class Key:
+    """A key of some kind of file, as Markdown: its name, values, default (`needed` where it has none) and meaning."""
+
+    name: str
+    takes: str
+    default: str
+    meaning: str
 
 
-def key_reference() -> str:
-    """Every key of every kind of file as Markdown tables: key, type, default, meaning."""
+@dataclass
+class Section:
+    """A kind of file, or one choice such as a strategy."""
+
+    title: str
+    text: str
+    keys: list[Key] = field(default_factory=list)
+    choice: tuple[str, str] | None = None
+    """`("strategy", "`ring`")` for one of several choices of a key."""
+
+
+def key_reference() -> list[Section]:
+    """Every key of every kind of file, and every measured column."""
     made = {name: _generated(model) for name, model in MODELS.items()}
     run, study = made["run"], made["study"]
-    sections = [
-        _section("`config/config.yaml`", made["config"], made["config"]),
-        _section("A study: `config/studies/<name>.yaml`", study, study),
-        _section("A study's `scales.mini` and `scales.node`", study["$defs"]["ScaleSpec"], study),
-        _section("A study's `figures`", study["$defs"]["FigureSpec"], study),
-        _section("A study's `tables`", study["$defs"]["TableSpec"], study),
-        _claims(study),
-        _section("A run: `base`, and dotted in `vary`, `zip`, `exclude`, `include`, `scalestudy try`", run, run),
-        *(text for key in ("model", "strategy", "data", "faults") for text in _choices(key, run)),
-        _section("A machine: `config/machines/<name>.yaml`", made["machine"], made["machine"]),
-        _section("A site: `profiles/<profile>/site.yaml`", made["site"], made["site"]),
-        _columns(),
+
+    def section(title: str, schema: Schema, whole: Schema) -> Section:
+        return Section(title, schema["description"], list(_rows(schema, whole, "")))
+
+    columns = [
+        Key(name, f"{c.label}, {c.unit}" if c.unit else c.label, "", " ".join(c.meaning.split()))
+        for name, c in MEASURED.items()
     ]
-    return "\n".join(sections)
+    return [
+        section("`config/config.yaml`", made["config"], made["config"]),
+        section("A study: `config/studies/<name>.yaml`", study, study),
+        section("A study's `scales.mini` and `scales.node`", study["$defs"]["ScaleSpec"], study),
+        section("A study's `figures`", study["$defs"]["FigureSpec"], study),
+        section("A study's `tables`", study["$defs"]["TableSpec"], study),
+        _claims(study),
+        section("A run: `base`, and dotted in `vary`, `zip`, `exclude`, `include`, `scalestudy try`", run, run),
+        *(choice for key in ("model", "strategy", "data", "faults") for choice in _choices(key, run)),
+        section("A machine: `config/machines/<name>.yaml`", made["machine"], made["machine"]),
+        section("A site: `profiles/<profile>/site.yaml`", made["site"], made["site"]),
+        Section(
+            "Measured columns", "For `x`, `y`, `series`, `panel` and `values`, beside every key of a run.", columns
+        ),
+    ]
 
 
 OWN_TABLES = ("FigureSpec", "TableSpec", "Check")
-"""Items of lists that have a table of their own, or stand in the line of the list."""
-HEAD = "| key | type | default | meaning |\n|---|---|---|---|\n"
+"""Items of lists that have a section of their own, or stand in the line of the list."""
 
 
-def _section(title: str, schema: Schema, whole: Schema) -> str:
-    return f"### {title}\n{schema['description']}\n\n{HEAD}{''.join(_rows(schema, whole, ''))}"
-
-
-def _rows(schema: Schema, whole: Schema, prefix: str) -> Iterator[str]:
-    """A row per key; the keys of a plain map, or of a list of such maps, follow it."""
+def _rows(schema: Schema, whole: Schema, prefix: str) -> Iterator[Key]:
+    """The keys of a map; those of a plain map in it, or of a list of such maps, follow it."""
     for key, value in schema["properties"].items():
         members = [each for each in _members(value) if each != {"type": "null"}]
         below = _resolved(members[0], whole) if len(members) == 1 and "$ref" in members[0] else None
         default = "" if below else _default(key, value, schema)
         meaning = value.get("description") or (below["description"] if below else "")
-        yield _row(f"`{prefix}{key}`", "map" if below else _type(value), default, meaning)
+        yield Key(prefix + key, "map" if below else _type(value), default, " ".join(meaning.split()))
         items = value.get("items", {})
         if "$ref" in items and items["$ref"].rpartition("/")[2] not in OWN_TABLES:
             below = _resolved(items, whole)
@@ -164,69 +192,47 @@ def _rows(schema: Schema, whole: Schema, prefix: str) -> Iterator[str]:
 
 def _members(schema: Schema) -> list[Schema]:
     """Members of a union and of the unions in it; a schema that is none itself."""
-    inner = schema.get("anyOf") or schema.get("oneOf") or []
-    return [member for each in inner for member in _members(each)] or [schema]
+    return [member for each in schema.get("anyOf", []) for member in _members(each)] or [schema]
 
 
 def _resolved(schema: Schema, whole: Schema) -> Schema:
     return dict(whole["$defs"][schema["$ref"].rpartition("/")[2]]) if "$ref" in schema else schema
 
 
-def _choices(key: str, run: Schema) -> Iterator[str]:
-    """A table for each model, strategy, source or fault."""
+def _choices(key: str, run: Schema) -> Iterator[Section]:
+    """A section for each model, strategy, source or fault."""
     value = run["properties"][key]
-    members = (_resolved(member, run) for member in _members(value.get("items", value)))
-    for member in (each for each in members if "properties" in each):
+    for member in (_resolved(member, run) for member in _members(value.get("items", value))):
+        if "properties" not in member:
+            continue
         properties = dict(member["properties"])
         by = next((name for name in ("name", "source", "kind") if name in properties), "")
         names = _names(properties.pop(by, {}))
         title = f"`{names[0]}`" if len(names) == 1 else "by its name in torchvision" if names else "your own"
-        yield f"#### `{key}`: {title}\n{member['description']}\n"
-        if len(names) > 1:
-            yield f"`{'`, `'.join(names)}`\n"
-        if properties:
-            prefix = "" if "items" in value else f"{key}."
-            yield HEAD + "".join(_rows({**member, "properties": properties}, run, prefix))
+        text = f"{member['description']}\n\n`{'`, `'.join(names)}`" if len(names) > 1 else member["description"]
+        keys = _rows({**member, "properties": properties}, run, "" if "items" in value else f"{key}.")
+        yield Section(f"`{key}`: {title}", text, list(keys), (key, title))
 
 
 def _names(schema: Schema) -> list[str]:
     return list(schema.get("enum", [schema["const"]] if "const" in schema else []))
 
 
-def _claims(study: Schema) -> str:
-    """One table for all kinds of claim; a key that some kinds lack begins with the names of the others."""
-    kinds = {_names(each["properties"]["kind"])[0]: each for each in study_claims(study)}
-    rows: dict[str, str] = {}
+def _claims(study: Schema) -> Section:
+    """One section for all kinds of claim; a key that some kinds lack begins with the names of the others."""
+    members = [_resolved(member, study) for member in _members(study["properties"]["claims"]["items"])]
+    kinds = {_names(each["properties"]["kind"])[0]: each for each in members}
+    keys: dict[str, Key] = {}
     for owner in kinds.values():
         for key, value in owner["properties"].items():
             having = [name for name, each in kinds.items() if key in each["properties"]]
             prefix = "" if len(having) == len(kinds) else f"For {', '.join(having)}. "
-            type_ = _type({"enum": list(kinds)}) if key == "kind" else _type(value)
-            row = _row(f"`{key}`", type_, _default(key, value, owner), prefix + value["description"])
-            rows.setdefault(key, row)
-    lines = "".join(f"- **{name}**: {_cell(each['description'])}\n" for name, each in kinds.items())
-    return f"### `claims` of a study, and of a document in `config/claims/`\nEach is of one of these kinds.\n\n{lines}\n{HEAD}{''.join(rows.values())}"
-
-
-def study_claims(study: Schema) -> list[Schema]:
-    """Schemas of the kinds of claim."""
-    return [_resolved(member, study) for member in _members(study["properties"]["claims"]["items"])]
-
-
-def _columns() -> str:
-    rows = "".join(f"| `{name}` | {c.label} | {c.unit} | {_cell(c.meaning)} |\n" for name, c in MEASURED.items())
-    return (
-        "### Measured columns\nFor `x`, `y`, `series`, `panel` and `values`, in addition to every dotted key of a run.\n\n"
-        f"| column | as figures write it | unit | meaning |\n|---|---|---|---|\n{rows}"
-    )
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(_cell(cell) for cell in cells)} |\n"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+            takes = _type({"enum": list(kinds)}) if key == "kind" else _type(value)
+            meaning = prefix + " ".join(value["description"].split())
+            keys.setdefault(key, Key(key, takes, _default(key, value, owner), meaning))
+    lines = "".join(f"\n- **{name}**: {' '.join(each['description'].split())}" for name, each in kinds.items())
+    text = f"Each is of one of these kinds.\n{lines}"
+    return Section("`claims` of a study, and of a document in `config/claims/`", text, list(keys.values()))
 
 
 def _default(key: str, value: Schema, schema: Schema) -> str:

@@ -21,13 +21,12 @@ MOST_BYTES = 10**18
 
 def size_in_bytes(size: str, node_memory_bytes: int) -> float:
     """`64 MiB` or `2x node memory` in bytes; 0 where it is not a size."""
-    match = SIZE.match(size)
-    if match is None:
+    if (match := SIZE.match(size)) is None:
         return 0.0
     number, unit = float(match[1]), match[2]
-    return number * (
-        node_memory_bytes if unit == "x node memory" else (1024 if "i" in unit else 1000) ** UNITS[unit[0]]
-    )
+    if unit == "x node memory":
+        return number * node_memory_bytes
+    return number * float((1024 if "i" in unit else 1000) ** UNITS[unit[0]])
 
 
 def in_bytes(spec: RunSpec, machine: Machine) -> RunSpec:
@@ -45,16 +44,14 @@ def where_in_bytes(drawing: Drawing, machine: Machine) -> Drawing:
 
 def filter_in_bytes(where: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """A choice of runs with `data.scale`, or a list of them, in bytes as in the rows."""
-    size = where.get("data.scale")
-    wanted = [_as_in_rows(one, machine) for one in size] if isinstance(size, list) else _as_in_rows(size, machine)
-    return {**where, "data.scale": wanted} if "data.scale" in where else dict(where)
+    if "data.scale" not in where:
+        return dict(where)
+    size = where["data.scale"]
+    wanted = [_kilobytes(one, machine) for one in size] if isinstance(size, list) else _kilobytes(size, machine)
+    return {**where, "data.scale": wanted}
 
 
-def _as_in_rows(size: Any, machine: Machine) -> Any:
-    if not isinstance(size, str) or not 0 < size_in_bytes(size, machine.memory_bytes) <= MOST_BYTES:
-        return size
-    return _kilobytes(size, machine)
-
-
-def _kilobytes(size: str, machine: Machine) -> str:
-    return f"{max(1, round(size_in_bytes(size, machine.memory_bytes) / 1000))} KB"
+def _kilobytes(size: Any, machine: Machine) -> Any:
+    """Text that is a size, in kB; everything else as it is."""
+    count = size_in_bytes(size, machine.memory_bytes) if isinstance(size, str) else 0
+    return f"{max(1, round(count / 1000))} KB" if 0 < count <= MOST_BYTES else size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -59,30 +60,36 @@ def published_step_time(model: str, accelerator: str, rank_batch: int, table: Pa
     """
     if accelerator == INFINITE:
         return StepTime(0.0)
-    rows = _rows(model, accelerator, table)
-    first, last = rows[0].batch, rows[-1].batch
-    if not first / FURTHEST <= rank_batch <= last * FURTHEST:
+    if not table.is_file():
+        raise UserError("the table of step times is missing", str(table), "run the command at the top of the project")
+    published = _read(table.resolve(), table.stat().st_mtime_ns)
+    of_accelerator = [row for row in published if row.accelerator == accelerator]
+    if not of_accelerator:
+        remedy = nearest(accelerator, {row.accelerator for row in published} | {INFINITE})
+        raise NotTimed(f"no step times are known for accelerator `{accelerator}`", str(table), remedy)
+    rows = sorted((row for row in of_accelerator if row.model == model), key=lambda row: row.batch)
+    if not rows:
+        remedy = nearest(model, {row.model for row in of_accelerator})
+        raise NotTimed(f"no step time of `{model}` on `{accelerator}` is known", str(table), remedy)
+    if not _is_near(rows[0], rows[-1], rank_batch):
         batches = ", ".join(str(row.batch) for row in rows)
-        raise BatchTooFar(
-            f"step times of `{model}` on `{accelerator}` are published for batches of {batches}, and none near the "
-            f"{rank_batch} of a rank",
-            str(table),
-            f"choose a batch per rank from {math.ceil(first / FURTHEST)} to {math.floor(last * FURTHEST)}"
-            + _others(model, rank_batch, table),
-        )
-    exact = next((row for row in rows if row.batch == rank_batch), None)
-    used = (exact,) if exact else _nearest_two(rows, rank_batch)
-    return StepTime(rank_batch / _images_per_s(used, rank_batch), used)
+        what = f"step times of `{model}` on `{accelerator}` are published for batches of {batches}, and none near the "
+        first, last = math.ceil(rows[0].batch / FURTHEST), math.floor(rows[-1].batch * FURTHEST)
+        others = sorted({row.accelerator for row in published if row.model == model and _is_near(row, row, rank_batch)})
+        remedy = f"choose a batch per rank from {first} to {last}"
+        remedy += f", or another accelerator: {', '.join(others)}" if others else ""
+        raise BatchTooFar(f"{what}{rank_batch} of a rank", str(table), remedy)
+    exact = [row for row in rows if row.batch == rank_batch]
+    begin = min(max(sum(row.batch < rank_batch for row in rows) - 1, 0), max(len(rows) - 2, 0))
+    used = exact[:1] or rows[begin : begin + 2]
+    return StepTime(rank_batch / _images_per_s(used, rank_batch), tuple(used))
 
 
-def _nearest_two(rows: list[PublishedStepTime], batch: int) -> tuple[PublishedStepTime, ...]:
-    """The rows on both sides of a batch, else the two at the end that it is beyond; of one row that one."""
-    above = sum(row.batch < batch for row in rows)
-    begin = min(max(above - 1, 0), max(len(rows) - 2, 0))
-    return tuple(rows[begin : begin + 2])
+def _is_near(smallest: PublishedStepTime, largest: PublishedStepTime, batch: int) -> bool:
+    return smallest.batch / FURTHEST <= batch <= largest.batch * FURTHEST
 
 
-def _images_per_s(rows: tuple[PublishedStepTime, ...], batch: int) -> float:
+def _images_per_s(rows: Sequence[PublishedStepTime], batch: int) -> float:
     low, high = rows[0], rows[-1]
     if low is high:
         return low.images_per_s
@@ -90,50 +97,15 @@ def _images_per_s(rows: tuple[PublishedStepTime, ...], batch: int) -> float:
     return low.images_per_s * float((batch / low.batch) ** slope)
 
 
-def _rows(model: str, accelerator: str, table: Path) -> list[PublishedStepTime]:
-    """A model's rows of one accelerator, by batch."""
-    rows = _read(table)
-    of_accelerator = [row for row in rows if row.accelerator == accelerator]
-    if not of_accelerator:
-        known = {row.accelerator for row in rows} | {INFINITE}
-        raise NotTimed(
-            f"no step times are known for accelerator `{accelerator}`", str(table), nearest(accelerator, known)
-        )
-    of_model = [row for row in of_accelerator if row.model == model]
-    if not of_model:
-        known = {row.model for row in of_accelerator}
-        raise NotTimed(f"no step time of `{model}` on `{accelerator}` is known", str(table), nearest(model, known))
-    return sorted(of_model, key=lambda row: row.batch)
-
-
-def _others(model: str, batch: int, table: Path) -> str:
-    """The accelerators that have a published batch near enough, as the end of a remedy."""
-    near = {
-        row.accelerator
-        for row in _read(table)
-        if row.model == model and row.batch / FURTHEST <= batch <= row.batch * FURTHEST
-    }
-    return f", or another accelerator: {', '.join(sorted(near))}" if near else ""
-
-
-def _read(table: Path) -> tuple[PublishedStepTime, ...]:
-    if not table.is_file():
-        raise UserError("the table of step times is missing", str(table), "run the command at the top of the project")
-    return _parsed(table.resolve(), table.stat().st_mtime_ns)
-
-
 @lru_cache(maxsize=8)
-def _parsed(table: Path, changed_ns: int) -> tuple[PublishedStepTime, ...]:
+def _read(table: Path, changed_ns: int) -> tuple[PublishedStepTime, ...]:
     """The rows of a table; it is read once per change, for a plan asks for the step time of every run."""
     needed = ("model", "accelerator", "batch", "images_per_s", "source")
-    rows = read_table(table, needed, wholes=("batch",), numbers=("images_per_s",))
-    found = tuple(
-        PublishedStepTime(
-            row["model"], row["accelerator"], int(row["batch"] or 0), float(row["images_per_s"] or 0), row["source"]
-        )
-        for row in rows
-    )
-    if wrong := next((row for row in found if row.batch < 1 or row.images_per_s <= 0), None):
-        what = f"`{wrong.model}` on `{wrong.accelerator}` needs a batch from 1, and images_per_s above 0"
-        raise UserError(what, str(table), "correct that row")
-    return found
+    found = []
+    for row in read_table(table, needed, wholes=("batch",), numbers=("images_per_s",)):
+        batch, images_per_s = int(row["batch"] or 0), float(row["images_per_s"] or 0)
+        if batch < 1 or images_per_s <= 0:
+            what = f"`{row['model']}` on `{row['accelerator']}` needs a batch from 1, and images_per_s above 0"
+            raise UserError(what, str(table), "correct that row")
+        found.append(PublishedStepTime(row["model"], row["accelerator"], batch, images_per_s, row["source"]))
+    return tuple(found)

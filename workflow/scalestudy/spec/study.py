@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scalestudy.claims.model import AnyClaim
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
@@ -13,10 +13,8 @@ from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.answer import AnswerSpec
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.emulated import emulated_parts
-
-if TYPE_CHECKING:
-    from scalestudy.spec.prices import Prices
-    from scalestudy.spec.run import RunSpec
+from scalestudy.spec.prices import Prices
+from scalestudy.spec.run import RunSpec
 
 
 @dataclass(frozen=True)
@@ -90,13 +88,26 @@ class Study:
 
         The order is drawn by hashing, so that a configuration that is added leaves the order of the others as it was.
         """
-        return tuple(run.id for run in sorted(self.runs, key=lambda run: (run.repeat, _drawn(run))))
 
+        def drawn(run: Run) -> tuple[int, str]:
+            return run.repeat, sha256_text(f"{run.seed - run.repeat}:{run.repeat}:{run.configuration}")
 
-def _drawn(run: Run) -> str:
-    return sha256_text(f"{run.seed - run.repeat}:{run.repeat}:{run.configuration}")
+        return tuple(run.id for run in sorted(self.runs, key=drawn))
 
 
 def label_of(labels: Mapping[str, Mapping[str, str]], key: str, value: Any) -> str:
     """Return a figure's label for a value of a varied key."""
     return labels.get(key, {}).get(canonical_json(value), str(value))
+
+
+MAX_SENTENCES = 3
+"""Sentences about several studies that are shown; with more of them, only the studies' names."""
+
+
+def left_out_of(studies: Iterable[Study]) -> list[str]:
+    """Sentences about the infeasible runs of studies; of many, one line with the studies' names."""
+    left_out = {study.name: study.left_out for study in studies if study.left_out}
+    if len(left_out) > 1 and sum(map(len, left_out.values())) > MAX_SENTENCES:
+        names = ", ".join(left_out)
+        return [f"parts of {names}: they need more than the machine has; `scalestudy plan STUDY` says which"]
+    return [f"{name}: {sentence}" for name, sentences in left_out.items() for sentence in sentences]

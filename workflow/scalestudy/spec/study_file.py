@@ -4,32 +4,61 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from scalestudy.claims.model import AnyClaim
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.spec.answer import AnswerSpec
-from scalestudy.spec.base import Spec
+from scalestudy.spec.base import Spec, refused
 from scalestudy.spec.config import Name
-from scalestudy.spec.machine_axes import HostWord, MachineAxis
-
-Axes = dict[str, Annotated[list[Any], Field(min_length=1)] | None]
+from scalestudy.spec.machine_axes import KEYS, HostWord, MachineAxis
 
 
-def _kind(axis: Any) -> str:
-    """Tag of a member of `VaryAxis`."""
+class Labelled(Spec):
+    """`{value: …, label: …}` in place of a value."""
+
+    value: Any
+    """The value."""
+    label: str | int | float | None = None
+    """Its name in figures and tables; unset: the value itself."""
+
+
+def _kind_of_axis(axis: Any) -> str:
     is_machine = isinstance(axis, MachineAxis) or (isinstance(axis, dict) and "to" in axis)
     return "machine" if is_machine else "hosts" if isinstance(axis, str) else "list"
 
 
+def _kind_of_value(value: Any) -> str:
+    return "labelled" if isinstance(value, Labelled) or (isinstance(value, dict) and "value" in value) else "plain"
+
+
+def _equally_long(axes: dict[str, Any]) -> dict[str, Any]:
+    sizes = {key: len(values) for key, values in axes.items() if values is not None}
+    if len(set(sizes.values())) > 1:
+        what = ", ".join(f"{key} has {size}" for key, size in sizes.items())
+        raise refused(f"keys that vary together need equally many values: {what}", "give each key one value per point")
+    return axes
+
+
+def _set_by_machine(axes: dict[str, Any]) -> dict[str, Any]:
+    for key, axis in axes.items():
+        if isinstance(axis, str) and key != "nodes":
+            what = f"`{axis}` stands for nodes by name, and `{key}` has none"
+            raise refused(what, f"write `nodes: {axis}`, or `[{axis}]` for the word", key)
+        if isinstance(axis, MachineAxis) and key not in KEYS:
+            what = f"`{key}` has no end that a machine sets"
+            raise refused(what, f"write a list, or vary {', '.join(f'`{each}`' for each in KEYS)} so", key)
+    return axes
+
+
+Value = Annotated[Annotated[Any, Tag("plain")] | Annotated[Labelled, Tag("labelled")], Discriminator(_kind_of_value)]
+Values = Annotated[list[Value], Field(min_length=1)]
+Axes = Annotated[dict[str, Values | None], AfterValidator(_equally_long)]
 VaryAxis = Annotated[
-    Annotated[list[Any], Field(min_length=1), Tag("list")]
-    | Annotated[MachineAxis, Tag("machine")]
-    | Annotated[HostWord, Tag("hosts")],
-    Discriminator(_kind),
+    Annotated[Values, Tag("list")] | Annotated[MachineAxis, Tag("machine")] | Annotated[HostWord, Tag("hosts")],
+    Discriminator(_kind_of_axis),
 ]
-VaryAxes = dict[str, VaryAxis | None]
-"""As `Axes`; the machine may set the values."""
+VaryAxes = Annotated[dict[str, VaryAxis | None], AfterValidator(_set_by_machine)]
 MAX_REPEATS = 10_000
 TargetAccuracy = Annotated[float, Field(gt=0, lt=1)]
 Repeats = Annotated[int, Field(ge=1, le=MAX_REPEATS)]
@@ -49,7 +78,7 @@ class ScaleSpec(Spec):
     """Replaces `zip`."""
     exclude: list[dict[str, Any]] | None = None
     """Replaces `exclude`."""
-    include: list[dict[str, Any]] | None = None
+    include: list[dict[str, Value]] | None = None
     """Replaces `include`."""
     repeats: Repeats | None = None
     """Replaces `repeats`."""
@@ -87,7 +116,7 @@ class StudySpec(Spec):
     """Dotted keys that vary together: one axis, or a list of axes."""
     exclude: list[dict[str, Any]] = []
     """Combinations left out: each a map of dotted keys to values that must all agree."""
-    include: list[dict[str, Any]] = []
+    include: list[dict[str, Value]] = []
     """Single combinations added: each a map of dotted keys to values, on top of `base`, with `repeats` where fewer are enough.
     With `nodes: each` or `pairs`, one for each of these."""
     repeats: Repeats = 1
@@ -110,3 +139,8 @@ class StudySpec(Spec):
     def at(self, scale: str) -> ScaleSpec:
         """Changes of one scale."""
         return next((change for name, change in self.scales.items() if name == scale), ScaleSpec())
+
+    def part(self, scale: str, key: str) -> Any:
+        """A part that a scale may replace, as that scale has it."""
+        changed = getattr(self.at(scale), key)
+        return getattr(self, key) if changed is None else changed

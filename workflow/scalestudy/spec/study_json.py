@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scalestudy.claims.model import AnyClaim
+from pydantic import TypeAdapter, ValidationError
+
 from scalestudy.errors import UserError
-from scalestudy.figures.catalogue import FigureSpec, TableSpec
-from scalestudy.files import canonical_json, read_json, sha256_file, sha256_text, write_json
+from scalestudy.files import read_json, sha256_file, sha256_text, write_json
 from scalestudy.site_fault import CHANGES
-from scalestudy.spec.answer import AnswerSpec
-from scalestudy.spec.base import Spec, parse
 from scalestudy.spec.layout import (
     CLAIMS,
     EXTENSIONS,
@@ -24,55 +22,9 @@ from scalestudy.spec.layout import (
     reference_file,
     study_folder,
 )
-from scalestudy.spec.prices import Prices
-from scalestudy.spec.study import Run, Study
-
-if TYPE_CHECKING:
-    from scalestudy.spec.run import RunSpec
+from scalestudy.spec.study import Study
 
 PACKAGE = Path(__file__).parents[1]
-PLAIN = ("name", "title", "question", "source", "scale", "tags", "repeats", "varied", "labels", "target_accuracy",
-         "cannot_show", "left_out")  # fmt: skip
-"""Fields of a study that are plain data."""
-
-
-class _Parts(Spec):
-    figures: tuple[FigureSpec, ...]
-    tables: tuple[TableSpec, ...]
-    claims: tuple[AnyClaim, ...]
-    answers: tuple[AnswerSpec, ...]
-
-
-class StoredRun(Run):
-    """A run of study.json. Its spec is validated, and the models of a run imported, where something reads it."""
-
-    def __init__(self, data: Mapping[str, Any], of_configuration: Mapping[str, Any]) -> None:
-        for name in ("id", "configuration", "dataset"):
-            object.__setattr__(self, name, data[name])
-        repeat = {"seed": data["seed"], "repeat": data["repeat"]}
-        self.__dict__.update(
-            plain=data["spec"],
-            columns={**of_configuration["columns"], **repeat},
-            emulated=tuple(of_configuration["emulated"]),
-            idle_alone=of_configuration["idle_alone"],
-        )
-
-    @functools.cached_property
-    def spec(self) -> RunSpec:
-        """The run's keys."""
-        from scalestudy.spec.run import RunSpec
-
-        return RunSpec.model_validate_json(canonical_json(self.__dict__["plain"]))
-
-    @property
-    def seed(self) -> int:
-        """Seed of this repeat."""
-        return int(self.columns["seed"])
-
-    @property
-    def repeat(self) -> int:
-        """Number of the round, from 0."""
-        return int(self.columns["repeat"])
 
 
 def study_file(machine: str, scale: str, study: str) -> Path:
@@ -82,14 +34,8 @@ def study_file(machine: str, scale: str, study: str) -> Path:
 
 def origin(machine: str, study: str) -> dict[str, Any]:
     """Everything that an expansion is made from: digests of its files, changes of keys, and the code that expands."""
-    files = [
-        STUDIES / f"{study}.yaml",
-        MACHINES / f"{machine_and_campaign(machine)[0]}.yaml",
-        *CLAIMS.glob("*.yaml"),
-        *CLAIMS.glob("*.yaml"),
-        *EXTENSIONS.glob("*.py"),
-        reference_file("step_times"),
-    ]
+    files = [STUDIES / f"{study}.yaml", MACHINES / f"{machine_and_campaign(machine)[0]}.yaml"]
+    files += [*CLAIMS.glob("*.yaml"), *EXTENSIONS.glob("*.py"), reference_file("step_times")]
     code = [*(PACKAGE / "spec").glob("*.py"), *(PACKAGE / "claims").glob("*.py"), *PACKAGE.glob("*/catalogue.py")]
     return {
         "files": {str(file): sha256_file(file) for file in sorted(files) if file.is_file()},
@@ -98,27 +44,16 @@ def origin(machine: str, study: str) -> dict[str, Any]:
     }
 
 
+@functools.cache
+def _adapter() -> TypeAdapter[Study]:
+    return TypeAdapter(Study)
+
+
 def write_study(study: Study, machine: str) -> Path:
     """Write study.json, with what it was expanded from."""
-    first = {run.configuration: run for run in reversed(study.runs)}
-    parts = {name: [part.plain() for part in getattr(study, name)] for name in _Parts.model_fields}
-    content = {
-        "origin": origin(machine, study.name),
-        **{name: getattr(study, name) for name in PLAIN},
-        **parts,
-        "prices": None if study.prices is None else study.prices.plain(),
-        "configurations": {
-            name: {"columns": run.columns, "emulated": run.emulated, "idle_alone": run.idle_alone}
-            for name, run in first.items()
-        },
-        "runs": [
-            {"id": run.id, "configuration": run.configuration, "dataset": run.dataset, "seed": run.seed,
-             "repeat": run.repeat, "spec": run.spec.plain()}
-            for run in study.runs
-        ],
-    }  # fmt: skip
     file = study_file(machine, study.scale, study.name)
-    write_json(file, content)
+    plain = _adapter().dump_python(study, mode="json", by_alias=True, exclude_defaults=True)
+    write_json(file, {"origin": origin(machine, study.name), "study": plain})
     return file
 
 
@@ -128,7 +63,12 @@ def stored_study(machine: str, scale: str, name: str) -> Study | None:
     if not file.exists() or not (STUDIES / f"{name}.yaml").exists():
         return None
     data = read_json(file)
-    return _study_of(data, file) if data.get("origin") == origin(machine, name) else None
+    if data.get("origin") != origin(machine, name):
+        return None
+    try:
+        return _adapter().validate_json(json.dumps(data["study"]))
+    except (ValidationError, KeyError):
+        raise UserError("is not a study", str(file), "delete it; it will be made again") from None
 
 
 def expanded_study(machine: str, scale: str, name: str) -> Study:
@@ -142,16 +82,3 @@ def expanded_study(machine: str, scale: str, name: str) -> Study:
     (study,) = read_studies([name], scale, read_machine(machine), machine_name=machine, changes=given)
     write_study(study, machine)
     return study
-
-
-def _study_of(data: Mapping[str, Any], file: Path) -> Study:
-    parts, problems = parse(_Parts, {name: data[name] for name in _Parts.model_fields})
-    if parts is None:
-        raise UserError(problems[0].what, str(file), "delete it; it will be made again")
-    fields: dict[str, Any] = {name: tuple(data[name]) if isinstance(data[name], list) else data[name] for name in PLAIN}
-    return Study(
-        **fields,
-        **{name: getattr(parts, name) for name in _Parts.model_fields},
-        runs=tuple(StoredRun(run, data["configurations"][run["configuration"]]) for run in data["runs"]),
-        prices=Prices.model_validate(data["prices"]) if data["prices"] else None,
-    )

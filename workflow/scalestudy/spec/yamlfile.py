@@ -10,17 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.resolver import VersionedResolver
 
 from scalestudy.errors import UserError
 from scalestudy.spec.base import KeyPath, printable
-
-OPTION = "--set"
-"""First part of a key path that names a key on the command line, not in the file."""
-
 
 NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
@@ -55,29 +50,33 @@ class YamlDocument:
 
     def where(self, path: KeyPath) -> str:
         """`file:line: dotted.key`."""
-        if path and path[0] == OPTION:
-            return f"{OPTION} {printable(dotted(path[1:]))}"
         place = f"{self.file}:{self.line(path)}"
         return f"{place}: {printable(dotted(path))}" if path else place
+
+    def at(self, path: KeyPath) -> Any:
+        """The value at a path; None where there is none."""
+        value: Any = self.data
+        for part in path:
+            try:
+                value = value[part]
+            except (KeyError, IndexError, TypeError):
+                return None
+        return value
 
 
 def dotted(path: Iterable[str | int]) -> str:
     """`("vary", "ranks", 2)` as `vary.ranks[2]`."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def read_yaml(file: Path | str) -> YamlDocument:
     """Read one YAML mapping. Raises UserError with file and line."""
-    name = str(file)
     try:
-        return parse_yaml(Path(file).read_text(encoding="utf-8"), name)
+        return parse_yaml(Path(file).read_text(encoding="utf-8"), str(file))
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", name, "give the path of a readable YAML file") from None
+        raise UserError(f"cannot be read: {error.strerror}", str(file), "name a readable YAML file") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"is not UTF-8 text (byte {error.start})", name, "save it as UTF-8") from None
+        raise UserError(f"is not UTF-8 text (byte {error.start})", str(file), "save it as UTF-8") from None
 
 
 def parse_yaml(text: str, name: str) -> YamlDocument:
@@ -85,18 +84,7 @@ def parse_yaml(text: str, name: str) -> YamlDocument:
     tree = _load(text, name)
     if not isinstance(tree, dict):
         raise UserError("is not a map of keys to values", name, "`scalestudy check --keys` lists the keys")
-    return YamlDocument(name, _plain(tree, name), tree)
-
-
-def parse_value(text: str, name: str) -> Any:
-    """One value of a command line; `name` stands for its place in messages."""
-    try:
-        value = _plain(_load(text, name), name)
-    except UserError as error:
-        raise UserError(error.what, name, error.remedy) from None
-    if not text.strip():
-        raise UserError("has no value", name, "write one after the `=`; `null` stands for the default")
-    return value
+    return YamlDocument(name, _plain(tree), tree)
 
 
 @functools.lru_cache(maxsize=64)
@@ -106,34 +94,22 @@ def _load(text: str, name: str) -> Any:
     yaml.Resolver = _Resolver
     try:
         return yaml.load(text)
-    except DuplicateKeyError as error:
-        where = f"{name}:{error.problem_mark.line + 1}"
-        raise UserError(str(error.problem), where, "keep one of them") from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
-        what = error.problem or error.context or "it cannot be parsed"
-        raise UserError(f"is not valid YAML: {what}", where, "check brackets, quotes and indentation") from None
+        what = (error.problem or error.context or "it cannot be parsed").partition("\n")[0]
+        raise UserError(f"is not valid YAML: {what}", where, "check keys, brackets, quotes and indentation") from None
     except (YAMLError, ValueError) as error:
         what = str(error).partition("\n")[0]
         raise UserError(f"is not valid YAML: {what}", name, "put text in quotes, and save it as plain text") from None
-    except RecursionError:
-        raise UserError("is nested too deep", name, "check brackets") from None
 
 
-def _plain(tree: Any, name: str) -> Any:
+def _plain(value: Any) -> Any:
     """A tree as dicts, lists, text and numbers."""
-    try:
-        return _plain_value(tree)
-    except RecursionError:
-        raise UserError("is nested too deep", name, "an alias may hold itself") from None
-
-
-def _plain_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _plain_value(item) for key, item in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain_value(item) for item in value]
+        return [_plain(item) for item in value]
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
@@ -145,4 +121,10 @@ def setting(text: str, command: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not all(part and part.isprintable() for part in key.split(".")):
         raise UserError(f"`{printable(text)}` is not a setting", command, "write key=value, for example ranks=2")
-    return key, parse_value(value, f"{command}: {key}")
+    if not value.strip():
+        remedy = "write one after the `=`; `null` stands for the default"
+        raise UserError("has no value", f"{command}: {key}", remedy)
+    try:
+        return key, _plain(_load(value, command))
+    except UserError as error:
+        raise UserError(error.what, f"{command}: {key}", error.remedy) from None

@@ -22,9 +22,9 @@ from scalestudy.cluster.plan.expected import KINDS, UNKNOWN, TimeEstimate
 from scalestudy.cluster.plan.schedule import Limits, ScheduledJob, limits_of, makespan, starts
 from scalestudy.cluster.plan.storage import NOTHING, Peak, Stored, of_dataset, of_run, peak
 from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources
-from scalestudy.spec.capacity import left_out_of
 from scalestudy.spec.config import read_site
 from scalestudy.spec.machine import Machine
+from scalestudy.spec.study import left_out_of
 
 if TYPE_CHECKING:
     from scalestudy.dag.project import Project
