@@ -166,7 +166,9 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
 
 def claim_row(claim: Judged) -> str:
     """One verdict as a row of a table."""
-    return f"| {claim.label} | {plain(claim.statement)} | {plain(claim.finding)} | {plain(claim.cited)} |"
+    return (
+        f"| {claim.label} | {plain(claim.statement)} | {plain(''.join(claim.finding_parts))} | {plain(claim.cited)} |"
+    )
 
 
 PIXELS_PER_PIXEL = 1.45 * 72 / 200

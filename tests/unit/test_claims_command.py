@@ -10,9 +10,8 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.cli import run_command
-from scalestudy.commands.claims import denominator, lines, verdicts_of
-from scalestudy.commands.summary import print_summary
-from scalestudy.report.claim_tables import write_verdicts
+from scalestudy.commands.results import claim_lines, denominator, verdicts_of
+from scalestudy.report.verdicts import write_verdicts
 from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import claims_file, result_file
 from scalestudy.spec.study import Study
@@ -39,7 +38,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
 
 
 def test_decided_claims_come_first_with_mark_number_and_reason(study: Study) -> None:
-    first, second, third = lines(verdicts_of(study, "local"))
+    first, second, third = claim_lines(verdicts_of(study, "local"))
     assert first.startswith("✓ reproduced ") and "0.8000 [0.792" in first
     assert second.startswith("? inconclusive ") and "would decide it" in second
     assert third.startswith("– not testable here ") and third.endswith("(needs a network)")
@@ -74,7 +73,7 @@ def test_the_machine_stands_below_the_verdicts() -> None:
 def test_the_summary_ends_with_the_machine_the_answers_and_the_verdicts(
     study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_summary("local", "paper", ["s"], None)
+    assert run_command(["summary", "--scale", "paper", "--studies", "s"]) == 0
     printed = capsys.readouterr().out
     places = [printed.index(said) for said in ("of 40 runs;", "This machine: local.", "3 claims", "Left out:")]
     assert places == sorted(places)

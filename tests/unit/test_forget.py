@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.commands.results import forget_runs
-from scalestudy.errors import UserError
+from scalestudy.cli import run_command
 from scalestudy.launch.trainer_lock import trainer_of
 from scalestudy.spec.layout import run_folder
 from tests.integration.processes import wait_until
@@ -15,7 +14,7 @@ from tests.unit.test_locks import trainer
 
 
 def test_a_wrong_name_is_answered_with_the_nearest_run_or_their_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     runs = [f"small_cnn.digits.allreduce.x2.r{number}-0123456789ab" for number in range(300)]
@@ -25,20 +24,21 @@ def test_a_wrong_name_is_answered_with_the_nearest_run_or_their_number(
         (f"{runs[7]}x", f"did you mean `{runs[7]}`?"),
         ("WRONG", "300 runs are there: `scalestudy results`"),
     ):
-        with pytest.raises(UserError, match="there is no run") as raised:
-            forget_runs([wrong], "local", skipped=False, yes=True)
-        assert raised.value.remedy.startswith(remedy)
-        assert len(str(raised.value)) < 250
+        assert run_command(["forget", wrong, "--yes"]) == 2
+        said = capsys.readouterr().err
+        assert "there is no run" in said and remedy in said and len(said) < 270
 
 
-def test_a_run_that_is_being_made_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_being_made_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     run = "small_cnn.digits.allreduce.x2.r0-0123456789ab"
     with trainer(run_folder("local", run).absolute()) as process:
-        with pytest.raises(UserError, match=f"is being made now, by process {process.pid}: nothing is deleted"):
-            forget_runs([run], "local", skipped=False, yes=True)
+        assert run_command(["forget", run, "--yes"]) == 2
+        assert f"is being made now, by process {process.pid}: nothing is deleted" in capsys.readouterr().err
         assert run_folder("local", run).is_dir()
     # Killed just after it was forked, the process that touches the lock holds it for an instant more.
     assert wait_until(lambda: trainer_of(run_folder("local", run)) is None, 10)
-    forget_runs([run], "local", skipped=False, yes=True)
+    assert run_command(["forget", run, "--yes"]) == 0
     assert not run_folder("local", run).exists()

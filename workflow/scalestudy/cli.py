@@ -21,15 +21,10 @@ from scalestudy.site_fault import SiteFault
 COMMANDS = {
     "study": ("check", "expand", "new"),
     "run": ("agent", "largest-batch", "prepare", "run", "stage", "train", "try", "unstage"),
-    "results": ("figure", "forget", "report", "results", "summarise", "table"),
-    "claims": ("claims",),
-    "judge": ("judge",),
-    "compare": ("compare",),
-    "summary": ("summary",),
+    "results": ("claims", "compare", "figure", "forget", "judge", "report", "results", "summarise", "summary", "table"),
     "explain": ("explain",),
     "cluster": ("doctor", "plan", "status"),
-    "export": ("export",),
-    "share": ("import",),
+    "share": ("export", "import"),
 }
 """Modules of commands/ and their verbs, each a function of that name."""
 MODULES = {verb: module for module, verbs in COMMANDS.items() for verb in verbs}

@@ -258,8 +258,8 @@ class LogHandler(LogHandlerBase):
 
         for study in self.project.chosen:
             if study.name == name:
-                for sentence in answer_of(study, machine).sentences:
-                    self.say(f"=> {study.title}: {sentence}")
+                for place, sentence in enumerate(answer_of(study, machine).sentences):
+                    self.say(f"   {sentence}" if place else f"=> {study.title}: {sentence}")
 
     def fail(self, record: LogRecord) -> None:
         """A job failed: the reason, and the last lines of the log that this attempt wrote."""

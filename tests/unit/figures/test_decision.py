@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scalestudy.figures import decision
+from scalestudy.figures.catalogue import TableSpec
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +33,10 @@ def rows(plain: list[float], scaled: list[float], ranks: int = 2) -> list[dict[s
     ]
 
 
-def said(data: list[dict[str, Any]], column: str = "accuracy") -> list[str]:
+def said(data: list[dict[str, Any]], column: str = "accuracy", margin: float | None = None) -> list[str]:
     """The sentences about them."""
-    return decision.sentences(SimpleNamespace(), data, "scaled", column)  # type: ignore[arg-type]
+    table = TableSpec(name="t", values=(column,), decide="scaled", margin=margin)
+    return decision.sentences(SimpleNamespace(), data, table)  # type: ignore[arg-type]
 
 
 def test_a_difference_that_all_pairs_share_decides() -> None:
@@ -64,8 +66,7 @@ def test_a_change_within_the_margin_is_the_same() -> None:
 
 def test_the_margin_is_the_studys() -> None:
     data = rows([10.0, 10.1, 10.2], [10.3, 10.4, 10.5])
-    [wide] = decision.sentences(SimpleNamespace(), data, "scaled", "training_time_s", 0.1)  # type: ignore[arg-type]
-    [narrow] = decision.sentences(SimpleNamespace(), data, "scaled", "training_time_s", 0.01)  # type: ignore[arg-type]
+    [wide], [narrow] = said(data, "training_time_s", 0.1), said(data, "training_time_s", 0.01)
     assert ": same;" in wide and "(margin 10 %" in wide
     assert ": slower;" in narrow
 

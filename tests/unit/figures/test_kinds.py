@@ -102,6 +102,11 @@ def test_forward_and_backward_take_the_place_of_their_sum() -> None:
     assert parts_of([run, run]) == {"data_s": 0.1, "forward_s": 0.3, "backward_s": 0.6}
 
 
+def test_an_overlapped_exchange_is_a_part_of_forward_and_backward() -> None:
+    run = {"data_s": 0.1, "compute_s": 0.9, "forward_s": 0.3, "backward_s": None, "exchange_s": None}
+    assert parts_of([run]) == {"data_s": 0.1, "compute_s": 0.9}
+
+
 def test_parts_that_miss_the_step_are_said_to(study: Study, tmp_path: Path) -> None:
     study = with_figure(tmp_path, "{kind: stacked, x: ranks}")
     write_results(study, lambda run: {**in_parts(run), "throughput_samples_per_s": 80.0 * run.spec.ranks})

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from scalestudy.errors import UserError
-from scalestudy.figures.reference import published_lines, read_reference
+from scalestudy.figures.reference import Reference, read_reference
 from scalestudy.models.catalogue import Torchvision
 
 FOLDER = Path(__file__).resolve().parents[3] / "config" / "reference"
@@ -78,7 +78,7 @@ def test_published_numbers_are_drawn_only_beside_runs_of_like_data_device_and_mo
 ) -> None:
     rows = read_reference("caltech_workers", FOLDER)
 
-    lines = published_lines(rows, [{**RUN, **changes}], "loader.workers", "throughput_samples_per_s", "data.preprocess")
+    lines = Reference(rows, "loader.workers", "throughput_samples_per_s", "data.preprocess").lines([{**RUN, **changes}])
 
     assert len(lines) == drawn
 
@@ -87,7 +87,7 @@ def test_a_condition_with_several_values_is_met_by_any_of_them() -> None:
     rows = read_reference("tsubame_resnet50", FOLDER)
     run = {**RUN, "batch.per_rank": 32, "strategy": "halving_doubling", "data.source": "imagenet"}
 
-    lines = published_lines(rows, [run], "ranks", "throughput_samples_per_s", "strategy")
+    lines = Reference(rows, "ranks", "throughput_samples_per_s", "strategy").lines([run])
 
     assert [point.kind for point in lines[0].points] == ["derived"] * 4
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.commands.summary import holds, print_summary, why_missing
+from scalestudy.cli import run_command
+from scalestudy.commands.results import why_missing
 from scalestudy.report.page import write_report
 from scalestudy.spec.study import Study
 from tests.unit.analysis.conftest import study
@@ -64,12 +65,10 @@ def test_a_report_of_other_studies_is_not_named(
     write_results(study)
     summarise(study, MACHINE)
     report = Path("results", MACHINE, "paper", "report.html")
-    monkeypatch.setattr("scalestudy.spec.read_study.read_studies", lambda *_, **__: [study])
-    monkeypatch.setattr("scalestudy.spec.config.read_machine", lambda name: None)
+    monkeypatch.setattr("scalestudy.commands.results.studies_of", lambda *_: [study])
     write_report([], MACHINE, "paper", report)
-    print_summary(MACHINE, "paper", None, None)
+    run_command(["summary", "--machine", MACHINE, "--scale", "paper"])
     assert "report" not in capsys.readouterr().out
     write_report([study], MACHINE, "paper", report)
-    print_summary(MACHINE, "paper", None, None)
+    run_command(["summary", "--machine", MACHINE, "--scale", "paper"])
     assert f"report  {report}" in capsys.readouterr().out
-    assert not holds(report.with_name("none.html"), [study])

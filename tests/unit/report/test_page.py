@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.report.page import marked, whole, write_report
+from scalestudy.report.html import marked, whole
+from scalestudy.report.page import write_report
 from scalestudy.report.study_part import unchecked
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.conftest import study_in

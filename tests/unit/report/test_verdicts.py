@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from scalestudy.claims.basis import tallies
 from scalestudy.errors import UserError
-from scalestudy.report.verdicts import Judged, read_verdicts, tallies
+from scalestudy.report.verdicts import Judged, read_verdicts
 from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE
@@ -23,7 +24,7 @@ def test_a_study_that_was_not_judged_has_no_verdicts(study: Study) -> None:
 
 
 def test_the_denominators_are_said_and_tables_are_counted_apart(verdicts: tuple[Judged, ...]) -> None:
-    assert [str(tally) for tally in tallies(verdicts)] == [
+    assert [str(tally) for tally in tallies((claim.basis, claim.origin, claim.verdict) for claim in verdicts)] == [
         "measured: 2 (1 not reproduced; ours: 1 inconclusive)",
         "with stand-ins: 1 (1 reproduced)",
         "published arithmetic: 2 (1 consistent, 1 inconsistent)",

@@ -64,11 +64,6 @@ CONFIG = click.option(
 )
 
 
-def one_study(machine: str, scale: str, name: str) -> Study:
-    """The study of that name at one scale."""
-    return studies_of(machine, scale, [name])[0]
-
-
 def studies_of(machine: str, scale: str, names: Sequence[str] | None) -> list[Study]:
     """Studies as study.json has them; those with a file that has changed since are expanded again."""
     from scalestudy.spec.study_json import stored_study
@@ -84,13 +79,8 @@ def studies_of(machine: str, scale: str, names: Sequence[str] | None) -> list[St
 
 def in_warm_parent(*arguments: str) -> None:
     """End with the exit status of this command in a child of the warm parent; return where it has to be done here."""
-    status = from_warm_parent(*arguments)
-    if status is not None:
-        sys.exit(status)
-
-
-def from_warm_parent(*arguments: str) -> int | None:
-    """The exit status of this command in a child of the warm parent; None where it has to be done here."""
     from scalestudy.launch import warm
 
-    return warm.call(list(arguments)) if warm.wanted() else None
+    status = warm.call(list(arguments)) if warm.wanted() else None
+    if status is not None:
+        sys.exit(status)

@@ -1,22 +1,41 @@
-"""Verbs about results: their products, their list, and their deletion."""
+"""Verbs about results: their products, their list, their deletion, claims, comparisons, and the account at the end."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import shutil
-from collections.abc import Iterator, Sequence
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalestudy.commands.options import FILE, MACHINE, OUT, SCALE, STUDY
-from scalestudy.errors import UserError
-from scalestudy.spec.layout import RESULTS, result_file, run_folder
+from scalestudy.commands.options import FILE, MACHINE, OUT, SCALE, STUDY, studies_of
+from scalestudy.errors import UserError, visible
+from scalestudy.files import read_sealed, tail
+from scalestudy.spec.layout import (
+    RESULTS,
+    claims_file,
+    comparison_folder,
+    figure_file,
+    other_campaigns,
+    report_file,
+    result_file,
+    run_folder,
+    table_file,
+)
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Study
+
+Verdicts = list[dict[str, Any]]
 
 
 @contextmanager
@@ -92,6 +111,203 @@ def report(machine: str, scale: str, out: Path, studies: str) -> None:
         write_report(found, machine, scale, out)
 
 
+@click.command(name="judge")
+@MACHINE
+@SCALE
+@STUDY
+def judge(machine: str, scale: str, study: str) -> None:
+    """Judge the claims of one study by its runs; write JSON, CSV, Markdown and LaTeX.
+
+    Example: scalestudy judge --study gpu_scaling
+    """
+    from scalestudy.analysis.summarise import read_rows, study_rows
+    from scalestudy.claims.fixed import fixed_claims
+    from scalestudy.claims.judge import judge
+    from scalestudy.report.verdicts import write_verdicts
+
+    with _beside_runs(machine, scale, study) as (found,):
+        others = [study_rows(found, name) for name in other_campaigns(machine)]
+        write_verdicts(found, machine, judge(found, read_rows(found, machine), fixed_claims(found, machine), others))
+
+
+@click.command(name="claims")
+@MACHINE
+@SCALE
+@click.option("--study", default=None, help="Name of a file in config/studies/; unset: all.")
+@click.option("--json", "as_json", is_flag=True, help="Everything that is known of each claim, as JSON.")
+def claims(machine: str, scale: str, study: str | None, as_json: bool) -> None:
+    """Print each study's answer, the verdict on each claim with its number, and how many could be judged here.
+
+    Example: scalestudy claims --study gpu_scaling
+    """
+    from scalestudy.report.answers import answer_of
+
+    studies = studies_of(machine, scale, None if study is None else [study])
+    found = {each.name: verdicts_of(each, machine) for each in studies}
+    if as_json:
+        click.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    for each in studies:
+        if verdicts := found[each.name]:
+            answers = [f"  → {sentence}" for sentence in answer_of(each, machine).sentences]
+            head = f"\n{each.name}: {each.question}"
+            click.echo("\n".join([head, *answers, *(f"  {line}" for line in claim_lines(verdicts))]))
+    click.echo("\n".join(["", *denominator([verdict for verdicts in found.values() for verdict in verdicts])]))
+
+
+def verdicts_of(study: Study, machine: str) -> Verdicts:
+    """The stored verdicts on a study's claims; judged now where there are none, or claims or results have changed."""
+    from scalestudy.analysis.summarise import is_current, study_rows
+    from scalestudy.claims.fixed import fixed_claims, with_plan
+    from scalestudy.claims.judge import judge
+    from scalestudy.claims.select import spec_rows
+    from scalestudy.files import finite
+
+    fixed, file = fixed_claims(study, machine), claims_file(machine, study.scale, study.name)
+    try:
+        stored: Verdicts = read_sealed(file, "")["claims"]
+        rows = spec_rows(study.runs)
+        today = [(claim.id, with_plan(claim, rows, fixed).digest) for claim in study.claims]
+        if [(claim["id"], claim["digest"]) for claim in stored] == today and is_current(study, machine, file):
+            return stored
+    except (OSError, UserError, KeyError, TypeError):
+        pass  # none yet, or of another version
+    if not study.claims:
+        return []
+    others = [study_rows(study, name) for name in other_campaigns(machine)]
+    return [finite(asdict(verdict)) for verdict in judge(study, study_rows(study, machine), fixed, others)]
+
+
+def claim_lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line per claim: mark, verdict, number, statement; decided ones come first, and documents' claims before ours."""
+    from scalestudy.claims.basis import BASES, MARKS, OURS, label
+    from scalestudy.claims.words import interval_text
+
+    verdict_order, basis_order = list(MARKS), list(BASES)
+
+    def place(each: Mapping[str, Any]) -> tuple[int, int, bool]:
+        return verdict_order.index(each["verdict"]), basis_order.index(each["basis"]), each["origin"] == OURS
+
+    said = []
+    for each in sorted(verdicts, key=place):
+        word = label(each["verdict"], each["basis"])
+        number = interval_text(each["estimate"], each["low"], each["high"], each["unit"])
+        mine = "(ours) " if each["origin"] == OURS else ""
+        why = f" ({each['reason']})" if each["reason"] else ""
+        stand_ins = f" [{'; '.join(each['stand_ins'])}]" if each["stand_ins"] else ""
+        changed = " [changed after measuring]" if each["changed_after_measuring"] else ""
+        line = f"{MARKS[each['verdict']]} {word:28} {number:>26}  {mine}{each['statement']}{why}{stand_ins}{changed}"
+        said.append(line)
+    return said
+
+
+def denominator(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The number of claims, and the bases of their verdicts."""
+    from scalestudy.claims.basis import OURS, tallies
+    from scalestudy.claims.inference import ERROR, holm
+
+    ours = sum(each["origin"] == OURS for each in verdicts)
+    said = [f"{len(verdicts)} claims: {len(verdicts) - ours} of documents, {ours} ours"]
+    said += [f"  {tally}" for tally in tallies((each["basis"], each["origin"], each["verdict"]) for each in verdicts)]
+    tested = [each for each in verdicts if each["p"] is not None]
+    decided = [each["p_holm"] <= ERROR for each in tested]
+    over_all = [p <= ERROR for p in holm(each["p"] for each in tested)]
+    if lost := sum(before and not after for before, after in zip(decided, over_all, strict=True)):
+        family = "would not stand if all studies' claims were one family (Holm)"
+        said.append(f"Of {sum(decided)} decisions {lost} {family}.")
+    if places := dict.fromkeys(place for each in verdicts for place in each.get("measured_on", ())):
+        said.append(f"Measured on {'; '.join(places)}.")
+    return said
+
+
+class Margin(click.ParamType):
+    """`3%` or `0.03`, as a share."""
+
+    name = "PERCENT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The share, at least 0 and below 1."""
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share < 1:
+            self.fail(f"`{text}` is not a margin: give a fraction of the speed, such as 3% or 0.03", param, ctx)
+        return share
+
+
+@click.command(name="compare")
+@click.argument("before", nargs=-1)
+@click.argument("after")
+@click.option("--nodes", is_flag=True, help="Each node of one folder against its others.")
+@click.option(
+    "--margin",
+    type=Margin(),
+    default="3%",
+    show_default=True,
+    help="Relative change that still counts as `same`; equal one-rank runs vary by about this much on a quiet machine.",
+)
+@click.option("--study", default=None, help="Only the configurations of this study.")
+@click.option("--column", default="throughput_samples_per_s", show_default=True, help="A column of rates or times.")
+@click.option(
+    "--across",
+    default="",
+    metavar="KEY[,KEY]",
+    help="What may differ because it is the question: hardware, software, code, or one key such as torch.",
+)
+@click.option("--out", type=FILE, default=None, help="Folder to write into; default results/comparisons/BEFORE_AFTER.")
+def compare(
+    before: tuple[str, ...],
+    after: str,
+    nodes: bool,
+    margin: float,
+    study: str | None,
+    column: str,
+    across: str,
+    out: Path | None,
+) -> None:
+    """Compare folders of results: machines, campaigns or versions. Is AFTER slower than BEFORE?
+
+    Each is a name in results/ or a path; with --nodes, one folder of runs that name their nodes. A gate needs three campaigns
+    before, because nights differ; of fewer, the changes are shown and nothing is decided. Writes a page and a CSV table.
+    Exit status: 1 where a configuration is slower, else 3 where one is undecided, else 0.
+
+    \b
+    Example: scalestudy compare local local+night_2 local+night_3 local+candidate --across code
+    Example: scalestudy compare ../release/results/local local --across code --margin 5%
+    Example: scalestudy compare my_cluster --nodes --study acceptance --margin 5%
+    """
+    from scalestudy.analysis.compare import compare, compare_nodes
+    from scalestudy.analysis.comparison import exit_status
+    from scalestudy.analysis.recorded import read_records
+    from scalestudy.figures.configurations import configuration_names
+    from scalestudy.report.comparison import headline, shown_lines, write_comparison
+
+    if nodes == bool(before):
+        raise UserError("give two folders or more, or one with --nodes", "compare", "see scalestudy compare --help")
+    old, new = [read_records(name) for name in before], read_records(after)
+    names = configuration_names(new.name, study)
+    only = None if study is None else names
+    if nodes:
+        comparison = compare_nodes(new, margin, column, only)
+    else:
+        comparison = compare(old, new, margin, _words(across), column, only)
+    click.echo(headline(comparison))
+    for shown in shown_lines(comparison, names):
+        verdict, why = shown.row.change.verdict, f" ({shown.why})" if shown.why else ""
+        if verdict != "same":
+            click.echo(f"  {verdict:9} {shown.name.study}: {shown.name.text}: speed {shown.change}{why}")
+    ends = (new.name, "nodes") if nodes else (old[0].name, new.name)
+    for file in write_comparison(comparison, names, out or comparison_folder(*ends)):
+        click.echo(f"  {file}")
+    sys.exit(exit_status(comparison.verdicts))
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
 LISTED = ("status", "study", "run", "throughput_samples_per_s", "accuracy", "training_time_s")
 
 
@@ -126,10 +342,8 @@ def results(
     """
     from scalestudy.analysis.recorded import read_records
     from scalestudy.analysis.tidy import frame_of, selected, tidy_rows, write_table
-    from scalestudy.commands.one_run import setting
-    from scalestudy.errors import UserError
     from scalestudy.figures.configurations import configuration_names
-    from scalestudy.spec.layout import RESULTS
+    from scalestudy.spec.yamlfile import setting
 
     folders = machines or tuple(sorted(path.parent.name for path in RESULTS.glob("*/runs")))
     if not folders:
@@ -138,28 +352,23 @@ def results(
     for folder in folders:
         records = read_records(folder)
         names = configuration_names(records.name, study)
-        rows += [
-            row
-            for row in tidy_rows([records], {key: (name.study, name.scale) for key, name in names.items()})
-            if study is None or row["study"]
-        ]
+        named = {key: (name.study, name.scale) for key, name in names.items()}
+        rows += [row for row in tidy_rows([records], named) if study is None or row["study"]]
         for run, reason in records.unreadable:
             click.echo(f"notice: {records.name}: {run}: {reason}", err=True)
     found = selected(rows, dict(setting(where, "results") for where in wheres), statuses)
-    asked = [name.strip() for name in columns.split(",") if name.strip()]
     if not found:
-        raise UserError(
-            f"none of {len(rows)} runs matches", "results", "ask for more: loosen --study, --where or --status"
-        )
-    if out is not None:
-        frame = frame_of(found, asked)
-        for file in write_table(frame, out):
-            click.echo(f"{file}")
-        click.echo(f"{len(frame)} runs, {len(frame.columns)} columns")
+        remedy = "ask for more: loosen --study, --where or --status"
+        raise UserError(f"none of {len(rows)} runs matches", "results", remedy)
+    if out is None:
+        frame = frame_of(found, _words(columns) or LISTED)
+        click.echo(frame.to_string(index=False, na_rep="", float_format=lambda value: f"{value:.5g}"))
+        click.echo(f"{len(found)} of {len(rows)} runs")
         return
-    frame = frame_of(found, asked or LISTED)
-    click.echo(frame.to_string(index=False, na_rep="", float_format=lambda value: f"{value:.5g}"))
-    click.echo(f"{len(found)} of {len(rows)} runs")
+    frame = frame_of(found, _words(columns))
+    for file in write_table(frame, out):
+        click.echo(f"{file}")
+    click.echo(f"{len(frame)} runs, {len(frame.columns)} columns")
 
 
 @click.command(name="forget")
@@ -170,15 +379,9 @@ def results(
 def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> None:
     """Delete the results of runs, so that they are run again. history.jsonl keeps the time that they took.
 
-    Example: scalestudy forget small_cnn.digits.allreduce.x2.r0-0123456789ab
-    """
-    forget_runs(list(runs), machine, skipped, yes)
-
-
-def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None:
-    """Delete the folders of `runs` (and of all skipped ones) after asking; history.jsonl stays.
-
     With skipped runs, the manifests of data that was not available are deleted too, so that it is looked for again.
+
+    Example: scalestudy forget small_cnn.digits.allreduce.x2.r0-0123456789ab
     """
     from scalestudy.data.manifest import is_skipped
     from scalestudy.launch.trainer_lock import trainer_of
@@ -189,32 +392,141 @@ def forget_runs(runs: list[str], machine: str, skipped: bool, yes: bool) -> None
     known = sorted(path.name for path in folder.glob("*") if path.is_dir() and not path.is_symlink())
     for run in runs:
         if run not in known:
-            raise UserError(f"there is no run `{run}`", str(folder), _nearest(run, known))
-    if skipped:
-        runs += [run for run in known if status_of(machine, run) == "skipped"]
-    runs = list(dict.fromkeys(runs))
-    if not runs:
+            near = difflib.get_close_matches(run, known, n=1)
+            there = f"{len(known)} runs are there: `scalestudy results` shows them"
+            raise UserError(f"there is no run `{run}`", str(folder), f"did you mean `{near[0]}`?" if near else there)
+    statuses = {run: status_of(machine, run) for run in (*runs, *(known if skipped else ()))}
+    chosen = [run for run, status in statuses.items() if run in runs or status == "skipped"]
+    if not chosen:
         click.echo("nothing to forget")
         return
-    for run in runs:
+    for run in chosen:
         if trainer := trainer_of(run_folder(machine, run)):
             what = f"is being made now, by {trainer}: nothing is deleted"
             raise UserError(what, str(run_folder(machine, run)), "wait for its end, or end that process first")
-    for run in runs:
-        click.echo(f"{status_of(machine, run):9} {run}")
-    if not yes and not click.confirm(f"Delete these {len(runs)} runs?", default=False, err=True):
+    click.echo("\n".join(f"{statuses[run]:9} {run}" for run in chosen))
+    if not yes and not click.confirm(f"Delete these {len(chosen)} runs?", default=False, err=True):
         raise click.exceptions.Abort
-    if any(status_of(machine, run) == "skipped" for run in runs):
+    if any(statuses[run] == "skipped" for run in chosen):
         for manifest in (RESULTS / "data").glob("*/manifest.json"):
             if is_skipped(manifest):
                 manifest.unlink()
-    for run in runs:
+    for run in chosen:
         # The result goes first: what is left of a deletion that is interrupted is no result.
         result_file(machine, run).unlink(missing_ok=True)
         shutil.rmtree(run_folder(machine, run))
 
 
-def _nearest(run: str, known: Sequence[str]) -> str:
-    """The remedy for an unknown name of a run; a machine can have thousands."""
-    near = difflib.get_close_matches(run, known, n=1, cutoff=0.6)
-    return f"did you mean `{near[0]}`?" if near else f"{len(known)} runs are there: `scalestudy results` shows them"
+UNTOLD = ("finished", "its command failed")
+"""Ends of jobs that say nothing about the cause of a missing result."""
+MAX_LINE = 200
+"""Characters of a log's line that a summary shows."""
+MAX_REFUTED = 3
+"""Claims named that do not hold here."""
+
+
+@click.command(name="summary")
+@MACHINE
+@SCALE
+@click.option("--studies", default="all", help="Names, separated by commas, or all.")
+@click.option("--since", type=float, default=None, help="Start of the work, seconds since 1970.")
+def summary(machine: str, scale: str, studies: str, since: float | None) -> None:
+    """Answer the studies' questions, count the verdicts, and list omissions with reasons.
+
+    Files come first, so that the answers stand where the terminal ends.
+
+    Example: scalestudy summary
+    """
+    from scalestudy.analysis.on_devices import about_devices
+    from scalestudy.analysis.summarise import is_current
+    from scalestudy.cluster.ledger import read_ledger
+    from scalestudy.report.answers import first_answers, this_machine
+    from scalestudy.results.stored import read_result
+    from scalestudy.spec.study import left_out_of
+
+    found = studies_of(machine, scale, None if studies == "all" else studies.split(","))
+    causes = {attempt.run: attempt.cause for attempt in read_ledger() if attempt.cause is not None}
+    left_out: Counter[str] = Counter()
+    made = []
+    for study in found:
+        states: Counter[str] = Counter()
+        for run in study.runs:
+            result = read_result(machine, run)
+            states["without a result" if result is None else result["status"]] += 1
+            if result is None:
+                left_out[f"{study.name}: {why_missing(run_folder(machine, run.id), causes.get(run.id, ''))}"] += 1
+                continue
+            made.append((run.spec, result))
+            if result["status"] != "valid":
+                left_out[f"{study.name}: {result['status']}: {result['reason']}"] += 1
+        _print_products(study, machine, ", ".join(f"{count} {status}" for status, count in states.items()))
+    if lines := about_devices(made):
+        click.echo("\n  ".join(["\nFound about the accelerators:", *lines]))
+    click.echo(f"\n{this_machine(found, machine)}")
+    answers, unanswered = first_answers(found, machine)
+    said = ""
+    for title, sentence in answers:
+        _print_wrapped(f"      {sentence}" if title == said else f"  {title}: {sentence}")
+        said = title
+    for reason in unanswered:
+        _print_wrapped(f"  Not answered: {reason}")
+    if verdicts := [verdict for study in found for verdict in verdicts_of(study, machine)]:
+        refuted = [verdict for verdict in verdicts if verdict["verdict"] == "not reproduced"][:MAX_REFUTED]
+        lines = ["", *denominator(verdicts), *(f"  {line}" for line in claim_lines(refuted))]
+        click.echo("\n".join([*lines, "  each, with its reason: scalestudy claims"]))
+    beyond = left_out_of(found)
+    if left_out or beyond:
+        click.echo("\n  ".join(["\nLeft out:", *beyond, *(f"{count} × {why}" for why, count in left_out.items())]))
+    click.echo("")
+    page = report_file(machine, scale)
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    if all(f'<h2 id="{study.name}">' in text for study in found):
+        is_old = not all(is_current(study, machine, page) for study in found)
+        click.echo(f"  report  {page}{'  (older than its runs)' if is_old else ''}")
+    if since is not None:
+        click.echo(f"  took    {time.time() - since:,.0f} s")
+
+
+def _print_wrapped(text: str) -> None:
+    """Print a sentence over lines of the terminal's width; those after the first are indented."""
+    width = min(shutil.get_terminal_size().columns, 120)
+    click.echo(textwrap.fill(text, width, subsequent_indent="      ", break_on_hyphens=False))
+
+
+def _print_products(study: Study, machine: str, counts: str) -> None:
+    """Print the numbers of a study's runs, figures and tables, those that are not up to date, and decisions."""
+    from scalestudy.analysis.summarise import is_current, read_rows
+    from scalestudy.figures.decision import sentences
+    from scalestudy.figures.groups import selected
+
+    tables = {table_file(machine, study.scale, study.name, table.name, "md"): table for table in study.tables}
+    figures = [figure_file(machine, study.scale, study.name, figure.file_name) for figure in study.figures]
+    files = [*figures, *tables]
+    there = sum(file.exists() for file in files)
+    click.echo(f"{study.title}: {counts} of {len(study.runs)} runs; {there} of {len(files)} figures and tables")
+    current = [file for file in files if file.exists() and is_current(study, machine, file)]
+    for file in files:
+        if file not in current:
+            click.echo(f"          {file}  ({'older than its runs' if file.exists() else 'not made'})")
+    for file, table in tables.items():
+        if table.decide and file in current:
+            for sentence in sentences(study, selected(read_rows(study, machine), table.where), table):
+                click.echo(f"  {sentence}")
+
+
+def why_missing(folder: Path, of_job: str = "") -> str:
+    """Why a run has no result: its own message at its stop, else why its job ended where the executor knows that, else the
+    last line of its log, else that it was not run.
+    """
+    from scalestudy.results.stored import state_of
+
+    log, state = folder / "log" / "train.log", state_of(folder)
+    cause = state.get("cause", "") if state.get("state") in ("failed", "checkpointed") else ""
+    if state.get("state") == "checkpointed":
+        return f"stopped at a checkpoint: {cause}" if cause else "stopped at a checkpoint"
+    lines = [visible(line).strip() for line in tail(log).splitlines()]
+    cause = cause or ("" if of_job in UNTOLD else of_job) or next((line for line in reversed(lines) if line), "")
+    if not cause:
+        return f"no result; its log is empty: {log}" if log.exists() else "not run"
+    shortened = cause if len(cause) <= MAX_LINE else cause[: MAX_LINE - 1] + "…"
+    return f"no result: {shortened}" + (f" (log: {log})" if log.exists() else "")

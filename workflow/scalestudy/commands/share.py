@@ -1,4 +1,4 @@
-"""Verbs that hand results on: `import`."""
+"""Verbs that hand results on: `export` and `import`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,41 @@ import hashlib
 import io
 import json
 import lzma
+import os
 import re
 import struct
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalestudy.commands.export import FILES, SUMS
-from scalestudy.commands.options import FILE
+from scalestudy.commands.options import FILE, MACHINE, SCALE, studies_of
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path, canonical_json, read_sealed
-from scalestudy.spec.layout import RESULTS, folder_name, run_folder
+from scalestudy.spec.layout import (
+    RESULTS,
+    folder_name,
+    machine_and_campaign,
+    reference_file,
+    result_file,
+    run_folder,
+)
 
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Study
+
+FILES = ("spec.json", "result.json", "steps.parquet", "system.parquet", "exchange.parquet")
+"""Of a run; checkpoints, weights and logs stay."""
+CODE = ("workflow", "envs", "profiles/default", "profiles/local")
+TOP = ("Snakefile", "pyproject.toml", "LICENSE", "CITATION.cff", "README.md", "Makefile")
+NO_CODE = ("__pycache__", "built")
+PRODUCTS = ("figures/{}/*", "tables/{}/*", "studies/{}/*", "claims/{}.*")
+SUMS = "manifest-sha256.txt"
+"""Digest and path of every other file, as sha256sum writes and checks them."""
 RUN_FILE = re.compile(r"results/([a-z][a-z0-9_]*)(?:\+[a-z][a-z0-9_]*)?/runs/([A-Za-z0-9_.]+-[0-9a-f]{12})/([a-z.]+)")
 FOREIGN = "is it an archive of scalestudy export?"
 NOT_MACHINES = ("data",)
@@ -32,6 +51,82 @@ REMEDY = "ask for the archive again"
 DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, NotImplementedError, RuntimeError, EOFError, OSError,
            ValueError)  # fmt: skip
 """What Python's zipfile raises on damaged archives."""
+
+
+@click.command(name="export")
+@click.argument("study")
+@MACHINE
+@SCALE
+@click.option("--out", type=FILE, default=None, help="Archive to write; default STUDY-MACHINE-SCALE.crate.zip.")
+@click.option("--author", default=None, help="Name of the person who measured; unset: none.")
+@click.option(
+    "--license", "spdx", default="Apache-2.0", show_default=True, help="License of the results, as an SPDX identifier."
+)
+def export(study: str, machine: str, scale: str, out: Path | None, author: str | None, spdx: str) -> None:
+    """Pack a study as a Workflow Run RO-Crate: specifications, results, claims, figures, code, and the software that made them.
+
+    It contains no data, checkpoints or logs. Zenodo and WorkflowHub accept it unchanged; `scalestudy import` reads it back.
+
+    Example: scalestudy export gpu_scaling --author "Ada Lovelace" --license CC-BY-4.0
+    """
+    from scalestudy.report.crate import crate_of, folders_of
+    from scalestudy.results.stored import read_result
+
+    file = out or Path(f"{study}-{machine}-{scale}.crate.zip")
+    (found,) = studies_of(machine, scale, [study])
+    runs = {}
+    for run in found.runs:
+        result = read_result(machine, run) if result_file(machine, run.id).exists() else None
+        there = [str(path) for name in FILES if (path := run_folder(machine, run.id) / name).exists()]
+        if result is not None and result.get("metrics") is not None and there and there[0].endswith("spec.json"):
+            runs[run.id] = result, there
+    if not runs:
+        raise UserError(f"no run of `{study}` has a result on `{machine}`", study, f"make it first: snakemake {study}")
+    code = list(dict.fromkeys(_code(found, machine)))
+    folder = RESULTS / machine / scale
+    products = (path for pattern in PRODUCTS for path in sorted(folder.glob(pattern.format(study))))
+    outputs = [str(path) for path in products if path.is_file() and path.suffix != ".log"]
+    crate = json.dumps(crate_of(found, machine, runs, code, outputs, author, spdx), indent=1, ensure_ascii=False)
+    config = f"studies: [{study}]\nscale: {scale}\nmachine: {machine_and_campaign(machine)[0]}\n"
+    contents = {"ro-crate-metadata.json": f"{crate}\n".encode(), "config/config.yaml": config.encode()}
+    for name in (*code, *outputs, *(path for _, there in runs.values() for path in there)):
+        contents[name] = Path(name).read_bytes()
+    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in contents.items())
+    with atomic_path(file) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in folders_of(code):
+            archive.mkdir(name.rstrip("/"))
+        for name, data in {**contents, SUMS: sums.encode()}.items():
+            archive.writestr(name, data)
+    size = f"{len(runs)} runs, {file.stat().st_size / 2**20:.1f} MiB"
+    click.echo(f"{file}: {size}. In another clone: scalestudy import {file.name}")
+
+
+def _code(study: Study, machine: str) -> Iterator[str]:
+    """Main workflow, study file and machine file; what else the study reads; the workflow as it is here.
+
+    That is claims of documents, published numbers, the user's own code, and of profiles only those that name no site.
+    """
+    from scalestudy.claims.check import documents_about
+    from scalestudy.claims.model import Published
+
+    workflow = next((path for path in ("workflow/Snakefile", "Snakefile") if Path(path).is_file()), None)
+    if workflow is None:
+        raise UserError("there is no Snakefile here", str(Path.cwd()), "run the command at the top of the project")
+    yield workflow
+    yield f"config/studies/{study.name}.yaml"
+    yield f"config/machines/{machine_and_campaign(machine)[0]}.yaml"
+    yield from map(str, documents_about(study.name))
+    names = {figure.reference for figure in study.figures if figure.reference} | {"step_times"}
+    names |= {name for claim in study.claims if isinstance(claim, Published) for name in claim.reference}
+    yield from (str(file) for name in sorted(names) if (file := reference_file(name)).is_file())
+    yield from (str(file) for file in sorted(Path("config/extensions").glob("*.py")))
+    yield from (name for name in TOP if Path(name).is_file())
+    for folder in CODE:
+        # Also where a link leads: in workflow/ the executor's package is one.
+        files = (Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
+        for file in sorted(files):
+            if not any(part in NO_CODE or part.endswith(".egg-info") for part in file.parts):
+                yield str(file)
 
 
 @click.command(name="import")
@@ -45,32 +140,25 @@ def import_(file: Path, campaign: str | None) -> None:
 
     Example: scalestudy import gpu_scaling-abci-mini.crate.zip --as colleague
     """
-    found = read_archive(file)
-    machines = sorted({machine for machine, _ in found})
-    for machine in machines:
-        _refuse_taken(folder_name(machine, campaign), campaign)
-    for (machine, run), files in found.items():
-        folder = run_folder(folder_name(machine, campaign), run)
-        # The result comes last: what is there without it is no run.
-        for name in sorted(files, key=lambda name: name == "result.json"):
-            with atomic_path(folder / name) as temporary:
-                temporary.write_bytes(files[name])
-    for machine in machines:
-        name = folder_name(machine, campaign)
-        count = sum(there == machine for there, _ in found)
-        click.echo(f"{RESULTS / name}: {count} runs. List them: scalestudy results --machine {name}")
-
-
-def _refuse_taken(name: str, campaign: str | None) -> None:
     from scalestudy.spec.config import NAME
 
     if campaign is not None and not re.fullmatch(NAME, campaign):
-        raise UserError(
-            f"`{campaign}` cannot be a name", "--as", "use lower-case letters, digits and `_`, starting with a letter"
-        )
-    if any((RESULTS / name).glob("runs/*/result.json")):
-        what = f"`{name}` has runs of its own here, and results of others are not mixed with them"
-        raise UserError(what, str(RESULTS / name), "give another name: --as NAME")
+        remedy = "use lower-case letters, digits and `_`, starting with a letter"
+        raise UserError(f"`{campaign}` cannot be a name", "--as", remedy)
+    found = read_archive(file)
+    places = {machine: folder_name(machine, campaign) for machine, _ in sorted(found)}
+    for name in places.values():
+        if any((RESULTS / name).glob("runs/*/result.json")):
+            what = f"`{name}` has runs of its own here, and results of others are not mixed with them"
+            raise UserError(what, str(RESULTS / name), "give another name: --as NAME")
+    for (machine, run), files in found.items():
+        # The result comes last: what is there without it is no run.
+        for name in sorted(files, key=lambda name: name == "result.json"):
+            with atomic_path(run_folder(places[machine], run) / name) as temporary:
+                temporary.write_bytes(files[name])
+    for machine, name in places.items():
+        count = sum(there == machine for there, _ in found)
+        click.echo(f"{RESULTS / name}: {count} runs. List them: scalestudy results --machine {name}")
 
 
 def read_archive(file: Path) -> dict[tuple[str, str], dict[str, bytes]]:
@@ -154,7 +242,8 @@ def refuse_unseen(value: Any, place: str) -> None:
 
 def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -> None:
     """Raise UserError where a run's files are not those of that run: the checks with which results are read back."""
-    import tempfile
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     from scalestudy.results.shape import differences, step_time_of
     from scalestudy.spec.base import parse
@@ -163,16 +252,16 @@ def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -
 
     if not {"spec.json", "result.json"} <= files.keys():
         raise UserError(f"run {run} lacks its spec.json or result.json", place, REMEDY)
-    plain = _json(files["spec.json"], run, place)
+    try:
+        plain = json.loads(files["spec.json"])
+    except (ValueError, RecursionError):
+        raise UserError(f"spec.json of {run} is not readable as JSON", place, REMEDY) from None
     spec, problems = parse(RunSpec, plain)
     if spec is None:
-        what = problems[0].what if problems else "it is not a map"
-        raise UserError(
-            f"the specification of {run} is not one of this version: {what}", place, "use the version that wrote it"
-        )
+        what = f"the specification of {run} is not one of this version: {problems[0].what if problems else 'no map'}"
+        raise UserError(what, place, "use the version that wrote it")
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / run / "result.json"
-        file.parent.mkdir()
+        file = Path(folder, "result.json")
         file.write_bytes(files["result.json"])
         try:
             result = read_sealed(file, REMEDY)
@@ -180,28 +269,14 @@ def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -
             wrong = next(differences(result, run, spec, machine), None)
         except UserError as error:
             raise UserError(f"the result of {run} {error.what}", place, REMEDY) from None
-        refuse_unseen(plain, f"{place}: spec.json of {run}")
+    refuse_unseen(plain, f"{place}: spec.json of {run}")
     if not is_named(run, plain, step_time_of(result)):
         raise UserError(f"the specification of {run} is not that of its id", place, REMEDY)
     if wrong is not None:
         raise UserError(f"the result of {run} is not what was measured: {wrong}", place, REMEDY)
     for name, data in files.items():
         if name.endswith(".parquet"):
-            _check_parquet(data, f"{run}/{name}", place)
-
-
-def _json(data: bytes, run: str, place: str) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        raise UserError(f"spec.json of {run} is not readable as JSON", place, REMEDY) from None
-
-
-def _check_parquet(data: bytes, name: str, place: str) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        pq.ParquetFile(io.BytesIO(data)).close()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{name} is not a Parquet file: {error}", place, REMEDY) from None
+            try:
+                pq.ParquetFile(io.BytesIO(data)).close()
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise UserError(f"{run}/{name} is not a Parquet file: {error}", place, REMEDY) from None

@@ -17,7 +17,7 @@ from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Looks, Row, by, grouped, selected, styles
-from scalestudy.figures.reference import citation, drawable, published_lines, read_reference
+from scalestudy.figures.reference import Published, Reference, read_reference
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import MEASURED, SHARES, on_logarithms
 from scalestudy.spec.emulated import is_compute_emulated
@@ -71,38 +71,34 @@ def chart_over(
     series, runs = figure.series or "strategy", selected(rows, figure.where)
     drawing = drawing_of(kind, figure, runs)
     x, y = drawing.x, drawing.y
-    published = read_reference(figure.reference) if figure.reference else []
+    reference = Reference(read_reference(figure.reference) if figure.reference else [], x, y, series)
     groups = grouped(study, figure, runs, series, x)
     looks = styles(study, series, groups)
     base_rows = rows if every is None else every
     known, workload = bases(base_rows, study), workload_of(study)
     panels: list[Panel] = []
-    shown: list[dict[str, str]] = []
+    shown: list[Published] = []
     shown_bases: list[tuple[str, Base]] = []
     for group in groups:
         names = dict.fromkeys(workload[row["run"]] for row in group.runs)
         found = [known[name] for name in names if name in known]
-        categories = categories_of(study, x, group.runs if drawing.bars else runs, always=drawing.bars)
+        categories = _categories(study, drawing, group.runs if drawing.bars else runs)
         lines = _lines(figure, drawing, group, looks, categories)
         guides: list[Line] = []
         if lines and not categories:
-            guides = published_lines(published, group.runs, x, y, series)
-            guides[:0] = _ideal(lines, drawing.ideal, _base_rate(base_rows, found, y))
+            guides = _ideal(lines, drawing.ideal, _base_rate(base_rows, found, y)) + reference.lines(group.runs)
         panels.append(_panel(figure, drawing, group, lines, guides, categories))
-        shown += drawable(published, group.runs, x, y, series)
+        shown += reference.drawable(group.runs)
         shown_bases += [(group.title, base) for base in found if lines]
-    chart = finished(
-        figure,
-        runs,
-        groups,
-        panels,
+    said = [
         notes.by_construction(runs, shown),
         *own,
         *_base_notes(y, panels, shown_bases),
         *(panel.shaded_why for panel in panels),
-        citation(published, shown, runs, x, y, series),
-    )
-    return replace(chart, sources=tuple(dict.fromkeys(row["source"] for row in shown)))
+        reference.citation(shown, runs),
+    ]
+    sources = tuple(dict.fromkeys(row["source"] for row in shown))
+    return replace(finished(figure, runs, groups, panels, *said), sources=sources)
 
 
 def finished(
@@ -137,6 +133,14 @@ def _base_notes(y: str, panels: Sequence[Panel], found: Sequence[tuple[str, Base
     return notes.bases(found) if ideal or y in ("efficiency", "speedup") else []
 
 
+def _categories(study: Study, drawing: Drawing, runs: Sequence[Row]) -> dict[str, str]:
+    """Texts below bars, or below the values of an axis of names, in the study's order; empty for an axis of numbers."""
+    values = [row.get(drawing.x) for row in runs]
+    if not drawing.bars and all(value is None or isinstance(value, float) or is_number(value) for value in values):
+        return {}
+    return {canonical_json(value): value_text(study, drawing.x, value) for value in values}
+
+
 def _lines(figure: FigureSpec, drawing: Drawing, group: Group, looks: Looks, categories: dict[str, str]) -> list[Line]:
     """Lines or bars of a panel, each prediction before the values that it predicts."""
     role: Literal["bar", "series"] = "bar" if drawing.bars else "series"
@@ -146,36 +150,6 @@ def _lines(figure: FigureSpec, drawing: Drawing, group: Group, looks: Looks, cat
         for column in filter(None, (figure.prediction, drawing.y))
         if (points := _points(members, drawing.x, column, list(categories)))
     ]
-
-
-def _panel(
-    figure: FigureSpec,
-    drawing: Drawing,
-    group: Group,
-    lines: list[Line],
-    guides: list[Line],
-    categories: dict[str, str],
-) -> Panel:
-    x, y = drawing.x, drawing.y
-    places = {point.x for line in (*guides, *lines) if line.role != "ideal" for point in line.points}
-    values = [point.y for line in lines for point in line.points]
-    log_x = drawing.log_x and not categories and min(places, default=1) > 0
-    few = 0 < len(places) <= MAX_TICKED and all(place == int(place) and place < 1e5 for place in places)
-    ticks = tuple(sorted(places)) if few and not categories else ()
-    limits = MAX_EFFICIENCY if drawing.ideal == "one" else SHARE if y in SHARES else None
-    shaded_from, shaded_why = _shaded(drawing, group.runs) if x == "ranks" else (None, "")
-    if shaded_from is not None and categories:
-        shaded_from = list(categories).index(canonical_json(shaded_from))
-    return Panel(
-        group.title,
-        Axis(column_label(x), unit_of(x), log_x, ticks, tuple(categories.values())),
-        Axis(column_label(y), unit_of(y), drawing.log_y and min(values, default=1) > 0, limits=limits),
-        (*guides, *lines),
-        None if shaded_from is None else float(shaded_from),
-        shaded_why,
-        "" if lines else notes.not_yet(group.runs) or _unmeasured(group.runs, y),
-        (figure.mark.x, figure.mark.label) if figure.mark else None,
-    )
 
 
 def _points(members: Sequence[Row], x: str, y: str, categories: list[str]) -> tuple[Point, ...]:
@@ -207,14 +181,6 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def categories_of(study: Study, x: str, runs: Sequence[Row], always: bool = False) -> dict[str, str]:
-    """Texts below the values of an axis of names (with `always`, of any axis), in the study's order; else empty."""
-    values = [row.get(x) for row in runs]
-    if not always and all(value is None or isinstance(value, float) or is_number(value) for value in values):
-        return {}
-    return {canonical_json(value): value_text(study, x, value) for value in values}
-
-
 def _ideal(lines: Sequence[Line], kind: str, base: tuple[int, float] | None) -> list[Line]:
     """Ideal scaling from the panel's base, as far as measured; none where a panel has no base, or several."""
     places = [point.x for line in lines for point in line.points]
@@ -226,6 +192,36 @@ def _ideal(lines: Sequence[Line], kind: str, base: tuple[int, float] | None) -> 
     ranks, start = base
     at = [start * ranks / x if kind == "time" else start * x / ranks for x in (first, last)]
     return [Line("ideal scaling", (Point(first, at[0]), Point(last, at[1])), "ideal")]
+
+
+def _panel(
+    figure: FigureSpec,
+    drawing: Drawing,
+    group: Group,
+    lines: list[Line],
+    guides: list[Line],
+    categories: dict[str, str],
+) -> Panel:
+    x, y = drawing.x, drawing.y
+    places = {point.x for line in (*guides, *lines) if line.role != "ideal" for point in line.points}
+    values = [point.y for line in lines for point in line.points]
+    log_x = drawing.log_x and not categories and min(places, default=1) > 0
+    few = 0 < len(places) <= MAX_TICKED and all(place == int(place) and place < 1e5 for place in places)
+    ticks = tuple(sorted(places)) if few and not categories else ()
+    limits = MAX_EFFICIENCY if drawing.ideal == "one" else SHARE if y in SHARES else None
+    shaded_from, shaded_why = _shaded(drawing, group.runs) if x == "ranks" else (None, "")
+    if shaded_from is not None and categories:
+        shaded_from = list(categories).index(canonical_json(shaded_from))
+    return Panel(
+        group.title,
+        Axis(column_label(x), unit_of(x), log_x, ticks, tuple(categories.values())),
+        Axis(column_label(y), unit_of(y), drawing.log_y and min(values, default=1) > 0, limits=limits),
+        (*guides, *lines),
+        None if shaded_from is None else float(shaded_from),
+        shaded_why,
+        "" if lines else notes.not_yet(group.runs) or _unmeasured(group.runs, y),
+        (figure.mark.x, figure.mark.label) if figure.mark else None,
+    )
 
 
 def _shaded(drawing: Drawing, runs: Sequence[Row]) -> tuple[int | None, str]:

@@ -1,4 +1,4 @@
-"""What configurations are called: the words of the study that has them."""
+"""Names of configurations, in the words of the study that has them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,21 @@ from dataclasses import dataclass
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.recorded import Recorded
 from scalestudy.errors import UserError
+from scalestudy.figures.words import configuration_text
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import SCALES, read_machine
-from scalestudy.spec.labels import value_text
 from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
-from scalestudy.spec.study import Run, Study
 
 
 @dataclass(frozen=True)
 class Name:
-    """A configuration in the words of one study. Names sort by study, then in the order of measurement."""
+    """A configuration in the words of one study."""
 
     study: str
-    title: str
     scale: str
     text: str
-
-
-OTHER = "other"
-"""Stands for the study of runs that no study has."""
 
 
 def configuration_names(machine_name: str, study: str | None = None) -> dict[str, Name]:
@@ -47,17 +41,12 @@ def configuration_names(machine_name: str, study: str | None = None) -> dict[str
         for each in find_studies(None if study is None else [study], scale, machine).studies:
             keys = varied_columns(each)
             for run in each.runs:
-                found.setdefault(run.configuration, Name(each.name, each.title, scale, _text(each, keys, run)))
+                text = configuration_text(each, keys, columns_of(run.spec)) or each.title
+                found.setdefault(run.configuration, Name(each.name, scale, text))
     return found
 
 
-def _text(study: Study, keys: list[str], run: Run) -> str:
-    row = columns_of(run.spec)
-    said = [value_text(study, key, row.get(key), named=True) for key in keys if row.get(key) not in ([], {}, ())]
-    return ", ".join(said) or study.title
-
-
 def fallback_name(run: Recorded) -> Name:
-    """What a run that no study has is called: its slug, and the configuration's digits."""
+    """Name of a run that no study has: its slug, and the configuration's digits."""
     slug = run.run.rpartition("-")[0].rpartition(".r")[0]
-    return Name(OTHER, "Runs of no study here", "", f"{slug} ({run.configuration})")
+    return Name("other", "", f"{slug} ({run.configuration})")

@@ -10,6 +10,7 @@ from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.rounding import with_interval
 from scalestudy.analysis.stats import CONFIDENCE, FEWEST
 from scalestudy.claims.inference import ERROR, Estimate, Region, holm
+from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import Row, by
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import on_logarithms
@@ -21,30 +22,38 @@ RELATIVE_MARGIN = 0.05
 ABSOLUTE_MARGIN = 0.01
 
 
-def sentences(study: Study, rows: Sequence[Row], key: str, column: str, margin: float | None = None) -> list[str]:
-    """One sentence for each value of `key` but its first, in each combination of what else is varied.
+def sentences(study: Study, rows: Sequence[Row], table: TableSpec) -> list[str]:
+    """One sentence for each value of the table's key `decide` but its first, in each combination of what else is varied.
 
     Runs of one repeat share their seed and are compared with each other: by their ratios, for times, rates and sizes, else
     by their differences. It is judged against the margin, and all sentences of a table together
     (Holm), so that a table of equals holds a false verdict in at most 5 %.
     """
-    found = [(change, _differences(before, after, column)) for change, before, after in _changes(study, rows, key)]
-    log = on_logarithms(column)
-    margin = margin or (RELATIVE_MARGIN if log else ABSOLUTE_MARGIN)
-    compared = [Estimate(tuple(differences)) if len(differences) >= FEWEST else None for _, differences in found]
-    verdicts = iter(judged([each for each in compared if each is not None], math.log1p(margin) if log else margin))
-    limit, count = f"{number(100 * margin)} %" if log else number(margin), len(compared) - compared.count(None)
+    assert table.decide is not None
+    column, log = table.values[0], on_logarithms(table.values[0])
+    margin = table.margin or (RELATIVE_MARGIN if log else ABSOLUTE_MARGIN)
+    limit = f"{number(100 * margin)} %" if log else number(margin)
+    changes = _changes(study, rows, table.decide)
+    found = [(change, _differences(before, after, column)) for change, before, after in changes]
+    compared = [Estimate(tuple(differences)) for _, differences in found if len(differences) >= FEWEST]
+    verdicts = iter(_judged(compared, math.log1p(margin) if log else margin))
+    together = f" corrected for {len(compared)} comparisons" if len(compared) > 1 else ""
     said = []
-    for (change, differences), comparison in zip(found, compared, strict=True):
-        text = _too_few(len(differences))
-        if comparison is not None:
-            verdict, p = next(verdicts)
-            text = _sentence(column, comparison, verdict, limit) + _corrected(p, count)
+    for change, differences in found:
+        if len(differences) >= FEWEST:
+            estimate, verdict, p = next(verdicts)
+            shown = "p < 0.001" if p < 0.001 else f"p = {number(p, 2)}"
+            text = f"{_word(column, verdict)}; {_changed(column, estimate)} (margin {limit}, {estimate.n} pairs), {shown}{together}"
+        elif differences:
+            few = "1 pair of runs decides" if len(differences) == 1 else f"{len(differences)} pairs of runs decide"
+            text = f"{few} nothing; repeat it {FEWEST} times or more"
+        else:
+            text = "nothing to compare yet"
         said.append(f"{change}: {text}")
     return said
 
 
-def judged(found: Iterable[Estimate], margin: float) -> list[tuple[Verdict, float]]:
+def _judged(found: Iterable[Estimate], margin: float) -> list[tuple[Estimate, Verdict, float]]:
     """For each of several differences that are compared together its verdict and its p, adjusted by Holm's method.
 
     Of two contrary hypotheses, beyond the margin (two-sided) and within it (two one-sided tests), the one with the smaller p
@@ -54,7 +63,7 @@ def judged(found: Iterable[Estimate], margin: float) -> list[tuple[Verdict, floa
     tests = [(one, beyond.p_outside(one), within.p_inside(one)) for one in found]
     adjusted = holm(min(outside, inside) for _, outside, inside in tests)
     return [
-        ("undecided" if p > ERROR else "same" if inside < outside else "more" if one.median > 0 else "less", p)
+        (one, "undecided" if p > ERROR else "same" if inside < outside else "more" if one.median > 0 else "less", p)
         for (one, outside, inside), p in zip(tests, adjusted, strict=True)
     ]
 
@@ -67,11 +76,11 @@ def _changes(study: Study, rows: Sequence[Row], key: str) -> list[tuple[str, lis
         groups.setdefault(canonical_json([row.get(name) for name in others]), []).append(row)
     found = []
     for group in groups.values():
-        where = "".join(value_text(study, name, group[0].get(name), named=True) + ", " for name in others)
+        where = ", ".join(value_text(study, name, group[0].get(name), named=True) for name in others)
         first, *rest = by(group, key).values()
         for after in rest:
             words = " instead of ".join(value_text(study, key, one[0].get(key), named=True) for one in (after, first))
-            found.append(((f"{where[:-2]}: " if where else "") + words, first, after))
+            found.append((f"{where}: {words}" if where else words, first, after))
     return found
 
 
@@ -82,49 +91,31 @@ def _differences(before: Sequence[Row], after: Sequence[Row], column: str) -> li
 
 
 def _by_repeat(rows: Sequence[Row], column: str) -> dict[int, float]:
-    known = {}
+    known, log = {}, on_logarithms(column)
     for row in rows:
         value = row.get(column)
-        if row["status"] == "valid" and value is not None and math.isfinite(value):
-            if not on_logarithms(column):
-                known[row["repeat"]] = float(value)
-            elif value > 0:
-                known[row["repeat"]] = math.log(value)
+        if row["status"] == "valid" and value is not None and math.isfinite(value) and (value > 0 or not log):
+            known[row["repeat"]] = math.log(value) if log else float(value)
     return known
 
 
-def _sentence(column: str, found: Estimate, verdict: Verdict, limit: str) -> str:
-    """`faster; Training time changes by -12.0 ± 1.3 % (margin 5 %, 5 pairs)`."""
+def _changed(column: str, found: Estimate) -> str:
+    """`Training time changes by -12.0 ± 1.3 %`."""
     values = found.value, *found.interval(CONFIDENCE)
     if on_logarithms(column):
         change = with_interval(*(100 * math.expm1(value) for value in values)) + " %"
     else:
         change = with_interval(*values)
-    sign = "+" if found.median > 0 else ""
-    label = column_label(column)
-    return f"{word(column, verdict)}; {label} changes by {sign}{change} (margin {limit}, {found.n} pairs)"
+    return f"{column_label(column)} changes by {'+' if found.median > 0 else ''}{change}"
 
 
-def word(column: str, verdict: Verdict) -> str:
-    """A verdict in the word that suits the column: faster or slower for times and rates, else better or worse."""
+def _word(column: str, verdict: Verdict) -> str:
+    """A verdict in the word that suits the column: faster or slower for times and rates, else better or worse.
+
+    Less is better of times, losses, stalls, costs and what is taken from the machine.
+    """
     if verdict in ("same", "undecided"):
         return verdict
+    less_is_better = unit_of(column) in ("s", "device h", "B", "MiB", "J") or column in ("loss", "data_stall", "cost")
     good, bad = ("faster", "slower") if unit_of(column) in ("s", "samples/s") else ("better", "worse")
-    return good if (verdict == "less") == lower_is_better(column) else bad
-
-
-def _corrected(p: float, comparisons: int) -> str:
-    shown = "p < 0.001" if p < 0.001 else f"p = {number(p, 2)}"
-    return f", {shown}" + (f" corrected for {comparisons} comparisons" if comparisons > 1 else "")
-
-
-def _too_few(pairs: int) -> str:
-    if pairs == 0:
-        return "nothing to compare yet"
-    few = "1 pair of runs decides" if pairs == 1 else f"{pairs} pairs of runs decide"
-    return f"{few} nothing; repeat it {FEWEST} times or more"
-
-
-def lower_is_better(column: str) -> bool:
-    """Times, losses, stalls, costs and what is taken from the machine."""
-    return unit_of(column) in ("s", "device h", "B", "MiB", "J") or column in ("loss", "data_stall", "cost")
+    return good if (verdict == "less") == less_is_better else bad

@@ -29,7 +29,7 @@ MOST_LINES = 6
 
 def selected(rows: pd.DataFrame, where: Mapping[str, Any]) -> list[Row]:
     """The rows that agree with `where`, as plain dictionaries; a list in `where` stands for any of its values."""
-    records = [{str(key): value for key, value in record.items()} for record in rows.to_dict("records")]
+    records: list[Row] = rows.to_dict("records")  # type: ignore[assignment]
     return [row for row in records if all(matches(row.get(key), wanted) for key, wanted in where.items())]
 
 
@@ -53,27 +53,32 @@ def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], series: str, 
     """
     panel = figure.panel
     if panel is None:
-        extras = _extras(study, runs, [series], x)
+        extras = _extras(study, runs, series, x)
         panel = next((key for key in extras if key in OWN_PANEL), None)
-        if panel is None and extras and len(_by_all(runs, [series, *extras])) > MOST_LINES:
+        lines = {canonical_json([row.get(key) for key in (series, *extras)]) for row in runs}
+        if panel is None and extras and len(lines) > MOST_LINES:
             panel = series
     return [_group(study, panel, members, series, x) for members in by(runs, panel).values()]
 
 
 def _group(study: Study, panel: str | None, members: list[Row], series: str, x: str | None) -> Group:
     """The panel of these runs. A value that nearly all of them have joins no label but the note."""
-    extras = _extras(study, members, [series], x)
+
+    def text(key: str, row: Row) -> str:
+        return value_text(study, key, row.get(key), named=True)
+
+    extras = _extras(study, members, series, x)
     common = {key: row for key in extras if key != "ranks" and (row := _dominant(members, key)) is not None}
     named = not (panel == series and extras)
     mixed = len({is_compute_emulated(row) for row in members}) > 1 and "device" not in extras
     lines: dict[str, list[Row]] = {}
     for row in members:
         apart = [key for key in extras if key not in common or row.get(key) != common[key].get(key)]
-        words = [value_text(study, key, row.get(key), named=True) for key in ([series] if named else []) + apart]
+        words = [text(key, row) for key in ([series] if named else []) + apart]
         words += ["emulated"] if mixed and is_compute_emulated(row) else []
         lines.setdefault(", ".join(words), []).append(row)
-    assumed = ", ".join(value_text(study, key, row.get(key), named=True) for key, row in common.items())
-    name = "" if panel is None else value_text(study, panel, members[0].get(panel), named=True)
+    assumed = ", ".join(text(key, row) for key, row in common.items())
+    name = "" if panel is None else text(panel, members[0])
     if name and all(map(is_compute_emulated, members)) and "emulated" not in name.lower():
         name += ", compute emulated"
     title = name[:1].upper() + name[1:] if panel not in (None, "model", "dtype") else name
@@ -88,28 +93,18 @@ def by(runs: Iterable[Row], key: str | None) -> dict[str, list[Row]]:
     return groups
 
 
-def _by_all(runs: Sequence[Row], keys: list[str]) -> set[str]:
-    return {canonical_json([row.get(key) for key in keys]) for row in runs}
-
-
-def _extras(study: Study, runs: Sequence[Row], keys: list[str], x: str | None) -> list[str]:
-    """Varied columns that are needed, in addition to `keys` and x, so that no two configurations share a spot."""
-    runs_of: dict[str, list[Row]] = {}
-    for run in runs:
-        runs_of.setdefault(run["configuration"], []).append(run)
-    first = {name: members[0] for name, members in runs_of.items()}
-    places = {name: _place(members, x) for name, members in runs_of.items()}
+def _extras(study: Study, runs: Sequence[Row], series: str, x: str | None) -> list[str]:
+    """Varied columns that are needed, in addition to `series` and x, so that no two configurations share a spot."""
+    configurations = [(members[0], _place(members, x)) for members in by(runs, "configuration").values()]
 
     def spots(extra: list[str]) -> int:
-        return len(
-            {canonical_json([places[name], *(row.get(key) for key in (*keys, *extra))]) for name, row in first.items()}
-        )
+        return len({canonical_json([at, *(row.get(key) for key in (series, *extra))]) for row, at in configurations})
 
     extras: list[str] = []
-    varied = varied_columns(study) if spots([]) < len(first) else []
-    while spots(extras) < len(first):
-        candidates = [key for key in varied if key not in (*keys, *extras, x)]
-        better = [key for key in candidates if spots([*extras, key]) > spots(extras)]
+    varied = varied_columns(study) if spots([]) < len(configurations) else []
+    while (known := spots(extras)) < len(configurations):
+        candidates = [key for key in varied if key not in (series, *extras, x)]
+        better = [key for key in candidates if spots([*extras, key]) > known]
         if not better:
             break
         extras.append(next((key for key in better if key in OWN_PANEL), better[0]))
@@ -118,12 +113,11 @@ def _extras(study: Study, runs: Sequence[Row], keys: list[str], x: str | None) -
 
 def _place(runs: Sequence[Row], x: str | None) -> Any:
     """Where a configuration with these runs lies on the horizontal axis: its key, or the mean of what was measured."""
-    if x is None:
-        return None
-    if isinstance(runs[0].get(x), float):
-        found = interval([run[x] for run in runs if run["status"] == "valid"])
-        return None if found is None else float(f"{found.mean:.4g}")
-    return runs[0].get(x)
+    value = None if x is None else runs[0].get(x)
+    if not isinstance(value, float):
+        return value
+    found = interval([run[str(x)] for run in runs if run["status"] == "valid"])
+    return None if found is None else float(f"{found.mean:.4g}")
 
 
 def _dominant(runs: Sequence[Row], key: str) -> Row | None:

@@ -1,8 +1,7 @@
-"""Kinds of figure: a kind is a row of KINDS, a drawing, or what makes the chart: a function, or a module that is imported for it."""
+"""Kinds of figure: a kind is a row of KINDS, a drawing, or the function that makes its chart."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pandas as pd
 from scalestudy.analysis.summarise import read_rows
 from scalestudy.analysis.workload import series_of
 from scalestudy.errors import UserError, nearest
+from scalestudy.figures import accuracy, pareto, stacked, staleness
 from scalestudy.figures.build import Drawing, chart_over, is_number
 from scalestudy.figures.caption import caption_file
 from scalestudy.figures.catalogue import FigureSpec
@@ -46,23 +46,18 @@ def figure_named(study: Study, name: str) -> FigureSpec:
     """The figure of that name; raises UserError with the nearest name."""
     known = {figure.file_name: figure for figure in study.figures}
     if name not in known:
-        raise UserError(
-            f"study `{study.name}` has no figure `{name}`", f"config/studies/{study.name}.yaml", nearest(name, known)
-        )
+        where = f"config/studies/{study.name}.yaml"
+        raise UserError(f"study `{study.name}` has no figure `{name}`", where, nearest(name, known))
     return known[name]
 
 
 def chart_of(study: Study, machine: str, figure: FigureSpec) -> Chart:
     """Chart of a figure, from runs.parquet and, for curves and shares, the results."""
     kind, rows = KINDS[figure.kind], read_rows(study, machine)
-    if isinstance(kind, Drawing):
-        return chart_over(study, figure, rows, kind)
-    make = importlib.import_module(f"scalestudy.figures.{kind}").chart if isinstance(kind, str) else kind
-    chart: Chart = make(study, figure, rows, machine)
-    return chart
+    return chart_over(study, figure, rows, kind) if isinstance(kind, Drawing) else kind(study, figure, rows, machine)
 
 
-def efficiency(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
+def _efficiency(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
     """Efficiency with its formula; ranks that share cores are left out, and so are series at the base's ranks alone."""
     several = rows["ranks"].groupby(rows["run"].map(series_of(study))).transform("nunique") > 1
     compared = several | (rows["ranks"] > rows["baseline_ranks"])
@@ -75,14 +70,14 @@ def efficiency(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: st
     return chart_over(study, figure, drawn, EFFICIENCY, formula, left_out, every=rows)
 
 
-KINDS: dict[str, Drawing | str | Callable[[Study, FigureSpec, pd.DataFrame, str], Chart]] = {
+KINDS: dict[str, Drawing | Callable[[Study, FigureSpec, pd.DataFrame, str], Chart]] = {
     "lines": Drawing(),
     "bars": Drawing(bars=True),
     "time_over_ranks": Drawing("training_time_s", "ranks", log_x=True, log_y=True, ideal="time"),
     "throughput_over_ranks": Drawing("throughput_samples_per_s", "ranks", log_x=True, log_y=True, ideal="throughput"),
-    "efficiency": efficiency,
-    "stacked": "stacked",
-    "pareto": "pareto",
-    "accuracy_over_time": "accuracy",
-    "staleness": "staleness",
+    "efficiency": _efficiency,
+    "stacked": stacked.chart,
+    "pareto": pareto.chart,
+    "accuracy_over_time": accuracy.chart,
+    "staleness": staleness.chart,
 }

@@ -10,7 +10,7 @@ from typing import Any
 from scalestudy.analysis.periods import days, tie
 from scalestudy.analysis.rounding import with_interval
 from scalestudy.analysis.scaling import Base
-from scalestudy.analysis.stats import FEWEST, Interval
+from scalestudy.analysis.stats import FEWEST
 from scalestudy.analysis.summarise import VOLATILE
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
@@ -68,21 +68,20 @@ def emulated_parts(rows: Iterable[Row]) -> tuple[str, ...]:
 
 
 def repeats(lines: Iterable[Line]) -> str:
-    """`n = 3 runs per point (dots); bars: 95 % interval of the mean`."""
+    """`n = 3 runs per point (dots); whiskers: 95 % interval of the mean`."""
     measured = [line for line in lines if line.role in ("series", "band", "bar", "part")]
-    counts = {point.n for line in measured for point in line.points}
+    counts = sorted({point.n for line in measured for point in line.points})
     if not counts:
         return ""
-    text = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
+    text = f"n = {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} run{'' if counts == [1] else 's'} per "
     roles = {line.role for line in measured}
     if "part" in roles:
-        return f"{text} run{'' if counts == {1} else 's'} per bar; arithmetic means"
-    text += " run per point" if counts == {1} else " runs per point"
-    if max(counts) < FEWEST:
-        return f"{text}{' (dots)' if max(counts) > 1 else ''}: too few for an interval"
-    drawn = "band" if "band" in roles else "whiskers"
-    few = f" (from {FEWEST} runs on)" if min(counts) < FEWEST else ""
-    return f"{text}{'' if drawn == 'band' else ' (dots)'}; {drawn}: 95 % interval of the mean{few}"
+        return f"{text}bar; arithmetic means"
+    if counts[-1] < FEWEST:
+        return f"{text}point{' (dots)' if counts[-1] > 1 else ''}: too few for an interval"
+    few = f" (from {FEWEST} runs on)" if counts[0] < FEWEST else ""
+    drawn = "point; band" if "band" in roles else "point (dots); whiskers"
+    return f"{text}{drawn}: 95 % interval of the mean{few}"
 
 
 def extrapolated(rows: Iterable[Row], lines: Iterable[Line]) -> list[str]:
@@ -96,7 +95,7 @@ def extrapolated(rows: Iterable[Row], lines: Iterable[Line]) -> list[str]:
     if "predicted" in kinds:
         found.append("Predicted: before the first step, not measured")
     valid = [row for row in rows if row["status"] == "valid"]
-    given = [row["extrapolation_factor"] for row in valid if _given(row.get("extrapolation_factor"))]
+    given = [float(row["extrapolation_factor"]) for row in valid if _given(row.get("extrapolation_factor"))]
     if "extrapolated" in kinds and given:
         ends = dict.fromkeys(f"{float(f'{value:.2g}'):,.10g}" for value in (min(given), max(given)))
         untested = max(given) > MAX_TESTED_FACTOR
@@ -113,30 +112,35 @@ def bases(shown: Sequence[tuple[str, Base]]) -> list[str]:
 
 def _base(base: Base) -> str:
     rate = with_interval(base.rate.mean, base.rate.low, base.rate.high)
-    runs, names = counted(base.rate.n, "run"), listed((name.replace("_", " ") for name in base.strategies), 4)
-    how = f"mean of {runs} without exchange ({names})"
-    if base.kind != "single":
-        how = f"mean of {runs} of all series at their fewest ranks, as no run is without exchange ({names})"
+    alone = (
+        "without exchange"
+        if base.kind == "single"
+        else "of all series at their fewest ranks, as no run is without exchange"
+    )
+    names = listed((name.replace("_", " ") for name in base.strategies), 4)
+    how = f"mean of {counted(base.rate.n, 'run')} {alone} ({names})"
     where = "one rank" if base.ranks == 1 else f"{base.ranks} ranks"
     return f"Base: {rate} samples/s on {where} (N₀ = {base.ranks}), {how}"
 
 
-def measured_apart(rows: Sequence[Row]) -> list[str]:
+def _measured_apart(valid: Sequence[Row]) -> list[str]:
     """The note where rows of several periods of measuring stand side by side, and what ties the periods."""
     by_period: dict[int, list[Row]] = {}
-    for row in rows:
-        if row["status"] == "valid" and row["period"] > 0:
+    for row in valid:
+        if row["period"] > 0:
             by_period.setdefault(row["period"], []).append(row)
     if len(by_period) < 2:
         return []
     named = [f"{days(members)} ({len(members)} runs)" for _, members in sorted(by_period.items())]
     first, *others = sorted(by_period)
-    valid = [row for members in by_period.values() for row in members]
-    ties = [_tie(tie(valid, first, other, "throughput_samples_per_s")) for other in others]
-    return [f"Measured apart: {listed(named, 4)}. {listed(dict.fromkeys(ties), 3)}"]
+    rows = [row for members in by_period.values() for row in members]
+    return [
+        f"Measured apart: {listed(named, 4)}. {listed(dict.fromkeys(_tie(rows, first, each) for each in others), 3)}"
+    ]
 
 
-def _tie(found: Interval | None) -> str:
+def _tie(rows: Sequence[Row], first: int, other: int) -> str:
+    found = tie(rows, first, other, "throughput_samples_per_s")
     if found is None:
         return "No configuration was measured in both periods, so a machine change cannot be told from an effect: raise `repeats`"
     low, high = (None if end is None else 100 * math.expm1(end) for end in (found.low, found.high))
@@ -182,14 +186,13 @@ def _published(row: Row) -> tuple[PublishedStepTime, ...]:
 
 
 def _step_times(rows: Sequence[Row]) -> str:
-    """`resnet50 on p100, batch 16 from those of 32 and 64`."""
+    """`resnet50 on p100, batch 16 from 32 and 64`."""
     found: dict[str, None] = {}
     for row in rows:
-        name, batches = f"{row.get('model')} on {_accelerator(row)}", [used.batch for used in _published(row)]
-        if batches:
-            own = batches == [int(row["batch.per_rank"])]
-            between = "" if own else f" from {' and '.join(map(str, batches))}"
-            name += f", batch {int(row['batch.per_rank'])}{between}"
+        name = f"{row.get('model')} on {_accelerator(row)}"
+        if batches := [used.batch for used in _published(row)]:
+            name += f", batch {int(row['batch.per_rank'])}"
+            name += f" from {' and '.join(map(str, batches))}" if batches != [int(row["batch.per_rank"])] else ""
         found[name] = None
     return "; ".join([*list(found)[:MAX_VALUES], *(["and others"] if len(found) > MAX_VALUES else [])])
 
@@ -201,12 +204,12 @@ def _real(rows: Sequence[Row]) -> str:
     real += ["exchange"] if any(_given(row.get("ranks")) and row["ranks"] > 1 for row in rows) else []
     said = [f"{' and '.join(real)} {'is' if len(real) == 1 else 'are'} real"] if real else []
     if made:
-        all_made = "data is made in memory, nothing is loaded"
-        said.append(all_made if len(made) == len(rows) else "some data is made in memory")
+        everywhere = len(made) == len(rows)
+        said.append("data is made in memory, nothing is loaded" if everywhere else "some data is made in memory")
     return ", ".join(said)
 
 
-def _given(value: object) -> bool:
+def _given(value: Any) -> bool:
     return isinstance(value, (int, float)) and not math.isnan(value) and value > 0
 
 
@@ -217,10 +220,11 @@ def missing(rows: Sequence[Row]) -> str:
         return ""
     parts = []
     for status, word in (("invalid", "invalid"), ("skipped", "skipped"), ("missing", "not run")):
-        reasons = Counter(str(row["reason"]) for row in absent if row["status"] == status)
+        reasons = Counter(" ".join(str(row["reason"]).split()) for row in absent if row["status"] == status)
         if reasons:
-            why = [shortened(reason) for reason, _ in reasons.most_common() if reason and reason != "no result yet"]
-            parts.append(f"{sum(reasons.values())} {word}" + (f" ({listed(why, 2)})" if why else ""))
+            told = [reason for reason, _ in reasons.most_common() if reason not in ("", "no result yet")]
+            why = [text if len(text) <= MAX_REASON else text[: MAX_REASON - 1].rstrip() + "…" for text in told]
+            parts.append(f"{reasons.total()} {word}" + (f" ({listed(why, 2)})" if why else ""))
     return f"{len(absent)} of {len(rows)} runs missing: {', '.join(parts)}"
 
 
@@ -231,33 +235,25 @@ def not_yet(rows: Sequence[Row]) -> str:
     return "No valid run yet: " + missing(rows).partition(": ")[2]
 
 
-def shortened(reason: str) -> str:
-    """A reason in one line of bounded length."""
-    words = " ".join(reason.split())
-    return words if len(words) <= MAX_REASON else words[: MAX_REASON - 1].rstrip() + "…"
-
-
 def trust(rows: Sequence[Row]) -> list[str]:
     """Disturbance, drift, periods and instruments that differ, among valid rows."""
     valid = [row for row in rows if row["status"] == "valid"]
     found = []
     if count := sum(bool(row["disturbed"]) for row in valid):
-        found.append(
-            f"{DISTURBED}: includes disturbed runs ({count} of {len(valid)}): other processes used the host during them"
-        )
+        share = f"({count} of {len(valid)})"
+        found.append(f"{DISTURBED}: includes disturbed runs {share}: other processes used the host during them")
     if drifted := [row for row in valid if row["drifted"]]:
         worst = max(drifted, key=lambda row: abs(row["drift"]))
         percent = with_interval(*(100 * worst[name] for name in ("drift", "drift_low", "drift_high")))
-        found.append(
-            f"Drift: in round {worst['round'] + 1} throughput differs by {percent} % from the mean of all rounds, over all configurations"
-        )
-    found += measured_apart(rows)
-    if mixed := differing(valid):
+        of_all = f"by {percent} % from the mean of all rounds, over all configurations"
+        found.append(f"Drift: in round {worst['round'] + 1} throughput differs {of_all}")
+    found += _measured_apart(valid)
+    if mixed := _differing(valid):
         found.append(f"Instruments mixed: {listed(mixed, 4)}")
     return found
 
 
-def differing(rows: Sequence[Row]) -> list[str]:
+def _differing(rows: Sequence[Row]) -> list[str]:
     """What the instruments of these rows differ in."""
     found = []
     for key in sorted({key for row in rows for key in row if key.startswith("instrument.")}):

@@ -9,42 +9,51 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from matplotlib import ticker
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis as MatplotlibAxis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.transforms import ScaledTranslation, Transform
 
 from scalestudy.analysis.stats import FEWEST
-from scalestudy.figures.axes import category_names, in_readable_units, is_stacked, set_axes, share_ranges
-from scalestudy.figures.chart import Chart, Line, Panel, Point
+from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.notes import DISTURBED
 from scalestudy.figures.style import FONT, HOLLOW, INK, PANEL_WIDTH, QUIET, SHADE, bar_look, line_look
+from scalestudy.figures.words import friendly, number, with_unit
 
 MAX_COLUMNS = 3
-PLOT_HEIGHT = 2.5
-"""Inches of a panel with its labels."""
-TEXT_LINE = 0.16
+PLOT_HEIGHT, TEXT_LINE = 2.5, 0.16
+"""Inches of a panel with its labels, and of a line of text."""
 LETTERS, TITLE_LETTERS = 52, 44
 """Letters of a legend with its handles, and of a bold title, that fit into a panel's width."""
+ROW_LETTERS, PANEL_LETTERS = 24, 46
+"""Letters that fit beside a row of stacked bars, and below a panel."""
 HANDLE_LETTERS = 8
 ORDER = {"series": 0, "band": 0, "bar": 0, "part": 0, "published": 1, "front": 2, "ideal": 2}
 MAX_MARKS = 15
 """Marks on a curve."""
+MAX_TICKS = 8
 BAR_ROOM = 0.84
 """Share of a category's room that its bars take together."""
 DODGE = 2.2
 """Points by which series stand apart, so that their whiskers do not overlap."""
+MAX_STRETCH = 0.6
+"""An interval may stretch an axis by this share of the means' range; a wider one runs off its edge."""
+NEAR_ZERO = 0.35
+ALIKE = 3.0
+"""Panels share a range where their highest values differ by less than this factor."""
 
 
 def render(chart: Chart) -> Figure:
     """Title, legend and panels in rows of three, a panel as wide as a column of a paper."""
     columns = min(MAX_COLUMNS, len(chart.panels))
-    rows, letters = math.ceil(len(chart.panels) / columns), LETTERS * columns
+    rows = math.ceil(len(chart.panels) / columns)
     entries = legend_entries(chart)
     longest = max((len(line.label) for line in entries), default=0) + HANDLE_LETTERS
-    per_row = max(1, min(len(entries), letters // longest))
-    panels = [in_readable_units(panel) for panel in chart.panels]
+    per_row = max(1, min(len(entries), LETTERS * columns // longest))
+    panels = [_in_readable_units(panel) for panel in chart.panels]
     title = textwrap.wrap(chart.title, TITLE_LETTERS * columns)
     titles = [textwrap.fill(panel.title, LETTERS - 6) for panel in panels]
     lines = max(name.count("\n") for name in titles) + max(_name_lines(panel) for panel in panels)
@@ -56,8 +65,8 @@ def render(chart: Chart) -> Figure:
         _panel(one, panel)
     for unused in axes[len(panels) :]:
         unused.set_visible(False)
-    if not any(is_stacked(panel) or panel.x.categories for panel in panels):
-        share_ranges(axes[: len(panels)])
+    if not any(_is_stacked(panel) or panel.x.categories for panel in panels):
+        _share_ranges(axes[: len(panels)])
     for index, (before, after) in enumerate(pairwise(axes)):
         if (index + 1) % columns and before.get_ylabel() == after.get_ylabel():
             after.set_ylabel("")
@@ -69,10 +78,21 @@ def render(chart: Chart) -> Figure:
     return figure
 
 
+def _is_stacked(panel: Panel) -> bool:
+    return any(line.role == "part" for line in panel.lines)
+
+
+def _category_names(panel: Panel) -> list[str]:
+    """Names of the categories in lines that fit below, or of stacked bars beside, the axes."""
+    names = panel.x.categories
+    letters = ROW_LETTERS if _is_stacked(panel) else PANEL_LETTERS // max(1, len(names))
+    return [textwrap.fill(name, max(6, letters), break_long_words=False) for name in names]
+
+
 def _name_lines(panel: Panel) -> int:
     """Lines of text that the longest name of a category adds, or all names of a stacked panel."""
-    lines = [name.count("\n") + 1 for name in category_names(panel)]
-    return max(0, sum(lines) - 10) if is_stacked(panel) else max(lines, default=1) - 1
+    lines = [name.count("\n") + 1 for name in _category_names(panel)]
+    return max(0, sum(lines) - 10) if _is_stacked(panel) else max(lines, default=1) - 1
 
 
 def legend_entries(chart: Chart) -> list[Line]:
@@ -91,6 +111,38 @@ def _handle(line: Line) -> Line2D | Patch:
     return Line2D([], [], **(look if line.connected else {**look, "linestyle": "none"}))
 
 
+def _in_readable_units(panel: Panel) -> Panel:
+    """The panel with its values in the units that suit them: on a linear axis the large values are what is read."""
+    points = [point for line in panel.lines if line.role != "ideal" for point in line.points]
+    heights = list(_stack_ends(panel).values()) if _is_stacked(panel) else [point.y for point in points]
+    halves = ((panel.x, [point.x for point in points]), (panel.y, heights))
+    (x, x_unit), (y, y_unit) = (
+        friendly(axis.unit, values if axis.log else [max(values, default=0.0)]) for axis, values in halves
+    )
+
+    def scaled(point: Point) -> Point:
+        low, high = (None if end is None else end / y for end in (point.low, point.high))
+        repeats = tuple(one / y for one in point.repeats)
+        return replace(point, x=point.x / x, y=point.y / y, low=low, high=high, repeats=repeats)
+
+    return replace(
+        panel,
+        x=replace(panel.x, unit=x_unit, ticks=tuple(tick / x for tick in panel.x.ticks)),
+        y=replace(panel.y, unit=y_unit),
+        lines=tuple(replace(line, points=tuple(map(scaled, line.points))) for line in panel.lines),
+        shaded_from=None if panel.shaded_from is None else panel.shaded_from / x,
+        mark=None if panel.mark is None else (panel.mark[0] / x, panel.mark[1]),
+    )
+
+
+def _stack_ends(panel: Panel) -> dict[float, float]:
+    """Ends of the stacked bars by their places."""
+    ends: dict[float, float] = {}
+    for point in (point for line in panel.lines for point in line.points):
+        ends[point.x] = ends.get(point.x, 0.0) + point.y
+    return ends
+
+
 def _panel(axes: Axes, panel: Panel) -> None:
     if not panel.lines or panel.blank:
         axes.set(xticks=[], yticks=[], facecolor="#F7F7F7")
@@ -98,10 +150,13 @@ def _panel(axes: Axes, panel: Panel) -> None:
         why = textwrap.fill(panel.blank, LETTERS - 8)
         axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", color=QUIET, linespacing=1.4)
         return
-    set_axes(axes, panel)
-    if is_stacked(panel):
+    if _is_stacked(panel):
         _stack(axes, panel)
         return
+    points = [point for line in panel.lines for point in line.points]
+    from_zero = not any(line.role == "band" for line in panel.lines)
+    _set_axis(axes, "x", panel.x, _limits(panel.x, [point.x for point in points]), _category_names(panel))
+    _set_axis(axes, "y", panel.y, _limits(panel.y, _edges(points, panel.y.log), from_zero), [])
     if panel.shaded_from is not None:
         _shade(axes, panel, panel.shaded_from)
     if panel.mark is not None:
@@ -117,6 +172,66 @@ def _panel(axes: Axes, panel: Panel) -> None:
             axes.step([p.x for p in line.points], [p.y for p in line.points], where="post", **line_look(line))
         elif line.role != "bar":
             _line(axes, line, series.index(line) - (len(series) - 1) / 2 if line in series else 0.0)
+
+
+def _set_axis(axes: Axes, which: str, drawn: Axis, limits: tuple[float, float], names: list[str]) -> None:
+    """Scale, limits, label and ticks of one axis; the ticks of categories are their `names`."""
+    unit = ", ".join(filter(None, (drawn.unit, "log" if drawn.log else "")))
+    axes.set(**{f"{which}scale": "log" if drawn.log else "linear"})
+    axes.set(**{f"{which}lim": limits, f"{which}label": with_unit(drawn.label, unit)})
+    axis: MatplotlibAxis = getattr(axes, f"{which}axis")
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: number(value, 6)))
+    if drawn.categories:
+        axis.set_ticks(range(len(names)), names)
+    elif drawn.ticks:
+        # All, or else every second from the first.
+        step = 2 ** max(0, math.ceil(math.log2(len(drawn.ticks) / MAX_TICKS)))
+        axis.set_major_locator(ticker.FixedLocator(drawn.ticks[::step]))
+    elif drawn.log:
+        subs = (1, 2, 5) if limits[1] < 100 * limits[0] else (1,)
+        axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=MAX_TICKS))
+    else:
+        axis.set_major_locator(ticker.MaxNLocator(7, steps=[1, 2, 5, 10]))
+
+
+def _edges(points: Sequence[Point], log: bool) -> list[float]:
+    """Values that the vertical axis must hold: all means, and intervals as far as they do not dwarf them."""
+    means = [point.y for point in points]
+    room = MAX_STRETCH * max(max(means) - min(means), abs(max(means)) * 0.5)
+    edges = [*means, *(value for point in points for value in point.repeats)]
+    least = 0.0 if min(edges) >= 0 else -math.inf
+    for point in points:
+        if point.high is not None and point.low is not None:
+            edges.append(min(point.high, max(means) + room))
+            edges.append(max(point.low, point.y / 3) if log else max(point.low, min(means) - room, least))
+    return edges
+
+
+def _limits(axis: Axis, values: Sequence[float], zero: bool = False) -> tuple[float, float]:
+    if axis.categories:
+        return -0.5, len(axis.categories) - 0.5
+    low, high = min(values), max(values)
+    if axis.log:
+        pad = max((high / low) ** 0.06, 1.12)
+        return low / pad, high * pad
+    # A quantity starts at zero; a place does where it is near.
+    from_zero = low >= 0 and (zero or low < NEAR_ZERO * high)
+    pad = 0.06 * (high if from_zero else high - low) or 0.5 * abs(high) or 1.0
+    least, most = axis.limits or (-math.inf, math.inf)
+    # A mark on the very end is drawn whole.
+    return max(least, 0.0 if from_zero else low - pad), min(1.02 * most, high + pad)
+
+
+def _share_ranges(panels: Sequence[Axes]) -> None:
+    """One range for all panels with values of one size, so that they can be compared by eye."""
+    for which in ("x", "y"):
+        halves = [getattr(axes, f"{which}axis") for axes in panels]
+        lows, highs = zip(*(half.get_view_interval() for half in halves), strict=True)
+        is_linear = all(half.get_scale() == "linear" for half in halves)
+        if is_linear and len({half.get_label_text() for half in halves}) == 1 and max(highs) <= ALIKE * min(highs):
+            for axes in panels:
+                axes.set(**{f"{which}lim": (min(lows), max(highs))})
 
 
 def _text(axes: Axes, x: float, y: float, text: str, transform: Transform, **style: Any) -> None:
@@ -210,7 +325,11 @@ def _band(axes: Axes, line: Line) -> None:
 
 def _stack(axes: Axes, panel: Panel) -> None:
     """Parts from left to right, the first configuration on top, with the marks of each behind its bar."""
-    ends, points = dict.fromkeys(range(len(panel.x.categories)), 0.0), dict[int, Point]()
+    names = _category_names(panel)
+    _set_axis(axes, "x", panel.y, (0.0, 1.06 * max(_stack_ends(panel).values())), [])
+    _set_axis(axes, "y", panel.x, (len(names) - 0.5, -0.5), names)
+    axes.grid(False, axis="y")
+    ends, points = dict.fromkeys(range(len(names)), 0.0), dict[int, Point]()
     for line in panel.lines:
         for point in line.points:
             row = round(point.x)

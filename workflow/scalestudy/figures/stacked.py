@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from scalestudy.analysis.stats import interval
 from scalestudy.figures import notes
-from scalestudy.figures.build import finished
+from scalestudy.figures.build import finished, is_number
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Row, by, disturbed, grouped, selected
@@ -17,11 +16,10 @@ from scalestudy.figures.words import listed
 from scalestudy.spec.labels import column_label, number, value_text
 from scalestudy.spec.study import Study
 
-PARTS = ("data_s", "convert_s", "forward_s", "backward_s", "exchange_s", "optimiser_s")
-ORDER = ("data_s", "convert_s", "compute_s", "forward_s", "backward_s", "exchange_s", "optimiser_s")
+COMPUTE, APART = "compute_s", ("forward_s", "backward_s")
+"""Forward and backward as one part, of runs that do not tell them apart; and each of them."""
+PARTS = ("data_s", "convert_s", COMPUTE, *APART, "exchange_s", "optimiser_s")
 """Parts from the left. The place of a part here is its look in every figure."""
-COMPUTE = "compute_s"
-"""Forward and backward as one part, of runs that do not tell them apart."""
 MAX_MISS = 0.02
 """Share of the step by which the parts' sum may miss it."""
 
@@ -51,22 +49,23 @@ def _panel(study: Study, x: str, group: Group) -> Panel:
                 point = Point(place, seconds, n=len(valid), emulated=emulated, disturbed=disturbed(valid))
                 points.setdefault(part, []).append(point)
     lines = [
-        Line(column_label(part), tuple(points[part]), "part", ORDER.index(part)) for part in ORDER if part in points
+        Line(column_label(part), tuple(points[part]), "part", style)
+        for style, part in enumerate(PARTS)
+        if part in points
     ]
     blank = "" if names else notes.not_yet(group.runs)
     return Panel(group.title, Axis("", categories=tuple(names)), Axis("Time per step", "s"), tuple(lines), blank=blank)
 
 
 def parts_of(runs: Sequence[Row]) -> dict[str, float]:
-    """Mean seconds of each part over the runs that have it; compute only where no run splits it."""
-    means = {}
-    for part in (*PARTS, COMPUTE):
-        mean = interval([row[part] for row in runs if row.get(part) is not None])
-        if mean is not None:
-            means[part] = mean.mean
-    if "forward_s" in means or "backward_s" in means:
-        means.pop(COMPUTE, None)
-    return means
+    """Mean seconds of each part over the runs that have it.
+
+    Forward and backward stand apart only where runs have both: an overlapped exchange is a part of their sum.
+    """
+    values = {part: [row[part] for row in runs if is_number(row.get(part))] for part in PARTS}
+    means = {part: math.fsum(several) / len(several) for part, several in values.items() if several}
+    left_out = (COMPUTE,) if set(APART) <= means.keys() else APART
+    return {part: mean for part, mean in means.items() if part not in left_out}
 
 
 def _sums(valid: Sequence[Row]) -> str:
@@ -87,9 +86,6 @@ def _sums(valid: Sequence[Row]) -> str:
 
 def _overlapped(valid: Sequence[Row]) -> str:
     """Strategies whose exchange is not a part of its own."""
-    hidden = dict.fromkeys(
-        str(row["strategy"]).replace("_", " ")
-        for row in valid
-        if row["ranks"] > 1 and (row.get("exchange_s") is None or math.isnan(row["exchange_s"]))
-    )
-    return f"Exchange overlapped with, and part of, the backward pass: {listed(hidden, 4)}" if hidden else ""
+    hidden = [row["strategy"] for row in valid if row["ranks"] > 1 and not is_number(row.get("exchange_s"))]
+    names = dict.fromkeys(str(name).replace("_", " ") for name in hidden)
+    return f"Exchange overlapped with, and part of, the backward pass: {listed(names, 4)}" if names else ""

@@ -63,7 +63,6 @@ def _points(repeats: Sequence[Shares], disturbed: int) -> tuple[Point, ...]:
         single = [shares.get(value, 0.0) for shares in repeats]
         mean = interval(single)
         assert mean is not None
-        points.append(
-            Point(float(value), mean.mean, mean.low, mean.high, mean.n, repeats=tuple(single), disturbed=disturbed)
-        )
+        ends = mean.low, mean.high, mean.n
+        points.append(Point(float(value), mean.mean, *ends, repeats=tuple(single), disturbed=disturbed))
     return tuple(points)

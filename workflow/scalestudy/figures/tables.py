@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from scalestudy.errors import UserError, nearest
 from scalestudy.figures import decision, notes
 from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import OWN_PANEL, Row, by, selected
-from scalestudy.figures.words import friendly, run_text, with_unit
+from scalestudy.figures.words import configuration_text, friendly, run_text, with_unit
 from scalestudy.files import canonical_json, write_text
 from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.labels import column_label, unit_of, value_text
@@ -39,15 +40,23 @@ MARKS = {"extrapolated": "~", "predicted": "≈"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One value of one configuration."""
+    """One value of one configuration. Of `censored` runs the value is only known to be larger than `beyond`."""
 
     value: Interval | None
     kind: str
     disturbed: int = 0
-    """How many of its runs were disturbed."""
     censored: int = 0
-    """In how many of its runs the value is only known to be larger than `beyond`."""
     beyond: float | None = None
+
+    def text(self, factor: float) -> str:
+        """`~6.80 ± 0.36`: rounded to two digits of the half width; without one, to three digits. `> 13.4 (2)` where two are censored."""
+        if self.beyond is not None:
+            return f"> {with_interval(self.beyond / factor, None, None)} ({self.censored})"
+        if self.value is None:
+            return "–"
+        ends = [None if end is None else end / factor for end in (self.value.low, self.value.high)]
+        disturbed = notes.DISTURBED if self.disturbed else ""
+        return MARKS.get(self.kind, "") + with_interval(self.value.mean / factor, *ends) + disturbed
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,10 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
-    """A table before it is written. `absent` names each run that is not in it, and why."""
+    """A table before it is written. `absent` names each run that is not in it, and why.
+
+    Values of `labelled` keys have labels of their own, which hold their units.
+    """
 
     title: str
     keys: tuple[str, ...]
@@ -72,8 +84,7 @@ class Table:
     configurations: tuple[TableRow, ...]
     notes: tuple[str, ...]
     absent: tuple[str, ...]
-    labelled: frozenset[str] = frozenset()
-    """Keys whose values have labels of their own, which hold their units."""
+    labelled: tuple[str, ...] = ()
 
     @property
     def head(self) -> list[str]:
@@ -95,30 +106,23 @@ class Table:
             found.append(friendly(unit, means[:1] if is_wide else means))
         return found
 
+    @property
     def spans(self) -> list[int]:
         """For each row, how many rows its first cell stands for; 0 where it continues the row above."""
-        found: list[int] = []
-        first = 0
-        for index, row in enumerate(self.configurations):
-            if index and len(row.texts) > 1 and row.texts[0] == self.configurations[first].texts[0]:
-                found[first] += 1
-                found.append(0)
-            else:
-                first = index
-                found.append(1)
-        return found
+        if len(self.keys) < 2:
+            return [1] * len(self.configurations)
+        sizes = [len(list(rows)) for _, rows in groupby(self.configurations, key=lambda row: row.texts[0])]
+        return [0 if place else size for size in sizes for place in range(size)]
 
+    @property
     def lines(self) -> list[list[str]]:
         """The text of each row."""
         factors = [factor for factor, _ in self.scales]
-        return [
-            [
-                *row.texts,
-                str(row.valid) if row.valid == row.planned else f"{row.valid} of {row.planned}",
-                *map(cell_text, row.cells, factors),
-            ]
-            for row in self.configurations
-        ]
+        found = []
+        for row in self.configurations:
+            count = str(row.valid) if row.valid == row.planned else f"{row.valid} of {row.planned}"
+            found.append([*row.texts, count, *map(Cell.text, row.cells, factors)])
+        return found
 
 
 def write_table(study: Study, machine: str, name: str) -> list[Path]:
@@ -129,7 +133,7 @@ def write_table(study: Study, machine: str, name: str) -> list[Path]:
         raise UserError(f"study `{study.name}` has no table `{name}`", where, nearest(name, known))
     table = table_of(study, machine, known[name])
     written = []
-    for suffix, text in (("csv", as_csv(table, study)), ("md", as_markdown(table)), ("tex", as_latex(table))):
+    for suffix, text in (("csv", _csv(table)), ("md", _markdown(table)), ("tex", _latex(table))):
         written.append(table_file(machine, study.scale, study.name, name, suffix))
         write_text(written[-1], text)
     return written
@@ -147,9 +151,9 @@ def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
     groups = by(rows, "configuration").values()
     configurations = tuple(_configuration(study, keys, spec.values, group, mixed) for group in groups)
     absent = tuple(f"{run_text(study, keys, row)}: {said(row)}" for row in rows if row["status"] != "valid")
-    decided = decision.sentences(study, rows, spec.decide, spec.values[0], spec.margin) if spec.decide else []
+    decided = decision.sentences(study, rows, spec) if spec.decide else []
     below = (*decided, *_notes(rows, configurations, spec), *_bases(study, every, rows, spec))
-    labelled = frozenset(key for key in keys if key in study.labels)
+    labelled = tuple(key for key in keys if key in study.labels)
     return Table(spec.title or spec.name, tuple(keys), spec.values, configurations, below, absent, labelled)
 
 
@@ -179,16 +183,21 @@ def said(row: Row) -> str:
 
 
 def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableSpec) -> list[str]:
-    every = [cell for row in configurations for cell in row.cells]
-    kinds = {cell.kind for cell in every if cell.value}
+    cells = [cell for row in configurations for cell in row.cells]
+    counts = {cell.value.n for cell in cells if cell.value}
+    kinds = {cell.kind for cell in cells if cell.value}
+    meaning = f"an interval needs {FEWEST} runs"
+    if max(counts, default=1) >= FEWEST:
+        meaning = "values are means and 95 % intervals (times, rates, sizes, ratios: on logarithms)"
+        meaning += f"; below {FEWEST} runs the mean alone" if min(counts) < FEWEST else ""
     priced = dict.fromkeys(row["currency"] for row in rows if row["currency"]) if "cost" in spec.values else []
     crowded = RELATIVE & set(spec.values) and any(row["oversubscribed"] for row in rows)
-    beyond = "> t (k): k runs ended after t or later without reaching it, so there is no mean"
+    censored = any(cell.censored for cell in cells)
     found = [
-        "n: valid runs; " + _meaning_of_half_widths({cell.value.n for cell in every if cell.value}),
+        f"n: valid runs; {meaning}",
         "~: extrapolated from a measured window" if "extrapolated" in kinds else "",
         "≈: predicted before the first step" if "predicted" in kinds else "",
-        beyond if any(cell.censored for cell in every) else "",
+        "> t (k): k runs ended after t or later without reaching it, so there is no mean" if censored else "",
         f"Cost in {', '.join(priced)}" if priced else "",
         notes.emulated(rows),
         "More threads than cores: no efficiency" if crowded else "",
@@ -208,58 +217,41 @@ def _bases(study: Study, every: pd.DataFrame, rows: Sequence[Row], spec: TableSp
     firsts = [by_run[base.runs[0]] for base in shown]
     # What tells a workload's base run from those of the others.
     keys = [key for key in varied_columns(study) if len(by(firsts, key)) > 1]
-    named = [", ".join(value_text(study, key, row.get(key), named=True) for key in keys) for row in firsts]
-    return notes.bases(list(zip(named, shown, strict=True)))
+    return notes.bases([(configuration_text(study, keys, row), base) for row, base in zip(firsts, shown, strict=True)])
 
 
-def _meaning_of_half_widths(counts: set[int]) -> str:
-    if max(counts, default=1) < FEWEST:
-        return f"an interval needs {FEWEST} runs"
-    text = "values are means and 95 % intervals (times, rates, sizes, ratios: on logarithms)"
-    return text + (f"; below {FEWEST} runs the mean alone" if min(counts) < FEWEST else "")
-
-
-def cell_text(cell: Cell, factor: float) -> str:
-    """`~6.80 ± 0.36`: rounded to two digits of the half width; without one, to three digits. `> 13.4 (2)` where two are censored."""
-    if cell.beyond is not None:
-        return f"> {with_interval(cell.beyond / factor, None, None)} ({cell.censored})"
-    if cell.value is None:
-        return "–"
-    ends = [None if end is None else end / factor for end in (cell.value.low, cell.value.high)]
-    disturbed = notes.DISTURBED if cell.disturbed else ""
-    return MARKS.get(cell.kind, "") + with_interval(cell.value.mean / factor, *ends) + disturbed
-
-
-def as_csv(table: Table, study: Study) -> str:
+def _csv(table: Table) -> str:
     """All numbers in full, in the columns' own units."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    labelled = [key for key in table.keys if key in study.labels]
     values = [f"{value}{end}" for value in table.values for end in ("", "_low", "_high", "_kind", "_disturbed")]
-    writer.writerow([*table.keys, *(f"{key} (label)" for key in labelled), "n", "n_planned", "emulated", *values])
+    writer.writerow([*table.keys, *(f"{key} (label)" for key in table.labelled), "n", "n_planned", "emulated", *values])
     for row in table.configurations:
-        keys = [value if isinstance(value, PLAIN) else canonical_json(value) for value in row.keys]
-        items = [*keys, *(row.texts[table.keys.index(key)] for key in labelled), row.valid, row.planned, row.emulated]
+        items = [value if isinstance(value, PLAIN) else canonical_json(value) for value in row.keys]
+        items += [*(row.texts[table.keys.index(key)] for key in table.labelled), row.valid, row.planned, row.emulated]
         for cell in row.cells:
             value = cell.value
-            if cell.beyond is not None:
-                items += [None, cell.beyond, None, cell.kind, cell.disturbed]
-            else:
-                items += [value.mean, value.low, value.high, cell.kind, cell.disturbed] if value else [None] * 5
+            numbers = [value.mean, value.low, value.high] if value else [None, cell.beyond, None]
+            told = value is not None or cell.beyond is not None
+            items += [*numbers, *((cell.kind, cell.disturbed) if told else (None, None))]
         writer.writerow([f"{item:.10g}" if isinstance(item, float) else item for item in items])
     return text.getvalue()
 
 
-def as_markdown(table: Table) -> str:
+def _markdown(table: Table) -> str:
     """A pipe table, its notes, and each run that is missing."""
     aligned = ["---"] * len(table.keys) + ["--:"] * (1 + len(table.values))
-    head, *lines = [[markdown(cell) for cell in line] for line in (table.head, *table.lines())]
-    text = [f"**{markdown(table.title)}**", ""]
-    text += [f"| {' | '.join(line)} |" for line in (head, aligned, *lines)]
+    text = [f"**{markdown(table.title)}**", "", *pipe_table(table.head, aligned, table.lines)]
     text += ["", *(f"{markdown(note)}.  " for note in table.notes)]
     if table.absent:
         text += ["", "Not in this table:", "", *(f"- {markdown(absent)}" for absent in table.absent)]
     return "\n".join(text).rstrip() + "\n"
+
+
+def pipe_table(head: Sequence[str], aligned: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    cells = [[*map(markdown, head)], aligned, *([*map(markdown, line)] for line in lines)]
+    return [f"| {' | '.join(line)} |" for line in cells]
 
 
 def markdown(text: str) -> str:
@@ -269,20 +261,23 @@ def markdown(text: str) -> str:
     return "".join(parts)
 
 
-def as_latex(table: Table) -> str:
-    """A booktabs tabular with its notes below."""
-    head, *body = [" & ".join(map(latex, line)) + r" \\" for line in (table.head, *table.lines())]
+def _latex(table: Table) -> str:
+    columns = "l" * len(table.keys) + "r" * (1 + len(table.values))
+    return booktabs(table.title, columns, table.head, table.lines, table.notes)
+
+
+def booktabs(
+    title: str, columns: str, head: Sequence[str], lines: Sequence[Sequence[str]], notes: Sequence[str]
+) -> str:
+    """A LaTeX tabular with its notes below."""
+    above, *body = [" & ".join(map(latex, line)) + r" \\" for line in (head, *lines)]
     text = [
-        f"% {latex(table.title)}. Needs \\usepackage{{booktabs}}.",
-        rf"\begin{{tabular}}{{{'l' * len(table.keys)}{'r' * (1 + len(table.values))}}}",
-        r"\toprule",
-        head,
-        r"\midrule",
-        *body,
-        r"\bottomrule",
+        f"% {latex(title)}. Needs \\usepackage{{booktabs}}.",
+        rf"\begin{{tabular}}{{{columns}}}",
+        *(r"\toprule", above, r"\midrule", *body, r"\bottomrule"),
         r"\end{tabular}",
         r"\par\smallskip",
-        r"{\footnotesize " + " ".join(f"{latex(note)}." for note in table.notes) + r"\par}",
+        r"{\footnotesize " + " ".join(f"{latex(note)}." for note in notes) + r"\par}",
     ]
     return "\n".join(text) + "\n"
 

@@ -1,4 +1,4 @@
-"""How columns, values and quantities are written."""
+"""How quantities, lists and runs are written."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ BYTES = ((1.0, "B"), (2.0**10, "KiB"), (2.0**20, "MiB"), (2.0**30, "GiB"), (2.0*
 def friendly(unit: str, values: Iterable[float]) -> tuple[float, str]:
     """A factor to divide by and the unit that makes most of `values` easy to read: 1 to some hundreds."""
     finite = sorted(abs(value) for value in values if math.isfinite(value) and value)
-    if not finite:
+    if not finite or unit not in ("s", "B", "MiB"):
         return 1.0, unit
     middle = finite[len(finite) // 2]
     if unit == "s":
         # A unit is left for the next where two of the next are reached: 119 s, 2 min.
-        return next(
-            step for step in reversed(TIME) if middle >= step[0] * (1.0 if step[0] <= 1.0 else 2.0) or step is TIME[0]
-        )
-    if unit in ("B", "MiB"):
-        base = 1.0 if unit == "B" else 2.0**20
-        factor, name = next(step for step in reversed(BYTES) if middle * base >= step[0] or step is BYTES[0])
-        return factor / base, name
-    return 1.0, unit
+        fits = [step for step in TIME if middle >= step[0] * (1.0 if step[0] <= 1.0 else 2.0)]
+        return (fits or TIME[:1])[-1]
+    base = 1.0 if unit == "B" else 2.0**20
+    factor, name = ([step for step in BYTES if middle * base >= step[0]] or BYTES[:1])[-1]
+    return factor / base, name
 
 
 def with_unit(label: str, unit: str) -> str:
@@ -54,10 +51,15 @@ def listed(items: Iterable[str], most: int = 3) -> str:
     return "; ".join([*found[:most], *([f"{rest} more"] if rest > 0 else [])])
 
 
+def configuration_text(study: Study, keys: Sequence[str], row: Mapping[str, Any]) -> str:
+    """A configuration in the words of its study: `ring all-reduce, 4 ranks`. Empty lists are left out."""
+    said = (value_text(study, key, row.get(key), named=True) for key in keys if row.get(key) not in ([], {}, ()))
+    return ", ".join(said)
+
+
 def run_text(study: Study, keys: Sequence[str], row: Mapping[str, Any]) -> str:
-    """Which run it is, in the words of the study: `ring all-reduce, 4 ranks, repeat 1`. Empty lists are left out."""
-    said = [value_text(study, key, row.get(key), named=True) for key in keys if row.get(key) not in ([], {}, ())]
-    return ", ".join([*said, f"repeat {row['repeat'] + 1}"])
+    """A run in the words of its study: `ring all-reduce, 4 ranks, repeat 1`."""
+    return ", ".join(filter(None, (configuration_text(study, keys, row), f"repeat {row['repeat'] + 1}")))
 
 
 def printable(text: str) -> str:

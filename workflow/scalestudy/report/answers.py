@@ -23,7 +23,6 @@ from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.emulated import emulated_parts
 from scalestudy.spec.labels import column_label, number, unit_of, value_text
 from scalestudy.spec.layout import RESULTS, study_folder
-from scalestudy.spec.matching import matches
 from scalestudy.spec.step_times import published_step_time
 from scalestudy.spec.study import Study
 
@@ -61,17 +60,15 @@ class Number:
         """
         if not (self.mean > 0 and other.mean > 0):
             raise NoNumber("a ratio needs numbers above 0")
-        below = _half(self.low, self.mean), _half(other.mean, other.high)
-        above = _half(self.mean, self.high), _half(other.low, other.mean)
         ratio = self.mean / other.mean
-        return Number(
-            ratio,
-            None if None in below else ratio * math.exp(-math.hypot(*below)),  # type: ignore[arg-type]
-            None if None in above else ratio * math.exp(math.hypot(*above)),  # type: ignore[arg-type]
-            min((n for n in (self.n, other.n) if n), default=0),
-            self.disturbed + other.disturbed,
-            tuple(dict.fromkeys((*self.emulated, *other.emulated))),
-        )
+        low = high = None
+        if self.low and self.high and other.low and other.high and min(self.low, other.low) > 0:
+            below = math.hypot(math.log(self.mean / self.low), math.log(other.high / other.mean))
+            above = math.hypot(math.log(self.high / self.mean), math.log(other.mean / other.low))
+            low, high = ratio * math.exp(-below), ratio * math.exp(above)
+        n = min((n for n in (self.n, other.n) if n), default=0)
+        emulated = tuple(dict.fromkeys((*self.emulated, *other.emulated)))
+        return Number(ratio, low, high, n, self.disturbed + other.disturbed, emulated)
 
     def text(self, form: str) -> str:
         """The number in a unit, with its interval as far as it has one; its half-width alone for `±%`."""
@@ -79,13 +76,12 @@ class Number:
             if self.low is None or self.high is None:
                 raise NoNumber(f"{self.n} runs give no interval")
             return f"{number(100 * max(self.high / self.mean - 1, 1 - self.low / self.mean), 2)} %"
-        ends = [None if end is None else end / UNITS[form] for end in (self.low, self.high)]
-        return f"{with_interval(self.mean / UNITS[form], *ends)} {form}".strip()
+        return f"{self.scaled(UNITS[form])} {form}".strip()
 
-
-def _half(low: float | None, high: float | None) -> float | None:
-    """Half-width on logarithms; None without an interval."""
-    return math.log(high / low) if low and high and low > 0 else None
+    def scaled(self, factor: float) -> str:
+        """The number and its interval, divided by a factor."""
+        ends = [None if end is None else end / factor for end in (self.low, self.high)]
+        return with_interval(self.mean / factor, *ends)
 
 
 @dataclass(frozen=True)
@@ -99,8 +95,11 @@ class Answer:
 
 def answer_of(study: Study, machine: str, results: Path = RESULTS) -> Answer:
     """The answer to a study's question, from its summary below `results`."""
-    folder = study_folder(machine, study.scale, study.name).relative_to(RESULTS)
-    rows = _rows(results / folder / "summary.csv")
+    file = results / study_folder(machine, study.scale, study.name).relative_to(RESULTS) / "summary.csv"
+    rows: Rows = {}
+    if file.is_file():
+        with file.open(encoding="utf-8", newline="") as lines:
+            rows = {row["configuration"]: row for row in csv.DictReader(lines)}
     if not rows:
         return Answer(left_out=("its runs are not summarised",), declared=bool(study.answers))
     if not study.answers:
@@ -121,42 +120,26 @@ def first_answers(studies: Sequence[Study], machine: str) -> tuple[list[tuple[st
     answers = [(study, answer_of(study, machine)) for study in studies]
     answers.sort(key=lambda pair: not pair[1].declared)
     said = [(study.title, sentence) for study, answer in answers for sentence in answer.sentences]
-    left_out = [
-        f"{study.title}: {reason}" for study, answer in answers if answer.declared for reason in answer.left_out
-    ]
+    declared = [(study, answer) for study, answer in answers if answer.declared]
+    left_out = [f"{study.title}: {reason}" for study, answer in declared for reason in answer.left_out]
     if len(said) > MAX_SENTENCES:
         left_out.append(f"{len(said) - MAX_SENTENCES} more sentences, each below its study's question in the report")
     return said[:MAX_SENTENCES], left_out
 
 
 def this_machine(studies: Sequence[Study], machine: str) -> str:
-    """`machine local: AMD EPYC, 2 cores. 70 of 70 runs valid, 2 disturbed by other programs.`"""
+    """`This machine: AMD EPYC, 2 cores, 8 GiB. 70 of 70 runs valid, 2 disturbed by other programs.`"""
     results = [read_result(machine, run) for run in {run.id: run for study in studies for run in study.runs}.values()]
     made = [result for result in results if result is not None and result["status"] == "valid"]
-    found = {
-        key: " / ".join(
-            dict.fromkeys(str(value) for result in made if (value := (result.get("instrument") or {}).get(key)))
-        )
-        for key in ("cpu", "cores", "memory_gib", "device_name")
-    }
-    hardware = [
-        found["cpu"],
-        found["cores"] and f"{found['cores']} cores",
-        found["memory_gib"] and f"{found['memory_gib']} GiB",
-    ]
-    device = "" if found["device_name"] == "cpu" else found["device_name"]
+    facts = []
+    for key, unit in (("cpu", ""), ("cores", " cores"), ("memory_gib", " GiB"), ("device_name", "")):
+        values = ((result.get("instrument") or {}).get(key) for result in made)
+        text = " / ".join(dict.fromkeys(str(value) for value in values if value))
+        if text and (key, text) != ("device_name", "cpu"):
+            facts.append(f"{text}{unit}")
     disturbed = sum(bool(result.get("disturbed")) for result in made)
-    said = f"{len(made)} of {len(results)} runs valid" + (
-        f", {disturbed} disturbed by other programs" if disturbed else ""
-    )
-    return f"This machine: {', '.join(filter(None, [*hardware, device])) or machine}. {said}."
-
-
-def _rows(file: Path) -> Rows:
-    if not file.is_file():
-        return {}
-    with file.open(encoding="utf-8", newline="") as lines:
-        return {row["configuration"]: row for row in csv.DictReader(lines)}
+    unquiet = f", {disturbed} disturbed by other programs" if disturbed else ""
+    return f"This machine: {', '.join(facts) or machine}. {len(made)} of {len(results)} runs valid{unquiet}."
 
 
 def _sentence(study: Study, answer: AnswerSpec, rows: Rows) -> str:
@@ -182,14 +165,12 @@ def _number(study: Study, configuration: str, column: str, rows: Rows) -> Number
     row = rows.get(configuration, {})
     counts = {key.removeprefix("n_"): int(value or 0) for key, value in row.items() if key.startswith("n_")}
     valid, disturbed = counts.pop("valid", 0), counts.pop("disturbed", 0)
-    if not valid or any(counts.values()):
-        reasons = [
-            f"{count} of {valid + sum(counts.values())} runs {status}" for status, count in counts.items() if count
-        ]
+    planned = valid + sum(counts.values())
+    if not valid or valid < planned:
+        reasons = [f"{count} of {planned} runs {status}" for status, count in counts.items() if count]
         raise NoNumber(", ".join(reasons) or "no run is valid")
-    mean, low, high = (
-        float(row[name]) if row.get(name) else None for name in (column, f"{column}_low", f"{column}_high")
-    )
+    names = (column, f"{column}_low", f"{column}_high")
+    mean, low, high = (float(row[name]) if row.get(name) else None for name in names)
     if mean is None or not math.isfinite(mean) or (low is None and valid >= FEWEST):
         raise NoNumber(f"not all of its runs have {column}")
     spec = next(run.spec for run in study.runs if run.configuration == configuration)
@@ -200,12 +181,11 @@ def _number(study: Study, configuration: str, column: str, rows: Rows) -> Number
 def _marks(numbers: Sequence[Number]) -> str:
     """What has to be known of a sentence's numbers, in brackets; nothing where all is measured, undisturbed and repeated."""
     measured = [number for number in numbers if number.n]
-    emulated = tuple(dict.fromkeys(part for number in measured for part in number.emulated))
-    disturbed = max((number.disturbed for number in measured), default=0)
+    emulated = dict.fromkeys(part for number in measured for part in number.emulated)
     fewest = min((number.n for number in measured if number.low is None), default=0)
     marks = [
         f"on emulated {' and '.join(emulated)}" if emulated else "",
-        "with disturbed runs" if disturbed else "",
+        "with disturbed runs" if any(number.disturbed for number in measured) else "",
         f"n = {fewest}, so without an interval" if fewest else "",
     ]
     return f" ({'; '.join(filter(None, marks))})" if any(marks) else ""
@@ -222,35 +202,29 @@ def _of_figure(study: Study, rows: Rows) -> Answer:
 
 def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows) -> Answer:
     specs = {run.configuration: run.columns for run in study.runs if run.repeat == 0}
-    chosen = {
-        name: row
-        for name, row in specs.items()
-        if all(matches(row.get(key), wanted) for key, wanted in figure.where.items() if key in row)
-    }
-    keys = [key for key in (figure.panel, figure.series or "strategy") if key and key != x]
-    groups: dict[str, list[str]] = {}
+    where = {key: wanted for key, wanted in figure.where.items() if key in study.runs[0].columns}
+    chosen = {name: specs[name] for name in configurations(study.runs, where)}
+    varied = [
+        key
+        for key in (figure.panel, figure.series or "strategy")
+        if key and key != x and len({canonical_json(row.get(key)) for row in chosen.values()}) > 1
+    ]
+    series: dict[str, list[str]] = {}
     for name, row in chosen.items():
-        label = ", ".join(value_text(study, key, row.get(key), named=True) for key in keys if _varies(chosen, key))
-        groups.setdefault(label, []).append(name)
+        label = ", ".join(value_text(study, key, row.get(key), named=True) for key in varied)
+        series.setdefault(label, []).append(name)
     said, left_out = [], []
-    for label, names in groups.items():
-        places = [canonical_json(specs[name].get(x)) for name in names]
+    for label, names in series.items():
+        places = [specs[name].get(x) for name in names]
+        if len(set(map(canonical_json, places))) < len(places):
+            return Answer(left_out=(f"figure `{figure.file_name}` has several configurations at one {x}",))
         if len(names) < 2:
             continue
-        if len(set(places)) < len(places):
-            return Answer(left_out=(f"figure `{figure.file_name}` has several configurations at one {x}",))
-        if all(isinstance(specs[name].get(x), (int, float)) for name in names):
+        if all(isinstance(place, (int, float)) for place in places):
             names.sort(key=lambda name: specs[name][x])
+        ends = [value_text(study, x, specs[name].get(x), named=True) for name in (names[0], names[-1])]
         try:
-            said.append(
-                _step(
-                    study,
-                    label,
-                    x,
-                    y,
-                    [(specs[name].get(x), _number(study, name, y, rows)) for name in (names[0], names[-1])],
-                )
-            )
+            said.append(_step(label, y, ends, *(_number(study, name, y, rows) for name in (names[0], names[-1]))))
         except NoNumber as error:
             left_out.append(f"{label or column_label(y)}: {error}")
     if len(said) > MAX_SERIES:
@@ -258,24 +232,11 @@ def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows
     return Answer(tuple(said[:MAX_SERIES]), tuple(left_out))
 
 
-def _step(study: Study, label: str, x: str, y: str, ends: Sequence[tuple[object, Number]]) -> str:
-    """`Ring: throughput from 100 ± 2 samples/s at 1 rank to 160 ± 3 at 2 ranks: 1.60 ± 0.04 times.`"""
-    (first, before), (last, after) = ends
+def _step(label: str, y: str, places: Sequence[str], before: Number, after: Number) -> str:
+    """`Ring: throughput goes from 100 ± 2 samples/s at 1 rank to 160 ± 3 samples/s at 2 ranks: 1.60 ± 0.04 times.`"""
     factor, unit = friendly(unit_of(y), [before.mean, after.mean])
-    texts = [
-        with_interval(
-            number.mean / factor, *(None if end is None else end / factor for end in (number.low, number.high))
-        )
-        for number in (before, after)
-    ]
-    ratio = ""
-    if before.mean > 0 and after.mean > 0 and unit_of(y):
-        ratio = f": {after.over(before).text('')} times"
-    places = [value_text(study, x, value, named=True) for value in (first, last)]
+    ends = [f"{each.scaled(factor)} {unit}".strip() for each in (before, after)]
+    has_ratio = before.mean > 0 and after.mean > 0 and unit_of(y)
+    ratio = f": {after.over(before).text('')} times" if has_ratio else ""
     name = column_label(y) if not label else f"{label}: {column_label(y).lower()}"
-    said = f"{name} goes from {texts[0]} {unit} at {places[0]} to {texts[1]} {unit} at {places[1]}{ratio}"
-    return said.replace("  ", " ") + _marks([before, after]) + "."
-
-
-def _varies(rows: Mapping[str, Mapping[str, object]], key: str) -> bool:
-    return len({canonical_json(row.get(key)) for row in rows.values()}) > 1
+    return f"{name} goes from {ends[0]} at {places[0]} to {ends[1]} at {places[1]}{ratio}{_marks([before, after])}."

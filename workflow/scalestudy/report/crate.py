@@ -2,37 +2,34 @@
 
 The description follows RO-Crate 1.1 (w3id.org/ro/crate/1.1), Workflow RO-Crate 1.0 (w3id.org/workflowhub/workflow-ro-crate/1.0)
 and Workflow Run Crate 0.5 (w3id.org/ro/wfrun/workflow/0.5): the workflow, and an action per run with its specification, result,
-times and status. `crate_of` describes; `commands/export.py` packs.
+times and status. `commands/share.py` packs.
 """
 
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from scalestudy import __version__
+from scalestudy.spec.config import read_machine
 from scalestudy.spec.study import Study
 
-METADATA = "ro-crate-metadata.json"
 CRATE = "https://w3id.org/ro/crate/1.1"
 WORKFLOW_CRATE = "https://w3id.org/workflowhub/workflow-ro-crate/1.0"
 PROFILES = {
     "https://w3id.org/ro/wfrun/process/0.5": "Process Run Crate",
     "https://w3id.org/ro/wfrun/workflow/0.5": "Workflow Run Crate",
 }
+BIOSCHEMAS = "https://bioschemas.org/profiles"
 LANGUAGE = "https://w3id.org/workflowhub/workflow-ro-crate#snakemake"
 TRAIN = "#scalestudy-train"
-OUR_LICENSE = "Apache-2.0"
-TYPES = {
-    ".parquet": "application/vnd.apache.parquet", ".md": "text/markdown", ".yaml": "application/yaml",
-    ".tex": "application/x-tex", ".svg": "image/svg+xml", ".json": "application/json", ".csv": "text/csv",
-    ".png": "image/png", ".pdf": "application/pdf", ".html": "text/html",
-}  # fmt: skip
+LICENSES = "https://spdx.org/licenses/"
+OUR_LICENSE = f"{LICENSES}Apache-2.0"
+TYPES = {".parquet": "application/vnd.apache.parquet", ".md": "text/markdown", ".yaml": "application/yaml"}
 PARTS = {
     "result.json": "metrics, status, and what they were measured with",
     "spec.json": "the frozen specification of the run",
@@ -40,88 +37,119 @@ PARTS = {
     "system.parquet": "samples of the nodes, one a second",
     "exchange.parquet": "updates of the parameter servers",
 }
+CODE = {
+    "workflow/": "The rules and the Python package that they call",
+    "envs/": "Software environments with pinned versions",
+    "profiles/": "Snakemake's profiles",
+}
+HOMES = {"python": "https://www.python.org", "torch": "https://pytorch.org"}
+"""Software of which runs say the version."""
 Entity = dict[str, Any]
+Results = Mapping[str, tuple[Mapping[str, Any], Sequence[str]]]
+"""By run its result, and the paths of its files."""
 
 
-@dataclass(frozen=True)
-class DoneRun:
-    """A run with its result, and the paths of its files in the crate."""
-
-    id: str
-    result: Mapping[str, Any]
-    files: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class PackedStudy:
-    """Everything that a crate holds, by its paths in it."""
-
-    study: Study
-    machine: str
-    description: str
-    """Of the machine, one line."""
-    workflow: str
-    """The main Snakefile."""
-    study_file: str
-    machine_file: str
-    runs: tuple[DoneRun, ...]
-    outputs: tuple[str, ...]
-    """Figures, tables and claims."""
-    code: tuple[str, ...]
-    sizes: Mapping[str, int]
-    license: str
-    """Identifier of SPDX."""
-    author: str | None
-    when: datetime
-
-
-def crate_of(packed: PackedStudy) -> Entity:
-    """The content of ro-crate-metadata.json."""
-    study = packed.study
-    actions = [_run_action(packed, run) for run in packed.runs]
-    files = _files(packed)
-    people = [{"@id": "#author", "@type": "Person", "name": packed.author}] if packed.author else []
-    root: Entity = {
-        "@id": "./",
-        "@type": "Dataset",
-        "name": f"{study.title}: measured on {packed.machine}, scale {study.scale}",
-        "description": f"{study.question} {len(packed.runs)} runs of the study `{study.name}` with specifications, results, "
-        "figures and tables, and the workflow that made them.",
-        "datePublished": packed.when.isoformat(timespec="seconds"),
-        "license": {"@id": _license(packed.license)},
-        "keywords": ", ".join(["distributed training", "benchmark", *study.tags]),
-        "conformsTo": _refs([*PROFILES, WORKFLOW_CRATE]),
-        "mainEntity": {"@id": packed.workflow},
-        "hasPart": _refs([packed.workflow, *(entity["@id"] for entity in files)]),
-        "mentions": _refs(["#workflow-run", *(entity["@id"] for entity in actions), "#machine"]),
-        **({"author": {"@id": "#author"}} if people else {}),
-    }
-    graph: list[Entity] = [
-        {
-            "@id": METADATA,
-            "@type": "CreativeWork",
-            "about": {"@id": "./"},
-            "conformsTo": _refs([CRATE, WORKFLOW_CRATE]),
-        },
-        root,
-        *(
-            {"@id": _license(name), "@type": "CreativeWork", "name": name, "url": _license(name)}
-            for name in dict.fromkeys([packed.license, OUR_LICENSE])
-        ),
-        *({"@id": at, "@type": "CreativeWork", "name": name, "version": "0.5"} for at, name in PROFILES.items()),
-        {"@id": WORKFLOW_CRATE, "@type": "CreativeWork", "name": "Workflow RO-Crate", "version": "1.0"},
-        *people,
-        *_software(packed),
-        *_machine(packed),
-        *files,
-        _workflow_action(packed),
-        *actions,
+def crate_of(
+    study: Study,
+    machine: str,
+    runs: Results,
+    code: Sequence[str],
+    outputs: Sequence[str],
+    author: str | None,
+    spdx: str,
+) -> Entity:
+    """The content of ro-crate-metadata.json. `code` begins with workflow, study file and machine file; `outputs` are figures,
+    tables and claims; all paths are below the current folder."""
+    workflow, study_file, machine_file = code[:3]
+    license_ = f"{LICENSES}{spdx}"
+    agent = {"agent": _refs(["#author"])} if author else {}
+    files = _files(study, runs, code, outputs)
+    software = [
+        _entity(f"#{key}-{number}", "SoftwareApplication", name=key, softwareVersion=number, url=home)
+        for key, home in HOMES.items()
+        for number in sorted(
+            {str(result["instrument"][key]) for result, _ in runs.values() if key in _instrument(result)}
+        )
     ]
+    facts: dict[str, list[str]] = {}
+    for result, _ in runs.values():
+        for key, value in _instrument(result).items():
+            facts[key] = list(dict.fromkeys((*facts.get(key, ()), str(value))))
+    values = [
+        _entity(f"#machine-{key}", "PropertyValue", name=key, value=found[0] if len(found) == 1 else found)
+        for key, found in facts.items()
+    ]
+    actions = [
+        _entity(
+            f"#run-{run}", "CreateAction", name=f"Run {run}",
+            description=f"{result['status']}: {result['reason']}" if result.get("reason") else result["status"],
+            instrument=_refs([TRAIN]), object=_refs([_spec(paths), machine_file]),
+            result=_refs(path for path in paths if path != _spec(paths)), startTime=result.get("started"),
+            endTime=result.get("ended"), **_outcome(result), **agent,
+        )
+        for run, (result, paths) in runs.items()
+    ]  # fmt: skip
+    started, ended = (
+        sorted(result[key] for result, _ in runs.values() if result.get(key)) for key in ("started", "ended")
+    )
+    results = [path for _, paths in runs.values() for path in paths if path.endswith("/result.json")]
+    graph = [
+        _entity("ro-crate-metadata.json", "CreativeWork", about=_refs(["./"]), conformsTo=_refs([CRATE, WORKFLOW_CRATE])),
+        _entity(
+            "./", "Dataset", name=f"{study.title}: measured on {machine}, scale {study.scale}",
+            description=f"{study.question} {len(runs)} runs of the study `{study.name}` with specifications, results, "
+            "figures and tables, and the workflow that made them.",
+            datePublished=datetime.now().astimezone().isoformat(timespec="seconds"), license=_refs([license_]),
+            keywords=", ".join(["distributed training", "benchmark", *study.tags]),
+            conformsTo=_refs([*PROFILES, WORKFLOW_CRATE]), mainEntity=_refs([workflow]), hasPart=_refs([workflow, *files]),
+            mentions=_refs(["#workflow-run", *(each["@id"] for each in actions), "#machine"]),
+            author=_refs(["#author"]) if author else None,
+        ),
+        *(_entity(at, "CreativeWork", name=at.removeprefix(LICENSES), url=at) for at in {license_, OUR_LICENSE}),
+        *(_entity(at, "CreativeWork", name=name, version="0.5") for at, name in PROFILES.items()),
+        _entity(WORKFLOW_CRATE, "CreativeWork", name="Workflow RO-Crate", version="1.0"),
+        *([_entity("#author", "Person", name=author)] if author else []),
+        _entity(
+            workflow, ["File", "SoftwareSourceCode", "ComputationalWorkflow"], name="scalestudy", version=__version__,
+            description="From one YAML file per study to every table and figure of a distributed-training evaluation",
+            license=_refs([OUR_LICENSE]), programmingLanguage=_refs([LANGUAGE]), hasPart=_refs([TRAIN]),
+            input=_refs(["#parameter-study"]), output=_refs(["#parameter-results"]), encodingFormat="text/plain",
+            conformsTo=_refs([f"{BIOSCHEMAS}/ComputationalWorkflow/1.0-RELEASE"]), contentSize=_size(workflow),
+        ),
+        _entity(
+            LANGUAGE, "ComputerLanguage", name="Snakemake", url=_refs(["https://snakemake.github.io"]),
+            identifier=_refs(["https://doi.org/10.12688/f1000research.29032.1"]), version=version("snakemake"),
+        ),
+        *(
+            _entity(
+                f"#parameter-{name}", "FormalParameter", additionalType="File", name=name, description=description,
+                valueRequired=True, conformsTo=_refs([f"{BIOSCHEMAS}/FormalParameter/1.0-RELEASE"]),
+            )
+            for name, description in (("study", "The study file"), ("results", "Results, figures and tables"))
+        ),
+        _entity(
+            TRAIN, "SoftwareApplication", name="scalestudy train", softwareVersion=__version__,
+            softwareRequirements=_refs(each["@id"] for each in software),
+        ),
+        *software,
+        _entity(
+            "#machine", "IndividualProduct", name=machine, subjectOf=_refs([machine_file]),
+            description=read_machine(machine).description or "The machine on which the runs were made",
+            additionalProperty=_refs(value["@id"] for value in values),
+        ),
+        *values, *files.values(),
+        _entity(
+            "#workflow-run", "CreateAction", name=f"Study {study.name} at scale {study.scale} on {machine}",
+            description=study.question, instrument=_refs([workflow]), object=_refs([study_file, machine_file]),
+            result=_refs([*outputs, *results]), startTime=next(iter(started), None), endTime=next(reversed(ended), None), **agent,
+        ),
+        *actions,
+    ]  # fmt: skip
     return {"@context": f"{CRATE}/context", "@graph": graph}
 
 
-def _license(name: str) -> str:
-    return f"https://spdx.org/licenses/{name}"
+def _entity(at: str, kind: str | list[str], **more: Any) -> Entity:
+    return {"@id": at, "@type": kind, **{key: value for key, value in more.items() if value is not None}}
 
 
 def _refs(ids: Iterable[str]) -> Entity | list[Entity]:
@@ -130,122 +158,23 @@ def _refs(ids: Iterable[str]) -> Entity | list[Entity]:
     return found[0] if len(found) == 1 else found
 
 
-HOMES = {"python": "https://www.python.org", "torch": "https://pytorch.org"}
-"""Software of which runs say the version."""
+def _size(path: str) -> str:
+    return str(Path(path).stat().st_size)
 
 
-def _software(packed: PackedStudy) -> list[Entity]:
-    """The workflow, its language, its input and output, the program that makes a run, and the software that runs name."""
-    versions: list[Entity] = []
-    for key, home in HOMES.items():
-        found = {str(run.result["instrument"][key]) for run in packed.runs if key in run.result.get("instrument", {})}
-        versions += [_application(f"#{key}-{number}", key, number, url=home) for number in sorted(found)]
-    requirements = _refs(entity["@id"] for entity in versions)
-    return [
-        {
-            "@id": packed.workflow,
-            "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow"],
-            "name": "scalestudy",
-            "description": "From one YAML file per study to every table and figure of a distributed-training evaluation",
-            "version": __version__,
-            "license": {"@id": _license(OUR_LICENSE)},
-            "programmingLanguage": {"@id": LANGUAGE},
-            "hasPart": {"@id": TRAIN},
-            "input": {"@id": "#parameter-study"},
-            "output": {"@id": "#parameter-results"},
-            "conformsTo": {"@id": "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"},
-            "encodingFormat": "text/plain",
-            "contentSize": str(packed.sizes[packed.workflow]),
-        },
-        {
-            "@id": LANGUAGE,
-            "@type": "ComputerLanguage",
-            "name": "Snakemake",
-            "url": {"@id": "https://snakemake.github.io"},
-            "identifier": {"@id": "https://doi.org/10.12688/f1000research.29032.1"},
-            "version": version("snakemake"),
-        },
-        _parameter("#parameter-study", "study", "The study file"),
-        _parameter("#parameter-results", "results", "Results, figures and tables"),
-        _application(TRAIN, "scalestudy train", __version__, softwareRequirements=requirements),
-        *versions,
-    ]
+def _instrument(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    return result.get("instrument") or {}
 
 
-def _application(at: str, name: str, number: str, **more: Any) -> Entity:
-    return {"@id": at, "@type": "SoftwareApplication", "name": name, "softwareVersion": number, **more}
+def _spec(paths: Sequence[str]) -> str:
+    return next(path for path in paths if path.endswith("/spec.json"))
 
 
-def _parameter(at: str, name: str, description: str) -> Entity:
-    return {
-        "@id": at,
-        "@type": "FormalParameter",
-        "additionalType": "File",
-        "name": name,
-        "description": description,
-        "valueRequired": True,
-        "conformsTo": {"@id": "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"},
-    }
-
-
-def _machine(packed: PackedStudy) -> list[Entity]:
-    """The machine, with what the runs found there: a value per fact and difference."""
-    facts: dict[str, list[str]] = {}
-    for run in packed.runs:
-        for key, value in (run.result.get("instrument") or {}).items():
-            if str(value) not in facts.setdefault(str(key), []):
-                facts[str(key)].append(str(value))
-    values: list[Entity] = [
-        {
-            "@id": f"#machine-{key}",
-            "@type": "PropertyValue",
-            "name": key,
-            "value": found[0] if len(found) == 1 else found,
-        }
-        for key, found in facts.items()
-    ]
-    machine = {
-        "@id": "#machine",
-        "@type": "IndividualProduct",
-        "name": packed.machine,
-        "description": packed.description or "The machine on which the runs were made",
-        "additionalProperty": _refs(value["@id"] for value in values),
-        "subjectOf": {"@id": packed.machine_file},
-    }
-    return [machine, *values]
-
-
-def _files(packed: PackedStudy) -> list[Entity]:
-    """Every file but the main workflow's entity, which stands apart; code as one folder."""
-    found: list[Entity] = [
-        {"@id": folder, "@type": "Dataset", "name": folder.rstrip("/"), "description": CODE[folder]}
-        for folder in folders_of(packed.code)
-    ]
-    singles = [
-        path for path in packed.code if ("/" not in path or path.startswith("config/")) and path != packed.workflow
-    ]
-    found += [_file(packed, path, Path(path).name) for path in singles]
-    found += [_file(packed, path, f"{Path(path).stem} of {packed.study.name}") for path in packed.outputs]
-    for run in packed.runs:
-        found += [
-            _file(packed, path, f"{Path(path).name} of {run.id}", PARTS.get(Path(path).name, "")) for path in run.files
-        ]
-    described = {entity["@id"]: entity for entity in found}
-    for path, description in ((packed.study_file, packed.study.question), (packed.machine_file, "Hardware and limits")):
-        described[path]["description"] = description
-    described[packed.study_file]["exampleOfWork"] = {"@id": "#parameter-study"}
-    for path in packed.outputs:
-        described[path]["exampleOfWork"] = {"@id": "#parameter-results"}
-    if "README.md" in described:
-        described["README.md"]["about"] = {"@id": "./"}
-    return list(described.values())
-
-
-CODE = {
-    "workflow/": "The rules and the Python package that they call",
-    "envs/": "Software environments with pinned versions",
-    "profiles/": "Snakemake's profiles",
-}
+def _outcome(result: Mapping[str, Any]) -> Entity:
+    if result["status"] == "valid":
+        return {"actionStatus": "http://schema.org/CompletedActionStatus"}
+    error = str(result.get("reason") or result["status"])
+    return {"actionStatus": "http://schema.org/FailedActionStatus", "error": error}
 
 
 def folders_of(code: Iterable[str]) -> list[str]:
@@ -253,56 +182,26 @@ def folders_of(code: Iterable[str]) -> list[str]:
     return sorted({f"{path.split('/')[0]}/" for path in code if "/" in path} & CODE.keys())
 
 
-def _file(packed: PackedStudy, path: str, name: str, description: str = "") -> Entity:
-    kind = TYPES.get(Path(path).suffix) or mimetypes.guess_type(path)[0] or "text/plain"
-    return {
-        "@id": path,
-        "@type": "File",
-        "name": name,
-        **({"description": description} if description else {}),
-        "encodingFormat": kind,
-        "contentSize": str(packed.sizes[path]),
+def _files(study: Study, runs: Results, code: Sequence[str], outputs: Sequence[str]) -> dict[str, Entity]:
+    """Every file but the main workflow, which stands apart; code as one folder."""
+    workflow, study_file, machine_file = code[:3]
+    about = {study_file: study.question, machine_file: "Hardware and limits"}
+    examples = {study_file: "#parameter-study", **dict.fromkeys(outputs, "#parameter-results")}
+    names = {path: Path(path).name for path in code if "/" not in path or path.startswith("config/")}
+    names |= {path: f"{Path(path).stem} of {study.name}" for path in outputs}
+    for run, (_, paths) in runs.items():
+        names |= {path: f"{Path(path).name} of {run}" for path in paths}
+        about |= {path: PARTS[Path(path).name] for path in paths}
+    found = {
+        folder: _entity(folder, "Dataset", name=folder.rstrip("/"), description=CODE[folder])
+        for folder in folders_of(code)
     }
-
-
-def _run_action(packed: PackedStudy, run: DoneRun) -> Entity:
-    """What made a run's result."""
-    status, reason = run.result["status"], run.result.get("reason")
-    made = "CompletedActionStatus" if status == "valid" else "FailedActionStatus"
-    spec = next(path for path in run.files if path.endswith("/spec.json"))
-    return {
-        "@id": f"#run-{run.id}",
-        "@type": "CreateAction",
-        "name": f"Run {run.id}",
-        "description": f"{status}: {reason}" if reason else status,
-        "instrument": {"@id": TRAIN},
-        "object": _refs([spec, packed.machine_file]),
-        "result": _refs(path for path in run.files if path != spec),
-        "actionStatus": f"http://schema.org/{made}",
-        **_times(run.result),
-        **({"error": str(reason or status)} if made == "FailedActionStatus" else {}),
-        **({"agent": {"@id": "#author"}} if packed.author else {}),
-    }
-
-
-def _times(result: Mapping[str, Any]) -> Entity:
-    return {name: str(result[key]) for name, key in (("startTime", "started"), ("endTime", "ended")) if result.get(key)}
-
-
-def _workflow_action(packed: PackedStudy) -> Entity:
-    """The whole: from the study file to figures and tables."""
-    started = sorted(str(run.result["started"]) for run in packed.runs if run.result.get("started"))
-    ended = sorted(str(run.result["ended"]) for run in packed.runs if run.result.get("ended"))
-    results = [path for run in packed.runs for path in run.files if path.endswith("/result.json")]
-    return {
-        "@id": "#workflow-run",
-        "@type": "CreateAction",
-        "name": f"Study {packed.study.name} at scale {packed.study.scale} on {packed.machine}",
-        "description": packed.study.question,
-        "instrument": {"@id": packed.workflow},
-        "object": _refs([packed.study_file, packed.machine_file]),
-        "result": _refs([*packed.outputs, *results]),
-        **({"startTime": started[0]} if started else {}),
-        **({"endTime": ended[-1]} if ended else {}),
-        **({"agent": {"@id": "#author"}} if packed.author else {}),
-    }
+    for path, name in names.items():
+        if path != workflow:
+            kind = TYPES.get(Path(path).suffix) or mimetypes.guess_type(path)[0] or "text/plain"
+            example = _refs([examples[path]]) if path in examples else None
+            found[path] = _entity(
+                path, "File", name=name, description=about.get(path), encodingFormat=kind, contentSize=_size(path),
+                exampleOfWork=example, about=_refs(["./"]) if path == "README.md" else None,
+            )  # fmt: skip
+    return found

@@ -5,68 +5,35 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from pathlib import Path
 
-import jinja2
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from scalestudy.analysis.summarise import STATUSES, read_rows
-from scalestudy.claims.basis import BASES, MARKS
+from scalestudy.claims.basis import BASES, MARKS, tallies
 from scalestudy.figures import notes
 from scalestudy.figures.groups import Row, selected
-from scalestudy.figures.words import printable, quantity
+from scalestudy.figures.words import quantity
 from scalestudy.files import write_text
 from scalestudy.report.answers import first_answers, this_machine
+from scalestudy.report.html import templates
 from scalestudy.report.study_part import StudyPart, counts_of, study_part
-from scalestudy.report.verdicts import capital, tallies
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.study import Study, left_out_of
 
-KINDS = (
-    ("measured", "taken on this machine in a run that was made as planned; filled markers"),
-    (
-        "extrapolated",
-        "the time of the full training, from a measured window of a run that was ended on purpose; open markers, ~ in tables",
-    ),
-    ("predicted", "what the planner of a run expected of it before its first step; hollow markers, ≈ in tables"),
-    (
-        "emulated compute",
-        "forward and backward replaced by waiting for an accelerator's published step time; loading, staging and exchange are real; a white dot in the marker",
-    ),
-    ("published", "by others, on their machine, with the source named; grey crosses on broken lines"),
-)
 
-VERDICT_MEANINGS = (
-    ("reproduced", "the claim holds here, with its whole interval beyond the margin that was set before the runs"),
-    (
-        "not reproduced",
-        "the whole interval lies on the other side of the claim's limit: less than is claimed, or the opposite",
-    ),
-    ("inconclusive", "the runs made so far cannot tell, or were not made"),
-    ("passed", "an instrument check came out as the setting says that it must"),
-    ("failed", "an instrument check came out otherwise: scalestudy or this machine is at fault"),
-    ("not testable here", "this machine or this scale lacks what the claim is about"),
-    ("consistent", "a published table's own numbers bear the claim out; nothing was measured"),
-    ("inconsistent", "a published table's own numbers contradict the claim; nothing was measured"),
-)
-
-
-def write_report(
-    studies: Sequence[Study], machine: str, scale: str, out: Path | str, started: float | None = None
-) -> Path:
-    """Write the report of `studies` to `out`; `started` (seconds since 1970) says when the work began. Returns the path."""
+def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path | str) -> Path:
+    """Write the report of `studies` to `out`; returns the path."""
     rows = {study.name: selected(read_rows(study, machine), {}) for study in studies}
     runs = {row["run"]: row for found in rows.values() for row in found}
     parts = [study_part(study, machine, rows[study.name]) for study in studies]
     claims = [(part.study, claim) for part in parts for claim in part.claims]
     answers, left_out = first_answers(studies, machine)
-    templates = _templates()
-    script = Markup(templates.get_template("page.js.j2").render())
-    page = templates.get_template("page.html.j2").render(
+    environment = templates()
+    script = Markup(environment.get_template("page.js.j2").render())
+    page = environment.get_template("page.html.j2").render(
         machine=machine,
         scale=scale,
         this_machine=this_machine(studies, machine),
@@ -74,17 +41,15 @@ def write_report(
         left_out=[*left_out, *left_out_of(studies)],
         parts=parts,
         claims=sorted(claims, key=lambda pair: list(MARKS).index(pair[1].verdict)),
-        tallies=tallies(claim for _, claim in claims),
-        verdict_meanings=(*VERDICT_MEANINGS, *BASES.items()),
+        tallies=tallies((claim.basis, claim.origin, claim.verdict) for _, claim in claims),
+        bases=BASES,
         counts=counts_of(runs.values()),
         statuses=STATUSES,
         planned=len(runs),
-        run_time=_run_time(runs.values()),
-        started=None if started is None else datetime.fromtimestamp(started).astimezone().isoformat(" ", "minutes"),
+        run_time=quantity(math.fsum(row["wall_s"] for row in runs.values() if not math.isnan(row["wall_s"])), "s"),
         instruments=_instruments(runs.values()),
         instrument_names=notes.INSTRUMENT,
-        kinds=KINDS,
-        columns={name: MEASURED[name] for name in MEASURED if name in _shown_columns(studies, parts)},
+        columns={name: MEASURED[name] for name in MEASURED if name in _shown_columns(parts)},
         report_file=str(out),
         script=script,
         # Only this script runs and nothing is fetched, whatever a study file or a result holds.
@@ -94,41 +59,12 @@ def write_report(
     return Path(out)
 
 
-def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
-    )
-    environment.filters.update(marked=marked, whole=whole, capital=capital)
-    return environment
-
-
-def marked(text: str) -> Markup:
-    """`text` for HTML, with what stands between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))
-
-
-def whole(text: str) -> Markup:
-    """A sentence for HTML, of which no line ends inside a number, its interval or its unit."""
-    return marked(
-        re.sub(r"(?<=\d),? (?=[±%\d])|(?<=±) ", lambda space: space[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
-    )
-
-
-def _shown_columns(studies: Sequence[Study], parts: Sequence[StudyPart]) -> set[str]:
+def _shown_columns(parts: Sequence[StudyPart]) -> set[str]:
     """The columns that figures and tables show, whose meanings the page ends with."""
-    figures = [figure for study in studies for figure in study.figures]
-    return {
-        *(value for part in parts for table, _ in part.tables for value in table.values),
-        *(column for figure in figures for column in (figure.x, figure.y) if column),
+    of_tables = {value for part in parts for table, _ in part.tables for value in table.values}
+    return of_tables | {
+        column for part in parts for figure in part.study.figures for column in (figure.x, figure.y) if column
     }
-
-
-def _run_time(rows: Iterable[Row]) -> str:
-    return quantity(math.fsum(row["wall_s"] for row in rows if not math.isnan(row["wall_s"])), "s")
 
 
 def _instruments(rows: Iterable[Row]) -> list[tuple[dict[str, str], int]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import base64
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.summarise import STATUSES
 from scalestudy.figures import notes
+from scalestudy.figures.build import is_number
 from scalestudy.figures.caption import alt_text, caption, title_of
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.groups import Row
@@ -19,7 +21,6 @@ from scalestudy.figures.style import styled, svg_bytes
 from scalestudy.figures.tables import Table, said, table_of
 from scalestudy.figures.words import run_text
 from scalestudy.report.answers import Answer, answer_of
-from scalestudy.report.small_svg import data_url
 from scalestudy.report.verdicts import Judged, read_verdicts
 from scalestudy.results.stored import read_result
 from scalestudy.spec.labels import column_label, number, value_text
@@ -31,35 +32,6 @@ PIXELS_PER_INCH = 125
 
 
 @dataclass(frozen=True)
-class FigurePart:
-    """One figure on the page."""
-
-    title: str
-    image: str
-    width: int
-    alt: str
-    caption: str
-    notes: tuple[str, ...]
-    sources: tuple[str, ...]
-    file: str
-    narrow: bool
-
-
-@dataclass(frozen=True)
-class RunLine:
-    """One run on the page; `cells` are the values that tell it from the others."""
-
-    run: str
-    anchor: str
-    text: str
-    cells: tuple[str, ...]
-    repeat: int
-    status: str
-    throughput: str
-    started: str
-
-
-@dataclass(frozen=True)
 class StudyPart:
     """One study on the page. `conditions` are facts about its runs: name and value."""
 
@@ -67,10 +39,10 @@ class StudyPart:
     counts: dict[str, int]
     claims: tuple[Judged, ...]
     answer: Answer
-    figures: list[FigurePart]
+    figures: list[dict[str, Any]]
     tables: list[tuple[Table, str]]
     run_keys: list[str]
-    runs: dict[str, RunLine]
+    runs: dict[str, dict[str, Any]]
     absent: list[tuple[str, str]]
     trust: list[str]
     conditions: list[tuple[str, str]]
@@ -79,18 +51,16 @@ class StudyPart:
 def study_part(study: Study, machine: str, rows: Sequence[Row]) -> StudyPart:
     """All that the page says of a study, from its rows and the verdicts on its claims."""
     keys = varied_columns(study)
+    files = [str(table_file(machine, study.scale, study.name, table.name, "md")) for table in study.tables]
     return StudyPart(
         study,
         counts_of(rows),
         read_verdicts(machine, study.scale, study.name),
         answer_of(study, machine),
-        [_figure_part(study, machine, figure) for figure in study.figures],
-        [
-            (table_of(study, machine, table), str(table_file(machine, study.scale, study.name, table.name, "md")))
-            for table in study.tables
-        ],
+        [_figure(study, machine, figure) for figure in study.figures],
+        [(table_of(study, machine, table), file) for table, file in zip(study.tables, files, strict=True)],
         [column_label(key) for key in keys],
-        {row["run"]: _run_line(study, keys, row) for row in rows},
+        {row["run"]: _run(study, keys, row) for row in rows},
         [(run_text(study, keys, row), said(row)) for row in rows if row["status"] != "valid"],
         [*notes.trust(rows), *unchecked(study, machine, rows)],
         _conditions(study, machine, rows),
@@ -117,54 +87,65 @@ def unchecked(study: Study, machine: str, rows: Sequence[Row]) -> list[str]:
 def _conditions(study: Study, machine: str, rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Machine, instrument, repeats, dates and emulation of a study's runs."""
     made = [row for row in rows if row["status"] == "valid"]
+
+    def values(key: str) -> str:
+        found = (row.get(f"instrument.{key}") for row in made)
+        return " / ".join(dict.fromkeys(str(value) for value in found if value))
+
     place, _, campaign = machine.partition("+")
-    begun = sorted(str(row["started"])[:16].replace("T", " ") for row in made if row.get("started"))
-    hardware = [_values(made, key) for key in ("cpu", "cores", "device_name")]
+    begun = sorted({_minute(row) for row in made} - {""})
+    cores = values("cores") and f"{values('cores')} cores"
     versions = [
-        f"{notes.INSTRUMENT[key]} {value}"
-        for key in ("torch", "python", "allocator", "code")
-        if (value := _values(made, key))
+        f"{notes.INSTRUMENT[key]} {values(key)}" for key in ("torch", "python", "allocator", "code") if values(key)
     ]
     facts = [
-        ("Machine", ", ".join(filter(None, [place, hardware[0], hardware[1] and f"{hardware[1]} cores", hardware[2]]))),
+        ("Machine", ", ".join(filter(None, (place, values("cpu"), cores, values("device_name"))))),
         ("Instrument", ", ".join(versions)),
         ("Campaign", campaign),
         ("Repeats", f"n = {study.repeats} per configuration, unless a row of a table says otherwise"),
-        ("Measured", begun[0] if len(set(begun)) == 1 else f"{begun[0]} to {begun[-1]}" if begun else ""),
+        ("Measured", " to ".join(dict.fromkeys((*begun[:1], *begun[-1:])))),
         ("Emulated", notes.emulated(rows) or "nothing"),
         ("Left out", "; ".join(study.left_out)),
     ]
     return [(name, value) for name, value in facts if value]
 
 
-def _values(rows: Sequence[Row], key: str) -> str:
-    """All values of one fact about the instrument."""
-    return " / ".join(dict.fromkeys(str(row[f"instrument.{key}"]) for row in rows if row.get(f"instrument.{key}")))
+def _minute(row: Row) -> str:
+    return str(row.get("started") or "")[:16].replace("T", " ")
 
 
-def _run_line(study: Study, keys: Sequence[str], row: Row) -> RunLine:
+def _run(study: Study, keys: Sequence[str], row: Row) -> dict[str, Any]:
+    """One run; `cells` are the values that tell it from the others."""
     rate = row["throughput_samples_per_s"]
-    return RunLine(
-        row["run"],
-        f"{study.name}-{row['run']}",
-        run_text(study, keys, row),
-        tuple(value_text(study, key, row.get(key)) for key in keys),
-        row["repeat"] + 1,
-        row["status"] + (", disturbed" if row.get("disturbed") else ""),
-        "–" if rate is None or math.isnan(rate) else number(rate, 4),
-        str(row.get("started") or "")[:16].replace("T", " "),
-    )
+    return {
+        "run": row["run"],
+        "anchor": f"{study.name}-{row['run']}",
+        "text": run_text(study, keys, row),
+        "cells": [value_text(study, key, row.get(key)) for key in keys],
+        "repeat": row["repeat"] + 1,
+        "status": row["status"] + (", disturbed" if row.get("disturbed") else ""),
+        "throughput": number(rate, 4) if is_number(rate) else "–",
+        "started": _minute(row),
+    }
 
 
-def _figure_part(study: Study, machine: str, figure: FigureSpec) -> FigurePart:
-    """The figure without its title, which stands below it with caption and notes."""
+def _figure(study: Study, machine: str, figure: FigureSpec) -> dict[str, Any]:
+    """The figure without its title, which stands below it with caption and notes.
+
+    Each is an image of its own, so that identifiers of several cannot clash on one page.
+    """
     chart = chart_of(study, machine, figure)
     with styled():
         drawn = render(replace(chart, title=""))
-        svg = svg_bytes(drawn).decode()
-    width = round(float(drawn.get_size_inches()[0]) * PIXELS_PER_INCH)
-    file = str(figure_file(machine, study.scale, study.name, figure.file_name))
-    return FigurePart(
-        title_of(chart), data_url(svg), width, alt_text(chart), caption(chart), chart.notes, chart.sources, file,
-        len(chart.panels) == 1,
-    )  # fmt: skip
+        svg = svg_bytes(drawn)
+    return {
+        "title": title_of(chart),
+        "image": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}",
+        "width": round(float(drawn.get_size_inches()[0]) * PIXELS_PER_INCH),
+        "alt": alt_text(chart),
+        "caption": caption(chart),
+        "notes": chart.notes,
+        "sources": chart.sources,
+        "file": str(figure_file(machine, study.scale, study.name, figure.file_name)),
+        "narrow": len(chart.panels) == 1,
+    }

@@ -1,27 +1,67 @@
-"""The verdicts on a study's claims, as they were written: read back and counted."""
+"""The verdicts on a study's claims: written as JSON, CSV, Markdown and LaTeX, and read back for the page."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import pandas as pd
+from pydantic import BaseModel, Field, ValidationError
 
 from scalestudy.claims import basis as bases
-from scalestudy.claims.basis import BASES, DOCUMENT, MARKS, OURS, Tally
+from scalestudy.claims.basis import BASES, DOCUMENT, MARKS, OURS
+from scalestudy.claims.verdict import Verdict
+from scalestudy.claims.words import interval_text
 from scalestudy.errors import UserError
-from scalestudy.files import read_sealed
+from scalestudy.figures.tables import booktabs, markdown, pipe_table
+from scalestudy.files import canonical_json, read_sealed, write_sealed, write_text
 from scalestudy.spec.layout import claims_file
+from scalestudy.spec.study import Study
 
+HEAD = ("Claim", "Verdict", "Basis", "Number", "Needed", "n", "Source")
+NOTE = "Number with its 95 % interval, of equivalences 90 %; n: rounds; consistent and inconsistent judge published rows alone"
 NUMBER = re.compile(r"[-−]?\d[\d.,]* \[[^\]]+\]")
 """A number with its interval in a verdict's sentence: `0.571 [0.532 … 0.610]`."""
 
 
-class Judged(BaseModel):
-    """One claim and what became of it: those keys of `claims/<study>.json` that a page shows."""
+def write_verdicts(study: Study, machine: str, verdicts: Sequence[Verdict]) -> list[Path]:
+    """Write results/<machine>/<scale>/claims/<study>.json, .csv, .md and .tex; returns their paths."""
+    plain = [asdict(verdict) for verdict in verdicts]
+    content = {
+        "study": study.name, "title": study.title, "machine": machine, "scale": study.scale, "claims": plain
+    }  # fmt: skip
+    rows = [
+        {key: canonical_json(value) if isinstance(value, list) else value for key, value in each.items()}
+        for each in plain
+    ]
+    frame = pd.DataFrame(rows, columns=list(Verdict.__dataclass_fields__))
+    lines, title = [_line(verdict) for verdict in verdicts], f"{study.title}: claims"
+    text = [f"**{markdown(title)}**", "", *pipe_table(HEAD, ("---",) * 3 + ("--:",) * 3 + ("---",), lines)]
+    text += ["", f"{markdown(NOTE)}.", "", *(f"- `{each.id}`: {markdown(each.sentence)}" for each in verdicts)]
+    files = {suffix: claims_file(machine, study.scale, study.name, suffix) for suffix in ("json", "csv", "md", "tex")}
+    write_sealed(files["json"], content)
+    write_text(files["csv"], frame.to_csv(index=False, float_format="%.10g"))
+    write_text(files["md"], "\n".join(text) + "\n")
+    write_text(files["tex"], booktabs(title, "p{6cm}llrrrp{4cm}", HEAD, lines, [NOTE]))
+    return list(files.values())
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+
+def _line(verdict: Verdict) -> list[str]:
+    return [
+        verdict.statement,
+        verdict.verdict,
+        verdict.basis,
+        interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit),
+        verdict.threshold,
+        "" if verdict.n is None else str(verdict.n),
+        "ours" if verdict.origin == OURS else f"{verdict.source}, {verdict.place}",
+    ]
+
+
+class Judged(BaseModel, frozen=True):
+    """One claim and what became of it: those keys of `claims/<study>.json` that a page shows."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
     statement: str
@@ -60,24 +100,17 @@ class Judged(BaseModel):
         return MARKS[self.verdict]
 
     @property
-    def finding(self) -> str:
-        """The sentence without the verdict that it begins with and without its full stop, for where the verdict stands beside it."""
+    def finding_parts(self) -> tuple[str, str, str]:
+        """The sentence without the verdict that it begins with and without its full stop, as its verdict stands beside it:
+        before its number, the number with its interval, and the rest; no number: all before."""
         head, colon, rest = self.sentence.partition(": ")
         told = bool(colon) and head.lower().startswith(self.verdict)
-        return (rest if told else self.sentence).strip().rstrip(".")
-
-    @property
-    def finding_parts(self) -> tuple[str, str, str]:
-        """The finding before its number, the number with its interval, and what follows; no number: all before."""
-        found = NUMBER.search(self.finding)
-        return (
-            (self.finding[: found.start()], found[0], self.finding[found.end() :]) if found else (self.finding, "", "")
-        )
+        finding = (rest if told else self.sentence).strip().rstrip(".")
+        found = NUMBER.search(finding)
+        return (finding[: found.start()], found[0], finding[found.end() :]) if found else (finding, "", "")
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
     claims: tuple[Judged, ...]
 
 
@@ -89,17 +122,7 @@ def read_verdicts(machine: str, scale: str, study: str, file: Path | None = None
     remedy = f"delete it, then: snakemake {file} --cores 1"
     try:
         return _File.model_validate(read_sealed(file, remedy)).claims
-    except (OSError, ValueError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else None
-        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error)
-        raise UserError(f"cannot be read: {what}", str(file), remedy) from None
-
-
-def tallies(claims: Iterable[Judged]) -> list[Tally]:
-    """How many claims rest on each basis: the denominators of all that is said of them."""
-    return bases.tallies((claim.basis, claim.origin, claim.verdict) for claim in claims)
-
-
-def capital(text: str) -> str:
-    """Text with a capital letter at its beginning; the rest stays."""
-    return f"{text[:1].upper()}{text[1:]}"
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = f"cannot be read: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise UserError(what, str(file), remedy) from None
