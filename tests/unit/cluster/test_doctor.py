@@ -1,21 +1,37 @@
-"""What the doctor says about nodes, and where it looks."""
+"""What the doctor finds on nodes, and the job in which it looks there."""
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scalestudy.cluster.doctor import examine, probe_job
+from scalestudy.cluster.doctor import examine, job
+from scalestudy.cluster.doctor.gpu_support import LOCKS, carries, problem
 from scalestudy.cluster.doctor.probe import probe
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
-from scalestudy.spec.machine import Machine
+from scalestudy.spec.machine import Machine, Queue
+from snakemake_executor_plugin_multinode.schedulers import JobRef, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer
 from snakemake_executor_plugin_multinode.site import SchedulerSettings
 
-GPU = Machine(devices_per_node=4, device="cuda")
+GPU = Machine(devices_per_node=4, device="cuda", cores_per_node=64, memory_gib=256)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The site file of a profile in an empty project."""
+    file = tmp_path / "profiles/lab/site.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("scratch: /tmp\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCALESTUDY_SITE", str(file))
+    return file
 
 
 def report(**changes: Any) -> dict[str, Any]:
@@ -28,7 +44,7 @@ def report(**changes: Any) -> dict[str, Any]:
 
 
 def said(*reports: dict[str, Any], nodes: int | None = None) -> list[tuple[str, str]]:
-    found = examine.node_findings(reports, len(reports) if nodes is None else nodes, GPU)
+    found = examine.node_findings(reports, nodes or len(reports), GPU, "config/machines/mine.yaml")
     return [(finding.what, finding.remedy) for finding in found]
 
 
@@ -39,135 +55,229 @@ def test_of_nodes_where_all_is_well_nothing_is_said() -> None:
 @pytest.mark.parametrize(
     ("changes", "what", "remedy"),
     [
-        ({"shared": False}, "n1 does not see this folder", "storage that all nodes share"),
-        ({"torch": {"error": "No module named 'torch'"}}, "n1 cannot import torch", "scheduler.setup"),
-        ({"torch": {"version": "2.9", "devices": 0}}, "n1 has no GPU that torch can use", "the request of GPUs in the profile's site.yaml"),
-        ({"torch": {"version": "2.9", "devices": 2}}, "n1 has fewer GPUs than `devices_per_node: 4` of the machine file", "devices_per_node"),
-        ({"torch": {"version": "2.9", "devices": 4, "accelerator": "xpu"}}, "n1 has an accelerator of a type that runs cannot use", "device: cpu"),
-        ({"scratch": {"folder": "/scratch", "error": "Read-only file system"}}, "n1 cannot write its scratch", "scratch"),
-        ({"mpi": None}, "n1 has no mpirun", "a module of MPI"),
-        ({"skew_s": -40.0}, "n1 has a clock that differs by more than a second from", "administrators"),
-        ({"data_roots": {"image_folder": False}}, "n1 lacks a folder of `data_roots`", "site.yaml"),
+        ({"shared": False}, "this folder is not seen", "storage that all nodes share"),
+        ({"torch": {"error": "No module named 'torch'"}}, "torch cannot be imported", "profiles/lab/site.yaml"),
+        ({"torch": {"version": "2.9", "devices": 0}}, "no GPU that torch can use", "profiles/lab/site.yaml"),
+        ({"torch": {"version": "2.9", "devices": 2}}, "fewer GPUs than `devices_per_node: 4` of config/machines/mine.yaml", "devices_per_node"),
+        ({"torch": {"version": "2.9", "devices": 4, "accelerator": "xpu"}}, "an accelerator of a type that runs cannot use", "device: cpu"),
+        ({"scratch": {"folder": "/scratch", "error": "Read-only file system"}}, "its scratch cannot be written", "profiles/lab/site.yaml"),
+        ({"mpi": None}, "no mpirun", "a module of MPI: `modules` in profiles/lab/site.yaml"),
+        ({"skew_s": -40.0}, "a clock that differs by more than a second from", "administrators"),
+        ({"data_roots": {"image_folder": False}}, "no folder of `data_roots`", "profiles/lab/site.yaml"),
+        ({"code": "000000000000"}, "another scalestudy than this one", "image again"),
+        ({"node_cores": 32}, "fewer cores than `cores_per_node: 64` of config/machines/mine.yaml", "correct"),
+        ({"memory_gib": 187.5}, "less memory than `memory_gib: 256.0` of config/machines/mine.yaml", "correct"),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_said_with_what_to_do(changes: dict[str, Any], what: str, remedy: str) -> None:
-    (first, *_) = said(report(**changes))
-    assert what in first[0]
+def test_a_lack_is_named_with_its_nodes_and_remedy(site: Path, changes: dict[str, Any], what: str, remedy: str) -> None:
+    (first, *_) = said(report(**changes), report(**{**changes, "host": "n2"}))
+    assert first[0].startswith(f"n1, n2: {what}")
     assert remedy in first[1]
 
 
-def test_every_remedy_that_is_about_a_file_names_the_profiles_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "profiles/lab").mkdir(parents=True)
-    (tmp_path / "profiles/lab/site.yaml").write_text("scheduler: {kind: pbs, request: '[x'}\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "profiles/lab/site.yaml"))
-    torch = {"version": "2.9", "devices": 0}
-    broken = report(torch=torch, scratch={"folder": "/s", "error": "x"}, mpi=None, data_roots={"image_folder": False})
-    found = [remedy for _, remedy in said(broken, nodes=2)] + [said(report(torch={"error": "x"}))[0][1]]
-    assert len([remedy for remedy in found if "profiles/lab/site.yaml" in remedy]) == 6
-    assert not [remedy for remedy in found if " site.yaml" in remedy]
-
-
-def test_a_node_that_has_less_than_the_machine_file_says_is_named_with_the_file() -> None:
-    machine = Machine(cores_per_node=64, memory_gib=256)
-    found = [
-        finding.what
-        for finding in examine.node_findings(
-            [report(node_cores=32, memory_gib=187.5)], 1, machine, "config/machines/mine.yaml"
-        )
-    ]
-    assert found == [
-        "n1 has fewer cores than `cores_per_node: 64` of config/machines/mine.yaml",
-        "n1 has less memory than `memory_gib: 256.0` of config/machines/mine.yaml",
-    ]
-
-
-def test_several_nodes_have_their_verb() -> None:
-    machine = Machine(cores_per_node=64)
-    reports = [{**report(node_cores=32), "host": host} for host in ("n1", "n2")]
-    (found,) = examine.node_findings(reports, 2, machine, "m.yaml")
-    assert found.what == "n1, n2 have fewer cores than `cores_per_node: 64` of m.yaml"
-
-
-def test_mpirun_is_not_missed_where_the_site_says_that_it_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "site.yaml").write_text("lacks: [mpirun]\n")
-    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
+def test_mpirun_is_not_missed_where_the_site_has_none(site: Path) -> None:
+    site.write_text("lacks: [mpirun]\n")
     assert said(report(mpi=None)) == []
 
 
-def test_another_scalestudy_on_the_nodes_is_found() -> None:
-    assert "runs another scalestudy than this one" in said(report(code="000000000000"))[0][0]
+def test_nodes_that_did_not_answer_are_counted_and_different_versions_found() -> None:
+    assert said(report(), nodes=2)[0][0] == "1 of 2 nodes answered"
+    assert "different versions" in said(report(), report(host="n2", torch={"version": "2.8", "devices": 4}))[-1][0]
+
+
+NEW = {"version": "2.14.1+cu130", "cuda": "13.0", "arch": ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]}
+OLD = {"version": "2.7.1+cu126", "cuda": "12.6", "arch": ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_90"]}
+V100 = {"name": "Tesla V100", "capability": [7, 0], "driver_cuda": [13, 0]}
+
+
+@pytest.mark.parametrize(
+    ("arch", "capability", "runs"),
+    [
+        (["sm_80"], (8, 6), True),
+        (["sm_86"], (8, 0), False),
+        (["sm_90"], (10, 0), False),
+        (["sm_120"], (10, 3), False),
+        (["sm_90", "compute_90"], (12, 0), True),
+        (["compute_90"], (8, 9), False),
+        (["sm_90a"], (9, 0), True),
+    ],
+)
+def test_machine_code_runs_on_its_major_version_and_ptx_on_later_ones(
+    arch: list[str], capability: tuple[int, int], runs: bool
+) -> None:
+    assert carries(arch, capability) is runs
+
+
+@pytest.mark.parametrize(
+    ("torch", "gpu", "what", "remedy"),
+    [
+        (NEW, V100, "Tesla V100 (sm_70), for which torch 2.14.1+cu130 holds no code", "take the lock envs/requirements-cuda126.txt: make setup LOCK=cuda126"),
+        (NEW, {"capability": [8, 0], "driver_cuda": [12, 4]}, "a driver for CUDA 12.4, and torch 2.14.1+cu130 needs one for CUDA 13", "LOCK=cuda126"),
+        (OLD, {"capability": [10, 0], "driver_cuda": [13, 0]}, "sm_100", "take the lock envs/requirements.txt: make setup"),
+        ({"version": "2.14.1+cpu", "cuda": None, "arch": []}, V100, "torch 2.14.1+cpu has no CUDA", "LOCK=cuda126"),
+        (OLD, {"capability": [3, 5], "driver_cuda": [11, 0]}, "needs one for CUDA 12", "a build of torch of CUDA 11 or older that holds code for sm_35"),
+        (OLD, V100, None, ""),
+        (NEW, {"error": "NVML Shared Library Not Found"}, None, ""),
+    ],
+)  # fmt: skip
+def test_a_torch_that_cannot_use_the_gpu_is_found_with_the_lock_of_one_that_can(
+    site: Path, torch: dict[str, Any], gpu: dict[str, Any], what: str | None, remedy: str
+) -> None:
+    Path("envs").mkdir()
+    for lock in LOCKS:
+        Path(lock.file).write_text("")
+    found = problem(torch, gpu)
+    assert (found is None) is (what is None)
+    if found is not None and what is not None:
+        assert what in found[0]
+        assert remedy in found[1]
+        assert said(report(torch={**torch, "devices": 4}, gpu=gpu), report(torch={**torch, "devices": 4}, gpu=gpu, host="n2"))[0][0].startswith("n1, n2: ")  # fmt: skip
 
 
 def run_probe_job(folder: Path, settings: SchedulerSettings) -> int:
     """The exit status of the doctor's job, its own script run by bash. UserError for a set-up that fails."""
-    request = probe_job.probe_request("probe", folder, Machine(), 1)
-    probe_job.write_script(request, read_site(), settings, probe_job.write_token(folder))
+    request = job.probe_request("probe", folder, Machine(), 1)
+    job.write_script(request, read_site(), settings, job.write_token(folder))
     with open(folder / "job.log", "w") as log:
         done = subprocess.run([request.script], stdout=log, stderr=log, check=False)
-    probe_job.raise_failed_set_up(folder, "probe", probe_job.set_up(read_site(), settings))
+    job.raise_failed_set_up(request)
     return done.returncode
 
 
 @pytest.mark.parametrize(
-    ("site", "setup", "what"),
+    ("text", "setup", "what"),
     [
-        ("modules: [no/such/module]", (), "`modules` fails on"),
-        ("scratch: /tmp", ("true", "ls /nowhere/at/all"), "`scheduler.setup` fails on"),
-        ("container: {image: x.sif, command: no-apptainer-here}", (), "`container.image` fails on"),
+        ("modules: [no/such/module]", (), "module load no/such/module"),
+        ("scratch: /tmp", ("true", "ls /nowhere/at/all"), "ls /nowhere/at/all"),
+        ("container: {image: x.sif, command: no-apptainer-here}", (), "no-apptainer-here exec"),
     ],
 )
-def test_the_sites_software_is_tried_before_anything_else_and_the_key_that_fails_is_named(
-    site: str, setup: tuple[str, ...], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_sites_software_is_tried_before_anything_else_and_the_line_that_fails_is_named(
+    text: str, setup: tuple[str, ...], what: str, tmp_path: Path, site: Path
 ) -> None:
     """The job's own script, run by bash; no scheduler takes part."""
-    (tmp_path / "site.yaml").write_text(site + "\n")
-    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
-    monkeypatch.chdir(tmp_path)
+    site.write_text(text + "\n")
     with pytest.raises(UserError) as error:
         run_probe_job(tmp_path, SchedulerSettings(kind="slurm", setup=setup))
     assert what in error.value.what
-    assert error.value.where == "site.yaml"
+    assert error.value.where == "profiles/lab/site.yaml"
     assert not list(tmp_path.glob("node.*"))
 
 
-def test_nodes_that_did_not_answer_are_counted() -> None:
-    assert said(report(), nodes=2)[0][0] == "1 of 2 nodes answered"
+@pytest.mark.slow
+def test_a_module_is_loaded_before_the_node_is_probed(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Environment Modules as Debian has it, and no function `module` in the environment."""
+    if not Path("/usr/share/modules/init/bash").is_file():
+        pytest.skip("there is no Debian package environment-modules here")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/mpirun").write_text("#!/bin/sh\necho 'mpirun (Open MPI) 9.9.9'\n")
+    (tmp_path / "bin/mpirun").chmod(0o755)
+    (tmp_path / "modules/mpi").mkdir(parents=True)
+    (tmp_path / "modules/mpi/9.9").write_text(f"#%Module1.0\nprepend-path PATH {tmp_path}/bin\n")
+    monkeypatch.setenv("MODULEPATH", str(tmp_path / "modules"))
+    for name in ("MODULESHOME", "LOADEDMODULES", "_LMFILES_", "BASH_ENV", "BASH_FUNC_module%%"):
+        monkeypatch.delenv(name, raising=False)
+    site.write_text("modules: [mpi/9.9]\n")
+    assert run_probe_job(tmp_path, SchedulerSettings(kind="slurm")) == 0, (tmp_path / "job.log").read_text()
+    (found,) = [json.loads(file.read_text()) for file in tmp_path.glob("node.*.json")]
+    assert found["mpi"] == "mpirun (Open MPI) 9.9.9"
 
 
-def test_different_versions_are_found() -> None:
-    assert "different versions" in said(report(), report(host="n2", torch={"version": "2.8", "devices": 4}))[-1][0]
+TWO_QUEUES = Machine(nodes=20, queues={"small": Queue(most_nodes=8), "large": Queue(least_nodes=9)})
 
 
-def commands(folder: Path, *names: str) -> None:
-    """Stand-ins for scheduler commands that answer nothing."""
-    for name in names:
-        (folder / name).write_text("#!/bin/sh\n")
-        (folder / name).chmod(0o755)
+def begun(folder: Path, calls: list[str], answer: CommandAnswer, nodes: int = 2) -> Any:
+    """The doctor's job on a PBS of text: `calls` gets what was called."""
+
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
+        calls.append(" ".join(argv))
+        return answer if argv[0] == "qsub" else CommandAnswer(0, "", "")
+
+    scheduler = scheduler_of({"kind": "pbs", "request": "-l rscgrp={queue} -l select={nodes}"}, run)
+    return job.submitted(scheduler, job.probe_request("probe", folder, TWO_QUEUES, nodes))
 
 
-def test_slurm_behind_a_pbs_profile_is_recognised_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands(tmp_path, "sbatch", "squeue", "scancel", "scontrol", "qsub", "qstat")
-    (tmp_path / "site.yaml").write_text("scheduler: {kind: pbs}\n")
+TAKEN = CommandAnswer(0, "7.head\n", "")
+
+
+@pytest.mark.parametrize(("nodes", "queue"), [(2, "small"), (12, "large")])
+def test_the_job_goes_into_the_first_queue_that_takes_so_many_nodes(tmp_path: Path, nodes: int, queue: str) -> None:
+    calls: list[str] = []
+    with begun(tmp_path, calls, TAKEN, nodes):
+        pass
+    assert f"-l rscgrp={queue} -l select={nodes}" in calls[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        ("qsub: Unauthorized Request", "refused the job: qsub: Unauthorized Request"),
+        ("qsub: would exceed queue small's per-user limit", "takes no more jobs of yours"),
+    ],
+)
+def test_a_job_that_cannot_be_submitted_is_a_sentence(tmp_path: Path, error: str, what: str) -> None:
+    calls: list[str] = []
+    with pytest.raises(UserError, match=what), begun(tmp_path, calls, CommandAnswer(1, "", error)):
+        pass
+    assert not any(call.startswith("qdel") for call in calls)
+
+
+def test_a_job_that_is_over_is_not_deleted_and_one_that_is_not_is(tmp_path: Path) -> None:
+    calls: list[str] = []
+    (tmp_path / "status").mkdir()
+    with begun(tmp_path, calls, TAKEN):
+        (tmp_path / "status/probe.ended").write_text("exit=0\nbegan=1\nended=2\n")
+    assert not any(call.startswith("qdel") for call in calls)
+    (tmp_path / "status/probe.ended").unlink()
+    with begun(tmp_path, calls, TAKEN):
+        pass
+    assert calls[-1] == "qdel 7.head"
+
+
+QSTAT = """<?xml version='1.0'?>
+<job_info><queue_info></queue_info><job_info><job_list state="pending"><JB_job_number>1</JB_job_number>
+<JB_name>probe</JB_name><state>qw</state></job_list></job_info></job_info>
+"""
+QSTAT_J = """job_number:                 1
+scheduling info:            cannot run in PE "two" because it only offers 4 slots
+                            queue instance "all.q@n1" dropped because it is full
+"""
+
+
+def test_the_reason_why_a_job_waits_is_that_of_grid_engine() -> None:
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
+        return CommandAnswer(0, QSTAT if "-xml" in argv else QSTAT_J, "")
+
+    def silent(_argv: Sequence[str], _limit_s: float) -> CommandAnswer:
+        raise NoAnswer("qstat: timed out")
+
+    asked = [job.in_queue(scheduler_of({"kind": "sge"}, one), JobRef("probe", "1")) for one in (run, silent)]
+    assert asked == [
+        'qw: cannot run in PE "two" because it only offers 4 slots; queue instance "all.q@n1" dropped because it is full',
+        "the scheduler does not answer: qstat: timed out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "commands", "what"),
+    [
+        ("pbs", ("sbatch", "squeue", "scancel", "scontrol", "qsub", "qstat"), "this host has sbatch: Slurm is used"),
+        ("slurm", (), "sbatch"),
+    ],
+)
+def test_slurm_behind_a_pbs_profile_is_used_and_missing_commands_are_named(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch, kind: str, commands: tuple[str, ...], what: str
+) -> None:
+    for name in commands:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    site.write_text(f"scheduler: {{kind: {kind}}}\n")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
     scheduler, (finding,) = examine.chosen_scheduler()
-    assert scheduler.kind == "slurm"
-    assert "this host has sbatch: Slurm is used" in finding.what
-    assert "profiles/slurm" in finding.remedy
-
-
-def test_commands_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "site.yaml").write_text("scheduler: {kind: slurm}\n")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
-    scheduler, (finding,) = examine.chosen_scheduler()
-    assert scheduler is None
-    assert "sbatch" in finding.what
+    assert what in finding.what
+    assert (scheduler.kind if scheduler else None) == ("slurm" if commands else None)
 
 
 @pytest.mark.slow
@@ -179,3 +289,4 @@ def test_this_machine_is_probed_for_real(tmp_path: Path, monkeypatch: pytest.Mon
     assert abs(found["skew_s"]) < 1
     assert found["torch"]["version"]
     assert found["scratch"]["free_gib"] > 0
+    assert "Python   3." in examine.text([found], [])

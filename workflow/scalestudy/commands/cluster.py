@@ -180,7 +180,7 @@ def doctor(in_job: tuple[str, str] | None, hosts: bool, **options: Any) -> None:
     Example: scalestudy doctor --hosts --profile profiles/slurm
     """
     if in_job is not None:
-        from scalestudy.cluster.doctor.probe_job import on_nodes
+        from scalestudy.cluster.doctor.job import on_nodes
 
         sys.exit(on_nodes(Path(in_job[0]), in_job[1]))
     if hosts:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from scalestudy.cluster.doctor import write
-from scalestudy.cluster.doctor.compare_site import differences
 from scalestudy.cluster.doctor.facts import WORDS, ClusterFacts, facts_of
-from scalestudy.cluster.doctor.findings import Finding, devices, node_findings
+from scalestudy.cluster.doctor.findings import Finding, devices, differences, node_findings
+from scalestudy.cluster.doctor.job import probe_in_job, reports_in, write_token
 from scalestudy.cluster.doctor.probe import main as probe_here
-from scalestudy.cluster.doctor.probe_job import probe_in_job, reports_in, write_token
 from scalestudy.errors import UserError
 from scalestudy.site_fault import SITE, site_file
 from scalestudy.spec.base import printable
@@ -22,14 +21,18 @@ from scalestudy.spec.config import NAME, Config, machine_file, read_machine, rea
 from scalestudy.spec.hostlist import folded
 from scalestudy.spec.machine import Machine
 
+Reports = list[dict[str, Any]]
 
-def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[list[dict[str, Any]], list[Finding]]:
+
+def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[Reports, list[Finding]]:
     """Reports of the nodes, and the findings. With a profile without a scheduler, this host is examined."""
     machine, file = read_machine(config.machine), machine_file(config.machine)
     if read_site().scheduler is None:
-        here = Finding(f"{profile} submits nothing: runs start on this machine, which is examined")
-        reports = _here()
-        return reports, [here, *_unused_software(), *node_findings(reports, 1, machine, file)]
+        findings = [Finding(f"{profile} submits nothing: runs start on this machine, which is examined")]
+        with tempfile.TemporaryDirectory(prefix="scalestudy-doctor-") as name:
+            probe_here(Path(name), write_token(Path(name)), "0")
+            reports = reports_in(Path(name))
+        return reports, [*findings, *node_findings(reports, 1, machine, file)]
     scheduler, findings = chosen_scheduler()
     if scheduler is None:
         return [], findings
@@ -37,22 +40,21 @@ def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[li
         findings.append(Finding(missing))
     facts = facts_of(scheduler.kind, scheduler.run)
     findings += differences(machine, file, scheduler.settings, site_file(), facts)
-    reports = _probed(scheduler, machine, nodes, wait_s, file, findings)
-    return reports, [*findings, *(node_findings(reports, nodes, machine, file) if reports else ())]
+    if reports := _probed(scheduler, machine, nodes, wait_s, findings):
+        findings += node_findings(reports, nodes, machine, file)
+    return reports, findings
 
 
-def _probed(
-    scheduler: Any, machine: Machine, nodes: int, wait_s: float, file: str, findings: list[Finding]
-) -> list[dict[str, Any]]:
+def _probed(scheduler: Any, machine: Machine, nodes: int, wait_s: float, findings: list[Finding]) -> Reports:
     """Reports of the nodes; none, and one finding more, where the job could not be made."""
     try:
-        return probe_in_job(scheduler, machine, nodes, wait_s, file)
+        return probe_in_job(scheduler, machine, nodes, wait_s)
     except UserError as error:
         findings.append(Finding(f"{error.where}: {error.what}", error.remedy))
         return []
 
 
-def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], list[dict[str, Any]], list[Finding]]:
+def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], Reports, list[Finding]]:
     """Write the machine file and the profile `name` for the cluster of this host; examine its nodes, and add their reports.
 
     The files, the reports, and the findings. Raises UserError where there is no batch system here, or where one of the
@@ -74,9 +76,8 @@ def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], lis
     if scheduler is None:
         return files, [], findings
     file, nodes = machine_file(name), min(nodes, len(facts.nodes))
-    reports = _probed(scheduler, read_machine(name), nodes, wait_s, file, findings)
-    if reports:
-        files = write.write_files(name, facts, reports[0])
+    if reports := _probed(scheduler, read_machine(name), nodes, wait_s, findings):
+        write.write_files(name, facts, reports[0])
         findings += node_findings(reports, nodes, read_machine(name), file)
     findings += differences(read_machine(name), file, scheduler.settings, site_file(), facts)
     return files, reports, findings
@@ -95,9 +96,10 @@ def hosts_of_profile() -> str:
         raise UserError(findings[0].what, "--hosts", findings[0].remedy)
     facts = with_nodes(facts_of(scheduler.kind, scheduler.run), "--hosts")
     queue = facts.queue(scheduler.settings.queue)
-    name = None if queue is None else queue.name
-    down = folded(node.name for node in facts.nodes_of(name) if not node.up)
-    return write.hosts_line(facts, name) + (f"\n# take no job now: {', '.join(down)}" if down else "")
+    nodes = facts.nodes_of(None if queue is None else queue.name)
+    down = folded(node.name for node in nodes if not node.up)
+    line = write.line("hosts", folded(node.name for node in nodes))
+    return line + (f"\n# take no job now: {', '.join(down)}" if down else "")
 
 
 def with_nodes(facts: ClusterFacts, option: str) -> ClusterFacts:
@@ -106,14 +108,6 @@ def with_nodes(facts: ClusterFacts, option: str) -> ClusterFacts:
         what = f"{WORDS[facts.system]} names no node: {'; '.join(facts.notes) or 'its list is empty'}"
         raise UserError(what, option, "try the command by hand, and run this again once it answers")
     return facts
-
-
-def _unused_software() -> list[Finding]:
-    """Keys that mean nothing where nothing is submitted."""
-    site = read_site()
-    named = [key for key in ("modules", "conda", "container") if getattr(site, key)]
-    remedy = "load the software before the command, or use a profile that submits jobs"
-    return [Finding(f"{site_file()}: `{key}` is for jobs, and this profile submits none", remedy) for key in named]
 
 
 def chosen_scheduler() -> tuple[Any, list[Finding]]:
@@ -129,49 +123,33 @@ def chosen_scheduler() -> tuple[Any, list[Finding]]:
     return scheduler, [Finding(note, remedy) for note in notes]
 
 
-def _clock(report: dict[str, Any]) -> str:
-    skew = report["skew_s"]
-    return "its clock is not known" if skew is None else f"its clock is {skew:+.1f} s from the storage's"
-
-
-def _capability(report: dict[str, Any]) -> str:
-    """Facts that decide whether this torch can use the GPU."""
-    gpu = report.get("gpu") or {}
-    parts = [f"sm_{gpu['capability'][0]}{gpu['capability'][1]}"] if gpu.get("capability") else []
-    parts += [f"driver for CUDA {gpu['driver_cuda'][0]}.{gpu['driver_cuda'][1]}"] if gpu.get("driver_cuda") else []
-    if not parts:
-        return ""
-    return f"; {', '.join(parts)}; torch holds {' '.join(report['torch'].get('arch') or ['nothing'])}"
-
-
-def _here() -> list[dict[str, Any]]:
-    with tempfile.TemporaryDirectory(prefix="scalestudy-doctor-") as name:
-        probe_here(Path(name), write_token(Path(name)), "0")
-        return reports_in(Path(name))
-
-
-def text(reports: Sequence[dict[str, Any]], findings: Sequence[Finding]) -> str:
+def text(reports: Sequence[Mapping[str, Any]], findings: Sequence[Finding]) -> str:
     """A paragraph per node, then the remedies."""
     lines = []
     for report in reports:
-        torch, scratch = report["torch"], report["scratch"]
+        torch, scratch, skew = report["torch"], report["scratch"], report["skew_s"]
+        gpu = {"name": "none", **(report.get("gpu") or {})}
+        parts = [gpu["name"]]
+        parts += [f"sm_{gpu['capability'][0]}{gpu['capability'][1]}"] if "capability" in gpu else []
+        parts += [f"driver for CUDA {gpu['driver_cuda'][0]}.{gpu['driver_cuda'][1]}"] if "driver_cuda" in gpu else []
+        parts += [f"torch holds {' '.join(torch.get('arch') or ['nothing'])}"] if "capability" in gpu else []
+        clock = "is not known" if skew is None else f"is {skew:+.1f} s from the storage's"
         lines += [
             f"{report['host']}:",
             f"  Python   {report['python']['version']}, {report['python']['executable']}",
             f"  torch    {torch.get('error') or torch['version']}, CUDA {torch.get('cuda') or 'none'}, NCCL {torch.get('nccl') or 'not in use'}",
-            f"  GPUs     {devices(report)} seen by torch{f' ({name})' if (name := torch.get('device_name')) else ''}; nvidia-smi: {report['nvidia'] or 'none'}{_capability(report)}",
+            f"  GPUs     {devices(report)} seen by torch; NVML: {', '.join(parts)}",
             *(f"           {said}" for said in report.get("gpu_modes", ())),
             f"  MPI      {report['mpi'] or 'none'}; mpi4py {report['mpi4py'] if isinstance(report['mpi4py'], str) else 'none'}",
             f"  node     {report['cores']} cores for this job, {report['memory_gib']} GiB",
             f"  fabric   {', '.join(report['fabric']) or 'loopback alone'}",
             f"  scratch  {scratch['folder']}: " + (scratch.get("error") or f"{scratch['free_gib']} GiB free"),
-            f"  shared   {'sees' if report['shared'] else 'does not see'} this folder; {_clock(report)}",
+            f"  shared   {'sees' if report['shared'] else 'does not see'} this folder; its clock {clock}",
             *(f"  data     {name}: {'there' if there else 'missing'}" for name, there in report["data_roots"].items()),
         ]
     for finding in findings:
-        lines.append(
-            f"{'!' if finding.remedy else '-'} {finding.what}" + (f"\n    {finding.remedy}" if finding.remedy else "")
-        )
+        lines.append(f"{'!' if finding.remedy else '-'} {finding.what}")
+        lines += [f"    {finding.remedy}"] if finding.remedy else []
     if reports and not any(finding.remedy for finding in findings):
         lines.append("Nothing is missing.")
     return "\n".join(lines)

@@ -1,7 +1,4 @@
-"""A cluster as its batch system describes it: nodes, queues, limits, accounts. A reader per system; nothing is submitted.
-
-A command without an answer is a note; nothing is raised.
-"""
+"""A cluster as its batch system describes it: nodes, queues, limits, accounts. A reader per system; nothing is submitted."""
 
 from __future__ import annotations
 
@@ -13,6 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from snakemake_executor_plugin_multinode.schedulers import NoAnswer
+from snakemake_executor_plugin_multinode.schedulers.command import run_command
+from snakemake_executor_plugin_multinode.schedulers.scheduler import Run
 
 QUERY_S = 60.0
 MAX_ASKED = 40
@@ -87,34 +88,26 @@ class ClusterFacts:
         return next((queue for queue in self.queues if (queue.default if name is None else queue.name == name)), None)
 
 
-class Commands:
-    """Asks commands, and keeps a note of each without an answer."""
+Ask = Callable[..., str]
+"""Output of a command, whose words are the arguments; empty where it fails."""
 
-    def __init__(self, run: Callable[[Sequence[str], float], Any]) -> None:
-        self.run, self.silent = run, list[str]()
 
-    def __call__(self, *command: str) -> str:
-        """The output of a command; empty where it fails."""
-        from snakemake_executor_plugin_multinode.schedulers import NoAnswer
+def facts_of(kind: str, run: Run = run_command) -> ClusterFacts:
+    """The cluster of the batch system of this kind. A command without an answer becomes a note."""
+    silent: list[str] = []
 
+    def ask(*command: str) -> str:
         try:
-            answer = self.run(command, QUERY_S)
+            answer = run(command, QUERY_S)
         except NoAnswer as error:
-            self.silent.append(f"`{' '.join(command)}` gave no answer: {error}")
+            silent.append(f"`{' '.join(command)}` gave no answer: {error}")
             return ""
         if answer.code != 0:
-            self.silent.append(f"`{' '.join(command)}` ended with status {answer.code}: {answer.words}")
-            return ""
-        return str(answer.out)
+            silent.append(f"`{' '.join(command)}` ended with status {answer.code}: {answer.words}")
+        return answer.out if answer.code == 0 else ""
 
-
-def facts_of(kind: str, run: Callable[[Sequence[str], float], Any] | None = None) -> ClusterFacts:
-    """The cluster of the batch system of this kind."""
-    from snakemake_executor_plugin_multinode.schedulers.command import run_command
-
-    asked = Commands(run or run_command)
-    nodes, queues, more = READERS[kind](asked)
-    notes = (*more.pop("notes", ()), *asked.silent)
+    nodes, queues, more = {"slurm": slurm, "pbs": pbs, "sge": sge}[kind](ask)
+    notes = (*more.pop("notes", ()), *silent)
     return ClusterFacts(kind, tuple(nodes), tuple(sorted(queues, key=lambda one: not one.default)), notes=notes, **more)
 
 
@@ -159,16 +152,25 @@ DOWN = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "*")
 """Parts of a node's state with which it takes no job: scontrol(1), sinfo(1) "NODE STATE CODES"."""
 
 
-def slurm(asked: Commands) -> Found:
+def slurm(ask: Ask) -> Found:
     """Slurm: scontrol show node, partition and config; sacctmgr where there is accounting."""
 
     def lines(what: str, key: str) -> list[dict[str, str]]:
-        found = (dict(FIELD.findall(line)) for line in asked("scontrol", "-o", "show", what).splitlines())
+        found = (dict(FIELD.findall(line)) for line in ask("scontrol", "-o", "show", what).splitlines())
         return [fields for fields in found if fields.get(key)]
 
-    nodes = [_slurm_node(fields) for fields in lines("node", "NodeName")]
+    nodes = []
+    for fields in lines("node", "NodeName"):
+        gpus = GPUS.findall(fields.get("Gres", ""))
+        sockets, cores = whole(fields.get("Sockets", "")), whole(fields.get("CoresPerSocket", ""))
+        physical = whole(fields.get("CPUTot", "")) if sockets is None or cores is None else sockets * cores
+        count, gpu_type = sum(int(number) for _, number in gpus), next((name for name, _ in gpus if name), None)
+        kind = NodeKind(physical, whole(fields.get("RealMemory", "")), count, gpu_type)
+        up = not any(word in fields.get("State", "") for word in DOWN)
+        of = tuple(filter(None, fields.get("Partitions", "").split(",")))
+        nodes.append(NodeFacts(fields["NodeName"], kind, up, of))
     partitions = lines("partition", "PartitionName")
-    more = _slurm_accounting(asked, asked("scontrol", "show", "config"), partitions)
+    more = _slurm_accounting(ask, ask("scontrol", "show", "config"), partitions)
     running = more.pop("running", None)
     queues = [
         QueueFacts(
@@ -184,28 +186,13 @@ def slurm(asked: Commands) -> Found:
     return nodes, queues, more
 
 
-def _slurm_node(fields: Mapping[str, str]) -> NodeFacts:
-    gpus = GPUS.findall(fields.get("Gres", ""))
-    sockets, cores = whole(fields.get("Sockets", "")), whole(fields.get("CoresPerSocket", ""))
-    physical = whole(fields.get("CPUTot", "")) if sockets is None or cores is None else sockets * cores
-    count, gpu_type = sum(int(number) for _, number in gpus), next((name for name, _ in gpus if name), None)
-    kind = NodeKind(physical, whole(fields.get("RealMemory", "")), count, gpu_type)
-    up = not any(word in fields.get("State", "") for word in DOWN)
-    return NodeFacts(fields["NodeName"], kind, up, tuple(filter(None, fields.get("Partitions", "").split(","))))
-
-
-def _slurm_accounting(asked: Commands, config: str, partitions: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """Accounts of this user, jobs that it may submit and run, and notes."""
-    if not config:
+def _slurm_accounting(ask: Ask, config: str, partitions: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Accounts of this user, jobs that it may submit and run, and notes; nothing where Slurm keeps no accounts."""
+    if not re.search(r"^AccountingStorageType\s*=\s*accounting_storage/slurmdbd", config, re.MULTILINE):
         return {}
-    kind = re.search(r"^AccountingStorageType\s*=\s*(\S+)", config, re.MULTILINE)
-    if kind is None or "none" in kind[1].lower() or kind[1] == "(null)":
-        age = re.search(r"^MinJobAge\s*=\s*(\d+)", config, re.MULTILINE)
-        known = f"for {age[1]} s after it" if age else "shortly after it"
-        return {"notes": [f"Slurm keeps no accounts here: why a job ended is known only {known}"]}
 
     def table(columns: int, *words: str) -> list[list[str]]:
-        rows = (line.split("|") for line in asked("sacctmgr", "-nP", "show", *words).splitlines())
+        rows = (line.split("|") for line in ask("sacctmgr", "-nP", "show", *words).splitlines())
         return [row for row in rows if len(row) == columns]
 
     user = pwd.getpwuid(os.getuid()).pw_name
@@ -228,19 +215,26 @@ NGPUS = "ngpus"
 OPEN = {"queue_type": "Execution", "enabled": "True", "started": "True"}
 
 
-def pbs(asked: Commands) -> Found:
+def pbs(ask: Ask) -> Found:
     """OpenPBS and PBS Pro: pbsnodes, and qstat about queues and server."""
     try:
-        answer = json.loads(asked("pbsnodes", "-a", "-F", "json") or "{}")
+        answer = json.loads(ask("pbsnodes", "-a", "-F", "json") or "{}")
     except (ValueError, RecursionError):
         answer = {}
     hosts: dict[str, list[dict[str, Any]]] = defaultdict(list)  # a host may be several vnodes
     for name, node in _map(answer, "nodes").items():
         if isinstance(node, dict):
             hosts[str(_map(node, "resources_available").get("host", name))].append(node)
-    nodes = [_pbs_node(host, vnodes) for host, vnodes in hosts.items()]
-    blocks = _blocks(asked("qstat", "-Qf"), "Queue:")
-    server = next(iter(_blocks(asked("qstat", "-Bf"), "Server:").values()), {})
+    nodes = []
+    for host, vnodes in hosts.items():
+        have = [_map(vnode, "resources_available") for vnode in vnodes]
+        memory = sum(mebibytes(str(each.get("mem", "0"))) or 0 for each in have)
+        cores, gpus = (sum(whole(str(each.get(name))) or 0 for each in have) for name in ("ncpus", NGPUS))
+        up = not any(word in str(vnode.get("state", "")) for vnode in vnodes for word in BAD)
+        of = tuple(dict.fromkeys(str(vnode["queue"]) for vnode in vnodes if vnode.get("queue")))
+        nodes.append(NodeFacts(host, NodeKind(cores or None, memory or None, gpus), up, of))
+    blocks = _blocks(ask("qstat", "-Qf"), "Queue:")
+    server = next(iter(_blocks(ask("qstat", "-Bf"), "Server:").values()), {})
     default = server.get("default_queue", "")
     queues = [
         QueueFacts(
@@ -253,29 +247,15 @@ def pbs(asked: Commands) -> Found:
         for name, values in blocks.items()
         if values.get("from_route_only") != "True" and all(values.get(key, word) == word for key, word in OPEN.items())
     ]
-    history = "PBS keeps no history of jobs (`job_history_enable`): why a job ended is known only while it is there"
     limits = (server.get("max_queued", ""), blocks.get(default, {}).get("max_queued", ""))
-    more = {
-        "most_submitted": least(map(_of_a_user, limits)),
-        "gpu_resource": NGPUS if any(node.kind.gpus for node in nodes) else None,
-        "notes": [history] if server and server.get("job_history_enable") != "True" else [],
-    }
-    return nodes, queues, more
+    gpu_resource = NGPUS if any(node.kind.gpus for node in nodes) else None
+    return nodes, queues, {"most_submitted": least(map(_of_a_user, limits)), "gpu_resource": gpu_resource}
 
 
 def _map(answer: Any, key: str) -> dict[str, Any]:
     """A map in an answer; empty where there is none."""
     found = answer.get(key) if isinstance(answer, dict) else None
     return found if isinstance(found, dict) else {}
-
-
-def _pbs_node(host: str, vnodes: Sequence[dict[str, Any]]) -> NodeFacts:
-    have = [_map(vnode, "resources_available") for vnode in vnodes]
-    memory = sum(mebibytes(str(each.get("mem", "0"))) or 0 for each in have)
-    cores, gpus = (sum(whole(str(each.get(name))) or 0 for each in have) for name in ("ncpus", NGPUS))
-    up = not any(word in str(vnode.get("state", "")) for vnode in vnodes for word in BAD)
-    queues = tuple(dict.fromkeys(str(vnode["queue"]) for vnode in vnodes if vnode.get("queue")))
-    return NodeFacts(host, NodeKind(cores or None, memory or None, gpus), up, queues)
 
 
 def _blocks(text: str, head: str) -> dict[str, dict[str, str]]:
@@ -298,21 +278,21 @@ def _of_a_user(text: str) -> int | None:
 SGE_GPU = re.compile(r"gpus?|ngpus|num_gpus?|gpu_count|cuda")
 
 
-def sge(asked: Commands) -> Found:
+def sge(ask: Ask) -> Found:
     """Grid Engine: qhost, and qconf about queues, parallel environments, complexes and limits."""
     complexes = [
-        row for line in asked("qconf", "-sc").splitlines() if line[:1].isalpha() and len(row := line.split()) >= 6
+        row for line in ask("qconf", "-sc").splitlines() if line[:1].isalpha() and len(row := line.split()) >= 6
     ]
     gpu = next((row[0] for row in complexes if SGE_GPU.fullmatch(row[0]) and row[5] != "NO"), None)
-    nodes = _sge_nodes(asked("qhost", *(["-F", gpu] if gpu else [])), gpu)
-    queues = {name: _values(asked("qconf", "-sq", name)) for name in asked("qconf", "-sql").split()[:MAX_ASKED]}
+    nodes = _sge_nodes(ask("qhost", *(["-F", gpu] if gpu else [])), gpu)
+    queues = {name: _values(ask("qconf", "-sq", name)) for name in ask("qconf", "-sql").split()[:MAX_ASKED]}
     # `make mpi,[@gpu=mpi4]`
     lists = " ".join(re.sub(r"\[[^\]=]*=", " ", values.get("pe_list", "")) for values in queues.values())
     names = [name for name in dict.fromkeys(re.split(r"[\s,\[\]]+", lists)) if name and name != "NONE"]
     more = {
-        "most_submitted": whole(_values(asked("qconf", "-sconf")).get("max_u_jobs", "0")) or None,
+        "most_submitted": whole(_values(ask("qconf", "-sconf")).get("max_u_jobs", "0")) or None,
         "environments": {
-            name: _values(asked("qconf", "-sp", name)).get("allocation_rule", "") for name in names[:MAX_ASKED]
+            name: _values(ask("qconf", "-sp", name)).get("allocation_rule", "") for name in names[:MAX_ASKED]
         },
         "gpu_resource": gpu,
         "exclusive_resource": next((row[0] for row in complexes if row[3] == "EXCL"), None),
@@ -354,7 +334,6 @@ def _values(text: str) -> dict[str, str]:
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
 
-READERS: dict[str, Callable[[Commands], Found]] = {"slurm": slurm, "pbs": pbs, "sge": sge}
 WORDS = {"slurm": "Slurm", "pbs": "PBS", "sge": "Grid Engine"}
 SOURCES = {"slurm": "scontrol show node", "pbs": "pbsnodes -a", "sge": "qhost"}
 """The command that describes nodes."""

@@ -1,4 +1,7 @@
-"""Findings about nodes, with remedies; every sentence about a file names the file."""
+"""Findings with remedies: lacks of nodes, and values of machine and site file that the scheduler contradicts.
+
+Every sentence about a file names the file.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scalestudy.cluster.doctor import gpu_support
+from scalestudy.cluster.doctor.facts import WORDS, ClusterFacts
+from scalestudy.cluster.doctor.gpu_support import problem
+from scalestudy.cluster.resources import memory_mb
+from scalestudy.errors import nearest
 from scalestudy.measure.instrument import code_digest
 from scalestudy.site_fault import site_file
 from scalestudy.spec.config import read_site
-from scalestudy.spec.machine import Machine
+from scalestudy.spec.machine import Machine, Queue
 
 SKEW_S = 1.0
 """Clocks further apart than this make a deadline wrong."""
-MACHINE_FILE = "the machine file"
 SLACK = 0.97
 """A node's memory, less what its firmware and kernel keep, over what its vendor says."""
+Report = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -27,13 +33,8 @@ class Finding:
     remedy: str = ""
 
 
-OF_SEVERAL = {"has": "have", "does": "do", "lacks": "lack", "runs": "run"}
-"""Verbs of one node, as several have them."""
-Check = tuple[Callable[[dict[str, Any]], bool], str, str]
-
-
 def node_findings(
-    reports: Sequence[dict[str, Any]], nodes: int, machine: Machine, machine_file: str = MACHINE_FILE
+    reports: Sequence[Report], nodes: int, machine: Machine, machine_file: str = "the machine file"
 ) -> Iterator[Finding]:
     """Find lacks of the nodes, each item once, with its nodes."""
     if len(reports) < nodes:
@@ -41,50 +42,126 @@ def node_findings(
             f"{len(reports)} of {nodes} nodes answered",
             f"see the job's log; set `launcher` in {site_file()} to how a job reaches its other nodes (srun, pbsdsh, qrsh, mpiexec, ssh)",
         )
+    found: dict[tuple[str, str], list[str]] = {}
     for wrong, what, remedy in _checks(machine, machine_file):
-        if hosts := [report["host"] for report in reports if wrong(report)]:
-            yield Finding(_said(hosts, what), remedy)
-    troubles: dict[tuple[str, str], list[str]] = {}
+        for report in filter(wrong, reports):
+            found.setdefault((what, remedy), []).append(report["host"])
     for report in reports:
-        if trouble := gpu_support.problem(report["torch"], report.get("gpu") or {}):
-            troubles.setdefault(trouble, []).append(report["host"])
-    yield from (Finding(_said(hosts, what), remedy) for (what, remedy), hosts in troubles.items())
+        if (trouble := problem(report["torch"], report.get("gpu") or {})) is not None:
+            found.setdefault(trouble, []).append(report["host"])
+    for (what, remedy), hosts in found.items():
+        yield Finding(f"{', '.join(hosts[:5])}{' and more' if len(hosts) > 5 else ''}: {what}", remedy)
     versions = {str((r["torch"].get("version"), r["python"]["version"])) for r in reports if "error" not in r["torch"]}
     if len(versions) > 1:
-        yield Finding(
-            f"nodes have different versions: {', '.join(sorted(versions))}", "use one environment on all nodes"
-        )
+        what = f"nodes have different versions: {', '.join(sorted(versions))}"
+        yield Finding(what, "use one environment on all nodes")
 
 
-def devices(report: Mapping[str, Any]) -> int:
+def devices(report: Report) -> int:
     """GPUs that torch can use on a node."""
     return int(report["torch"].get("devices") or 0)
 
 
-def _checks(machine: Machine, file: str) -> list[Check]:
-    """Condition, sentence after the host's name, and remedy of each check."""
-    gpus, cores, memory = machine.devices_per_node or 0, machine.cores_per_node, machine.memory_gib
+def _checks(machine: Machine, file: str) -> list[tuple[Callable[[Report], bool], str, str]]:
+    """Condition, sentence after the host names, and remedy of each check."""
+    gpus, cores, memory = machine.devices_per_node or 0, machine.cores_per_node or 0, machine.memory_gib or 0
     lacks, site = read_site().lacks, site_file()
     cuda = machine.device == "cuda" or (machine.device is None and gpus > 0)
     return [
-        (lambda r: not r["shared"], "does not see this folder", "put the project on storage that all nodes share"),
-        (lambda r: "error" in r["torch"], "cannot import torch", f"name the software of jobs in {site}: `modules`, `conda`, `container`, or `scheduler.setup`"),
-        (lambda r: r.get("code") not in (None, code_digest()), "runs another scalestudy than this one", "install this one there too; build the container's image again"),
-        (lambda r: "error" in r["scratch"], "cannot write its scratch", f"set `scratch` in {site} to the node's own disk"),
-        (lambda r: r["mpi"] is None and "mpirun" not in lacks, "has no mpirun: runs that need MPI will fail", f"load a module of MPI: `modules` in {site}; where no node has one, `lacks: [mpirun]` there has such runs skipped"),
-        (lambda r: r["torch"].get("accelerator", "cuda") != "cuda", "has an accelerator of a type that runs cannot use", "set `device: cpu` to measure the CPU"),
-        (lambda r: cuda and not devices(r), "has no GPU that torch can use", f"check the request of GPUs in {site}, the driver, and that torch is a CUDA build; without GPUs, set `device: cpu` in {file}"),
-        (lambda r: cuda and 0 < devices(r) < gpus, f"has fewer GPUs than `devices_per_node: {gpus}` of {file}", f"correct `devices_per_node` there, or request whole nodes in {site}"),
-        (lambda r: bool(cores) and r.get("node_cores", cores) < (cores or 0), f"has fewer cores than `cores_per_node: {cores}` of {file}", "correct `cores_per_node`"),
-        (lambda r: bool(memory) and r.get("memory_gib", memory) < SLACK * (memory or 0), f"has less memory than `memory_gib: {memory}` of {file}", "correct `memory_gib`"),
-        (lambda r: abs(r["skew_s"] or 0.0) > SKEW_S, "has a clock that differs by more than a second from that of the shared storage", "tell the administrators: deadlines depend on the clock"),
-        (lambda r: not all(r["data_roots"].values()), "lacks a folder of `data_roots`", f"correct it in {site}, or mount it on the nodes"),
+        (lambda r: not r["shared"], "this folder is not seen", "put the project on storage that all nodes share"),
+        (lambda r: "error" in r["torch"], "torch cannot be imported", f"name the software of jobs in {site}: `modules`, `conda`, `container`, or `scheduler.setup`"),
+        (lambda r: r.get("code") not in (None, code_digest()), "another scalestudy than this one", "install this one there too; build the container's image again"),
+        (lambda r: "error" in r["scratch"], "its scratch cannot be written", f"set `scratch` in {site} to the node's own disk"),
+        (lambda r: r["mpi"] is None and "mpirun" not in lacks, "no mpirun: runs that need MPI will fail", f"load a module of MPI: `modules` in {site}; where no node has one, `lacks: [mpirun]` there has such runs skipped"),
+        (lambda r: r["torch"].get("accelerator", "cuda") != "cuda", "an accelerator of a type that runs cannot use", "set `device: cpu` to measure the CPU"),
+        (lambda r: cuda and not devices(r), "no GPU that torch can use", f"check the request of GPUs in {site}, the driver, and that torch is a CUDA build; without GPUs, set `device: cpu` in {file}"),
+        (lambda r: cuda and 0 < devices(r) < gpus, f"fewer GPUs than `devices_per_node: {gpus}` of {file}", f"correct `devices_per_node` there, or request whole nodes in {site}"),
+        (lambda r: r.get("node_cores", cores) < cores, f"fewer cores than `cores_per_node: {cores}` of {file}", "correct `cores_per_node`"),
+        (lambda r: r.get("memory_gib", memory) < SLACK * memory, f"less memory than `memory_gib: {memory}` of {file}", "correct `memory_gib`"),
+        (lambda r: abs(r["skew_s"] or 0.0) > SKEW_S, "a clock that differs by more than a second from that of the shared storage", "tell the administrators: deadlines depend on the clock"),
+        (lambda r: not all(r["data_roots"].values()), "no folder of `data_roots`", f"correct it in {site}, or mount it on the nodes"),
     ]  # fmt: skip
 
 
-def _said(hosts: Sequence[str], what: str) -> str:
-    """The hosts, and a sentence that begins with the verb of one of them."""
-    names = list(dict.fromkeys(hosts))
-    verb, _, rest = what.partition(" ")
-    verb = OF_SEVERAL.get(verb, verb) if len(names) > 1 else verb
-    return f"{', '.join(names[:5])}{' and more' if len(names) > 5 else ''} {verb} {rest}"
+def differences(
+    machine: Machine, machine_file: str, settings: Any, site_file: str, facts: ClusterFacts
+) -> Iterator[Finding]:
+    """Find values of both files that the scheduler would refuse, or leave waiting for ever; then hints."""
+    known, default = [queue.name for queue in facts.queues], facts.queue(None)
+    own = settings.queue or (default.name if default is not None else None)
+    rows = [*_of_cluster(machine, machine_file, settings, site_file, facts)]
+    queues: list[str | None] = [*machine.queues] or [own]
+    for queue in queues if facts.nodes else ():
+        if queue is None or queue in known:
+            rows += [(wrong, f"{machine_file}: {what}", todo) for wrong, what, todo in _of_queue(machine, queue, facts)]
+    yield from (Finding(what, remedy) for wrong, what, remedy in rows if wrong)
+    yield from map(Finding, facts.notes)
+
+
+Row = tuple[bool, str, str]
+"""Whether it is wrong, the finding, and its remedy; without one it is a hint."""
+
+
+def _of_queue(machine: Machine, queue: str | None, facts: ClusterFacts) -> Iterator[Row]:
+    """The machine file against the nodes and limits of one queue."""
+    nodes, kind, found, system = facts.nodes_of(queue), facts.kind_of(queue), facts.queue(queue), WORDS[facts.system]
+    assert kind is not None
+    where, limits = f" in {queue}" if queue else "", machine.queues.get(queue or "", Queue())
+    prefix = f"queues.{queue}." if queue in machine.queues else ""
+    never = "jobs with more nodes would never run"
+    wanted = (limits.most_nodes if machine.queues else machine.nodes) or 0
+    key = f"{prefix}most_nodes" if limits.most_nodes else "nodes"
+    what = f"`{key}: {wanted}`, and {system} has {len(nodes)} nodes{where}"
+    yield wanted > len(nodes), what, f"set `{key}: {len(nodes)}` there: {never}"
+    cores = machine.cores_per_node or kind.cores
+    effect = "jobs would never run" if (cores or 0) > (kind.cores or 0) else "the others would be idle"
+    what = f"`cores_per_node: {cores}`, and a node{where} has {kind.cores} by {system}"
+    yield kind.cores is not None and cores != kind.cores, what, f"set `cores_per_node: {kind.cores}` there: {effect}"
+    asked, has = memory_mb(machine) if machine.memory_gib or machine.job_memory_gib else 0, kind.memory_mib or 0
+    what = f"each job asks for {asked:,} MiB per node, and a node{where} has {has:,} by {system}"
+    yield 0 < has < asked, what, f"set `memory_gib: {int(has / 102.4) / 10:g}` there, or `job_memory_gib` to less"
+    gpus = machine.devices_per_node if limits.devices_per_node is None else limits.devices_per_node
+    counts = kind.gpus > 0 or facts.system != "sge"  # a Grid Engine may not count its GPUs
+    what = f"`devices_per_node: {gpus}`, and a node{where} has {kind.gpus} GPUs by {system}"
+    todo = f"set `devices_per_node: {kind.gpus}` there, or name the queue that has such nodes"
+    yield gpus is not None and gpus != kind.gpus and counts, what, todo
+    if found is None:
+        return
+    limit_h, mine = (found.walltime_min or 0) / 60, limits.walltime_limit_h or machine.walltime_limit_h
+    key = f"{prefix if limits.walltime_limit_h else ''}walltime_limit_h"
+    what = f"`{key}` is {f'{mine:g}' if mine else 'not set'}, and a job in {found.name} has at most {limit_h:g} hours"
+    todo = f"set `{key}: {limit_h:g}` there: what takes longer becomes a chain of jobs"
+    yield limit_h > 0 and (mine is None or mine > limit_h), what, todo
+    most, wanted = found.most_nodes or 0, limits.most_nodes or machine.limits.most_nodes or machine.nodes or len(nodes)
+    what = f"a job in {found.name} may have at most {most} nodes"
+    yield 0 < most < min(wanted, len(nodes)), what, f"set `{prefix or 'limits.'}most_nodes: {most}` there"
+
+
+def _of_cluster(
+    machine: Machine, machine_file: str, settings: Any, site_file: str, facts: ClusterFacts
+) -> Iterator[Row]:
+    """Both files against the whole cluster: queues and nodes by name, accounts, jobs of one user."""
+    system, names = WORDS[facts.system], {node.name for node in facts.nodes}
+    known = [queue.name for queue in facts.queues]
+    named = [(f"{machine_file}: `queues.{name}`", name) for name in machine.queues]
+    named += [(f"{site_file}: `scheduler.queue`", settings.queue)] if settings.queue else []
+    for key, name in named if facts.nodes and known else ():
+        yield name not in known, f"{key}: {system} has no open queue `{name}`", nearest(name, known)
+    in_queues = {node.name for queue in machine.queues for node in facts.nodes_of(queue)}
+    what = f"{machine_file}: `nodes: {machine.nodes}`, and {system} has {len(in_queues)} nodes in its queues"
+    todo = f"set `nodes: {len(in_queues)}` there: jobs with more nodes would never run"
+    yield 0 < len(in_queues) < (machine.nodes or 0), what, todo
+    unknown = sorted(set(machine.host_names) - names) if names else []
+    what = f"{machine_file}: `hosts` names {', '.join(unknown[:5])}, which {system} does not have"
+    yield bool(unknown), what, "take the names from `scalestudy doctor --hosts`: jobs on others would never run"
+    account, accounts = settings.account, facts.accounts
+    what = f"{site_file}: `scheduler.account: {account}` is not among your accounts"
+    yield bool(account and accounts) and account not in accounts, what, nearest(account or "", accounts)
+    most, mine = facts.most_submitted, machine.limits.most_jobs
+    what = f"{machine_file}: `limits.most_jobs` is {mine or 'not set'}, and {system} lets a user have {most} jobs"
+    todo = f"set `limits: {{most_jobs: {most}}}` there: the plan's makespan counts on it, and jobs wait for it"
+    yield most is not None and (mine is None or mine > most), what, todo
+    down = [node.name for node in facts.nodes if not node.up]
+    yield bool(down), f"{len(down)} of {len(facts.nodes)} nodes take no jobs now: {', '.join(down[:5])}", ""
+    what = f"{site_file}: no `scheduler.account`: jobs are charged to the default one of {', '.join(accounts)}"
+    yield not account and len(accounts) > 1, what, ""

@@ -1,4 +1,4 @@
-"""Whether the torch that is installed runs on a node's GPUs, and which lock file has one that does."""
+"""Whether the installed torch runs on a node's GPUs, and which lock file has one that does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-Version = tuple[int, int]
+Version = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,6 @@ class Lock:
     """A lock file in envs/, and the needs of its torch."""
 
     command: str
-    """What installs it."""
     file: str
     cuda: Version
     oldest: Version
@@ -37,20 +36,31 @@ def problem(torch: Mapping[str, Any], gpu: Mapping[str, Any]) -> tuple[str, str]
 
     `torch` has `cuda` (text) and `arch` (list), `gpu` `capability` and `driver_cuda` ([major, minor]), as the probe finds them.
     """
-    capability, driver = _version(gpu.get("capability")), _version(gpu.get("driver_cuda"))
-    built, version, name = _version(str(torch.get("cuda") or "").split(".")), torch.get("version"), gpu.get("name")
-    name, archs, wrong = name or "its GPU", torch.get("arch") or [], ""
-    if driver and not torch.get("cuda") and "error" not in torch:
-        wrong = f"has a GPU, {name}, and torch {version} has no CUDA"
-    elif driver and built and driver[0] < built[0]:
-        cuda = f"has a driver for CUDA {driver[0]}.{driver[1]}, and torch {version} needs one for CUDA {built[0]}"
-        wrong = f"{cuda}: it sees no GPU"
+    capability, driver = tuple(gpu.get("capability") or ()), tuple(gpu.get("driver_cuda") or ())
+    cuda, version, archs = torch.get("cuda"), torch.get("version"), torch.get("arch") or []
+    name = gpu.get("name") or "its GPU"
+    if capability and not cuda and "error" not in torch:
+        wrong = f"a GPU, {name}, and torch {version} has no CUDA"
+    elif driver and cuda and driver[0] < int(cuda.partition(".")[0]):
+        needs = f"a driver for CUDA {driver[0]}.{driver[1]}, and torch {version} needs one for CUDA"
+        wrong = f"{needs} {cuda.partition('.')[0]}: it sees no GPU"
     elif capability and archs and not carries(archs, capability):
-        code = (
-            f"{name} (sm_{capability[0]}{capability[1]}), for which torch {version} holds no code ({' '.join(archs)})"
+        holds = f"for which torch {version} holds no code ({' '.join(archs)})"
+        wrong = (
+            f"{name} (sm_{capability[0]}{capability[1]}), {holds}: runs would die with `no kernel image is available`"
         )
-        wrong = f"has {code}: runs would die with `no kernel image is available`"
-    return (wrong, _remedy(capability, driver)) if wrong else None
+    else:
+        return None
+    for lock in LOCKS:
+        fits = (not capability or lock.oldest <= capability) and (not driver or lock.cuda[0] <= driver[0])
+        if fits and Path(lock.file).is_file():
+            return wrong, f"take the lock {lock.file}: {lock.command}"
+    wanted = f" for sm_{capability[0]}{capability[1]}" if capability else ""
+    below = f" of CUDA {driver[0]} or older" if driver else ""
+    return (
+        wrong,
+        f"install a build of torch{below} that holds code{wanted}, or ask for nodes with newer GPUs or drivers",
+    )
 
 
 def carries(archs: Iterable[str], capability: Version) -> bool:
@@ -61,21 +71,3 @@ def carries(archs: Iterable[str], capability: Version) -> bool:
     """
     found = [(match[1], (int(match[2]), int(match[3]))) for match in map(CODE.fullmatch, archs) if match]
     return any(of <= capability and (kind == "compute" or of[0] == capability[0]) for kind, of in found)
-
-
-def _remedy(capability: Version | None, driver: Version | None) -> str:
-    for lock in LOCKS:
-        fits = (not capability or lock.oldest <= capability) and (not driver or lock.cuda[0] <= driver[0])
-        if fits and Path(lock.file).is_file():
-            return f"take the lock {lock.file}: {lock.command}"
-    wanted = f" for sm_{capability[0]}{capability[1]}" if capability else ""
-    below = f" of CUDA {driver[0]} or older" if driver else ""
-    return f"install a build of torch{below} that holds code{wanted}, or ask for nodes with newer GPUs or drivers"
-
-
-def _version(value: Any) -> Version | None:
-    try:
-        major, minor = (int(part) for part in list(value)[:2])
-    except (TypeError, ValueError):
-        return None
-    return major, minor

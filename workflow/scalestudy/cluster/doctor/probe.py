@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pynvml
 
 from scalestudy.files import write_json
 from scalestudy.limits import usable_cores, usable_memory_bytes
@@ -21,6 +22,7 @@ from scalestudy.measure.instrument import code_digest
 from scalestudy.nvml import unusual_modes
 from scalestudy.spec.config import Site, read_site
 
+# In a separate process: a library that crashes is information too.
 TORCH = """
 import json, torch
 found = {"version": torch.__version__, "cuda": torch.version.cuda, "devices": torch.cuda.device_count()}
@@ -32,28 +34,8 @@ flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
 found["arch"] = flags.split() if flags else torch.cuda.get_arch_list()
 if torch.cuda.is_available():
     found["device_name"] = torch.cuda.get_device_name(0)
+    found["memory_gib"] = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1)
     found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-found["gloo"] = torch.distributed.is_available() and torch.distributed.is_gloo_available()
-print(json.dumps(found))
-"""
-# The driver is asked without torch, which may be too new for it. 75, 76: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and
-# _MINOR of cuda.h.
-GPU = """
-import ctypes, json
-cuda, value, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), {}
-if cuda.cuDriverGetVersion(ctypes.byref(value)) == 0:
-    found["driver_cuda"] = [value.value // 1000, value.value % 1000 // 10]
-if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(value)) == 0 and value.value:
-    found["devices"] = value.value
-    device, name, size = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
-    cuda.cuDeviceGet(ctypes.byref(device), 0)
-    cuda.cuDeviceGetName(name, 256, device)
-    cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device)
-    found["name"], found["memory_gib"] = name.value.decode(), round(size.value / 2**30, 1)
-    found["capability"] = []
-    for attribute in (75, 76):
-        cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
-        found["capability"].append(value.value)
 print(json.dumps(found))
 """
 PROBE_S = 180
@@ -62,29 +44,43 @@ FABRICS = {"infiniband": "/sys/class/infiniband", "omni-path": "/sys/class/infin
 
 def probe(shared: Path, token: str) -> dict[str, Any]:
     """Everything of this node, as plain data; nothing that is missing is an error here."""
-    site = read_site()
+    site, told = read_site(), shared / "token"
     return {
         "host": platform.node(),
         "skew_s": _skew(shared),
         "python": {"version": platform.python_version(), "executable": sys.executable},
         "code": code_digest(),
         "torch": _python(TORCH),
-        "gpu": _python(GPU),
+        "gpu": _gpu(),
+        "gpu_modes": unusual_modes(),
         "mpi": _first_line(["mpirun", "--version"]),
         "mpi4py": _python("import json, mpi4py; print(json.dumps(mpi4py.__version__))"),
-        "nvidia": _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]),
-        "gpu_modes": unusual_modes(),
         "cores": usable_cores(),
         "node_cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "memory_gib": round(usable_memory_bytes() / 2**30, 1),
         "fabric": _fabric(),
         "scratch": _scratch(site),
-        "shared": (shared / "token").is_file() and (shared / "token").read_text(encoding="utf-8") == token,
+        "shared": told.is_file() and told.read_text(encoding="utf-8") == token,
         "data_roots": {name: Path(root).expanduser().is_dir() for name, root in site.data_roots.items()},
     }
 
 
-def _output(command: Sequence[str], limit_s: float) -> str:
+def _gpu() -> dict[str, Any]:
+    """The driver and the first GPU, by NVML and without torch, which may be too new for the driver."""
+    try:
+        pynvml.nvmlInit()
+        cuda, count = pynvml.nvmlSystemGetCudaDriverVersion_v2(), pynvml.nvmlDeviceGetCount()
+        found = {"driver": pynvml.nvmlSystemGetDriverVersion(), "driver_cuda": [cuda // 1000, cuda % 1000 // 10]}
+        if count:
+            first = pynvml.nvmlDeviceGetHandleByIndex(0)
+            found["name"] = pynvml.nvmlDeviceGetName(first)
+            found["capability"] = list(pynvml.nvmlDeviceGetCudaComputeCapability(first))
+    except pynvml.NVMLError as error:
+        return {"error": str(error)}
+    return {**found, "devices": count}
+
+
+def _output(command: Sequence[str], limit_s: float = PROBE_S) -> str:
     """The output of a command; OSError where it is missing, fails or is too slow."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
@@ -96,16 +92,16 @@ def _output(command: Sequence[str], limit_s: float) -> str:
 
 
 def _python(code: str) -> Any:
-    """The JSON that a piece of Python prints, in a separate process: a library that crashes is information too."""
+    """The JSON that a piece of Python prints."""
     try:
-        return json.loads(_output([sys.executable, "-c", code], PROBE_S).splitlines()[-1])
+        return json.loads(_output([sys.executable, "-c", code]).splitlines()[-1])
     except OSError as error:
         return {"error": str(error)}
 
 
 def _first_line(command: Sequence[str]) -> str | None:
     try:
-        return (_output(command, 60).splitlines() or [""])[0]
+        return _output(command).partition("\n")[0]
     except OSError:
         return None
 
@@ -113,14 +109,9 @@ def _first_line(command: Sequence[str]) -> str | None:
 def _fabric() -> list[str]:
     """Network interfaces with their speed, and fabrics faster than Ethernet."""
     found = [name for name, place in FABRICS.items() if Path(place).exists() and any(Path(place).iterdir())]
-    for interface in sorted(Path("/sys/class/net").glob("*")):
-        if interface.name == "lo":
-            continue
-        try:
-            speed = int((interface / "speed").read_text())
-        except (OSError, ValueError):
-            speed = 0
-        found.append(interface.name + (f" {speed:,} Mbit/s" if speed > 0 else ""))
+    for name, interface in psutil.net_if_stats().items():
+        if name != "lo":
+            found.append(name + (f" {interface.speed:,} Mbit/s" if interface.speed > 0 else ""))
     return found
 
 

@@ -1,0 +1,195 @@
+"""The short job in which `scalestudy doctor` looks at nodes: it tries the site's software first, then probes each node.
+
+The executor's own job script and scheduler take it there, so that it meets the conditions of runs.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from scalestudy.cluster.plan.expected import TimeEstimate
+from scalestudy.cluster.resources import memory_mb, queue_for
+from scalestudy.errors import UserError
+from scalestudy.files import read_json
+from scalestudy.launch import launchers
+from scalestudy.launch.allocation import allocation
+from scalestudy.launch.job_environment import JobEnvironment
+from scalestudy.site_fault import SITE, site_file
+from scalestudy.spec.config import Site, read_site
+from scalestudy.spec.machine import Machine
+
+FOLDER = Path(".scalestudy/doctor")
+POLL_S = 2.0
+TASKS_S = 420.0
+"""Within the job's walltime, and longer than a probe's own limits."""
+WALLTIME_MIN = 12
+MAX_MB = 8000
+
+
+def write_token(folder: Path) -> str:
+    """Write a word into a file that nodes have to find."""
+    token = secrets.token_hex(8)
+    (folder / "token").write_text(token, encoding="utf-8")
+    return token
+
+
+def reports_in(folder: Path) -> list[dict[str, Any]]:
+    """Read the reports of the nodes."""
+    return [read_json(file) for file in sorted(folder.glob("node.*.json"))]
+
+
+def probe_in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) -> list[dict[str, Any]]:
+    """Submit the probe, wait for every node's answer, and clean up.
+
+    Raises UserError with the site file where the job is refused, or a line of its set-up fails.
+    """
+    folder = (FOLDER / time.strftime("%Y%m%d-%H%M%S")).absolute()
+    folder.mkdir(parents=True)
+    token = write_token(folder)
+    request = probe_request(f"scalestudy-doctor.{token}", folder, machine, nodes)
+    write_script(request, read_site(), scheduler.settings, token)
+    with submitted(scheduler, request) as job:
+        end_s = time.monotonic() + wait_s
+        while _end(request) is None and len(reports_in(folder)) < nodes:
+            if time.monotonic() > end_s:
+                said = _log(request)[-2000:] or f"the job has not started: {in_queue(scheduler, job)}"
+                remedy = "wait longer with --wait, use a less busy queue, or correct `request` in the site file"
+                raise UserError(f"no answer after {wait_s:.0f} s: {said}", str(folder), remedy)
+            time.sleep(POLL_S)
+    raise_failed_set_up(request)
+    return reports_in(folder)
+
+
+def probe_request(name: str, folder: Path, machine: Machine, nodes: int) -> Any:
+    """Request whole nodes as runs have them, in the first queue that takes so many."""
+    from snakemake_executor_plugin_multinode.schedulers import Request
+
+    gpus = machine.devices_per_node or 0
+    queue = queue_for(machine, nodes, TimeEstimate(0.0, 60.0 * WALLTIME_MIN, "unknown"), devices=bool(gpus))
+    memory = min(MAX_MB, memory_mb(machine))
+    script, log = folder / "job.sh", folder / "job.log"
+    return Request(name, script, log, nodes, max(1, gpus), gpus, 1, memory, WALLTIME_MIN, queue)
+
+
+def write_script(request: Any, site: Site, settings: Any, token: str) -> None:
+    """Write the job script: the site's software, each line of which is tried, then the probe on every node."""
+    from snakemake_executor_plugin_multinode.jobscript import Script
+    from snakemake_executor_plugin_multinode.software import container_words, python_of, setup_lines, shell_line
+
+    folder, python, container = request.script.parent, python_of(site), container_words(site, Path.cwd())
+    command = ["scalestudy"] if python is None else [python, "-c", "from scalestudy.cli import main; main()"]
+    setup = [*setup_lines(site, os.environ.get("CONDA_EXE")), *settings.setup]
+    if site.container is not None:
+        words = [*container, site.container.python, "-c", "import scalestudy, snakemake, torch"]
+        setup += [f"{shell_line(container)} true", shell_line(words)]
+    script = Script(
+        name=request.name,
+        title="scalestudy doctor",
+        properties="{}",
+        status_files=_status_files(request).folder,
+        workdir=Path.cwd(),
+        command=shell_line([*command, "doctor", "--in-job", str(folder), token]),
+        environment={name: os.environ[name] for name in (SITE, "PYTHONPATH") if name in os.environ},
+        path_first=Path(sys.executable).parent,
+        runtime_min=request.runtime_min,
+        setup=setup,
+        wrapper=settings.wrapper,
+        script=request.script,
+        container=container,
+    )
+    request.script.write_text(script.text(), encoding="utf-8")
+    request.script.chmod(0o700)
+
+
+@contextmanager
+def submitted(scheduler: Any, request: Any) -> Iterator[Any]:
+    """Submit the job, and delete it when the block ends before it. UserError where it cannot be submitted."""
+    from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Refused
+
+    try:
+        print("$ " + shlex.join(scheduler.submit_command(request)), file=sys.stderr, flush=True)
+        job = JobRef(request.name, scheduler.submit(request))
+        try:
+            yield job
+        finally:
+            if _end(request) is None:
+                for why in scheduler.cancel([job]).values():
+                    print(f"the job may still be there: {why}", file=sys.stderr)
+    except LimitReached as error:
+        what = f"the scheduler takes no more jobs of yours now: {error}"
+        raise UserError(what, "doctor", "try again when others have ended") from None
+    except (Refused, NoAnswer, ValueError) as error:
+        what = f"the scheduler refused the job: {error}"
+        remedy = "correct `scheduler` there: account, queue, request, options; or name the queues in the machine file"
+        raise UserError(what, site_file(), remedy) from None
+
+
+def in_queue(scheduler: Any, job: Any) -> str:
+    """Return the scheduler's words about a job that has not started."""
+    from snakemake_executor_plugin_multinode.schedulers import NoAnswer
+
+    try:
+        status = scheduler.statuses([job]).get(job.name)
+        return "it is not in the queue" if status is None else str(scheduler.why_waiting(status))
+    except NoAnswer as error:
+        return f"the scheduler does not answer: {error}"
+
+
+def _status_files(request: Any) -> Any:
+    from snakemake_executor_plugin_multinode.status_files import StatusFiles
+
+    return StatusFiles(request.script.parent / "status")
+
+
+def _end(request: Any) -> Any:
+    """How the job ended, by its own status file; None while it runs."""
+    os.listdir(request.script.parent)  # noqa: PTH208 - has a network file system look again
+    return _status_files(request).end(request.name)
+
+
+def _log(request: Any) -> str:
+    return request.log.read_text(encoding="utf-8", errors="replace") if request.log.exists() else ""
+
+
+def raise_failed_set_up(request: Any) -> None:
+    """Raise UserError, with the words of the job script and of the command, where a line of the set-up failed."""
+    end = _end(request)
+    if end is None or not end.fault:
+        return
+    lines = [line for line in _log(request).splitlines() if line.strip() and line.strip() not in end.fault]
+    what = f"on {end.host or 'the node'}: {end.fault}{f': {lines[-1][:300]}' if lines else ''}"
+    remedy = "correct `modules`, `conda`, `container` or `scheduler.setup` there; every job would fail like this"
+    raise UserError(what, site_file(), remedy)
+
+
+def on_nodes(folder: Path, token: str) -> int:
+    """Inside the job, on its first node: one probe per node, by the launcher that runs use too."""
+    where = allocation(os.environ, read_site())
+    number = JobEnvironment.process_number_in_shell(where.launcher) if where is not None else "0"
+    command = shlex.join([sys.executable, "-m", "scalestudy.cluster.doctor.probe", str(folder), token])
+    script = launchers.node_script(folder, f'exec {command} "${{1:-{number}}}"')
+    if where is None or len(where.hosts) < 2:
+        return subprocess.run(["/bin/sh", str(script), "0"], check=False).returncode
+    commands = launchers.node_commands(where.launcher, where.hosts, script)
+    environment = launchers.environment_for(where.launcher)
+    if where.launcher != "pbsdsh":
+        started = [subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) for command in commands]
+        return max([process.wait() for process in started], default=0)
+    for command_of_node in commands:  # PBS takes one request of a job at a time
+        subprocess.run(command_of_node, env=environment, stdin=subprocess.DEVNULL, check=False)
+    # pbsdsh comes back once its task has started, and the end of the job would end the task.
+    end_s = time.monotonic() + TASKS_S
+    while len(list(folder.glob("node.*.json"))) < len(commands):
+        if time.monotonic() > end_s:
+            return 1
+        time.sleep(POLL_S)
+    return 0
