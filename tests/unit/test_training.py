@@ -29,9 +29,9 @@ from scalestudy.strategies.base import World
 from scalestudy.training import evaluator
 from scalestudy.training.evaluator import auroc_per_label, evaluate
 from scalestudy.training.job import Job, Resolved
-from scalestudy.training.optim import rate_at
 from scalestudy.training.replica import label_weights
 from scalestudy.training.report import Evaluation, KernelUsage, Report, Staging
+from scalestudy.training.schedule import rate_at
 
 
 def spec(**data: object) -> RunSpec:

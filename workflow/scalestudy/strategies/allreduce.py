@@ -44,7 +44,7 @@ class AllReduce(Strategy):
             module.register_comm_hook(self.world.workers, _bf16)
         return module
 
-    def warm_up(self, backward: Callable[[], None]) -> None:
+    def warm_up(self, backward: Callable[[], object]) -> None:
         """Let DDP sort its buckets: in its second forward pass, by the order of gradients in the first backward pass.
 
         With other buckets the last bits of a sum can differ.

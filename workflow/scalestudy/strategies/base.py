@@ -163,7 +163,7 @@ class Strategy(ABC):
         """Why the run's result is invalid, as far as this rank knows; None where it is not."""
         return None
 
-    def warm_up(self, backward: Callable[[], None]) -> None:  # noqa: B027 (most strategies need none)
+    def warm_up(self, backward: Callable[[], object]) -> None:  # noqa: B027 (most strategies need none)
         """Do the extra work of a process's first steps; called once by every rank that trains, after `prepare`.
 
         `backward` is one forward and backward pass over made-up samples, without an update; the caller restores buffers

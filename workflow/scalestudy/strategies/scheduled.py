@@ -53,7 +53,7 @@ class Scheduled(Strategy):
         module.register_comm_hook(None, self.overlap.hook)  # type: ignore[arg-type]
         return module
 
-    def warm_up(self, backward: Callable[[], None]) -> None:
+    def warm_up(self, backward: Callable[[], object]) -> None:
         """Let DDP sort its buckets, as with `allreduce`."""
         if self.overlapped:
             backward()

@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.spec.layout import STOP_FILE
-from scalestudy.spec.run import Checkpoint
 from scalestudy.strategies.base import World
 from scalestudy.training import control_files
 from scalestudy.training.job import Job
@@ -52,7 +51,7 @@ class Agreed:
     checkpoint: bool = False
     """The minutes between two checkpoints have passed."""
     window_over: str = ""
-    """What ended the window: `limit`, its minutes have passed for a rank; `precision`, it is precise enough. Empty: it goes on."""
+    """`limit`: its minutes have passed for a rank; `precision`: it is precise enough; empty: the window goes on."""
 
 
 class Agreement:
@@ -60,13 +59,11 @@ class Agreement:
 
     def __init__(self, job: Job, world: World, synchronous: bool, state_bytes: int) -> None:
         self.job, self.world, self.synchronous = job, world, synchronous
-        self.spec: Checkpoint = job.spec.checkpoint
         self.checkpoint_s = state_bytes / ASSUMED_BYTES_PER_S
-        """What a checkpoint is expected to take."""
+        """The time that a checkpoint is expected to take."""
         self.interval = 1
-        self.last_done, self.last_s = 0, time.perf_counter()
-        self.next = 1
-        self.written_s = self.looked_s = self.last_s
+        self.begin(0)
+        self.looked_s = self.last_s
         self.ahead_of_us: Agreed | None = None
         """Agreed on, for a step that this rank has yet to reach."""
 
@@ -83,50 +80,52 @@ class Agreement:
         """
         answer = self.ahead_of_us
         if answer is None:
-            if not meeting and not (self.due(done) if self.synchronous else self.called(window_over)):
+            # Synchronous ranks all count to the next meeting.
+            if not (meeting or (done >= self.next if self.synchronous else self._called(window_over))):
                 return None
-            answer = self.ask(done, window_over, next_s)
+            answer = self._ask(done, window_over, next_s)
         self.ahead_of_us = answer if answer.step > done else None
         return None if self.ahead_of_us else answer
 
-    def due(self, done: int) -> bool:
-        """Whether it is time to ask; the same on every rank."""
-        return done >= self.next
+    def checkpoint_due(self, done: int) -> bool:
+        """Whether the spec asks for a checkpoint after so many steps; all ranks count them, so none has to ask."""
+        every = self.job.spec.checkpoint.every_steps
+        return every is not None and done % every == 0
 
-    def called(self, window_over: WindowOver) -> bool:
+    def written(self, seconds: float) -> None:
+        """A checkpoint took so long."""
+        self.checkpoint_s = seconds
+        self.written_s = time.perf_counter()
+        self.paused(seconds)
+
+    def paused(self, seconds: float) -> None:
+        """Something other than steps was done for so long: it counts for no step."""
+        self.last_s += seconds
+
+    def _called(self, window_over: WindowOver) -> bool:
         """Whether rank 0 has called a meeting. Rank 0 checks whether there is a reason to call one, the others whether it has."""
         now = time.perf_counter()
         if now - self.looked_s < EVERY_S:
             return False
         self.looked_s, call = now, self.job.folder / CALL
-        if self.world.rank == 0 and (self._reason(EVERY_S) != NONE or window_over() or self.minutes_are_over(now)):
+        if self.world.rank == 0 and (self._reason(EVERY_S) != NONE or window_over() or self._minutes_are_over(now)):
             call.touch()
         return call.exists()
 
-    def minutes_are_over(self, now: float) -> bool:
+    def _minutes_are_over(self, now: float) -> bool:
         """Whether the last checkpoint is as old as the spec lets it be."""
-        minutes = self.spec.every_minutes
+        minutes = self.job.spec.checkpoint.every_minutes
         return minutes is not None and now - self.written_s >= 60 * minutes
 
-    def checkpoint_due(self, done: int) -> bool:
-        """Whether the spec asks for a checkpoint after so many steps; all ranks count them, so none has to ask."""
-        every = self.spec.every_steps
-        return every is not None and done % every == 0
-
-    def ask(self, done: int, window_over: WindowOver, next_s: float) -> Agreed:
+    def _ask(self, done: int, window_over: WindowOver, next_s: float) -> Agreed:
         """Meet the other ranks, and agree."""
         now = time.perf_counter()
         step_s = (now - self.last_s) / max(1, done - self.last_done)
         steps = min(GROWTH * self.interval, max(1, int(EVERY_S / max(step_s, 1e-6))))
-        over = window_over()
-        requests = torch.tensor([
-            float(self._reason(step_s * steps + next_s)),
-            float(self.minutes_are_over(now)),
-            float(over == LIMIT),
-            float(over == PRECISION),
-            float(-steps),
-            float(done),
-        ], dtype=torch.float64)  # fmt: skip
+        over, reason = window_over(), self._reason(step_s * steps + next_s)
+        requests = torch.tensor(
+            [reason, self._minutes_are_over(now), over == LIMIT, over == PRECISION, -steps, done], dtype=torch.float64
+        )
         group = self.world.control or self.world.workers
         if group is not None and self.world.ranks > 1:
             dist.all_reduce(requests, dist.ReduceOp.MAX, group=group)
@@ -138,16 +137,6 @@ class Agreement:
         self.last_done, self.last_s, self.next = done, now, done + self.interval
         ended_by = LIMIT if at_limit else PRECISION if is_precise else ""
         return Agreed(farthest, self._sentence(code), bool(write), ended_by)
-
-    def written(self, seconds: float) -> None:
-        """A checkpoint took so long."""
-        self.checkpoint_s = seconds
-        self.written_s = time.perf_counter()
-        self.paused(seconds)
-
-    def paused(self, seconds: float) -> None:
-        """Something other than steps was done for so long: it counts for no step."""
-        self.last_s += seconds
 
     def _reason(self, until_next_s: float) -> int:
         """Why to stop, if at all: rank 0 watches the clock and the files of requests. Ranks ignore signals."""
@@ -165,16 +154,14 @@ class Agreement:
         return NONE
 
     def _sentence(self, code: int) -> str:
-        if code == NONE:
-            return ""
-        if code == ASKED_BY_FILE:
-            return "because of the file `stop` in the run's folder"
-        if code == DEADLINE:
-            at = datetime.datetime.fromtimestamp(self.job.deadline or 0.0).isoformat(timespec="seconds")
-            return f"because the job ends at {at}"
-        if code == DRIVER:
-            return "because its driver is gone"
-        return f"because of signal {signal.Signals(code - SIGNAL).name}"
+        at = datetime.datetime.fromtimestamp(self.job.deadline or 0.0).isoformat(timespec="seconds")
+        sentences = {
+            NONE: "",
+            ASKED_BY_FILE: "because of the file `stop` in the run's folder",
+            DEADLINE: f"because the job ends at {at}",
+            DRIVER: "because its driver is gone",
+        }
+        return sentences[code] if code in sentences else f"because of signal {signal.Signals(code - SIGNAL).name}"
 
 
 def announce_agreement(folder: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from pathlib import Path
 
 import torch
 
@@ -51,16 +49,12 @@ class Checkpointer:
         elif self.world.is_server:
             self.recorder.report.steps_done = facts["step"]
         else:
-            faults.fired = self.remember(path, Report.from_plain(facts["reports"][self.world.rank]))
-
-    def remember(self, path: Path, earlier: Report) -> Counter[str]:
-        """Take over this rank's records and random states; returns how often each fault had fired."""
-        own = checkpoint.read_rank(path, self.world.rank)
-        checkpoint.set_random_states(own)
-        if (scaler := self.replica.strategy.scaler) is not None:
-            scale, tracker = own["loss_scale"].tolist()
-            scaler.load_state_dict({**scaler.state_dict(), "scale": scale, "_growth_tracker": int(tracker)})
-        return self.recorder.restore(earlier, own, checkpoint.read_cost(path))
+            own, earlier = checkpoint.read_rank(path, self.world.rank), facts["reports"][self.world.rank]
+            checkpoint.set_random_states(own)
+            if (scaler := self.replica.strategy.scaler) is not None:
+                scale, tracker = own["loss_scale"].tolist()
+                scaler.load_state_dict({**scaler.state_dict(), "scale": scale, "_growth_tracker": int(tracker)})
+            faults.fired = self.recorder.restore(Report.from_plain(earlier), own, checkpoint.read_cost(path))
 
     def save(self, done: int, cause: str, stop: bool = False) -> None:
         """Write a checkpoint after `done` steps, all ranks together, with the report as it is; record its cost."""
@@ -79,7 +73,8 @@ class Checkpointer:
         size = checkpoint.write(folder, done, rank, tensors, state, report, facts, strategy.gather)
         barrier(self.world)
         cost = CheckpointCost(done, time.perf_counter() - begin, size, stop, cause)
-        self.recorder.checkpointed(cost)
+        self.recorder.report.checkpoints.append(cost)
+        self.recorder.report.pauses.append(done)
         if self.world.rank == 0:
             checkpoint.write_cost(folder, cost)
             control_files.write_state(self.job.run_folder, "running", done, f"saved after step {done}, {cause}")

@@ -39,10 +39,6 @@ class Evaluator:
         self.world, self.replica, self.held_out = world, replica, held_out
         self.schedule, self.spec, self.recorder = schedule, schedule.spec, recorder
 
-    def due(self, done: int) -> bool:
-        """Whether the spec asks for an evaluation after so many steps, and it has not been made."""
-        return self.has_scores and self.schedule.evaluates_after(done) and not self._made_after(done)
-
     @property
     def has_scores(self) -> bool:
         """Whether there is something to score: emulated compute learns nothing."""
@@ -53,27 +49,28 @@ class Evaluator:
         """Upper estimate of the next evaluation's seconds."""
         return max((evaluation.evaluation_s for evaluation in self.recorder.report.evaluations), default=0.0)
 
+    def due(self, done: int) -> bool:
+        """Whether the spec asks for an evaluation after so many steps, and it has not been made."""
+        return self.has_scores and self.schedule.evaluates_after(done) and not self._made_after(done)
+
     def after(self, done: int) -> float:
-        """Evaluate where it is due; returns the seconds that it took."""
-        if not self.due(done):
-            return 0.0
+        """Evaluate after a step at which it is due; returns the seconds that it took."""
         self.recorder.report.pauses.append(done)
-        return self.evaluate(done // self.schedule.steps_per_epoch, done).evaluation_s
+        return self._evaluate(done // self.schedule.steps_per_epoch, done).evaluation_s
 
     def at_end(self) -> None:
         """Evaluate after the last step, unless that was just done; a run cut short needs its time to extrapolate."""
         report = self.recorder.report
-        due = self.spec.train.evaluate_every_epochs and self.has_scores and report.steps_done
-        if due and not self._made_after(report.steps_done):
+        wanted = self.spec.train.evaluate_every_epochs and self.has_scores and report.steps_done
+        if wanted and not self._made_after(report.steps_done):
             self.recorder.loop_ended()
-            self.evaluate(report.epochs_done, report.steps_done)
+            self._evaluate(report.epochs_done, report.steps_done)
         times = [evaluation.evaluation_s for evaluation in report.evaluations]
         report.evaluation_s = sum(times) / len(times) if times else None
 
-    def evaluate(self, epoch: float, step: int) -> Evaluation:
-        """Make one evaluation, and record it."""
+    def _evaluate(self, epoch: float, step: int) -> Evaluation:
         time_s, begin = self.recorder.loop_s, time.perf_counter()
-        with self.replica.all_weights() as model:
+        with self.replica.strategy.full_parameters() as model:
             scores = evaluate(model, self.held_out, self.spec, self.world, self.replica.dtype)
         found = Evaluation(epoch, step, time_s, time.perf_counter() - begin, **scores)
         self.recorder.report.evaluations.append(found)
@@ -90,8 +87,7 @@ def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtyp
 
     Multi-label data has no accuracy, and `auroc_per_label` as well as the mean: None for a label with one class only.
     Where anything is not finite there are no scores, and `invalid_reason` says why: NaN has no rank among scores, and
-    the first class would get it.
-    BatchNorm's running statistics, which are each rank's own, are averaged over ranks first.
+    the first class would get it. BatchNorm's running statistics, which are each rank's own, are averaged over ranks first.
     """
     average_buffers(module, world)
     module.eval()
@@ -113,7 +109,7 @@ def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtyp
     label = np.concatenate([part[1] for part in parts])
     mean_loss = sum(part[2] for part in parts) / len(label)
     own = isinstance(spec.model, OwnModel) or isinstance(spec.data, OwnData)
-    if reason := _invalid_reason(score, label, mean_loss) or (_ignored_reason(score) if own else None):
+    if reason := _invalid_reason(score, label, mean_loss, own):
         return {"accuracy": None, "auroc": None, "loss": None, "invalid_reason": reason}
     if data.task == "multilabel":
         each = auroc_per_label(score, label)
@@ -123,24 +119,22 @@ def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtyp
     return {"accuracy": float((score.argmax(axis=1) == label).mean()), "auroc": None, "loss": mean_loss}
 
 
-def _invalid_reason(score: np.ndarray, label: np.ndarray, loss: float) -> str | None:
-    """Why the scores of all ranks, [samples, classes], mean nothing; None where they do."""
+def _invalid_reason(score: np.ndarray, label: np.ndarray, loss: float, own: bool) -> str | None:
+    """Why the scores of all ranks, [samples, classes], mean nothing; None where they do.
+
+    A catalogue's model with one answer for every sample has collapsed: its accuracy stands. Of a user's `own` model or
+    data the same says that it ignores its input.
+    """
     for what, values in (("a score", score), ("a label", label)):
         wrong = int((~np.isfinite(values)).reshape(len(values), -1).any(axis=1).sum())
         if wrong:
             return f"{wrong:,} of {len(values):,} held-out samples have {what} that is not finite"
-    return None if math.isfinite(loss) else "the held-out loss is not finite"
-
-
-def _ignored_reason(score: np.ndarray) -> str | None:
-    """Why the scores of a model or of data of the user's own say nothing of the data; None where they depend on it.
-
-    A catalogue's model with one answer for every sample has collapsed: its accuracy stands.
-    """
-    if len(score) < 2 or np.ptp(score, axis=0).max() > SAME * max(1.0, float(np.abs(score).max())):
-        return None
-    what = f"all {len(score):,} held-out samples have the same scores"
-    return f"{what}: the model, or the data, of your own ignores which sample it is"
+    if not math.isfinite(loss):
+        return "the held-out loss is not finite"
+    if own and len(score) > 1 and np.ptp(score, axis=0).max() <= SAME * max(1.0, float(np.abs(score).max())):
+        what = f"all {len(score):,} held-out samples have the same scores"
+        return f"{what}: the model, or the data, of your own ignores which sample it is"
+    return None
 
 
 def auroc_per_label(score: np.ndarray, label: np.ndarray) -> list[float | None]:

@@ -36,12 +36,24 @@ def pairs_of_steps(replica: Replica, step_s: float, trained_s: float) -> list[tu
     if int(agreed) < MIN_PAIRS:
         return []
     x, y = replica.held_out_batch(spec.rank_batch)
+
+    def timed(exchanging: bool) -> float:
+        """Seconds of one forward and backward pass, with the rest of the exchange."""
+        dist.barrier(group=world.workers)
+        begin = time.perf_counter()
+        with nullcontext() if exchanging else strategy.no_exchange(replica.module):
+            replica.forward_backward(x, y)
+        if exchanging:
+            strategy.exchange()
+        if world.device.type == "cuda":
+            torch.cuda.synchronize(world.device)
+        return time.perf_counter() - begin
+
     buffers = [buffer.clone() for buffer in replica.model.buffers()]
     found = []
     with untouched_random_states():
         for pair in range(int(agreed)):
-            order = (True, False) if pair % 2 else (False, True)
-            seconds = {exchanging: _timed(replica, x, y, exchanging) for exchanging in order}
+            seconds = {exchanging: timed(exchanging) for exchanging in ((True, False) if pair % 2 else (False, True))}
             found.append((seconds[True], seconds[False]))
     with torch.no_grad():
         for buffer, before in zip(replica.model.buffers(), buffers, strict=True):
@@ -49,17 +61,3 @@ def pairs_of_steps(replica: Replica, step_s: float, trained_s: float) -> list[tu
     slowest = torch.tensor(found, dtype=torch.float64, device=world.device)
     dist.all_reduce(slowest, dist.ReduceOp.MAX, group=world.workers)
     return [(exchanging, alone) for exchanging, alone in slowest.tolist()]
-
-
-def _timed(replica: Replica, x: torch.Tensor, y: torch.Tensor, exchanging: bool) -> float:
-    """Seconds of one forward and backward pass, with the rest of the exchange."""
-    world, strategy = replica.world, replica.strategy
-    dist.barrier(group=world.workers)
-    begin = time.perf_counter()
-    with nullcontext() if exchanging else strategy.no_exchange(replica.module):
-        replica.forward_backward(x, y)
-    if exchanging:
-        replica.exchange()
-    if world.device.type == "cuda":
-        torch.cuda.synchronize(world.device)
-    return time.perf_counter() - begin

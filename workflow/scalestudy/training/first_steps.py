@@ -10,8 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.training.optim import make_optimiser
-from scalestudy.training.replica import Replica
+from scalestudy.training.replica import Replica, make_optimiser
 
 STEPS = 2
 """An exchange that is left out in every second step is seen in the second."""
@@ -32,13 +31,8 @@ class FirstSteps:
     def __init__(self, replica: Replica, steps: int) -> None:
         """`steps` of the run's first ones are watched."""
         spec, strategy = replica.spec, replica.strategy
-        self.replica, self.world, self.left = replica, replica.world, steps
-        if replica.emulated or spec.compile or not strategy.whole_parameters:
-            self.left = 0
-        self.compares = (
-            replica.synchronous and strategy.moves_by_mean and strategy.scaler is None and self.world.ranks > 1
-        )
-        self.narrow = getattr(strategy.options, "compression", "none") != "none"
+        watches = not replica.emulated and not spec.compile and strategy.whole_parameters
+        self.replica, self.world, self.left = replica, replica.world, steps if watches else 0
         self.wrong = ""
         """Why the exchange is not that of the mean gradient."""
         self.warnings = list(_unregistered(replica.model)) if self.left else []
@@ -50,7 +44,11 @@ class FirstSteps:
             for parameter in sampled
         ]
         self._optimiser: torch.optim.Optimizer | None = None
-        self._told = False
+        exact = spec.strategy.synchronous and strategy.moves_by_mean and strategy.scaler is None
+        if self.left and exact and self.world.ranks > 1:
+            self._weights = nn.Parameter(self._sampled())
+            self._optimiser = make_optimiser(spec.optimiser, [self._weights])
+        self._is_first = True
 
     def before(self) -> None:
         """A step begins."""
@@ -58,11 +56,8 @@ class FirstSteps:
             return
         self._seen: set[int] = set()
         self._gradients = [torch.zeros(SAMPLED, dtype=p.dtype, device=p.device) for p, _ in self._places]
-        places = {id(parameter): slot for slot, (parameter, _) in enumerate(self._places)}
-        self._hooks = [p.register_hook(partial(self._hook, id(p), places.get(id(p)))) for p in self._parameters]
-        if self.compares and self._optimiser is None:
-            self._weights = nn.Parameter(self._sampled())
-            self._optimiser = make_optimiser(self.replica.spec.optimiser, [self._weights])
+        slots = {id(parameter): slot for slot, (parameter, _) in enumerate(self._places)}
+        self._hooks = [p.register_hook(partial(self._hook, id(p), slots.get(id(p)))) for p in self._parameters]
 
     def after(self, rate: float) -> None:
         """It has ended, with this learning rate."""
@@ -71,21 +66,25 @@ class FirstSteps:
         self.left -= 1
         for hook in self._hooks:
             hook.remove()
-        if not self._told:
+        if self._is_first:
             self.warnings += self._without_gradient()
-            self._told = True
-        if self._optimiser is None:
-            return
+            self._is_first = False
+        if self._optimiser is not None:
+            self._compare(self._optimiser, rate)
+
+    def _compare(self, optimiser: torch.optim.Optimizer, rate: float) -> None:
+        """Compare the sampled weights with those after a plain all-reduce."""
         before, mean = self._weights.detach().clone(), torch.cat(self._gradients)
         dist.all_reduce(mean, group=self.world.workers)
-        for group in self._optimiser.param_groups:
+        for group in optimiser.param_groups:
             group["lr"] = rate
         self._weights.grad = mean / self.world.ranks
-        self._optimiser.step()
+        optimiser.step()
         expected, found = self._weights.detach(), self._sampled()
         change, error = float((expected - before).abs().max()), float((found - expected).abs().max())
         rounding = 8 * torch.finfo(found.dtype).eps * float(expected.abs().max())
-        if error > (NARROW_TOLERANCE if self.narrow else TOLERANCE) * change + rounding and not self.wrong:
+        narrow = getattr(self.replica.strategy.options, "compression", "none") != "none"
+        if error > (NARROW_TOLERANCE if narrow else TOLERANCE) * change + rounding and not self.wrong:
             name = self.replica.spec.strategy.name
             self.wrong = (
                 f"`{name}` does not exchange the mean gradient: in one of the first steps a weight differs by {error:.2g} from "
@@ -108,15 +107,16 @@ class FirstSteps:
         named = dict(self.replica.model.named_parameters())
         frozen = [name for name, parameter in named.items() if not parameter.requires_grad]
         missing = [name for name, p in named.items() if p.requires_grad and p.numel() and id(p) not in self._seen]
-        if missing:
-            yield f"{_of(missing, len(named))} got no gradient in the first step: the loss does not depend on them"
-        if frozen:
-            yield f"{_of(frozen, len(named))} are not trained, since `requires_grad` is off"
+        for names, what in (
+            (missing, "got no gradient in the first step: the loss does not depend on them"),
+            (frozen, "are not trained, since `requires_grad` is off"),
+        ):
+            if names:
+                yield f"{len(names)} of {len(named)} parameters ({_shown(names)}) {what}"
 
 
-def _of(names: list[str], count: int) -> str:
-    shown = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
-    return f"{len(names)} of {count} parameters ({shown})"
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
 
 
 def _unregistered(model: nn.Module) -> Iterator[str]:
@@ -130,7 +130,5 @@ def _unregistered(model: nn.Module) -> Iterator[str]:
             if name not in ("_modules", "_parameters") and any(id(part) not in known for part in parts):
                 lost.append(f"{prefix}.{name}".lstrip("."))
     if lost:
-        yield (
-            f"layers in plain lists or mappings ({', '.join(lost[:MAX_NAMED])}) are no part of the model and not trained: use "
-            "nn.ModuleList, nn.ModuleDict or nn.ParameterList"
-        )
+        remedy = "use nn.ModuleList, nn.ModuleDict or nn.ParameterList"
+        yield f"layers in plain lists or mappings ({_shown(lost)}) are no part of the model and not trained: {remedy}"

@@ -68,7 +68,7 @@ class Job:
         return self.folder / "keep"
 
     def node_of(self, process: int) -> int:
-        """The node, perhaps a logical one, of a rank or of a server; servers are dealt to the nodes in turn."""
+        """The node, perhaps a logical one, of a process. Ranks fill node after node; servers are dealt to them in turn."""
         if process >= self.spec.ranks:
             return (process - self.spec.ranks) % self.resolved.nodes
         return process // self.resolved.ranks_per_node
@@ -84,17 +84,9 @@ class Job:
         """Ranks and parameter servers."""
         return self.spec.ranks + self.spec.strategy.servers_beside
 
-    def local_number(self, rank: int) -> int:
-        """The place of a rank among those of its node, perhaps a logical one."""
-        return rank % self.resolved.ranks_per_node
-
     def host_of(self, rank: int) -> int:
-        """Index of the machine of a process. Ranks fill node after node; servers are dealt to the nodes in turn."""
-        if len(self.hosts) == 1:
-            return 0
-        if rank >= self.spec.ranks:
-            return (rank - self.spec.ranks) % len(self.hosts)
-        return rank // self.resolved.ranks_per_node
+        """Index of the machine of a process: that of its node, or the only one."""
+        return 0 if len(self.hosts) == 1 else self.node_of(rank)
 
     def on_host(self, host: int) -> list[int]:
         """The processes of one machine, in order; a process's place among them is its local rank."""

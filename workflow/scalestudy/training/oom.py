@@ -20,9 +20,8 @@ and NCCL's buffers take 1 to 2 GiB that torch's allocator does not count."""
 
 def is_oom(error: BaseException) -> bool:
     """Whether an error says that a device's memory does not suffice."""
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+    says_so = isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+    return says_so or isinstance(error, torch.OutOfMemoryError)
 
 
 @contextmanager
@@ -37,14 +36,17 @@ def oom_as_skip(job: Job, measured: Callable[[], Mapping[str, float]] = dict) ->
     except RuntimeError as error:
         if not is_oom(error):
             raise
-        print(f"{type(error).__name__}: {error}", flush=True)  # all that torch says, for the log
+        print(f"{type(error).__name__}: {error}", flush=True)  # torch's whole message, for the log
         told = _told(error, measured().get("predicted_memory_mib"))
-        others = 0 if job.shares_devices else _others_bytes()
+        others = 0
+        with suppress(RuntimeError, AssertionError):  # after some errors the device answers nothing more
+            if torch.cuda.is_initialized() and not job.shares_devices:
+                free, total = torch.cuda.mem_get_info()
+                others = total - free - torch.cuda.memory_reserved()
         if others > OTHERS_BYTES:
             what = f"memory of the device ran out, of which others hold {others / GIB:.1f} GiB: {told}"
-            raise UserError(
-                what, remedy="end the other programs on this device, then run the same command again"
-            ) from None
+            remedy = "end the other programs on this device, then run the same command again"
+            raise UserError(what, remedy=remedy) from None
         raise Skipped(f"does not fit: {told}; use a smaller batch, or another strategy or precision") from None
 
 
@@ -53,21 +55,12 @@ def _told(error: RuntimeError, predicted_mib: float | None) -> str:
     first = str(error).strip().split("\n")[0]
     wanted = first.partition("Tried to allocate ")[2].partition(". ")[0]
     parts = [f"{wanted} more were asked for" if wanted else first[:200].rstrip(".")]
-    with suppress(RuntimeError, AssertionError):  # after some errors the device answers nothing more
-        device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
-        if device is not None:
+    with suppress(RuntimeError, AssertionError):
+        if torch.cuda.is_initialized():
+            device = torch.cuda.current_device()
             total = torch.cuda.get_device_properties(device).total_memory
             peak = torch.cuda.max_memory_allocated(device)
             parts.append(f"{peak / GIB:.2f} GiB of {total / GIB:.2f} GiB were allocated at the peak")
     if predicted_mib is not None:
         parts.append(f"{predicted_mib / 1024:.2f} GiB were predicted")
     return ", ".join(parts)
-
-
-def _others_bytes() -> int:
-    """Bytes of the device in other processes, as far as the allocator knows; 0 where it knows nothing."""
-    with suppress(RuntimeError, AssertionError):
-        if torch.cuda.is_initialized():
-            free, total = torch.cuda.mem_get_info()
-            return int(total - free - torch.cuda.memory_reserved())
-    return 0

@@ -74,7 +74,6 @@ class Recorder:
         self._not_tallied: list[Delivered] = []
         self._samples_not_tallied = 0
         self._earlier_losses = np.zeros(0)
-        self._earlier_slow_decodes = self._earlier_read_bytes = 0
         self._loop_began = 0.0
         self._counted_from = 0
         """The step that the window begins with in this attempt."""
@@ -86,9 +85,10 @@ class Recorder:
         of_host = job.on_host(job.host_of(world.rank))
         self._sampled_processes = len(of_host) if of_host[0] == world.rank else 0
         """Processes of this host, which its first rank samples."""
-        self._bytes_before: int | None = None
-        self._earlier_client_bytes = 0
-        self._client_before: ClientBytes | None = None
+        self._read_before: int | None = None
+        """What the kernel had counted when the steps began, less what earlier attempts read; the client's alike."""
+        self._client_before: int | None = None
+        self._slow_decodes_before = 0
 
     def describe(self, replica: Replica, data: TrainingData) -> None:
         """Record the model, and the place of its data."""
@@ -104,13 +104,15 @@ class Recorder:
         report.warnings += data.unusual()
         report.uncounted_reads = next((uncounted_file_system(file) for file in data.files[:1]), None)
 
-    # While it trains
-
     def begin(self) -> None:
         """The steps begin, or resume: so do the clocks."""
         now, report = time.perf_counter(), self.report
         self._loop_began = now - report.loop_s
-        self._bytes_before, self._client_before = read_bytes(), self._client_bytes()
+        if (counted_bytes := read_bytes()) is not None:
+            self._read_before = counted_bytes - (report.read_bytes or 0)
+        if (client := self._client_bytes()) is not None:
+            self._client_before = client.bytes - (report.client_read_bytes or 0)
+        self._slow_decodes_before = report.faults.get("slow_decode", 0)
         self.window_end = None if report.window_left_s is None else now + report.window_left_s
         self._counted_from = report.steps_done + self.job.spec.measure.warmup_steps
         self.sample_host()
@@ -180,7 +182,7 @@ class Recorder:
         waiting, self._not_tallied, self._samples_not_tallied = self._not_tallied, [], 0
         if self.report.seen is None:
             return
-        for epoch in sorted({epoch for epoch, _ in waiting}):
+        for epoch in {epoch for epoch, _ in waiting}:
             samples = np.concatenate([indices for of, indices in waiting if of == epoch])
             self.report.seen = (self.report.seen + sample_checksum(epoch, samples)) % MODULUS
 
@@ -200,30 +202,22 @@ class Recorder:
         if self._usage_before is not None:
             report.window_usage = KernelUsage.now().since(self._usage_before)
             report.window_usage_steps = self.timer.steps - self._steps_before_window
-        report.epochs_done = self.schedule.epochs(report.steps_done)
+        report.epochs_done = report.steps_done / self.schedule.steps_per_epoch
         report.window = self.schedule.window(report.steps_done)
         report.readiness = loader.readiness
-        before, after = self._bytes_before, read_bytes()
-        report.read_bytes = None if before is None or after is None else self._earlier_read_bytes + after - before
-        client_before, client_after = self._client_before, self._client_bytes()
-        if client_before is not None and client_after is not None:
-            report.client_read_bytes = self._earlier_client_bytes + client_after.bytes - client_before.bytes
-            report.client_counts_servers = client_after.from_servers
+        before, after, client = self._read_before, read_bytes(), self._client_bytes()
+        report.read_bytes = None if before is None or after is None else after - before
+        if self._client_before is not None and client is not None:
+            report.client_read_bytes = client.bytes - self._client_before
+            report.client_counts_servers = client.from_servers
         report.faults = dict(faults.fired)
         if faults.killed_before:
             report.faults["killed_rank"] = faults.killed_before
         if faults.slow_decode_s:
-            report.faults["slow_decode"] = self._earlier_slow_decodes + loader.slow_decode
+            report.faults["slow_decode"] = self._slow_decodes_before + loader.slow_decode
 
     def _client_bytes(self) -> ClientBytes | None:
         return lustre_bytes() if self.report.uncounted_reads == "lustre" else None
-
-    def checkpointed(self, cost: CheckpointCost) -> None:
-        """A checkpoint was written; the next step does not follow the one before at once."""
-        self.report.checkpoints.append(cost)
-        self.report.pauses.append(cost.step)
-
-    # After a stop, and at the end
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Tensors for a checkpoint, besides the report."""
@@ -243,10 +237,7 @@ class Recorder:
         if cost is not None:
             earlier.checkpoints.append(cost)
             earlier.loop_s += 0.0 if cost.stop else cost.seconds
-        fired = Counter(earlier.faults)
-        self._earlier_slow_decodes = fired.pop("slow_decode", 0)
-        self._earlier_read_bytes, self._earlier_client_bytes = earlier.read_bytes or 0, earlier.client_read_bytes or 0
-        return fired
+        return Counter({name: count for name, count in earlier.faults.items() if name != "slow_decode"})
 
     def all_losses(self) -> np.ndarray:
         """float64 [steps], of all attempts."""
@@ -255,15 +246,17 @@ class Recorder:
 
     def check(self, replica: Replica, first_steps: FirstSteps) -> None:
         """Evidence for the sanity checks: the parameters' digest, whether loss and parameters are finite, the strategy, threads."""
-        self.report.strategy = replica.strategy.measured()
-        self.report.invalid_reason = first_steps.wrong or replica.invalid_reason()
-        self.report.warnings += first_steps.warnings
-        self.report.training_flops = replica.training_flops() if self.report.rank == 0 else None
-        self.report.threads = torch.get_num_threads()
-        devices = {tensor.device.type for tensor in (*replica.model.parameters(), *self.losses[-1:])}
-        self.report.computed_on = sorted(devices)
-        self.report.finite = bool(np.isfinite(self.all_losses()).all()) and replica.is_finite()
-        self.report.parameter_digest = replica.digest()
+        report = self.report
+        report.strategy = replica.strategy.measured()
+        report.invalid_reason = first_steps.wrong or replica.strategy.invalid_reason()
+        report.warnings += first_steps.warnings
+        report.training_flops = replica.training_flops() if report.rank == 0 else None
+        report.threads = torch.get_num_threads()
+        parameters = list(replica.model.parameters())
+        report.computed_on = sorted({tensor.device.type for tensor in (*parameters, *self.losses[-1:])})
+        finite = all(bool(torch.isfinite(parameter).all()) for parameter in parameters)
+        report.finite = finite and bool(np.isfinite(self.all_losses()).all())
+        report.parameter_digest = replica.digest()
 
     def write(self) -> None:
         """Report and step times, for the process that started this one."""

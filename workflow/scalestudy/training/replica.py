@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,25 @@ from scalestudy.emulation.accelerator import emulate
 from scalestudy.errors import UserError
 from scalestudy.models import outputs
 from scalestudy.models.build import build as build_model
+from scalestudy.spec.run import Optimiser
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build as build_strategy
 from scalestudy.training import checkpoint
 from scalestudy.training.job import Job
-from scalestudy.training.optim import make_optimiser
 from scalestudy.training.training_data import TrainingData
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def make_optimiser(spec: Optimiser, parameters: Any) -> torch.optim.Optimizer:
+    """SGD as the spec has it; the rate is set before each step by the schedule."""
+    return torch.optim.SGD(
+        parameters,
+        lr=spec.learning_rate,
+        momentum=spec.momentum,
+        weight_decay=spec.weight_decay,
+        nesterov=spec.nesterov,
+    )
 
 
 class Replica:
@@ -38,11 +48,15 @@ class Replica:
         self.dtype = DTYPES[self.spec.dtype]
         self.emulated = job.resolved.step_time_s is not None
         self.strategy = build_strategy(self.spec.strategy, world)
-        self.model = built_model(job, world.device, self.dtype, data.train)
+        self.model = self._built_model(data.train)
         torch.set_num_threads(job.resolved.threads_per_rank)  # the user's class may have set another number
         self.state_names = list(self.model.state_dict())
         self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        self.state_bytes = 2 * self.parameters * self.dtype.itemsize
+        """Rough size of a checkpoint: parameters and a momentum for each."""
         self.label_weights = label_weights(data.train) if self.spec.train.weighted_loss else None
+        self.times_forward = self.strategy.forward_apart and self.spec.batch.accumulate == 1
+        """Forward and backward can be timed one by one: neither alternates with the other, nor exchanges."""
         self._configure_strategy()
         self.module = self.strategy.prepare(self._stepped(), partial(make_optimiser, self.spec.optimiser))
         self.module.train()
@@ -51,18 +65,13 @@ class Replica:
         if not world.is_server:
             self._warm_up()
 
-    @property
-    def state_bytes(self) -> int:
-        """Rough size of a checkpoint: parameters and a momentum for each."""
-        return 2 * self.parameters * self.dtype.itemsize
-
     # One step
 
     def inputs(self, x: torch.Tensor) -> torch.Tensor:
         """A batch as the model takes it: normalised, on the device, in the memory format that the spec names.
 
-        An emulated accelerator gets the loader's batch as it is. A GPU takes uint8 from pinned
-        memory, copied ahead of its use, and normalises it itself: the host has no work for it. The stand-in reads no value.
+        An emulated accelerator gets the loader's batch as it is, and reads no value: a GPU takes uint8 from pinned
+        memory, copied ahead of its use, and normalises it itself, so the host has no work for it.
         """
         if self.emulated:
             return x
@@ -74,30 +83,17 @@ class Replica:
         """Gradients of the mean loss over this rank's batch; returns the loss."""
         return self.strategy.forward_backward(self.module, x, y, self._loss)
 
-    def exchange(self) -> None:
-        """Make every rank's gradients their mean, where that has not happened inside backward."""
-        self.strategy.exchange()
-
-    def set_learning_rate(self, rate: float) -> None:
-        """Set the learning rate of the next update."""
-        self.strategy.set_learning_rate(rate)
-
     def update(self) -> None:
         """Apply the gradients. An emulated accelerator's published step time already holds its optimiser."""
         if not self.emulated:
             self.strategy.update()
 
-    # What a run has to know of it
+    def _loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
+        if not self.emulated:
+            outputs.check_width(output, self.data.train.classes)
+        return outputs.loss(output, y, self.data.train.task, self.label_weights)
 
-    @property
-    def times_forward(self) -> bool:
-        """Whether forward and backward can be timed one by one: neither alternates with the other, nor exchanges."""
-        return self.strategy.forward_apart and self.spec.batch.accumulate == 1
-
-    @property
-    def synchronous(self) -> bool:
-        """Whether all ranks make the same step at the same time."""
-        return self.spec.strategy.synchronous
+    # What is recorded and kept of it
 
     def training_flops(self) -> float | None:
         """Floating-point operations of training on one sample; None where nothing is compared with them, or torch cannot count.
@@ -115,18 +111,6 @@ class Replica:
         except (RuntimeError, NotImplementedError, TypeError, ValueError):
             return None  # the user's own model may look at values, which a tensor without data does not have
 
-    def all_weights(self) -> AbstractContextManager[nn.Module]:
-        """Inside, this rank has all weights of the training; entered and left by all ranks together."""
-        return self.strategy.full_parameters()
-
-    def invalid_reason(self) -> str | None:
-        """Why the run is invalid as far as the strategy knows, None where it is not."""
-        return self.strategy.invalid_reason()
-
-    def is_finite(self) -> bool:
-        """Whether every parameter is."""
-        return all(bool(torch.isfinite(parameter).all()) for parameter in self.model.parameters())
-
     def digest(self) -> str | None:
         """A digest of the parameters, to compare over ranks; None where ranks need not hold equal ones."""
         if not self.strategy.equal_parameters or self.emulated:
@@ -140,7 +124,7 @@ class Replica:
         return digest.hexdigest()
 
     def save_weights(self, file: Path) -> None:
-        """The weights, unsharded, under the model's own names; called inside `all_weights`."""
+        """The weights, unsharded, under the model's own names; called inside the strategy's `full_parameters`."""
         from safetensors.torch import save_file
 
         # Not by `state_dict()`, to which a sharded model answers with shards.
@@ -148,6 +132,22 @@ class Replica:
         save_file({name: tensors[name].detach().cpu().contiguous().clone() for name in self.state_names}, file)
 
     # How it is made
+
+    def _built_model(self, data: Dataset) -> nn.Module:
+        """The run's model for samples such as those of `data`, with weights that follow from the seed."""
+        spec, size = self.spec, self.spec.loader.size
+        torch.manual_seed(spec.seed)
+        model = build_model(
+            spec.model,
+            classes=data.classes,
+            channels=data.channels,
+            image_size=(size, size) if size else data.image_size,
+            task=data.task,
+            extensions=self.job.extensions,
+        ).to(self.world.device, self.dtype)
+        if spec.memory_format == "channels_last":
+            return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+        return model
 
     def _stepped(self) -> nn.Module:
         """The module that steps call: the model, compiled or emulated where the spec asks for it."""
@@ -158,74 +158,36 @@ class Replica:
         return self.model
 
     def _configure_strategy(self) -> None:
-        spec, device = self.spec, self.world.device.type
-        self.strategy.accumulation_steps = spec.batch.accumulate
+        spec, device, strategy = self.spec, self.world.device, self.strategy
+        strategy.accumulation_steps = spec.batch.accumulate
         if spec.autocast is not None:
-            self.strategy.precision = partial(torch.autocast, device, DTYPES[spec.autocast])
+            strategy.precision = partial(torch.autocast, device.type, DTYPES[spec.autocast])
         if spec.autocast == "float16":
-            self.strategy.scaler = torch.amp.GradScaler(device)
-        if self.strategy.wants_example:
-            self.strategy.example = self._example()
-
-    def _example(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """This rank's first batch, as training will pass it on."""
-        spec = self.spec
-        x, y = self.data.train.batch(
-            self.data.order(0)[0],
-            size=spec.loader.size,
-            augment=spec.loader.augment,
-            seed=spec.seed,
-            epoch=0,
-            train=True,
-        )
-        return normalise(x, self.dtype, self.world.device).clone(), y.to(self.world.device)
+            strategy.scaler = torch.amp.GradScaler(device.type)
+        if strategy.wants_example:  # this rank's first batch, as training will pass it on
+            loader, samples = spec.loader, self.data.order(0)[0]
+            x, y = self.data.train.batch(
+                samples, size=loader.size, augment=loader.augment, seed=spec.seed, epoch=0, train=True
+            )
+            strategy.example = normalise(x, self.dtype, device).clone(), y.to(device)
 
     def _warm_up(self) -> None:
-        """Let the strategy do the extra work of first steps; no buffer, gradient or random state remembers it."""
+        """Let the strategy do the extra work of first steps, and restore buffers, gradients and random states."""
+        # A compiled model is compiled for the size of a batch.
+        count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
         with checkpoint.untouched_random_states():
             buffers = [buffer.clone() for buffer in self.model.buffers()]
-            self.strategy.warm_up(self._backward_of_held_out_samples)
+            self.strategy.warm_up(lambda: self.forward_backward(*self.held_out_batch(count)))
             self.strategy.optimiser.zero_grad(set_to_none=True)
             for buffer, before in zip(self.model.buffers(), buffers, strict=True):
                 buffer.copy_(before)
 
-    def _backward_of_held_out_samples(self) -> None:
-        """One forward and backward pass."""
-        # A compiled model is compiled for the size of a batch.
-        count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
-        self.forward_backward(*self.held_out_batch(count))
-
     def held_out_batch(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         """So many held-out samples, repeated where there are fewer: they do not disturb how training reads."""
         spec, held_out = self.spec, self.data.held_out
-        x, y = held_out.batch(
-            np.arange(count) % held_out.samples,
-            size=spec.loader.size, augment="none", seed=spec.seed, epoch=0, train=False,
-        )  # fmt: skip
+        samples = np.arange(count) % held_out.samples
+        x, y = held_out.batch(samples, size=spec.loader.size, augment="none", seed=spec.seed, epoch=0, train=False)
         return self.inputs(x), y.to(self.world.device)
-
-    def _loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
-        """The mean loss over this rank's batch."""
-        if not self.emulated:
-            outputs.check_width(output, self.data.train.classes)
-        return outputs.loss(output, y, self.data.train.task, self.label_weights)
-
-
-def built_model(job: Job, device: torch.device, dtype: torch.dtype, data: Dataset) -> nn.Module:
-    """The run's model for samples such as those of `data`, with weights that follow from the seed."""
-    spec, size = job.spec, job.spec.loader.size
-    torch.manual_seed(spec.seed)
-    model = build_model(
-        spec.model,
-        classes=data.classes,
-        channels=data.channels,
-        image_size=(size, size) if size else data.image_size,
-        task=data.task,
-        extensions=job.extensions,
-    ).to(device, dtype)
-    if spec.memory_format == "channels_last":
-        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-    return model
 
 
 def label_weights(data: Dataset) -> outputs.LabelWeights:

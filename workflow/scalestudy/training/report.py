@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import resource
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field, fields
-from typing import Any, Self
+from dataclasses import asdict, astuple, dataclass, field
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, TypeAdapter
+
+Measured = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A number; JSON has None for one that is not known."""
 
 
 class _Plain:
@@ -15,12 +21,17 @@ class _Plain:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """The instance; keys of another version of the code are left out."""
-        known = {entry.name for entry in fields(cls)}  # type: ignore[arg-type]
-        return cls(**{name: value for name, value in plain.items() if name in known})
+        found: Self = _adapter(cls).validate_python(plain)  # type: ignore[arg-type]
+        return found
 
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 @dataclass(frozen=True)
@@ -44,8 +55,9 @@ class Evaluation(_Plain):
     def entry(self) -> dict[str, Any]:
         """As `evaluations` of result.json lists it, without absent values."""
         plain = self.plain()
-        reason, each = plain.pop("invalid_reason"), plain.pop("auroc_per_label")
-        plain |= {} if each is None else {"auroc_per_label": each}
+        if plain["auroc_per_label"] is None:
+            del plain["auroc_per_label"]
+        reason = plain.pop("invalid_reason")
         return plain if reason is None else {**plain, "doubt": reason}
 
 
@@ -122,7 +134,7 @@ class Report(_Plain):
     """`limit` or `precision`, where the ranks agreed that the window is over; None where they made all planned steps."""
     window_clock: tuple[float, float] | None = None
     """When the window began and ended, on this host's clock (`perf_counter`); of the last attempt at the run."""
-    host_rows: list[dict[str, float]] = field(default_factory=list)
+    host_rows: list[dict[str, Measured]] = field(default_factory=list)
     """By the first rank of each host, before the window and after its last step: `rows_of_rank` (measure/system.py)."""
     window_usage: KernelUsage | None = None
     """In the window of the last attempt, evaluations and checkpoints included."""
@@ -181,7 +193,7 @@ class Report(_Plain):
     faults: dict[str, int] = field(default_factory=dict)
     """How often each injected fault fired."""
     setup_s: float | None = None
-    strategy: dict[str, float] = field(default_factory=dict)
+    strategy: dict[str, Measured] = field(default_factory=dict)
     """Further columns that the strategy knows."""
     training_flops: float | None = None
     """Of one sample, as rank 0 has counted them (models/count.py)."""
@@ -193,22 +205,3 @@ class Report(_Plain):
     """What this rank found unusual in its model and its data."""
     invalid_reason: str | None = None
     """Why the run is invalid as far as this rank's strategy knows."""
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """The report, with the types that JSON does not have."""
-        report = super().from_plain(plain)
-        first, last = report.window
-        report.window = (first, last)
-        report.window_clock = None if report.window_clock is None else (report.window_clock[0], report.window_clock[1])
-        report.window_usage = (
-            None if plain.get("window_usage") is None else KernelUsage.from_plain(plain["window_usage"])
-        )
-        report.host_rows = [
-            {name: math.nan if value is None else value for name, value in row.items()} for row in report.host_rows
-        ]
-        report.left_out = [(first, last) for first, last in report.left_out]
-        report.evaluations = [Evaluation.from_plain(entry) for entry in plain.get("evaluations", ())]
-        report.checkpoints = [CheckpointCost.from_plain(entry) for entry in plain.get("checkpoints", ())]
-        report.stage = None if plain.get("stage") is None else Staging.from_plain(plain["stage"])
-        return report

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from scalestudy.errors import UserError
-from scalestudy.spec.run import RunSpec
-from scalestudy.training.optim import rate_at
+from scalestudy.spec.run import Optimiser, RunSpec
 
 
 class Schedule:
@@ -22,9 +21,8 @@ class Schedule:
             measured = first_step + spec.measure.warmup_steps + spec.measure.steps
             self.planned_steps = min(self.planned_steps, measured)
         if first_step and first_step >= self.planned_steps:
-            what = (
-                f"the training has {self.planned_steps} steps, and the checkpoint was written after step {first_step}"
-            )
+            what = f"the training has {self.planned_steps} steps"
+            what += f", and the checkpoint was written after step {first_step}"
             raise UserError(what, "train.epochs", "set train.epochs to more epochs")
 
     def learning_rate(self, step: int) -> float:
@@ -39,11 +37,26 @@ class Schedule:
         """Whether `measure.minutes` count from now at the latest: the warm-up is over."""
         return done >= self.first_step + max(1, self.spec.measure.warmup_steps)
 
-    def epochs(self, done: int) -> float:
-        """Epochs in so many steps."""
-        return done / self.steps_per_epoch
-
     def evaluates_after(self, done: int) -> bool:
         """Whether an epoch ends here after which the spec asks for an evaluation."""
         every = self.spec.train.evaluate_every_epochs
         return bool(every) and done > 0 and done % (every * self.steps_per_epoch) == 0
+
+
+def rate_at(step: int, steps_per_epoch: int, spec: Optimiser, global_batch: int) -> float:
+    """Learning rate of a step (from 0): linear warm-up (Goyal et al., arXiv 1706.02677, 2.2), then steps.
+
+    The rate after warm-up is linear in the global batch (2.1) where the spec asks for it. Warm-up starts from the
+    unscaled rate where the rate is scaled up, and from a tenth elsewhere.
+    """
+    epoch, full = step / steps_per_epoch, spec.learning_rate
+    if spec.learning_rate_for_batch is not None:
+        full = spec.learning_rate * global_batch / spec.learning_rate_for_batch
+    rate = full
+    if spec.steps is not None:
+        # A millionth of a step forgives the rounding of `step / steps_per_epoch`.
+        rate *= spec.steps.factor ** int((epoch + 1e-6 / steps_per_epoch) / spec.steps.every_epochs)
+    if epoch < spec.warmup_epochs:
+        start = spec.learning_rate / full if full > spec.learning_rate else 0.1
+        rate *= start + (1 - start) * epoch / spec.warmup_epochs
+    return rate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import torch.distributed as dist
@@ -16,7 +15,6 @@ from scalestudy.data.stage import Share, Staged, StageOptions, share_of, staged
 from scalestudy.data.stage.wanted import own_samples
 from scalestudy.emulation.storage import Throttle
 from scalestudy.files import sha256_text
-from scalestudy.spec import run
 from scalestudy.spec.config import read_site
 from scalestudy.training.job import Job
 from scalestudy.training.report import Staging
@@ -26,31 +24,27 @@ LONGEST = timedelta(days=7)
 
 
 class StagedCopies:
-    """The copies that one process uses. It opens `read_from` and `loader` in place of the run's own."""
+    """The copies that one process uses. It opens `manifest` with `loader` in place of the run's own."""
 
     def __init__(self, job: Job, rank: int) -> None:
-        self.job, self.rank, self.spec = job, rank, job.spec
-        self.stage = job.spec.stage
+        self.job, self.spec = job, job.spec
         self.node = job.node_of(rank)
-        self.share = share_of(self.stage.share, self.node, job.resolved.nodes)
+        self.share = share_of(self.spec.stage.share, self.node, job.resolved.nodes)
         begin = time.perf_counter()
-        self.copies = self._copies()
-        wait_for_all(job)
-        copies = self.copies
+        self.copies = copies = self._copies()
+        if job.processes > 1:
+            # However long the slowest takes: an exchange has a shorter time limit.
+            group = dist.new_group(backend="gloo", timeout=LONGEST)
+            assert isinstance(group, dist.ProcessGroup)
+            dist.barrier(group=group)
+            dist.destroy_process_group(group)
         self.report = Staging(
             self.node, time.perf_counter() - begin, copies.copied_bytes, copies.bytes, copies.files, copies.origin,
             copies.sentence,
         )  # fmt: skip
-
-    @property
-    def read_from(self) -> Path:
-        """The manifest of the copies."""
-        return self.copies.manifest
-
-    @property
-    def loader(self) -> run.Loader:
+        self.manifest = copies.manifest
+        self.loader = self.spec.loader.model_copy(update={"origin": None, "storage": None})
         """The run's way of loading, from the node's own disk: without the limits of the storage that it was copied from."""
-        return self.spec.loader.model_copy(update={"origin": None, "storage": None})
 
     def node_share(self) -> NodeShare | None:
         """The samples of this node, where not every node has all."""
@@ -64,40 +58,30 @@ class StagedCopies:
 
     def end(self) -> None:
         """Release the copies; those that no later run may use are deleted by the last process to release them."""
-        self.copies.release(remove=not self.stage.reuse)
+        self.copies.release(remove=not self.spec.stage.reuse)
 
     def _copies(self) -> Staged:
-        storage, throttle = self.spec.loader.storage, None
+        stage, storage, throttle = self.spec.stage, self.spec.loader.storage, None
         if storage is not None:
-            place = self.job.folder / f"storage.{self.node}"
-            throttle = Throttle(storage.mib_per_s, storage.latency_ms, str(place))
+            throttle = Throttle(storage.mib_per_s, storage.latency_ms, str(self.job.folder / f"storage.{self.node}"))
         # Logical nodes of one machine have copies of their own, as real ones do.
         logical = len(self.job.hosts) == 1 and self.job.resolved.nodes > 1
         labels = [f"node{self.node}"] if logical else []
-        labels += [] if self.stage.reuse else [sha256_text(str(self.job.folder))[:8]]
+        labels += [] if stage.reuse else [sha256_text(str(self.job.folder))[:8]]
         options = StageOptions(
-            origin=self.stage.from_ or self.spec.loader.origin,
-            streams=self.stage.streams,
-            mib_per_s=self.stage.mib_per_s,
+            origin=stage.from_ or self.spec.loader.origin,
+            streams=stage.streams,
+            mib_per_s=stage.mib_per_s,
             cold=self.spec.loader.cache == "cold",
             throttle=throttle,
             label="-".join(labels),
-            private=not self.stage.reuse,
+            private=not stage.reuse,
         )
         try:
             return staged(self.job.manifest, options, self.share, read_site())
         finally:
             if throttle is not None:
                 throttle.close()
-
-
-def wait_for_all(job: Job) -> None:
-    """Return when every process has come here, however long the slowest takes: an exchange has a shorter time limit."""
-    if job.processes > 1:
-        group = dist.new_group(backend="gloo", timeout=LONGEST)
-        assert isinstance(group, dist.ProcessGroup)
-        dist.barrier(group=group)
-        dist.destroy_process_group(group)
 
 
 def together(earlier: Staging, now: Staging) -> Staging:

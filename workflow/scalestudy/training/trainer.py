@@ -42,7 +42,7 @@ class Trainer:
         # A resumed optimiser has a history that the check would have to share.
         begins_anew = job.resume is None and job.init_from is None and not world.is_server
         self.first_steps = FirstSteps(replica, min(STEPS, max(1, job.spec.measure.warmup_steps)) if begins_anew else 0)
-        self.agreement = Agreement(job, world, replica.synchronous, replica.state_bytes)
+        self.agreement = Agreement(job, world, self.spec.strategy.synchronous, replica.state_bytes)
         self.evaluator = Evaluator(world, replica, data.held_out, self.schedule, self.recorder)
         self.checkpointer = Checkpointer(job, world, replica, self.recorder, self.agreement)
 
@@ -51,27 +51,26 @@ class Trainer:
         self.checkpointer.resume(self.faults)
         self.prepare_cache()
         self.measure_loader()
-        if cause := self.train():
-            self.stop(cause)
+        if cause := self.train():  # the run stopped on purpose; servers end with it
+            self.replica.strategy.finish()
+            if self.world.rank == 0:
+                stopped = {"step": self.recorder.report.steps_done, "cause": cause}
+                write_json(self.job.folder / control_files.STOPPED, stopped)
             return
         if self.world.rank == 0:
             announce_agreement(self.job.folder)  # the result is near: a request to stop is met by finishing
-        self.recorder.report.exchange_pairs = self.expose_exchange()
+        report = self.recorder.report
+        if report.steps_done and not self.spec.measure.whole_program:
+            step_s = report.loop_s / report.steps_done
+            report.exchange_pairs = pairs_of_steps(self.replica, step_s, report.loop_s)
         self.evaluator.at_end()
         self.checkpointer.time_a_checkpoint()
         self.replica.strategy.finish()
-        with self.replica.all_weights():
+        with self.replica.strategy.full_parameters():
             self.recorder.check(self.replica, self.first_steps)
             if self.job.weights is not None and self.world.rank == 0:
                 self.replica.save_weights(self.job.folder / "weights.safetensors")
         self.recorder.write()
-
-    def expose_exchange(self) -> list[tuple[float, float]]:
-        """Steps with and without their overlapped exchange; none where the whole program is timed."""
-        report = self.recorder.report
-        if self.spec.measure.whole_program or not report.steps_done:
-            return []
-        return pairs_of_steps(self.replica, report.loop_s / report.steps_done, report.loop_s)
 
     def train(self) -> str:
         """All steps, with evaluations and checkpoints between them; ends where the spec says.
@@ -104,7 +103,7 @@ class Trainer:
         """One step on the next batch of `stream`; its loss and samples. The marks bear the names of the metrics."""
         replica, timer = self.replica, self.recorder.timer
         self.faults.before_step(step)
-        replica.set_learning_rate(self.schedule.learning_rate(step))
+        replica.strategy.set_learning_rate(self.schedule.learning_rate(step))
         timer.begin()
         x, y = next(stream)
         timer.mark("data")
@@ -113,7 +112,7 @@ class Trainer:
         loss = replica.forward_backward(x, y)
         self.faults.in_step(step)
         timer.mark("backward")
-        replica.exchange()
+        replica.strategy.exchange()
         timer.mark("exchange")
         replica.update()
         timer.end()
@@ -124,31 +123,27 @@ class Trainer:
         self.recorder.begin_window(done)
         evaluation, last = self.evaluator.due(done), done == self.schedule.planned_steps
         saving = self.agreement.checkpoint_due(done) and not last
-        answer = self.ask_the_others(done, evaluation, saving or last)
-        if answer is not None and answer.window_over:
+        # Ranks at their own pace meet only where all come.
+        meeting = evaluation or (not self.spec.strategy.synchronous and (saving or last))
+        next_s = self.evaluator.longest_s if evaluation else 0.0
+        answer = self.agreement.after(done, meeting, self.recorder.window_over, next_s) or Agreed(done)
+        if answer.window_over:
             self.recorder.report.window_ended_by = answer.window_over
             return True, ""
-        if answer is not None and answer.stop and (evaluation or not last) and self.job.run_folder is not None:
+        if answer.stop and (evaluation or not last) and self.job.run_folder is not None:
             if self.world.rank == 0:
                 announce_agreement(self.job.folder)
             self.recorder.account(loader, self.faults)
             self.checkpointer.save(done, answer.stop, stop=True)
             return True, answer.stop
         self.evaluate_after(done, loader)
-        by_time = answer is not None and answer.checkpoint and not last
-        if saving or by_time:
+        if saving or (answer.checkpoint and not last):
             every = self.spec.checkpoint
             cause = f"every {every.every_steps} steps" if saving else f"every {every.every_minutes:g} minutes"
             self.recorder.account(loader, self.faults)
             with loader.pause():
                 self.checkpointer.save(done, cause)
         return False, ""
-
-    def ask_the_others(self, done: int, evaluation: bool, meeting_wanted: bool) -> Agreed | None:
-        """The next action of all ranks, None where they did not meet."""
-        meeting = evaluation or (not self.replica.synchronous and meeting_wanted)
-        next_s = self.evaluator.longest_s if evaluation else 0.0
-        return self.agreement.after(done, meeting, self.recorder.window_over, next_s)
 
     def evaluate_after(self, done: int, loader: Loader) -> None:
         """Evaluate where it is due; the time counts for no step, and not for how often a batch was ready."""
@@ -173,13 +168,6 @@ class Trainer:
             rate = self.data.measure_loader(count, self.loader(), self.replica.inputs)
             self.recorder.report.loader_samples_per_s = rate
             self.prepare_cache()  # what was just read is no longer cold
-
-    def stop(self, cause: str) -> None:
-        """Report that this run stopped on purpose, and let servers end."""
-        self.replica.strategy.finish()
-        if self.world.rank == 0:
-            stopped = {"step": self.recorder.report.steps_done, "cause": cause}
-            write_json(self.job.folder / control_files.STOPPED, stopped)
 
     def serve(self) -> None:
         """Everything that a parameter server does."""

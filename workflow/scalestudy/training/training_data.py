@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,10 +44,10 @@ class TrainingData:
     @classmethod
     def open(cls, job: Job, rank: int) -> TrainingData:
         """The data in place, or the node's copies, which are made first: then all processes of the run wait here."""
-        # All ranks of a node share the rate of an emulated storage.
-        place: Path = job.folder / f"storage.{rank // job.resolved.ranks_per_node}"
+        # Ranks of a node share the rate of an emulated storage.
+        place = job.folder / f"storage.{rank // job.resolved.ranks_per_node}"
         stage = StagedCopies(job, rank) if job.spec.stage.to else None
-        manifest, loader = (job.manifest, job.spec.loader) if stage is None else (stage.read_from, stage.loader)
+        manifest, loader = (job.manifest, job.spec.loader) if stage is None else (stage.manifest, stage.loader)
         train, held_out = (open_dataset(manifest, split, loader, place) for split in ("train", "test"))
         return cls(job, rank, train, held_out, stage)
 
@@ -63,14 +64,12 @@ class TrainingData:
 
     def order(self, epoch: int) -> np.ndarray:
         """[steps, rank_batch] this rank's samples of an epoch."""
-        spec, per_node = self.spec, self.job.resolved.ranks_per_node
-        last, stream = spec.loader.last_batch, self.train.stream
+        spec, rank, per_node = self.spec, self.rank, self.job.resolved.ranks_per_node
+        way: Any = {"last": spec.loader.last_batch, "stream": self.train.stream}
         if self.share is not None:
-            place, node_batch = self.job.local_number(self.rank), per_node * spec.rank_batch
-            return self.share.batches(node_batch, place, per_node, spec.seed, epoch, last=last, stream=stream)
-        return batches(
-            self.train.samples, spec.global_batch, self.rank, spec.ranks, spec.seed, epoch, last=last, stream=stream
-        )
+            node_batch = per_node * spec.rank_batch
+            return self.share.batches(node_batch, rank % per_node, per_node, spec.seed, epoch, **way)
+        return batches(self.train.samples, spec.global_batch, rank, spec.ranks, spec.seed, epoch, **way)
 
     def plan(self, first: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
         """Epoch and sample indices of this rank's batches, from step `first` to the one before `last`."""
@@ -118,9 +117,10 @@ class TrainingData:
         count = min(self.train.samples, self.held_out.samples)
         places = np.sort(np.random.default_rng(0).permutation(count)[:digested])
         first, again, held_out = (self._digests(data, places) for data in (self.train, self.train, self.held_out))
-        changed = sum(one != other for one, other in zip(first, again, strict=True))
         checks = {
-            "differ when they are fetched again: they are augmented at random, or not what their number says": changed,
+            "differ when they are fetched again: they are augmented at random, or not what their number says": sum(
+                one != other for one, other in zip(first, again, strict=True)
+            ),
             "are equal to another one: does an item depend on its number?": len(places) - len(set(first)),
             "are held-out samples too: does the class look at `train`?": len(set(first) & set(held_out)),
         }
@@ -133,9 +133,9 @@ class TrainingData:
         return [hashlib.blake2b(sample.numpy().tobytes()).digest() for sample in x]
 
     def prepare_cache(self) -> float | None:
-        """Bring the page cache into the state that the spec names, once on each node.
+        """Bring the page cache into the state that the spec names, once on each node; the share of its training files resident then.
 
-        Returns the share of the node's training files that is resident then; None where that is not known here.
+        None where that is not known here.
         """
         if self.rank % self.job.resolved.ranks_per_node:
             return None

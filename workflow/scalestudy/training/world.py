@@ -16,14 +16,20 @@ from scalestudy.training.rendezvous import store as rendezvous_store
 
 
 def join(job: Job, rank: int) -> World:
-    """Become rank `rank` of the run, or one of its parameter servers."""
+    """Become rank `rank` of the run, or one of its parameter servers. UserError where its GPU cannot be used."""
     spec, resolved = job.spec, job.resolved
     torch.set_num_threads(resolved.threads_per_rank)
     device = torch.device("cpu")
     if resolved.device == "cuda" and rank < spec.ranks:
         place = job.local_rank(rank)
         device = torch.device("cuda", place % resolved.devices if job.shares_devices else place)
-        _begin_on(device)
+        try:
+            torch.cuda.set_device(device)
+        except RuntimeError as error:  # a driver too old for this torch, or a device that is busy
+            if is_oom(error):
+                raise
+            what = f"torch {torch.__version__} cannot use GPU {device.index}: {str(error).strip().splitlines()[0]}"
+            raise UserError(what, remedy=f"`scalestudy doctor` says more; {ON_PURPOSE}") from None
         allow_tf32(spec.tf32)
     workers = control = None
     if job.processes > 1 or spec.strategy.name != "single":
@@ -36,17 +42,6 @@ def join(job: Job, rank: int) -> World:
     return World(
         rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers, control, job.keep
     )
-
-
-def _begin_on(device: torch.device) -> None:
-    """Start CUDA on the rank's device. UserError where that cannot be used: a driver too old for this torch, one that is busy."""
-    try:
-        torch.cuda.set_device(device)
-    except RuntimeError as error:
-        if is_oom(error):
-            raise
-        what = f"torch {torch.__version__} cannot use GPU {device.index}: {str(error).strip().splitlines()[0]}"
-        raise UserError(what, remedy=f"`scalestudy doctor` says more; {ON_PURPOSE}") from None
 
 
 def allow_tf32(allowed: bool | None) -> None:
@@ -62,11 +57,8 @@ def uses_tf32(device: torch.device) -> list[str] | None:
     """Which products of float32 may be computed in TF32; None on a CPU."""
     if device.type != "cuda":
         return None
-    allowed = {
-        "matrix products": torch.backends.cuda.matmul.allow_tf32,
-        "convolutions": torch.backends.cudnn.allow_tf32,
-    }
-    return [name for name, is_allowed in allowed.items() if is_allowed]
+    products = ["matrix products"] if torch.backends.cuda.matmul.allow_tf32 else []
+    return products + (["convolutions"] if torch.backends.cudnn.allow_tf32 else [])
 
 
 def new_group(ranks: int, backend: str | None = None) -> dist.ProcessGroup | None:
