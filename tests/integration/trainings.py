@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 
-from scalestudy.emulation.accelerator import emulate
+from scalestudy.emulation.accelerator import Emulated
 from scalestudy.strategies.base import Strategy, World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import AnyStrategy
@@ -152,7 +152,7 @@ def train(case: Case, world: World) -> Any:
     """A rank's parameters after training; of a server the number of steps served, and its records."""
     model = make_model(case.model, seed=world.rank, dtype=case.dtype)  # only rank 0 has the right weights
     strategy = build(case.strategy, world) if case.strategy else NoExchange(None, world)
-    module = strategy.prepare(emulate(model, 0.001) if case.emulated else model, make_optimiser)
+    module = strategy.prepare(Emulated(model, 0.001) if case.emulated else model, make_optimiser)
     if world.is_server:
         return strategy.serve(rate), strategy.records()
     for step in range(STEPS):

@@ -17,7 +17,7 @@ from torch import nn
 from torchvision.models.googlenet import GoogLeNetOutputs
 from torchvision.models.inception import InceptionOutputs
 
-from scalestudy.emulation.accelerator import emulate
+from scalestudy.emulation.accelerator import Emulated
 from scalestudy.errors import UserError
 from scalestudy.models import count, outputs
 from scalestudy.models.build import build
@@ -49,7 +49,7 @@ def vision(name: Any) -> Torchvision:
 
 def test_forward_and_backward_of_a_step_of_50_ms_end_within_half_a_millisecond_of_it() -> None:
     """Median of five steps after the first ones: one that is woken late on a busy machine does not count, all do."""
-    stand_in = emulate(made(Torchvision(name="resnet18"), image_size=64), 0.05)
+    stand_in = Emulated(made(Torchvision(name="resnet18"), image_size=64), 0.05)
     x, late_s = torch.zeros(2, 3, 64, 64, dtype=torch.uint8), []
     for _ in range(8):
         begin = time.perf_counter()
@@ -300,7 +300,7 @@ def test_a_model_that_returns_no_logits_is_the_users_error() -> None:
 
 def test_a_stand_in_shares_the_models_parameters_under_their_names() -> None:
     model = made(SmallCNN(name="small_cnn", width=4), channels=1, image_size=8)
-    stand_in = emulate(model, 0.0)
+    stand_in = Emulated(model, 0.0)
     assert [name for name, _ in stand_in.named_parameters()] == [name for name, _ in model.named_parameters()]
     assert all(a is b for a, b in zip(stand_in.parameters(), model.parameters(), strict=True))
     assert [*stand_in.state_dict()] == [*model.state_dict()]
@@ -308,7 +308,7 @@ def test_a_stand_in_shares_the_models_parameters_under_their_names() -> None:
 
 def test_gradients_of_a_stand_in_appear_last_layer_first_and_without_a_copy() -> None:
     model = made(vision("googlenet"), classes=6)
-    stand_in, appeared = emulate(model, 0.0), []
+    stand_in, appeared = Emulated(model, 0.0), []
     for name, parameter in model.named_parameters():
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: appeared.append(name))  # type: ignore[misc]
     output = stand_in(torch.randn(2, 3, 32, 32))
@@ -322,7 +322,7 @@ def test_gradients_of_a_stand_in_appear_last_layer_first_and_without_a_copy() ->
 
 
 def test_a_stand_in_takes_no_less_than_its_step_time_and_only_forward_without_gradients() -> None:
-    stand_in = emulate(made(MLP(name="mlp", hidden=8, layers=3), channels=4, image_size=()), 0.06, forward_share=0.5)
+    stand_in = Emulated(made(MLP(name="mlp", hidden=8, layers=3), channels=4, image_size=()), 0.06, forward_share=0.5)
     x = torch.randn(2, 4)
     begin = time.perf_counter()
     output = stand_in(x)
@@ -341,7 +341,7 @@ def test_buckets_of_a_stand_in_are_exchanged_while_backward_goes_on(tmp_path: Pa
         world = World(0, 1, 0, torch.device("cpu"), 1, dist.group.WORLD)
         model = made(MLP(name="mlp", hidden=64, layers=6), channels=64, image_size=())
         strategy = build_strategy(AllReduce(name="allreduce", bucket_mib=0.01), world)
-        module = strategy.prepare(emulate(model, 0.0), lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+        module = strategy.prepare(Emulated(model, 0.0), lambda parameters: torch.optim.SGD(parameters, lr=0.1))
         events: list[str] = []
 
         def hook(_: Any, bucket: Any) -> Any:

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from scalestudy.models.outputs import predictions
-from scalestudy.models.shapes import call_on_meta
+from scalestudy.models.outputs import call_on_meta, predictions
 
 
-def emulate(model: nn.Module, step_time_s: float, forward_share: float = 1 / 3) -> nn.Module:
+class Emulated(nn.Module):
     """A module with `model`'s own parameters and buffers; its forward and backward take `step_time_s` together.
 
     Forward sleeps `forward_share` of it (backward computes two products where forward computes one) and returns logits
@@ -26,11 +25,8 @@ def emulate(model: nn.Module, step_time_s: float, forward_share: float = 1 / 3) 
     between, the loss or an exchange in a hook, takes place within the emulated time, as it does in published step
     times. Nothing is computed and a sleeping rank uses no CPU. `step_time_s` 0 is an infinitely fast accelerator.
     """
-    return _Emulated(model, step_time_s, forward_share)
 
-
-class _Emulated(nn.Module):
-    def __init__(self, model: nn.Module, step_time_s: float, forward_share: float) -> None:
+    def __init__(self, model: nn.Module, step_time_s: float, forward_share: float = 1 / 3) -> None:
         super().__init__()
         self._parameters, self._buffers, self._modules = model._parameters, model._buffers, model._modules
         # Not as a submodule: names of parameters stay those of the model.
@@ -45,19 +41,16 @@ class _Emulated(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of zero, [batch, classes], in the parameters' dtype."""
         end = time.perf_counter() + self.forward_s
-        logits = torch.zeros(self._logit_shape(x.shape), dtype=self.trainable[0].dtype, device=x.device)
+        dtype = self.trainable[0].dtype
+        if x.shape not in self.logit_shapes:
+            with torch.no_grad():
+                self.logit_shapes[x.shape] = predictions(call_on_meta(self.real[0], x.shape, dtype)).shape
+        logits = torch.zeros(self.logit_shapes[x.shape], dtype=dtype, device=x.device)
         if torch.is_grad_enabled():
             for parameter, share, kept in zip(self.trainable, self.ready_at, self.kept, strict=True):
                 logits = _Layer.apply(logits, parameter, kept, end + share * self.backward_s)  # type: ignore[no-untyped-call]
         _sleep_until(end)
         return logits
-
-    def _logit_shape(self, shape: torch.Size) -> torch.Size:
-        if shape not in self.logit_shapes:
-            with torch.no_grad():
-                output = call_on_meta(self.real[0], shape, self.trainable[0].dtype)
-            self.logit_shapes[shape] = predictions(output).shape
-        return self.logit_shapes[shape]
 
 
 def _ready_at(model: nn.Module) -> list[float]:
@@ -85,7 +78,7 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         _sleep_until(ctx.ready_at)
-        # A fresh alias that nobody else holds becomes the parameter's `grad` without being copied.
+        # A fresh alias without another owner becomes the parameter's `grad` without being copied.
         return gradient, ctx.kept.detach(), None, None
 
 

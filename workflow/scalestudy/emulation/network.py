@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,8 @@ in which the messages of a later round share the link with those that a rank wai
 1.3 times as long as with this limit). A connection needs two of the kernel's 64 KiB packets to keep going.
 """
 START_S = 10.0
+LIMIT_BUFFERS = "cd /proc/sys/net/ipv4; for way in wmem rmem; do echo 4096 $1 $1 > tcp_$way || exit 1; done"
+"""Sizes of TCP's buffers: least, at first, at most."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,12 @@ def emulated_nodes(count: int, mib_per_s: float) -> Iterator[list[EmulatedNode]]
     try:
         switch = _keep(["unshare", *(["--user", "--map-root-user"] if of_user else []), "--net"], keepers)
         into = ["nsenter", "--target", str(switch), "--user", "--preserve-credentials"] if of_user else []
-        nodes = [
-            EmulatedNode(_keep([*into, "unshare", "--net"], keepers), address_of(i), of_user) for i in range(count)
-        ]
+        held = [_keep([*into, "unshare", "--net"], keepers) for _ in range(count)]
+        nodes = [EmulatedNode(keeper, f"10.77.0.{i + 1}", of_user) for i, keeper in enumerate(held)]
         _configure(switch, nodes, of_user, f"{int(mib_per_s * 8 * 2**20)}bit")
         ahead = min(max(LEAST_AHEAD, int(mib_per_s * 2**20 * SEND_AHEAD_S)), MOST_AHEAD)
         for node in nodes:
-            _limit_buffers(node, ahead)
+            _in(node.keeper, of_user, ["sh", "-c", LIMIT_BUFFERS, "sh", str(ahead)])
         yield nodes
     finally:
         for keeper in keepers:
@@ -104,64 +105,40 @@ def _keep(command: list[str], keepers: list[subprocess.Popen[bytes]]) -> int:
     deadline = time.monotonic() + START_S
     while keeper.poll() is None and time.monotonic() < deadline:
         try:
-            if Path(f"/proc/{keeper.pid}/ns/net").readlink() != own and _name(keeper.pid) == "sleep":
+            is_new = Path(f"/proc/{keeper.pid}/ns/net").readlink() != own
+            if is_new and Path(f"/proc/{keeper.pid}/comm").read_text(encoding="utf-8").strip() == "sleep":
                 return keeper.pid
         except OSError:
             pass
         time.sleep(0.005)
     keeper.kill()
     said = keeper.stderr.read().decode(errors="replace").strip() if keeper.stderr else ""
-    raise Skipped(
-        f"network namespaces cannot be made here ({said or 'no answer'}): run as root, or enable unprivileged user namespaces"
-    )
-
-
-def _name(process: int) -> str:
-    return Path(f"/proc/{process}/comm").read_text(encoding="utf-8").strip()
+    remedy = "run as root, or enable unprivileged user namespaces"
+    raise Skipped(f"network namespaces cannot be made here ({said or 'no answer'}): {remedy}")
 
 
 def _configure(switch: int, nodes: list[EmulatedNode], of_user: bool, rate: str) -> None:
     """A bridge, a link from it to each node, and a token bucket at both ends."""
-    _in(switch, of_user, "ip", ["link add bridge type bridge", "link set bridge up"])
-    lines = [f"link add node{i} type veth peer name {INTERFACE} netns {node.keeper}" for i, node in enumerate(nodes)]
+    lines = ["link add bridge type bridge", "link set bridge up"]
+    lines += [f"link add node{i} type veth peer name {INTERFACE} netns {node.keeper}" for i, node in enumerate(nodes)]
     lines += [f"link set node{i} master bridge up" for i in range(len(nodes))]
-    _in(switch, of_user, "ip", lines)
+    _in(switch, of_user, ["ip", "-batch", "-"], lines)
     limit = f"root tbf rate {rate} burst {BURST} limit {QUEUE}"
-    _in(switch, of_user, "tc", [f"qdisc add dev node{i} {limit}" for i in range(len(nodes))])
+    _in(switch, of_user, ["tc", "-batch", "-"], [f"qdisc add dev node{i} {limit}" for i in range(len(nodes))])
     for node in nodes:
         address = [f"addr add {node.address}/24 dev {INTERFACE}", f"link set {INTERFACE} up", "link set lo up"]
-        _in(node.keeper, of_user, "ip", address)
-        _in(node.keeper, of_user, "tc", [f"qdisc add dev {INTERFACE} {limit}"])
+        _in(node.keeper, of_user, ["ip", "-batch", "-"], address)
+        _in(node.keeper, of_user, ["tc", "-batch", "-"], [f"qdisc add dev {INTERFACE} {limit}"])
 
 
-def _limit_buffers(node: EmulatedNode, most: int) -> None:
-    """Sizes of TCP's buffers in a node: least, at first, at most."""
-    script = "cd /proc/sys/net/ipv4; for way in wmem rmem; do echo 4096 $1 $1 > tcp_$way || exit 1; done"
-    try:
-        subprocess.run(
-            [*_into(node.keeper, node.of_user), "sh", "-c", script, "sh", str(most)],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-    except subprocess.CalledProcessError as error:
-        raise Skipped(f"an emulated network cannot be made here: {error.stderr.strip()[:200]}") from None
-
-
-def address_of(node: int) -> str:
-    """The address of an emulated node."""
-    return f"10.77.0.{node + 1}"
-
-
-def _into(process: int, of_user: bool) -> list[str]:
-    return ["nsenter", "--target", str(process), *(["--user", "--preserve-credentials"] if of_user else []), "--net"]
-
-
-def _in(process: int, of_user: bool, program: str, lines: list[str]) -> None:
-    """Commands of `ip` or `tc`, one a line, in the namespace of a process."""
+def _in(process: int, of_user: bool, command: list[str], lines: Sequence[str] = ()) -> None:
+    """Run a command in the namespace of a process; `ip` and `tc` read their commands, one a line."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    into = ["nsenter", "--target", str(process), *(["--user", "--preserve-credentials"] if of_user else []), "--net"]
     try:
         subprocess.run(
-            [*_into(process, of_user), program, "-batch", "-"],
-            input="\n".join(lines) + "\n",
+            [*into, *command],
+            input="".join(f"{line}\n" for line in lines),
             text=True,
             capture_output=True,
             check=True,
@@ -170,4 +147,4 @@ def _in(process: int, of_user: bool, program: str, lines: list[str]) -> None:
     except FileNotFoundError as error:
         raise Skipped(f"an emulated network needs `{error.filename}` (Debian: util-linux, iproute2)") from None
     except subprocess.CalledProcessError as error:
-        raise Skipped(f"an emulated network cannot be made here: {program}: {error.stderr.strip()[:200]}") from None
+        raise Skipped(f"an emulated network cannot be made here: {command[0]}: {error.stderr.strip()[:200]}") from None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from torch import nn
 
 from scalestudy.errors import UserError
+from scalestudy.extensions import blamed_on, load_class
+from scalestudy.models import small
 from scalestudy.models.catalogue import MLP, AnyModel, OwnModel, SmallCNN, SmallRelative, Torchvision
+from scalestudy.models.outputs import Task
 from scalestudy.spec.layout import EXTENSIONS
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from scalestudy.models.outputs import Task
 
 
 def build(
@@ -33,29 +33,22 @@ def build(
     size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     match options:
         case OwnModel():
-            from scalestudy.models import own
-
-            return own.build(options, classes=classes, channels=channels, extensions=extensions)
+            return own(options, classes=classes, channels=channels, extensions=extensions)
         case MLP():
-            from scalestudy.models import small
-
             return small.mlp(options, classes, (channels, *size))
         case SmallCNN():
-            from scalestudy.models import small
-
             _height_and_width(options, size)
             return small.small_cnn(options, classes, channels)
         case SmallRelative():
             from scalestudy.models import relatives
 
             _height_and_width(options, size, least=8)
-            return relatives.build(options, classes, channels)
+            return relatives.RELATIVES[options.name](options.width, classes, channels)
         case Torchvision():
             from scalestudy.models import vision
 
-            return vision.build(
-                options, classes=classes, channels=channels, image_size=_height_and_width(options, size)
-            )
+            height_and_width = _height_and_width(options, size)
+            return vision.build(options, classes=classes, channels=channels, image_size=height_and_width)
 
 
 def _height_and_width(
@@ -66,3 +59,24 @@ def _height_and_width(
         what = f"`{options.name}` takes images of {least}x{least} and more, not samples of {shape}"
         raise UserError(what, "model", "use `mlp`, or data with images")
     return size[0], size[1]
+
+
+def own(options: OwnModel, *, classes: int, channels: int, extensions: Path) -> nn.Module:
+    """The user's module, called with its `kwargs`, and `classes` and `channels` where its signature names them.
+
+    Raises UserError with file and line for whatever goes wrong in the user's file.
+    """
+    file_name, _, class_name = options.import_.partition(":")
+    path = extensions / f"{file_name}.py"
+    found = load_class(path, class_name)
+    if not issubclass(found, nn.Module):
+        raise UserError(f"class `{class_name}` is not a model", str(path), "let it inherit from torch.nn.Module")
+    known, taken = {"classes": classes, "channels": channels}, inspect.signature(found).parameters
+    kwargs = {name: value for name, value in known.items() if name in taken} | options.kwargs
+    with blamed_on(path, f"{class_name}({', '.join(f'{name}={value!r}' for name, value in kwargs.items())})"):
+        model = found(**kwargs)
+    assert isinstance(model, nn.Module)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        what = f"`{class_name}` has no parameter to train"
+        raise UserError(what, str(path), "make layers or nn.Parameter attributes of the module in its __init__")
+    return model

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import torch
@@ -16,8 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from scalestudy.models.build import build
 from scalestudy.models.catalogue import MLP, AnyModel, SmallCNN, Torchvision
-from scalestudy.models.outputs import logits_and_aux
-from scalestudy.models.shapes import call_on_meta
+from scalestudy.models.outputs import call_on_meta, logits_and_aux
 
 
 def parameters(model: nn.Module) -> int:
@@ -67,23 +66,16 @@ def cost_row(options: AnyModel, channels: int, size: int, classes: int) -> dict[
     }
 
 
-def cost_rows() -> Iterator[dict[str, Any]]:
-    """Every model of the catalogue at its defaults: on the data that it is used with, and at its published size."""
+def main() -> None:
+    """Write the table: every model of the catalogue at its defaults, on the data that it is used with or was published with."""
     from scalestudy.models.vision import published_size
 
-    for size in (8, 28):
-        for small in (SmallCNN(name="small_cnn"), MLP(name="mlp")):
-            yield cost_row(small, 1, size, 10)
-    for name in get_args(Torchvision.model_fields["name"].annotation):
-        yield cost_row(Torchvision(name=name), 3, published_size(name), 1000)
-
-
-def main() -> None:
-    """Write the table to standard output."""
+    models = [(model, 1, size, 10) for size in (8, 28) for model in (SmallCNN(name="small_cnn"), MLP(name="mlp"))]
+    names = get_args(Torchvision.model_fields["name"].annotation)
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    for row in cost_rows():
-        writer.writerow(row)
+    for row in models + [(Torchvision(name=name), 3, published_size(name), 1000) for name in names]:
+        writer.writerow(cost_row(*row))
         sys.stdout.flush()
 
 

@@ -1,10 +1,13 @@
-"""Outputs of a model, and its loss."""
+"""Outputs of a model, their shapes, and its loss."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 from scalestudy.errors import UserError
@@ -30,11 +33,8 @@ def logits_and_aux(output: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
     if isinstance(output, tuple) and type(output).__name__ in AUXILIARY_WEIGHTS:
         logits, *auxiliary = output
         return logits, [one for one in auxiliary if one is not None]
-    raise UserError(
-        f"the model returned {type(output).__name__}, not a tensor of logits",
-        "model",
-        "let its forward return one tensor of shape [batch, classes]",
-    )
+    what = f"the model returned {type(output).__name__}, not a tensor of logits"
+    raise UserError(what, "model", "let its forward return one tensor of shape [batch, classes]")
 
 
 def predictions(output: Any) -> torch.Tensor:
@@ -48,6 +48,18 @@ def check_width(output: Any, classes: int) -> None:
     if shape[1:] != (classes,):
         what = f"the model returned logits of shape [{', '.join(map(str, shape))}] for data with {classes} classes"
         raise UserError(what, "model", f"let its forward return [batch, {classes}]: take `classes` in its __init__")
+
+
+def call_on_meta(model: nn.Module, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Any:
+    """The model's output for an input of this shape, batch first, as tensors with shapes and no values.
+
+    Parameters and buffers are replaced for the call and stay as they are. Exceptions of the model come through.
+    """
+    state = {
+        name: torch.empty_like(tensor, device="meta").requires_grad_(tensor.requires_grad)
+        for name, tensor in chain(model.named_parameters(), model.named_buffers())
+    }
+    return torch.func.functional_call(model, state, torch.empty(tuple(shape), dtype=dtype, device="meta"))
 
 
 LabelWeights = tuple[torch.Tensor, torch.Tensor]

@@ -8,13 +8,6 @@ import torch
 from torch import nn
 from torchvision.models.inception import InceptionOutputs
 
-from scalestudy.models.catalogue import SmallRelative
-
-
-def build(options: SmallRelative, classes: int, channels: int) -> nn.Module:
-    """The relative that the options name, for images from 8x8: [batch, channels, height, width]."""
-    return RELATIVES[options.name](options.width, classes, channels)
-
 
 def alexnet(width: int, classes: int, channels: int) -> nn.Module:
     """AlexNet's shape: large first filters, then three convolutions in a row, dropout and wide linear layers."""
@@ -145,3 +138,4 @@ RELATIVES: dict[str, Callable[[int, int, int], nn.Module]] = {
     "small_densenet": densenet,
     "small_inception": Inception,
 }
+"""By name, from width, classes and channels to a network for images from 8x8: [batch, channels, height, width]."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from scalestudy.errors import UserError
 from scalestudy.models.catalogue import Torchvision
-from scalestudy.models.shapes import call_on_meta
+from scalestudy.models.outputs import call_on_meta
 
 LARGEST_TRIED = 512
 
@@ -22,46 +22,30 @@ def build(options: Torchvision, *, classes: int, channels: int, image_size: tupl
     for images of 299 or more, have their auxiliary classifiers (see `outputs`); inception_v3's does not fit smaller
     images, for which it is left out. Raises UserError for images that the network cannot take.
     """
-    name = options.name
+    name, (height, width), published = options.name, image_size, published_size(options.name)
     if channels not in (1, 3):
-        raise UserError(
-            f"`{name}` takes grey or RGB images, not {channels} channels", "model", "use data with 1 or 3 channels"
-        )
-    model: nn.Module = torchvision.models.get_model(
-        name, weights=None, num_classes=classes, **_arguments(name, image_size)
-    )
-    if channels == 1:
-        model.register_forward_pre_hook(_grey_to_rgb)
-    if not _takes(model, channels, image_size):
-        height, width = image_size
-        raise UserError(
-            f"`{name}` cannot take images of {height}x{width}",
-            "loader.size",
-            _sizes_taken(name, model, channels, image_size),
-        )
-    return model
-
-
-def _arguments(name: str, image_size: tuple[int, int]) -> dict[str, Any]:
-    """Arguments that some networks need in addition to the number of classes."""
+        what = f"`{name}` takes grey or RGB images, not {channels} channels"
+        raise UserError(what, "model", "use data with 1 or 3 channels")
+    what = f"`{name}` cannot take images of {height}x{width}"
+    more: dict[str, Any] = {}
     if name in ("inception_v3", "googlenet"):
-        return {"aux_logits": min(image_size) >= published_size(name) or name == "googlenet", "init_weights": True}
-    if name.startswith("vit_"):
+        more = {"aux_logits": min(image_size) >= published or name == "googlenet", "init_weights": True}
+    elif name.startswith("vit_"):
         patch = int(name.rpartition("_")[2])
-        height, width = image_size
         if height != width or height % patch:
-            raise UserError(
-                f"`{name}` cannot take images of {height}x{width}",
-                "loader.size",
-                f"it needs square images with sides a multiple of {patch}; 224 as published",
-            )
-        return {"image_size": height}
-    return {}
-
-
-def _grey_to_rgb(_module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """[batch, 1, height, width] as three equal channels, without a copy."""
-    return (inputs[0].expand(-1, 3, -1, -1),)
+            remedy = f"it needs square images with sides a multiple of {patch}; 224 as published"
+            raise UserError(what, "loader.size", remedy)
+        more = {"image_size": height}
+    model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=classes, **more)
+    if channels == 1:
+        # [batch, 1, height, width] as three equal channels, without a copy
+        model.register_forward_pre_hook(lambda _, inputs: (inputs[0].expand(-1, 3, -1, -1),))
+    if not _takes(model, channels, image_size):
+        larger = range(min(image_size), LARGEST_TRIED + 1)
+        fits = next((size for size in larger if _takes(model, channels, (size, size))), published)
+        remedy = f"it takes {fits}x{fits}; it was published with {published}x{published}"
+        raise UserError(what, "loader.size", remedy)
+    return model
 
 
 def _takes(model: nn.Module, channels: int, image_size: tuple[int, int]) -> bool:
@@ -72,14 +56,6 @@ def _takes(model: nn.Module, channels: int, image_size: tuple[int, int]) -> bool
     except (RuntimeError, ValueError, AssertionError):
         return False
     return True
-
-
-def _sizes_taken(name: str, model: nn.Module, channels: int, image_size: tuple[int, int]) -> str:
-    """A remedy that names the next larger square images that the network can take."""
-    published = published_size(name)
-    larger = range(min(image_size), LARGEST_TRIED + 1)
-    fits = next((size for size in larger if _takes(model, channels, (size, size))), published)
-    return f"it takes {fits}x{fits}; it was published with {published}x{published}"
 
 
 def published_size(name: str) -> int:

@@ -14,7 +14,7 @@ from torch import nn
 
 from scalestudy.data.load.dataset import Dataset
 from scalestudy.data.load.normalise import normalise
-from scalestudy.emulation.accelerator import emulate
+from scalestudy.emulation.accelerator import Emulated
 from scalestudy.errors import UserError
 from scalestudy.models import outputs
 from scalestudy.models.build import build as build_model
@@ -152,7 +152,7 @@ class Replica:
     def _stepped(self) -> nn.Module:
         """The module that steps call: the model, compiled or emulated where the spec asks for it."""
         if self.job.resolved.step_time_s is not None:
-            return emulate(self.model, self.job.resolved.step_time_s / self.spec.batch.accumulate)
+            return Emulated(self.model, self.job.resolved.step_time_s / self.spec.batch.accumulate)
         if self.spec.compile:
             self.model.compile()
         return self.model
