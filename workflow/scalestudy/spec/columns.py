@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalestudy.spec.program import Program
     from scalestudy.spec.run import RunSpec
     from scalestudy.spec.study import Run
 
@@ -21,230 +20,156 @@ class Column:
     meaning: str
 
 
+# fmt: off
 METRICS: dict[str, Column] = {
-    "throughput_samples_per_s": Column(
-        "Throughput",
-        "samples/s",
-        "Samples per second in the window, on the slowest rank's clock, evaluations and checkpoints left out",
-    ),
-    "step_time_s": Column(
-        "Step time",
-        "s",
+    "throughput_samples_per_s": Column("Throughput", "samples/s",
+        "Samples per second in the window, on the slowest rank's clock, evaluations and checkpoints left out"),
+    "step_time_s": Column("Step time", "s",
         "Mean step of the window, all ranks together: the sum of its parts, from the wait for data to the optimiser. Time "
-        "between two steps counts in the throughput, not here",
-    ),
-    "window_half_width": Column(
-        "Half-width of the window",
-        "",
-        "Half the 95 % interval of the mean step in the window, over that mean; from batch means, so that steps may be alike "
-        "in spells",
-    ),
+        "between two steps counts in the throughput, not here"),
+    "window_half_width": Column("Half-width of the window", "",
+        "Half the 95 % interval of the mean step in the window, over that mean; from batch means, so that steps may be "
+        "alike in spells"),
     "epoch_time_s": Column("Time per epoch", "s", "Training samples of one epoch over the throughput"),
-    "training_time_s": Column(
-        "Training time", "s", "All epochs and evaluations: measured for a full run, else extrapolated from the window"
-    ),
-    "extrapolation_factor": Column(
-        "Extrapolation", "", "Training time over the measured window that it is extrapolated from; empty for a full run"
-    ),
+    "training_time_s": Column("Training time", "s",
+        "All epochs and evaluations: measured for a full run, else extrapolated from the window"),
+    "extrapolation_factor": Column("Extrapolation", "",
+        "Training time over the measured window that it is extrapolated from; empty for a full run"),
     "time_to_train_s": Column("Time to train", "s", "Training time and, where data is staged, the staging before it"),
     "stage_s": Column("Staging", "s", "Until every node had its copies of the data on its own disk, synced"),
-    "staged_bytes": Column("Bytes staged", "B", "Bytes of data that all nodes together copied, without what was there"),
-    "first_batch_s": Column(
-        "Time to the first batch",
-        "s",
-        "Staging, and from then until the slowest rank has the first batch of the training; without the start of processes",
-    ),
+    "staged_bytes": Column("Bytes staged", "B", "Bytes of data that all nodes copied, without what was there"),
+    "first_batch_s": Column("Time to the first batch", "s",
+        "Staging, and from then until the slowest rank has its first batch; without the start of processes"),
     "accuracy": Column("Held-out accuracy", "", "Share of held-out samples classified correctly, after the last epoch"),
     "auroc": Column("Mean AUROC", "", "Area under the ROC curve, mean over labels, after the last epoch"),
     "loss": Column("Training loss", "", "Mean loss over the last tenth of the steps"),
     "data_s": Column("Wait for data", "s", "Part of the mean step: until the last rank has its batch from the loader"),
-    "convert_s": Column(
-        "Convert and copy",
-        "s",
-        "Part of the mean step: the batch is copied to the device and normalised there; of an emulated accelerator nothing",
-    ),
-    "forward_s": Column(
-        "Forward",
-        "s",
+    "convert_s": Column("Convert and copy", "s",
+        "Part of the mean step: the batch is copied to the device and normalised there; 0 on an emulated accelerator"),
+    "forward_s": Column("Forward", "s",
         "Part of the mean step: model and loss. Empty where it exchanges too (`fsdp`, `pipeline`), or alternates with "
-        "backward (batch.accumulate)",
-    ),
-    "backward_s": Column(
-        "Backward", "s", "Part of the mean step. Empty where forward is, and where the exchange overlaps with it"
-    ),
-    "compute_s": Column(
-        "Forward and backward",
-        "s",
-        "Part of the mean step; with an overlapped exchange it holds the exchange too",
-    ),
-    "exchange_s": Column(
-        "Exchange",
-        "s",
-        "Part of the mean step: the transfer, from when the last rank has entered the exchange. Empty where it overlaps with "
-        "backward. Parameter servers step within it",
-    ),
-    "exposed_exchange_s": Column(
-        "Exposed exchange",
-        "s",
+        "backward (batch.accumulate)"),
+    "backward_s": Column("Backward", "s",
+        "Part of the mean step. Empty where forward is, and where the exchange overlaps with it"),
+    "compute_s": Column("Forward and backward", "s",
+        "Part of the mean step; with an overlapped exchange it holds the exchange too"),
+    "exchange_s": Column("Exchange", "s",
+        "Part of the mean step: the transfer, from when the last rank has entered the exchange. Empty where it overlaps "
+        "with backward. Parameter servers step within it"),
+    "exposed_exchange_s": Column("Exposed exchange", "s",
         "What a step is longer by because of an exchange that overlaps with backward: steps with it less steps without it "
-        "(`no_sync`), which take turns after the window. Empty where nothing overlaps, under `horovod`, with batch.accumulate, "
-        "and where three pairs take too long; under `fsdp` its reductions alone, not its all-gathers",
-    ),
-    "exchange_wait_s": Column(
-        "Wait for the slowest rank",
-        "s",
+        "(`no_sync`), which take turns after the window. Empty where nothing overlaps, under `horovod`, with "
+        "batch.accumulate, and where three pairs take too long; under `fsdp` its reductions alone, not its all-gathers"),
+    "exchange_wait_s": Column("Wait for the slowest rank", "s",
         "Mean over ranks of the time in the exchange before the last rank enters it; no part of the step, which has that "
-        "rank's own work instead. Empty where the exchange overlaps, and where ranks train at their own pace",
-    ),
-    "optimiser_s": Column(
-        "Optimiser",
-        "s",
-        "Part of the mean step; under `zero1` with the exchange of weights, and 0 on an emulated accelerator",
-    ),
+        "rank's own work instead. Empty where the exchange overlaps, and where ranks train at their own pace"),
+    "optimiser_s": Column("Optimiser", "s",
+        "Part of the mean step; under `zero1` with the exchange of weights, and 0 on an emulated accelerator"),
     "data_stall": Column("Data stall", "", "Wait for data over the mean step: one rank that waits holds up all"),
-    "accelerator_utilisation": Column(
-        "Accelerator utilisation",
-        "",
-        "Emulated compute time over the window, mean over ranks; on one rank, where nothing is exchanged, the AU of MLPerf "
-        "Storage",
-    ),
-    "mfu": Column(
-        "Model FLOPs utilisation",
-        "",
-        "Floating-point operations of the model's convolutions and matrix products, forward and backward, per second and rank, "
-        "over the dense peak of the run's number type (`peak_tflops` of the machine, kept in the result); never clipped: above 1 "
-        "the stated peak is too low. Empty without a stated peak, where compute is emulated, and for compiled or sharded models",
-    ),
-    "loader_samples_per_s": Column(
-        "Loader alone", "samples/s", "Samples per second that the loader delivers with no training"
-    ),
-    "batch_readiness": Column(
-        "Batches ready",
-        "",
-        "Share of the run, without evaluations and checkpoints, in which a ready batch waited for the training, mean over ranks",
-    ),
-    "stream_readiness": Column(
-        "Stream ready",
-        "",
-        "Share of the run, with evaluations and checkpoints, in which a sample that a stream brought waited for a worker, mean over ranks",
-    ),
+    "accelerator_utilisation": Column("Accelerator utilisation", "",
+        "Emulated compute time over the window, mean over ranks; on one rank the AU of MLPerf Storage"),
+    "mfu": Column("Model FLOPs utilisation", "",
+        "Floating-point operations of the model's convolutions and matrix products, forward and backward, per second and "
+        "rank, over the dense peak of the run's number type (`peak_tflops` of the machine); above 1 the stated peak is too "
+        "low. Empty without a stated peak, where compute is emulated, and for compiled or sharded models"),
+    "loader_samples_per_s": Column("Loader alone", "samples/s",
+        "Samples per second that the loader delivers with no training"),
+    "batch_readiness": Column("Batches ready", "",
+        "Share of the run, without evaluations and checkpoints, in which a ready batch waited for the training, mean over "
+        "ranks"),
+    "stream_readiness": Column("Stream ready", "",
+        "Share of the run, with evaluations and checkpoints, in which a sample of a stream waited for a worker, mean over "
+        "ranks"),
     "dataset_bytes": Column("Training set", "B", "Bytes of the training set as it is stored"),
     "preparation_s": Column("Preparation", "s", "Duration of the data's preparation; empty if it resumed after a kill"),
-    "preparation_cpu_s": Column(
-        "Preparation, CPU time",
-        "s",
-        "CPU time of the data's preparation, all threads; empty if it resumed after a kill",
-    ),
-    "resident_share": Column(
-        "Resident", "", "Share of the training files in the page cache after it was warmed or emptied, largest of nodes"
-    ),
+    "preparation_cpu_s": Column("Preparation, CPU time", "s",
+        "CPU time of the data's preparation, all threads; empty if it resumed after a kill"),
+    "resident_share": Column("Resident", "",
+        "Share of the training files in the page cache after it was warmed or emptied, largest of nodes"),
     "read_bytes": Column("Bytes read", "B", "Bytes that the ranks had the storage read during the run"),
-    "expected_read_bytes": Column(
-        "Bytes expected", "B", "Least bytes that must be read from storage, given cache and limit"
-    ),
-    "staleness": Column(
-        "Staleness",
-        "updates",
-        "Mean number of updates made by others while a gradient was computed (asynchronous servers)",
-    ),
-    "foreign_cpu_share": Column(
-        "CPU taken by others",
-        "",
-        "Share of the host's cores that processes other than the run's took during the window, time stolen by the hypervisor "
-        "included; largest of hosts",
-    ),
-    "throttled_share": Column(
-        "Throttled",
-        "",
+    "expected_read_bytes": Column("Bytes expected", "B",
+        "Least bytes that must be read from storage, given cache and limit"),
+    "staleness": Column("Staleness", "updates",
+        "Mean number of updates made by others while a gradient was computed (asynchronous servers)"),
+    "foreign_cpu_share": Column("CPU taken by others", "",
+        "Share of the host's cores that processes other than the run's took during the window, time stolen by the "
+        "hypervisor included; largest of hosts"),
+    "throttled_share": Column("Throttled", "",
         "Share of the window in which the processor was thermally throttled, mean over the cores that the run may use, "
-        "largest of hosts; empty where the kernel does not count it",
-    ),
-    "system_share": Column(
-        "System time",
-        "",
-        "Share of the ranks' CPU time that the kernel took in the window: page faults, messages, reads; worker processes left "
-        "out, evaluations included",
-    ),
-    "minor_faults": Column(
-        "Page faults per step",
-        "",
+        "largest of hosts; empty where the kernel does not count it"),
+    "system_share": Column("System time", "",
+        "Share of the ranks' CPU time that the kernel took in the window: page faults, messages, reads; worker processes "
+        "left out, evaluations included"),
+    "minor_faults": Column("Page faults per step", "",
         "Page faults of all ranks in the window that read nothing from a disk, per step; many are memory that the allocator "
-        "asks for anew in each step. A warning of the run where they take a tenth of the CPU time",
-    ),
+        "asks for anew in each step. A warning of the run where they take a tenth of the CPU time"),
     "major_faults": Column("Page faults from disk per step", "", "The same of page faults that read from a disk"),
-    "involuntary_switches": Column(
-        "Involuntary switches per step",
-        "",
-        "How often the kernel took a core from a rank for another process, all ranks in the window, per step",
-    ),
-    "device_utilisation": Column(
-        "Device utilisation",
-        "",
+    "involuntary_switches": Column("Involuntary switches per step", "",
+        "How often the kernel took a core from a rank for another process, all ranks in the window, per step"),
+    "device_utilisation": Column("Device utilisation", "",
         "Share of the window in which a kernel ran on the accelerator, as NVML samples it once a second; mean over devices. "
-        "Empty where NVML does not answer",
-    ),
-    "device_power_w": Column(
-        "Device power",
-        "W",
-        "Mean power of the run's accelerators in the window, all of them together, as NVML samples it",
-    ),
-    "j_per_sample": Column(
-        "Energy per sample",
-        "J",
+        "Empty where NVML does not answer"),
+    "device_power_w": Column("Device power", "W",
+        "Mean power of all accelerators of the run in the window, as NVML samples it"),
+    "j_per_sample": Column("Energy per sample", "J",
         "Energy of the run's accelerators from the start of the window to its end, time between steps included, over the "
-        "samples trained in it: by NVML's energy counters, else by the trapezoid rule from sampled power",
-    ),
-    "memory_errors_corrected": Column(
-        "Corrected memory errors",
-        "",
-        "ECC errors of the memory of the run's accelerators that were corrected, since their driver was loaded, as NVML counts "
-        "them by the end of the run. Empty where NVML does not answer, or a device has no ECC",
-    ),
-    "memory_errors_uncorrected": Column(
-        "Uncorrected memory errors",
-        "",
-        "The same of errors that could not be corrected; one is a warning of the run",
-    ),
+        "samples trained in it: by NVML's energy counters, else by the trapezoid rule from sampled power"),
+    "memory_errors_corrected": Column("Corrected memory errors", "",
+        "ECC errors of the accelerators' memory that were corrected since their driver was loaded, as NVML counts them by "
+        "the end of the run. Empty where NVML does not answer, or a device has no ECC"),
+    "memory_errors_uncorrected": Column("Uncorrected memory errors", "",
+        "The same of errors that could not be corrected; one is a warning of the run"),
     "remapped_rows": Column("Remapped rows", "", "Remapped memory rows of the run's accelerators, over their lifetime"),
-    "remap_faults": Column(
-        "Remap faults",
-        "",
-        "Accelerators of the run of which a row of memory waits for a reset to be remapped, or could not be; a warning of the run",
-    ),
-    "memory_mib": Column(
-        "Memory",
-        "MiB",
-        "Largest anonymous memory of all ranks and their worker processes on one node, shared pages in proportion: the sum of "
-        "each process's peak so far, by the kernel's counter (VmHWM)",
-    ),
+    "remap_faults": Column("Remap faults", "",
+        "Accelerators of which a row of memory waits for a reset to be remapped, or could not be; a warning of the run"),
+    "memory_mib": Column("Memory", "MiB",
+        "Largest anonymous memory of all ranks and their worker processes on one node, shared pages in proportion: the sum "
+        "of each process's peak so far, by the kernel's counter (VmHWM)"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result"),
     "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
     "checkpoint_s": Column("Checkpoint", "s", "Mean time of writing one checkpoint, all ranks waiting"),
     "checkpoint_bytes": Column("Checkpoint size", "B", "Mean size of one checkpoint"),
-    "checkpoint_share": Column(
-        "Checkpoint share", "", "Time of periodic checkpoints over that of all steps and what is between them"
-    ),
+    "checkpoint_share": Column("Checkpoint share", "",
+        "Time of periodic checkpoints over that of all steps and what is between them"),
     "parameters": Column("Parameters", "", "Trainable parameters of the model"),
-    "setup_s": Column(
-        "Set-up", "s", "Model and strategy made ready on the slowest rank, tracing, profiling and search included"
-    ),
+    "setup_s": Column("Set-up", "s",
+        "Model and strategy made ready on the slowest rank, tracing, profiling and search included"),
     "trace_s": Column("Tracing", "s", "Part of the set-up of `pipeline`: the model as a chain of operators"),
     "profile_s": Column("Profiling", "s", "Part of the set-up of `pipeline`: time and memory of each operator"),
     "search_s": Column("Search", "s", "Part of the set-up of `pipeline`: stages, replicas and micro-batches"),
     "stages": Column("Stages", "", "Stages that `pipeline` cut the model into"),
     "replicas": Column("Replicas", "", "Replicas of each stage of `pipeline`"),
     "micro_batches": Column("Micro-batches", "", "Micro-batches per step of `pipeline`"),
-    "predicted_step_time_s": Column(
-        "Predicted step time", "s", "What `pipeline` expected of its choice, without loading, before the first step"
-    ),
-    "device_memory_mib": Column(
-        "Memory of a device",
-        "MiB",
-        "Peak memory of the largest stage of `pipeline` from its second step on, above the process before there is a model; on "
-        "a CPU without a memory limit it holds what the C library keeps of freed memory",
-    ),
+    "predicted_step_time_s": Column("Predicted step time", "s",
+        "What `pipeline` expected of its choice, without loading, before the first step"),
+    "device_memory_mib": Column("Memory of a device", "MiB",
+        "Peak memory of the largest stage of `pipeline` from its second step on, above the process before there is a model; "
+        "on a CPU without a memory limit it holds what the C library keeps of freed memory"),
     "predicted_memory_mib": Column("Predicted memory of a device", "MiB", "What `pipeline` planned its stages with"),
 }
+
+DERIVED: dict[str, Column] = {
+    "efficiency": Column("Scaling efficiency", "",
+        "X(N)·N0/(N·X(N0)), X the throughput; the base X(N0) is the same for all series of a workload: one rank without "
+        "exchange"),
+    "speedup": Column("Speed-up", "", "X(N)/X(N0), with the base that all series of a workload share"),
+    "own_efficiency": Column("Efficiency over own base", "",
+        "X(N)·N0/(N·X(N0)) with N0 the smallest rank count of the same series, or one rank without exchange where the "
+        "strategy exchanges nothing there"),
+    "own_speedup": Column("Speed-up over own base", "", "X(N)/X(N0) with the base of own_efficiency"),
+    "time_to_accuracy_s": Column("Time to the accuracy", "s",
+        "Until the study's `target_accuracy` is reached, interpolated linearly between the last evaluation below it and the "
+        "first one that reaches it; a run that ends below it is censored: its row has the time of its last evaluation as "
+        "`time_to_accuracy_s_low`, and means are left out; empty where the study names no such accuracy"),
+    "device_hours": Column("Device time", "device h",
+        "Ranks × time to train: each rank occupies one device (on a CPU machine a rank counts as one; emulated devices "
+        "count)"),
+    "cost": Column("Cost", "",
+        "Device hours and node hours of the full training at the machine's prices, in their currency; none where compute is "
+        "emulated"),
+}
+# fmt: on
+MEASURED = {**METRICS, **DERIVED}
 
 PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 """Columns that nobody measured: what a model of the run expected."""
@@ -256,50 +181,10 @@ SHARES = (
 )  # fmt: skip
 """Columns whose values lie between 0 and 1."""
 
-DERIVED: dict[str, Column] = {
-    "efficiency": Column(
-        "Scaling efficiency",
-        "",
-        "X(N)·N0/(N·X(N0)), X the throughput; the base X(N0) is the same for all series of a workload: one rank without exchange",
-    ),
-    "speedup": Column("Speed-up", "", "X(N)/X(N0), with the base that all series of a workload share"),
-    "own_efficiency": Column(
-        "Efficiency over own base",
-        "",
-        "X(N)·N0/(N·X(N0)) with N0 the smallest rank count of the same series, or one rank without exchange where the strategy "
-        "exchanges nothing there",
-    ),
-    "own_speedup": Column("Speed-up over own base", "", "X(N)/X(N0) with the base of own_efficiency"),
-    "time_to_accuracy_s": Column(
-        "Time to the accuracy",
-        "s",
-        "Until the study's `target_accuracy` is reached, interpolated linearly between the last evaluation below it and the first "
-        "one that reaches it; a run that ends below it is censored: its row "
-        "has the time of its last evaluation as `time_to_accuracy_s_low`, and means are left out; empty where the study "
-        "names no such accuracy",
-    ),
-    "device_hours": Column(
-        "Device time",
-        "device h",
-        "Ranks × time to train: each rank occupies one device (on a CPU machine a rank counts as one; emulated devices count)",
-    ),
-    "cost": Column(
-        "Cost",
-        "",
-        "Device hours and node hours of the full training at the machine's prices, in their currency; none where compute is emulated",
-    ),
-}
-
-
 WHOLE_TRAINING = ("training_time_s", "time_to_train_s", "device_hours", "cost")
 """Columns that are extrapolated where a run was not the whole training."""
 MAX_TESTED_FACTOR = 1000.0
 """Up to this `extrapolation_factor` the intervals of extrapolated times are tested; beyond it none is known."""
-
-STATE = ("run", "status", "reason", "kind", "emulated", "oversubscribed", "disturbed", "unchecked")
-"""What a row says of its run besides the spec and what was measured."""
-
-MEASURED = {**METRICS, **DERIVED}
 
 LOGARITHMIC_UNITS = ("s", "device h", "B", "MiB", "samples/s", "W", "J")
 POSITIVE = ("efficiency", "speedup", "own_efficiency", "own_speedup", "cost")
@@ -345,28 +230,20 @@ def columns_of(spec: RunSpec) -> dict[str, Any]:
     columns["batch.global"] = spec.global_batch
     columns["batch.per_rank"] = spec.rank_batch
     columns["scaling"] = "weak" if spec.batch.per_rank is not None else "strong"
-    if spec.program is None:
+    if (program := spec.program) is None:
         del columns["program"]
         return columns
-    return _of_program(columns, spec.program)
-
-
-def _of_program(columns: dict[str, Any], program: Program) -> dict[str, Any]:
-    """Columns of a program: its own keys, its name as the model, and nothing for keys that it does not use."""
+    # A program has its own keys, its name as the model, and nothing for keys that it does not use.
     used = {key: value if key == "scaling" or program.uses(key) else None for key, value in columns.items()}
-    own = {key: value for key, value in used.items() if not key.startswith("program.keys.")}
-    return {**own, **program.keys, "model": program.name, "strategy": "program"}
+    used = {key: value for key, value in used.items() if not key.startswith("program.keys.")}
+    return {**used, **program.keys, "model": program.name, "strategy": "program"}
 
 
 def columns_of_runs(runs: Iterable[Run]) -> list[dict[str, Any]]:
     """`columns_of` each run of a study: repeats of a configuration differ in nothing but `seed` and `repeat`."""
-    known: dict[str, dict[str, Any]] = {}
-    found = []
-    for run in runs:
-        if run.configuration not in known:
-            known[run.configuration] = run.columns
-        found.append({**known[run.configuration], "seed": run.seed, "repeat": run.repeat})
-    return found
+    runs = list(runs)
+    known = {run.configuration: run for run in runs}
+    return [{**known[run.configuration].columns, "seed": run.seed, "repeat": run.repeat} for run in runs]
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -22,7 +22,6 @@ from scalestudy.spec.yamlfile import YamlDocument, dotted, read_yaml, setting
 from snakemake_executor_plugin_multinode.site import Site as SiteOfJobs
 from snakemake_executor_plugin_multinode.site import words_of
 
-MAX_NAME = 64
 NAME = r"^[a-z][a-z0-9_]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
 SCALES = ("mini", "node", "paper")
@@ -145,8 +144,6 @@ def read_machine(name: str, folder: Path | str = MACHINES) -> Machine:
 
 
 LOCAL_SITE = Path("profiles/local/site.yaml")
-OF_HOST = ("data_roots", "scratch", "staged_gib")
-"""Keys of a site that say where files are."""
 
 
 def read_site() -> Site:
@@ -154,19 +151,17 @@ def read_site() -> Site:
 
     Outside of a workflow and of a job, `scalestudy try` for one, the paths of profiles/local hold; else the site is empty.
     """
-    file = os.environ.get(SITE)
-    if not file and LOCAL_SITE.is_file() and not in_job():
-        document = read_yaml(LOCAL_SITE)
-        return checked(
-            Site, replace(document, data={key: document.data[key] for key in OF_HOST if key in document.data})
-        )
-    if not file:
+    if file := os.environ.get(SITE):
+        document = read_yaml(file)
+        # As the executor reads them: `00123` and `1:30:00` are words of a submit line, not numbers.
+        words = words_of(Path(file).read_text(encoding="utf-8"))
+        words = {key: words[key] for key in SiteOfJobs.model_fields if document.data.get(key) is not None}
+        return checked(Site, replace(document, data={**document.data, **words}))
+    if not LOCAL_SITE.is_file() or in_job():
         return Site()
-    document = read_yaml(file)
-    # As the executor reads them: `00123` and `1:30:00` are words of a submit line, not numbers.
-    words = words_of(Path(file).read_text(encoding="utf-8"))
-    words = {key: words[key] for key in SiteOfJobs.model_fields if document.data.get(key) is not None}
-    return checked(Site, replace(document, data={**document.data, **words}))
+    document = read_yaml(LOCAL_SITE)
+    paths = ("data_roots", "scratch", "staged_gib")
+    return checked(Site, replace(document, data={key: document.data[key] for key in paths if key in document.data}))
 
 
 CONFIG_FILE = Path("config/config.yaml")

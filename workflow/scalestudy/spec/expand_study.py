@@ -21,7 +21,7 @@ from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.layout import EXTENSIONS
-from scalestudy.spec.machine import Machine, geometry, machine_problems
+from scalestudy.spec.machine import SMALLER, Machine, geometry, machine_problems
 from scalestudy.spec.machine_axes import MachineCapacity, NoHosts
 from scalestudy.spec.matching import matches
 from scalestudy.spec.program import own_keys
@@ -242,7 +242,7 @@ def _capacity_problems(run: RunSpec, capacity: MachineCapacity, limits_workers: 
         what = (
             f"{run.loader.workers} workers{each} are more than the {capacity.cores} cores of machine `{capacity.name}`"
         )
-        yield Problem(("loader", "workers"), what, "vary smaller numbers, or exclude this combination")
+        yield Problem(("loader", "workers"), what, SMALLER)
 
 
 def _nothing_left(expansion: _Expansion) -> UserError:

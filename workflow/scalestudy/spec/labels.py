@@ -73,12 +73,10 @@ def unit_of(column: str) -> str:
     """The unit of a column's values as they are stored."""
     if column in MEASURED:
         return MEASURED[column].unit
-    match = re.search(r"[_.](ms|s|mib|gib|kib|bytes)(_per_s)?$", column)
-    if match is None or (column.endswith("_per_s") and match[2] is None):
+    match = re.search(r"[_.](?:(ms|s)|(mib|gib|kib|bytes)(_per_s)?)$", column)
+    if match is None or (column.endswith("_per_s") and match[3] is None):
         return ""
-    return {"ms": "ms", "s": "s", "mib": "MiB", "gib": "GiB", "kib": "KiB", "bytes": "B"}[match[1]] + (
-        "/s" if match[2] else ""
-    )
+    return match[1] or {"mib": "MiB", "gib": "GiB", "kib": "KiB", "bytes": "B"}[match[2]] + ("/s" if match[3] else "")
 
 
 def value_text(study: Study, key: str, value: Any, *, named: bool = False) -> str:
@@ -87,19 +85,16 @@ def value_text(study: Study, key: str, value: Any, *, named: bool = False) -> st
     if label != str(value):
         return label
     if key == "device":
-        return (
-            f"emulated {str(value).partition(':')[2]}"
-            if str(value).startswith("emulated:")
-            else str(value or "this machine")
-        )
-    if isinstance(value, (list, dict)):
-        label = canonical_json(value)
-    elif isinstance(value, float) and not isinstance(value, bool):
-        label = number(value, 6)
-    elif value is None:
+        text = str(value or "this machine")
+        return f"emulated {text.partition(':')[2]}" if text.startswith("emulated:") else text
+    if value is None and named:
+        return NOT_SET.get(key, f"no {lower(column_label(key))}")
+    if value is None:
         label = NOT_SET.get(key, "–")
-        if named:
-            return label if key in NOT_SET else f"no {lower(column_label(key))}"
+    elif isinstance(value, (list, dict)):
+        label = canonical_json(value)
+    elif isinstance(value, float):
+        label = number(value, 6)
     if not named or key in SELF_EXPLAINING:
         return label.replace("_", " ") if key in ("strategy", "data.source") else label
     if key == "ranks":

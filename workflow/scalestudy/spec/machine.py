@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -15,6 +16,7 @@ from scalestudy.spec.prices import Positive, Prices
 from scalestudy.spec.run import RunSpec, one_or_more
 
 GIB = 1 << 30
+SMALLER = "vary smaller numbers, or exclude this combination"
 Precision = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
 Whole = Annotated[int, Field(ge=1)]
 HOSTS = r"^[A-Za-z0-9][A-Za-z0-9._,\[\]-]*$"
@@ -141,17 +143,15 @@ class Machine(Spec):
     @property
     def memory_bytes(self) -> int:
         """Main memory of a node, bytes."""
-        if self.memory_gib is not None:
-            return int(self.memory_gib * GIB)
-        return usable_memory_bytes()
+        return int(self.memory_gib * GIB) if self.memory_gib is not None else usable_memory_bytes()
 
 
 def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tuple[int, int]:
     """Nodes of a run, and ranks on each; `devices` are those found on a node where the machine does not say.
 
-    The machine determines unset values: a rank per device, and the least number of nodes that shares the
-    ranks equally. Without devices, or on the CPU, all ranks are on one node. Emulated devices need no real ones, and shared ones are meant
-    for several ranks: where there are too few nodes, more ranks share a node.
+    Unset values follow from the machine: a rank per device, and the least number of nodes that shares the ranks equally.
+    Without devices, or on the CPU, all ranks are on one node. Emulated devices need no real ones, and shared ones are
+    meant for several ranks: where there are too few nodes, more ranks share a node.
     """
     ranks = spec.ranks
     if (named := spec.nodes_named) is not None:
@@ -172,30 +172,24 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
 def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Problem]:
     """Find requirements of a spec beyond this machine."""
     named = spec.nodes_named
-    if spec.accelerator and named is None and spec.ranks_per_node is None:
+    if (spec.accelerator and named is None and spec.ranks_per_node is None) or (named and spec.ranks % named):
         return
-    if named is not None and spec.ranks % named:
-        return  # reported elsewhere
     nodes, per_node = geometry(spec, machine)
-    most, devices = max_nodes(machine), _devices_of_node(spec, machine)
+    most = max_nodes(machine)
+    uses_devices = (spec.device or machine.device or "cuda") == "cuda"
+    devices = machine.devices_per_node or 0 if uses_devices else 0
     if most is not None and nodes > most:
         what = f"{spec.ranks} ranks need {nodes} nodes; machine `{name}` has {most}"
-        yield Problem(("ranks",), what, "vary smaller numbers, or exclude this combination")
+        yield Problem(("ranks",), what, SMALLER)
     elif devices and per_node > devices and not spec.launch.oversubscribe:
         key = "ranks_per_node" if named is None else "nodes" if spec.hosts is None else "hosts"
         what = f"{per_node} ranks on a node need as many devices; machine `{name}` has {devices} on each"
-        yield Problem((key,), what, "vary smaller numbers, or exclude this combination")
-
-
-def _devices_of_node(spec: RunSpec, machine: Machine) -> int:
-    """Accelerators that a run has on each node, as far as the machine says; 0: it uses none, or that is not known."""
-    uses = (spec.device or machine.device or "cuda") == "cuda"
-    return machine.devices_per_node or 0 if uses else 0
+        yield Problem((key,), what, SMALLER)
 
 
 def max_nodes(machine: Machine) -> int | None:
     """Nodes that one job can have in any queue of the machine; None where nothing is known."""
-    limits = [queue.most_nodes for queue in machine.queues.values()]
-    in_queues = None if not limits or None in limits else max(limit for limit in limits if limit is not None)
-    known = [limit for limit in (machine.nodes, machine.limits.most_nodes, in_queues) if limit is not None]
-    return min(known) if known else None
+    in_queues = [queue.most_nodes or math.inf for queue in machine.queues.values()]
+    limits = [machine.nodes, machine.limits.most_nodes, max(in_queues, default=None)]
+    known = [limit for limit in limits if limit not in (None, math.inf)]
+    return int(min(limit for limit in known if limit is not None)) if known else None
