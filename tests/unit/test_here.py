@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scalestudy import hardware
 from scalestudy.analysis.on_devices import about_devices
-from scalestudy.commands.run import ON_GPU, MachineChoice, chosen
+from scalestudy.commands.run import ON_GPU, chosen
 from scalestudy.errors import UserError
-from scalestudy.hardware import Accelerators, Device
+from scalestudy.hardware import Accelerators
 from scalestudy.spec.base import parse
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
@@ -34,20 +32,13 @@ def see(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatc
     return lambda count, **more: gpus.seen_here(monkeypatch, folder, count, **more)
 
 
-@pytest.mark.parametrize("count", [1, 2, 8])
+@pytest.mark.parametrize("count", [1, 8])
 def test_a_machine_with_gpus_chooses_a_gpu_scale_and_says_so(see: See, count: int) -> None:
     see(count, STAND_IN_GPU_NAME="Stand-in GPU")
     found = chosen()
     assert (found.scale, found.machine) == ("node", "auto")
     assert found.why.startswith(f"{count} x Stand-in GPU is here: scale node, on machine stand_in_gpu_x{count}")
     assert found.config == ("studies=batch_and_precision,loader_workers", "scale=node", "machine=auto")
-
-
-def test_how_a_gpu_is_set_up_is_said_where_it_is_unusual(see: See) -> None:
-    see(1, STAND_IN_GPU_NAME="Stand-in GPU", STAND_IN_MIG="1")
-    assert chosen().why.startswith(
-        "1 x Stand-in GPU is here; MIG is on: what a process sees is a part of the device: scale"
-    )
 
 
 def test_a_driver_that_torch_cannot_use_is_no_reason_to_take_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,30 +74,6 @@ def test_a_machine_without_a_gpu_runs_on_its_cpu(see: See) -> None:
         chosen("node")
 
 
-def test_that_there_is_no_accelerator_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.loads(monkeypatch, None)
-    monkeypatch.setattr(hardware, "is_any_there", lambda: False)
-    monkeypatch.setattr(hardware, "_accelerators", inspect.unwrap(hardware._accelerators))
-    assert chosen().why == "no accelerator is here (there is no driver of one): scale mini, on this CPU"
-    with pytest.raises(UserError) as caught:
-        chosen("node")
-    assert caught.value.what == "scale `node` needs an accelerator, and none is here: there is no driver of one"
-
-
-def test_the_cpu_can_be_asked_for(see: See) -> None:
-    see(2)
-    found = chosen("mini")
-    assert found == MachineChoice("mini", "local", ("second_rank", "noise", "loader_workers", "small_files"), found.why)
-
-
-def test_an_accelerator_that_runs_cannot_use_is_no_reason_to_take_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    xpu = Accelerators("xpu", (Device("xpu", 0, None),), "a stand-in")
-    monkeypatch.setattr("scalestudy.hardware.accelerators", lambda: xpu)
-    with pytest.raises(UserError, match="one of type `xpu`") as caught:
-        chosen()
-    assert "make run SCALE=mini" in caught.value.remedy
-
-
 def made(rate: float, on: str = "Stand-in GPU", status: str = "valid", **spec: Any) -> tuple[RunSpec, dict[str, Any]]:
     run, problems = parse(RunSpec, {"model": "resnet50", "batch": {"per_rank": 32}, **spec})
     assert run is not None, problems
@@ -122,8 +89,3 @@ def test_the_best_of_each_precision_is_said_with_its_energy() -> None:
         "  resnet50, float32: 1,100 samples/s with a batch of 32, 500 W, 0.25 J per sample (median of 3)",
         "  resnet50, bfloat16, channels last: 2,500 samples/s with a batch of 32, 500 W, 0.25 J per sample (median of 1)",
     ]
-
-
-def test_runs_on_the_cpu_and_runs_that_are_not_valid_say_nothing_of_a_gpu() -> None:
-    emulated = made(5.0, device="emulated:p100")
-    assert about_devices([made(10.0, "cpu"), made(10.0, status="invalid"), emulated]) == []

