@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtr
 
-from scalestudy.analysis.comparison import MARGIN, of_campaigns
+from scalestudy.analysis.compare import MARGIN, of_campaigns
 from scalestudy.claims.estimate import NotJudged, estimate
 from scalestudy.claims.inference import ERROR, Estimate, Region
 from scalestudy.claims.model import Direction, Equivalence, Quantity, Sampled

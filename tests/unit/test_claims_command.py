@@ -63,13 +63,6 @@ def test_decisions_that_would_not_stand_in_one_family_are_counted() -> None:
     assert denominator(several)[-1].startswith("Of 3 decisions 2 would not stand")
 
 
-def test_the_machine_stands_below_the_verdicts() -> None:
-    judged = [{"kind": "direction", "verdict": "reproduced", "basis": "measured", "p": None, "origin": "ours"}] * 2
-    places = [["AMD EPYC, 2 cores"], ["AMD EPYC, 2 cores", "another CPU, 4 cores"]]
-    found = denominator([{**each, "measured_on": place} for each, place in zip(judged, places, strict=True)])
-    assert found[-1] == "Measured on AMD EPYC, 2 cores; another CPU, 4 cores."
-
-
 def test_the_summary_ends_with_the_machine_the_answers_and_the_verdicts(
     study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,9 +100,3 @@ def test_the_command_prints_lines_or_json(study: Study, capsys: pytest.CaptureFi
     found = json.loads(capsys.readouterr().out)["s"]
     assert [each["verdict"] for each in found] == ["not testable here", "inconclusive", "reproduced"]
     assert {"sentence", "estimate", "low", "high", "runs", "p_holm", "origin", "basis", "stand_ins"} <= set(found[0])
-
-
-def test_every_format_holds_every_claim(study: Study) -> None:
-    folder = Path("results/local/paper/claims")
-    for suffix in ("csv", "md", "tex"):
-        assert (folder / f"s.{suffix}").read_text().count("A server is slower.") == len(study.claims)

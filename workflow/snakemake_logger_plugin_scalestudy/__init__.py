@@ -189,7 +189,7 @@ class LogHandler(LogHandlerBase):
 
     def run_in_words(self, machine: str, run: str) -> tuple[str, str]:
         """Study and name of a run, the name in the study's words: keys that vary, with their values."""
-        from scalestudy.analysis.identity import varied_columns
+        from scalestudy.analysis.workload import varied_columns
         from scalestudy.errors import UserError
         from scalestudy.figures.words import run_text
         from scalestudy.spec.columns import columns_of

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from pydantic import TypeAdapter
 
 from scalestudy.analysis.scaling import bases
 from scalestudy.analysis.summarise import study_rows
-from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -26,21 +23,9 @@ WITH_SINGLE = SCALING.replace("[1, 2]", "[1, 2]\nexclude: [{strategy: single, ra
 )
 
 
-def test_all_series_are_compared_with_one_rank_without_exchange(study: Study, tmp_path: Path) -> None:
-    single = read_study(tmp_path, WITH_SINGLE, "single")
-    write_results(single)
-
-    rows = study_rows(single, MACHINE)
-
-    # X(1) = 101 of `single` and of `ring` in that repeat; X(2) = 161, of a parameter server 80.5.
-    assert at(rows, "allreduce", 2, 1)["speedup"] == pytest.approx(1.594059, abs=1e-6)
-    assert at(rows, "allreduce", 2, 1)["efficiency"] == pytest.approx(0.797030, abs=1e-6)
-    assert at(rows, "parameter_server", 2, 1)["efficiency"] == pytest.approx(0.398515, abs=1e-6)
-    assert at(rows, "parameter_server", 1, 1)["efficiency"] == pytest.approx(0.5)
-    assert set(rows["baseline_ranks"]) == {1.0}
-
-
-def test_the_slower_exchange_never_has_the_higher_efficiency(study: Study, tmp_path: Path) -> None:
+def test_all_series_are_compared_with_one_rank_without_exchange_and_with_themselves(
+    study: Study, tmp_path: Path
+) -> None:
     """A server that is slow already on one rank scales well from there: over the common base that does not count."""
     single = read_study(tmp_path, WITH_SINGLE, "single")
     rates = {("parameter_server", 1): 50.0, ("parameter_server", 2): 95.0, ("allreduce", 2): 150.0}
@@ -53,6 +38,7 @@ def test_the_slower_exchange_never_has_the_higher_efficiency(study: Study, tmp_p
     server, ring = at(rows, "parameter_server", 2, 0), at(rows, "allreduce", 2, 0)
     assert (server["efficiency"], ring["efficiency"]) == (pytest.approx(0.475), pytest.approx(0.75))
     assert (server["own_efficiency"], ring["own_efficiency"]) == (pytest.approx(0.95), pytest.approx(0.75))
+    assert (ring["speedup"], ring["baseline_ranks"]) == (pytest.approx(1.5), 1)
 
 
 def test_without_exchange_stands_for_the_one_rank_of_a_series_that_exchanges_nothing_there(
@@ -98,15 +84,6 @@ def test_without_such_a_run_the_base_is_the_mean_over_series_at_the_fewest_ranks
     assert at(rows, "allreduce", 2, 1)["speedup"] == pytest.approx(161 / 101 * 2**0.5)
 
 
-def test_strategies_that_have_nothing_to_do_alone_are_those_that_sum_after_backward() -> None:
-    names = ("single", "ring", "halving_doubling", "hierarchical", "two_dimensional", "mpi_allreduce", "allreduce",
-             "parameter_server", "async_parameter_server", "zero1", "fsdp", "horovod", "pipeline")  # fmt: skip
-    strategies = TypeAdapter[Any](RunSpec.model_fields["strategy"].annotation)
-    idle = [name for name in names if strategies.validate_python({"name": name}).idle_alone]
-    assert idle == ["single", "ring", "halving_doubling", "hierarchical", "two_dimensional"]
-    assert not strategies.validate_python({"name": "ring", "schedule": "overlapped"}).idle_alone
-
-
 def test_a_repeat_without_its_baseline_is_compared_with_the_mean_of_the_others(study: Study) -> None:
     def change(run: Run) -> dict[str, object] | None:
         missing = run.spec.ranks == 1 and run.spec.repeat == 2 and run.spec.strategy.name == "allreduce"
@@ -139,15 +116,6 @@ def test_what_is_not_known_of_a_base_of_other_rounds_is_part_of_the_efficiency(s
     assert math.isnan(at(rows, "ring", 2, 0)["efficiency_low"])
 
 
-def test_each_strategy_is_compared_with_itself_too(study: Study) -> None:
-    write_results(study)
-
-    row = at(study_rows(study, MACHINE), "parameter_server", 2, 0)
-
-    # X(1) = 50, X(2) = 80.
-    assert row["own_efficiency"] == pytest.approx(0.8)
-
-
 def test_weak_and_strong_efficiency_leave_evaluations_out(study: Study, tmp_path: Path) -> None:
     strong = read_study(tmp_path, SCALING.replace("{per_rank: 32}", "{global: 64}"), "strong")
     write_results(strong, lambda run: {"metrics": {"training_time_s": {1: 100.0, 2: 99.0}[run.spec.ranks]}})
@@ -159,31 +127,17 @@ def test_weak_and_strong_efficiency_leave_evaluations_out(study: Study, tmp_path
     assert row["own_speedup"] == pytest.approx(1.6)
 
 
-def test_ranks_that_share_cores_get_no_efficiency(study: Study) -> None:
-    write_results(study, lambda run: {"oversubscribed": run.spec.ranks == 2})
+def test_ranks_that_share_cores_get_no_efficiency_unless_compute_is_emulated(study: Study, tmp_path: Path) -> None:
+    text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"')
+    emulated = read_study(tmp_path, text, "emulated")
+    for each in (study, emulated):
+        write_results(each, lambda run: {"oversubscribed": run.spec.ranks == 2})
 
     rows = study_rows(study, MACHINE)
 
     assert rows.loc[rows["ranks"] == 2, ["efficiency", "own_efficiency"]].isna().all(axis=None)
     assert (rows.loc[rows["ranks"] == 1, "own_efficiency"] == 1).all()
-
-
-def test_emulated_ranks_may_share_cores(tmp_path: Path) -> None:
-    text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"')
-    emulated = read_study(tmp_path, text, "emulated")
-    write_results(emulated, lambda run: {"oversubscribed": True})
-
     assert study_rows(emulated, MACHINE)["efficiency"].notna().all()
-
-
-def test_real_ranks_on_an_emulated_network_may_not(tmp_path: Path) -> None:
-    text = SCALING.replace("model: small_cnn", "model: small_cnn\n  network: {mib_per_s: 100}")
-    on_network = read_study(tmp_path, text, "on_network")
-    write_results(on_network, lambda run: {"oversubscribed": True})
-
-    rows = study_rows(on_network, MACHINE)
-    assert rows["emulated"].all()
-    assert rows["efficiency"].isna().all()
 
 
 def test_without_one_rank_the_next_smallest_count_is_the_baseline(study: Study) -> None:
@@ -193,13 +147,6 @@ def test_without_one_rank_the_next_smallest_count_is_the_baseline(study: Study) 
 
     assert set(rows.loc[rows["ranks"] == 2, "baseline_ranks"]) == {2.0}
     assert rows.loc[rows["ranks"] == 1, "efficiency"].isna().all()
-
-
-def test_a_study_of_one_rank_count_has_no_efficiency(study: Study, tmp_path: Path) -> None:
-    single = read_study(tmp_path, SCALING.replace("ranks: [1, 2]", "ranks: [2]"), "single")
-    write_results(single)
-
-    assert study_rows(single, MACHINE)["efficiency"].isna().all()
 
 
 def test_keys_that_move_with_the_ranks_do_not_split_a_series(study: Study, tmp_path: Path) -> None:

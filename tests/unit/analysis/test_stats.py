@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from scalestudy.analysis.stats import interval, interval_of
+from scalestudy.analysis.stats import interval, interval_of, with_interval
 from scalestudy.spec.columns import on_logarithms
 
 
@@ -31,26 +31,11 @@ def test_on_logarithms_the_mean_is_geometric_and_the_interval_lies_wider_above()
     assert found.half_width == pytest.approx(found.high - math.e)
 
 
-def test_values_with_a_zero_are_averaged_as_they_are() -> None:
-    found = interval([0.0, 1.0, 2.0], log=True)
-    assert found is not None and found.mean == 1.0
-
-
-def test_two_repeats_have_a_mean_and_no_interval() -> None:
-    found = interval([1.0, 3.0])
-
-    assert found is not None
-    assert (found.mean, found.low, found.high, found.half_width) == (2.0, None, None, None)
-
-
-def test_one_repeat_has_a_mean_and_no_interval() -> None:
-    found = interval([5.0, math.nan])
-
-    assert found is not None
-    assert (found.mean, found.n, found.low, found.half_width) == (5.0, 1, None, None)
-
-
-def test_nothing_measured_has_no_mean() -> None:
+def test_fewer_than_three_repeats_have_a_mean_and_no_interval() -> None:
+    two, one = interval([1.0, 3.0]), interval([5.0, math.nan])
+    assert two is not None and one is not None
+    assert (two.mean, two.low, two.high, two.half_width) == (2.0, None, None, None)
+    assert (one.mean, one.n, one.low) == (5.0, 1, None)
     assert interval([math.nan]) is None
 
 
@@ -67,21 +52,6 @@ def extrapolated(*runs: tuple[float, float, float]) -> list[dict[str, float]]:
         {"training_time_s": value, "training_time_s_low": low, "training_time_s_high": high}
         for value, low, high in runs
     ]
-
-
-def test_what_extrapolation_does_not_know_is_part_of_the_interval_of_a_mean() -> None:
-    same = interval_of(extrapolated(*[(100.0, 90.0, 100.0 / 0.9)] * 3), "training_time_s")
-
-    assert same is not None and same.low is not None and same.high is not None
-    # No spread, and an own interval of a factor 1/0.9 to both sides.
-    assert (same.low, same.high) == (pytest.approx(90.0), pytest.approx(100.0 / 0.9))
-
-
-def test_two_extrapolated_runs_have_no_interval() -> None:
-    found = interval_of(extrapolated((10.0, 9.0, 12.0), (20.0, 19.0, 21.0)), "training_time_s")
-
-    assert found is not None
-    assert (found.mean, found.low, found.n) == (pytest.approx(math.sqrt(200)), None, 2)
 
 
 def test_spread_and_own_interval_add_up_in_squares() -> None:
@@ -103,3 +73,29 @@ def test_repeats_tell_no_interval_of_what_is_extrapolated_beyond_the_tested_fact
     assert known is not None and known.low is not None
     rate = interval_of([{**row, "step_time_s": 0.1 + row["training_time_s"] / 1e4} for row in beyond], "step_time_s")
     assert rate is not None and rate.low is not None
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "written"),
+    [
+        (1234.567, 23.0, "1,235 ± 23"),
+        (1234.567, 234.0, "1,230 ± 230"),
+        (0.8, 0.0012, "0.8000 ± 0.0012"),
+        (0.8, 0.0996, "0.80 ± 0.10"),
+        (99.96, 9.96, "100 ± 10"),
+        (-0.001, 0.02, "-0.001 ± 0.020"),
+    ],
+)
+def test_a_mean_has_the_places_of_two_digits_of_its_half_width(mean: float, half: float, written: str) -> None:
+    assert with_interval(mean, mean - half, mean + half) == written
+
+
+def test_an_interval_whose_sides_differ_is_written_by_its_ends() -> None:
+    assert with_interval(10.0, 5.0, 20.0) == "10.0 [5.0, 20.0]"
+    assert with_interval(3.13, 0.66, 15.2) == "3.1 [0.7, 15.2]"
+
+
+def test_without_an_interval_a_number_has_three_digits() -> None:
+    assert with_interval(999.32018, None, None) == "999"
+    assert with_interval(0.123456, None, None) == "0.123"
+    assert with_interval(5.0, 5.0, 5.0) == "5"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import math
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.summarise import is_current, read_rows, study_rows, summarise, time_to_accuracy
+from scalestudy.analysis.workload import varied_columns
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.layout import result_file, run_folder
@@ -38,19 +37,15 @@ def summary_of(study: Study) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def test_a_run_without_a_result_is_a_row_of_its_own(study: Study) -> None:
+def test_a_run_without_a_result_is_a_row_that_says_why(study: Study) -> None:
+    folder = run_folder(MACHINE, study.runs[0].id)
+    write_json(folder / "state.json", {"state": "failed", "cause": "rank 1 was killed"})
+
     rows = study_rows(study, MACHINE)
 
     assert list(rows["run"]) == [run.id for run in study.runs]
     assert set(rows["status"]) == {"missing"}
-    assert set(rows["reason"]) == {"no result yet"}
-
-
-def test_a_run_that_stopped_says_why(study: Study) -> None:
-    folder = run_folder(MACHINE, study.runs[0].id)
-    write_json(folder / "state.json", {"state": "failed", "cause": "rank 1 was killed"})
-
-    assert study_rows(study, MACHINE)["reason"][0] == "failed: rank 1 was killed"
+    assert list(rows["reason"][:2]) == ["failed: rank 1 was killed", "no result yet"]
 
 
 def test_only_valid_runs_enter_a_mean(study: Study) -> None:
@@ -72,21 +67,6 @@ def test_the_summary_has_labels_means_and_intervals(study: Study) -> None:
     assert float(row["throughput_samples_per_s"]) == pytest.approx(160.997930, abs=1e-6)
     assert float(row["throughput_samples_per_s_low"]) == pytest.approx(158.532786, abs=1e-4)
     assert row["n_valid"] == "3"
-
-
-def test_a_mean_with_an_extrapolated_time_is_extrapolated(study: Study) -> None:
-    write_results(study, lambda run: {"kinds": {"training_time_s": "extrapolated"}} if run.spec.repeat == 1 else {})
-
-    assert {row["kind"] for row in summary_of(study)} == {"extrapolated"}
-
-
-def test_two_repeats_have_a_mean_and_empty_ends(study: Study) -> None:
-    write_results(study, lambda run: None if run.spec.repeat == 2 else {})
-
-    row = summary_of(study)[0]
-
-    assert row["n_valid"] == "2" and row["throughput_samples_per_s"] != ""
-    assert (row["throughput_samples_per_s_low"], row["throughput_samples_per_s_high"]) == ("", "")
 
 
 def test_each_time_has_its_own_kind_and_interval(study: Study) -> None:
@@ -118,20 +98,6 @@ def test_a_round_that_is_slower_in_every_configuration_marks_its_rows(study: Stu
     assert rows.loc[rows["round"] == 2, "drift"].iloc[0] == pytest.approx(0.8 / 0.8 ** (1 / 3) - 1)
 
 
-def test_runs_that_were_disturbed_are_marked_and_counted(study: Study) -> None:
-    write_results(study, lambda run: {"disturbed": run.spec.repeat == 1})
-
-    rows = study_rows(study, MACHINE)
-
-    assert rows["disturbed"].sum() == 4
-    assert {row["n_disturbed"] for row in summary_of(study)} == {"1"}
-
-
-def test_results_that_do_not_say_whether_they_were_disturbed_were_not(study: Study) -> None:
-    write_results(study)
-    assert not study_rows(study, MACHINE)["disturbed"].any()
-
-
 def test_emulated_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_marked(tmp_path: Path) -> None:
     text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"')
     emulated = read_study(tmp_path, text.replace("ranks: [1, 2]", "ranks: [1, 2, 4]"), "emulated")
@@ -144,22 +110,14 @@ def test_emulated_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_
     assert marked == {("allreduce", 4), ("parameter_server", 2), ("parameter_server", 4)}
 
 
-def test_rounds_that_hardly_differ_mark_none(study: Study) -> None:
-    write_results(study)
-
-    assert not study_rows(study, MACHINE)["drifted"].any()
-
-
 @pytest.mark.parametrize(
     ("key", "emulated", "instruments"),
     [
         ('model: resnet50\n  device: "emulated:p100"', True, 1),  # the real device computes nothing
-        ("model: resnet50\n  loader: {storage: {mib_per_s: 100}}", True, 3),
-        ("model: small_cnn\n  loader: {memory_limit_mib: 100}", True, 3),
         ("model: small_cnn\n  network: {mib_per_s: 100}", True, 3),
         ("model: small_cnn", False, 3),
     ],
-    ids=["compute", "storage", "page cache", "network", "nothing"],
+    ids=["compute", "network", "nothing"],
 )
 def test_each_emulated_part_marks_a_run_and_the_device_is_no_part_of_the_instrument_where_it_is_compute(
     key: str, emulated: bool, instruments: int, tmp_path: Path
@@ -175,15 +133,6 @@ def test_each_emulated_part_marks_a_run_and_the_device_is_no_part_of_the_instrum
 
     assert rows["emulated"].eq(emulated).all()
     assert rows["instrument"].nunique() == instruments
-
-
-def test_the_same_results_give_the_same_bytes(study: Study) -> None:
-    write_results(study, one_of_each)
-
-    first = [file.read_bytes() for file in summarise(study, MACHINE)]
-    second = [file.read_bytes() for file in summarise(study, MACHINE)]
-
-    assert first == second
 
 
 def test_rows_come_back_as_they_were(study: Study, tmp_path: Path) -> None:
@@ -217,14 +166,6 @@ def test_columns_that_follow_from_others_do_not_tell_configurations_apart(study:
     assert varied_columns(zipped) == ["strategy", "ranks"]
 
 
-def test_damaged_rows_are_refused_with_a_sentence(study: Study) -> None:
-    write_results(study)
-    file, _ = summarise(study, MACHINE)
-    file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(UserError, match=r"runs.parquet: cannot be read: .*\n    delete it, then make it: snakemake"):
-        read_rows(study, MACHINE)
-
-
 def test_what_was_made_from_other_results_is_not_current(study: Study, tmp_path: Path) -> None:
     write_results(study)
     figure = tmp_path / "figure.svg"
@@ -236,14 +177,6 @@ def test_what_was_made_from_other_results_is_not_current(study: Study, tmp_path:
     assert not is_current(study, MACHINE, figure)
     result_file(MACHINE, study.runs[0].id).unlink()
     assert not is_current(study, MACHINE)
-
-
-def test_a_result_from_a_node_whose_clock_is_ahead_is_dated_now(study: Study) -> None:
-    write_results(study)
-    result = result_file(MACHINE, study.runs[0].id)
-    os.utime(result, (time.time() + 90, time.time() + 90))
-    runs, _ = summarise(study, MACHINE)
-    assert result.stat().st_mtime <= runs.stat().st_mtime
 
 
 def test_the_time_to_an_accuracy_lies_between_the_evaluations_around_it() -> None:

@@ -1,30 +1,59 @@
-"""Sets of runs, configuration by configuration: campaigns before and one after, or each node of one and the others."""
+"""Sets of runs, configuration by configuration: campaigns before and one after, or each node of one and the others.
+
+The ratio of a configuration is the speed after over the speed before, below 1 where it became slower. The unit of variation, and so
+the coverage of an interval, is rounds of one campaign, or campaigns (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time,
+ISMM '13: repeat at the level that varies).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Literal
 
 import numpy as np
 
-from scalestudy.analysis.comparison import Change, Verdict, of_campaigns, of_repeats
-from scalestudy.analysis.instruments import Differences, differences, refuse_unasked
 from scalestudy.analysis.recorded import Recorded, Records
-from scalestudy.errors import UserError
+from scalestudy.analysis.stats import FEWEST
+from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, Estimate, Region, holm, rounds_needed
+from scalestudy.errors import UserError, nearest
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.ids import configuration_id
 
 SPEED = "throughput_samples_per_s"
-SPEEDS, TIMES = ("samples/s",), ("s",)
-"""Units of columns where more is faster, and of those where less is."""
+DIRECTIONS = {"samples/s": 1, "s": -1}
+"""By unit of a column, 1 where more is faster, -1 where less is."""
 MIN_NODES = 3
 """Of two nodes alone, it is open which of them is slow."""
+MARGIN = 0.03
+"""A change of speed up to this is *same*. Equal runs of one rank on a quiet machine spread by 2.9 % (one standard deviation;
+tests/data/repeats_quiet.json): a smaller change is within what that machine does by itself."""
 
+Verdict = Literal["slower", "same", "faster", "undecided"]
 Runs = Mapping[int, Recorded]
 """Runs of one configuration, by repeat."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Change of one configuration. `ratio`, `low` and `high` (95 %) are speed after over speed before."""
+
+    verdict: Verdict = "undecided"
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    p: float | None = None
+    """Probability of so large a change if the true one lies within the margin; two-sided."""
+    p_holm: float | None = None
+    """The same, adjusted by Holm for all configurations compared together: at most 0.05 decides slower and faster."""
+    repeats_needed: int | None = None
+    """Where undecided: repeats that would decide it in 80 % of cases, were mean and spread the true ones; None where over
+    1,000, and where campaigns are what varies."""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,10 +105,7 @@ def compare(
 ) -> MachineComparison:
     """Compare `after` with the campaigns `before`; `only` has the configurations to look at, None means all.
 
-    Each campaign has a level of its own, of which its repeats say nothing. So the question is whether `after` is one more
-    campaign like those before: Student's prediction interval for the next of k normal numbers. With fewer campaigns than
-    MIN_CAMPAIGNS nothing is decided, and the interval is that of repeats. Raises UserError where they have nothing in
-    common, or were not measured alike and `across` does not say so.
+    Raises UserError where they have nothing in common, or were not measured alike and `across` does not say so.
     """
     if len({records.folder.resolve() for records in (*before, after)}) <= len(before):
         raise UserError("two of them are the same folder", str(after.folder), "give each folder once")
@@ -88,40 +114,33 @@ def compare(
         {key: runs for key, runs in records.by_configuration().items() if only is None or key in only}
         for records in (*before, after)
     ]
+    new = sides[-1]
     common = [key for key in sides[0] if all(key in side for side in sides)]
     if not common:
         what = f"{' and '.join(f'`{records.name}`' for records in (*before, after))} have no configuration in common"
         raise UserError(what, remedy="measure the same studies at the same scale in all of them")
-    found = differences(pair for key in common for side in sides[:-1] for pair in _pairs(side[key], sides[-1][key]))
+    found = differences(pair for key in common for side in sides[:-1] for pair in _pairs(side[key], new[key]))
     refuse_unasked(found, across)
-    of_key = {key: _shared([side[key] for side in sides], column) for key in common}
-    logs = {key: np.log([list(speeds(runs, column).values()) for runs in known]) for key, known in of_key.items()}
-    changes = of_campaigns(logs, margin)
+    shared = {key: _shared([side[key] for side in sides], column) for key in common}
+    logs = {key: np.log([list(speeds(runs, column).values()) for runs in known]) for key, known in shared.items()}
     rows = [
-        Compared(
+        _compared(
             key,
-            next(iter(sides[-1][key].values())),
-            changes[key] if changes[key].n else replace(changes[key], reason=_why_not([side[key] for side in sides])),
-            _mean([run.metric(column) for side in of_key[key][:-1] for run in side.values()]),
-            _mean([run.metric(column) for run in of_key[key][-1].values()]),
-            any(is_emulated(run.spec) for run in sides[-1][key].values()),
-            sum(bool(run.result.get("disturbed")) for side in of_key[key] for run in side.values()),
+            change if change.n else replace(change, reason=_why_not([side[key] for side in sides])),
+            new[key],
+            [run.metric(column) for side in shared[key][:-1] for run in side.values()],
+            [run.metric(column) for run in shared[key][-1].values()],
+            [run for side in shared[key] for run in side.values()],
         )
-        for key in common
+        for key, change in of_campaigns(logs, margin).items()
     ]
     old = {key: runs for side in sides[:-1] for key, runs in side.items()}
     names = ", ".join(records.name for records in before), after.name
     return MachineComparison(
         tuple(before), after, names, column, margin, found, tuple(rows),
-        tuple(next(iter(runs.values())) for key, runs in old.items() if key not in common),
-        tuple(next(iter(runs.values())) for key, runs in sides[-1].items() if key not in common and key not in old),
+        tuple(_one(runs) for key, runs in old.items() if key not in common),
+        tuple(_one(runs) for key, runs in new.items() if key not in common and key not in old),
     )  # fmt: skip
-
-
-def _shared(sides: Sequence[Runs], column: str) -> list[dict[int, Recorded]]:
-    """Of each side the repeats that have a speed in all of them."""
-    repeats = sorted(set.intersection(*(set(speeds(runs, column)) for runs in sides)))
-    return [{repeat: runs[repeat] for repeat in repeats} for runs in sides]
 
 
 def compare_nodes(
@@ -136,20 +155,17 @@ def compare_nodes(
     direction = direction_of(column)
     kinds: dict[str, dict[str, Runs]] = {}
     for key, runs in records.by_configuration().items():
-        spec = next(iter(runs.values())).spec
+        spec = _one(runs).spec
         if spec.hosts is not None and (only is None or key in only):
-            kind = configuration_id(spec.model_copy(update={"hosts": None}))
-            kinds.setdefault(kind, {})[key] = runs
-    kinds = {kind: units for kind, units in kinds.items() if len(units) >= MIN_NODES}
-    if not kinds:
+            kinds.setdefault(configuration_id(spec.model_copy(update={"hosts": None})), {})[key] = runs
+    compared = [units for units in kinds.values() if len(units) >= MIN_NODES]
+    if not compared:
         what = f"`{records.name}` has no runs that {MIN_NODES} nodes made by name"
         raise UserError(what, str(records.folder), "measure a study with `vary: {nodes: each}`")
-    units = {key: runs for members in kinds.values() for key, runs in members.items()}
+    units = {key: runs for members in compared for key, runs in members.items()}
     own = {key: speeds(runs, column) for key, runs in units.items()}
     others = {
-        key: _medians([own[other] for other in members if other != key])
-        for members in kinds.values()
-        for key in members
+        key: _medians([own[other] for other in members if other != key]) for members in compared for key in members
     }
     ratios = {
         key: [
@@ -158,14 +174,13 @@ def compare_nodes(
         for key in units
     }
     rows = [
-        Compared(
+        _compared(
             key,
-            next(iter(units[key].values())),
             change if own[key] else replace(change, reason=_why_not([units[key]])),
-            _mean([value**direction for value in others[key].values()]),
-            _mean([value**direction for value in own[key].values()]),
-            any(is_emulated(run.spec) for run in units[key].values()),
-            sum(bool(run.result.get("disturbed")) for run in units[key].values()),
+            units[key],
+            [value**direction for value in others[key].values()],
+            [value**direction for value in own[key].values()],
+            list(units[key].values()),
         )
         for key, change in of_repeats(ratios, margin).items()
     ]
@@ -173,22 +188,26 @@ def compare_nodes(
     return MachineComparison((), records, names, column, margin, {}, tuple(rows))
 
 
-def _medians(speeds_of_others: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    """By repeat, the median speed, where at least two nodes have one."""
-    repeats = sorted({repeat for found in speeds_of_others for repeat in found})
-    values = {repeat: [found[repeat] for found in speeds_of_others if repeat in found] for repeat in repeats}
-    return {repeat: median(found) for repeat, found in values.items() if len(found) > 1}
+def _compared(
+    key: str,
+    change: Change,
+    runs: Runs,
+    before: Sequence[float | None],
+    after: Sequence[float | None],
+    used: Sequence[Recorded],
+) -> Compared:
+    emulated = any(is_emulated(run.spec) for run in runs.values())
+    disturbed = sum(bool(run.result.get("disturbed")) for run in used)
+    return Compared(key, _one(runs), change, _mean(before), _mean(after), emulated, disturbed)
 
 
-def direction_of(column: str) -> int:
-    """1 where more of a column is faster, -1 where less is."""
-    unit = METRICS[column].unit if column in METRICS else None
-    if unit in SPEEDS:
-        return 1
-    if unit in TIMES:
-        return -1
-    valid = [name for name, known in METRICS.items() if known.unit in (*SPEEDS, *TIMES)]
-    raise UserError(f"`{column}` is not a column of rates or times", "--column", "valid: " + ", ".join(valid))
+def _mean(values: Sequence[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return sum(found) / len(found) if found else None
+
+
+def _one(runs: Runs) -> Recorded:
+    return next(iter(runs.values()))
 
 
 def _pairs(old: Runs, new: Runs) -> Iterator[tuple[Recorded, Recorded]]:
@@ -196,6 +215,29 @@ def _pairs(old: Runs, new: Runs) -> Iterator[tuple[Recorded, Recorded]]:
     for repeat in sorted(old.keys() & new.keys()):
         if old[repeat].is_valid and new[repeat].is_valid:
             yield old[repeat], new[repeat]
+
+
+def _shared(sides: Sequence[Runs], column: str) -> list[dict[int, Recorded]]:
+    """Of each side the repeats that have a speed in all of them."""
+    repeats = sorted(set.intersection(*(set(speeds(runs, column)) for runs in sides)))
+    return [{repeat: runs[repeat] for repeat in repeats} for runs in sides]
+
+
+def _medians(speeds_of_others: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """By repeat, the median speed, where at least two nodes have one."""
+    values: dict[int, list[float]] = {}
+    for found in speeds_of_others:
+        for repeat, value in found.items():
+            values.setdefault(repeat, []).append(value)
+    return {repeat: median(found) for repeat, found in values.items() if len(found) > 1}
+
+
+def direction_of(column: str) -> int:
+    """1 where more of a column is faster, -1 where less is."""
+    if column in METRICS and METRICS[column].unit in DIRECTIONS:
+        return DIRECTIONS[METRICS[column].unit]
+    valid = [name for name, known in METRICS.items() if known.unit in DIRECTIONS]
+    raise UserError(f"`{column}` is not a column of rates or times", "--column", "valid: " + ", ".join(valid))
 
 
 def speeds(runs: Runs, column: str) -> dict[int, float]:
@@ -214,6 +256,134 @@ def _why_not(sides: Sequence[Runs]) -> str:
     return "no repeat is valid in all of them"
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return sum(found) / len(found) if found else None
+# Verdicts
+
+
+def of_campaigns(logs: Mapping[str, np.ndarray], margin: float) -> dict[str, Change]:
+    """Change of each configuration, from the logarithms of its speeds [campaigns, repeats]; the last campaign is after.
+
+    Each campaign has a level of its own, of which its repeats say nothing. So the question is whether the last is one more
+    campaign like those before: Student's prediction interval for the next of k normal numbers. With fewer before than
+    MIN_CAMPAIGNS nothing is decided, and the interval is that of repeats.
+    """
+    before = min((len(each) - 1 for each in logs.values()), default=0)
+    if before >= MIN_CAMPAIGNS:
+        levels = {key: each.mean(axis=1) if each.size else each[:, 0:0].ravel() for key, each in logs.items()}
+        return of_repeats({key: list(each[-1:] - each[:-1]) for key, each in levels.items()}, margin, of_next=True)
+    changes = of_repeats({key: list(each[-1] - each[:-1].mean(axis=0)) for key, each in logs.items()}, margin)
+    reason = f"no gate: {before} of {MIN_CAMPAIGNS} campaigns before, and the interval is that of repeats"
+    undecided = {"verdict": "undecided", "reason": reason, "repeats_needed": None}
+    return {key: replace(change, **undecided) for key, change in changes.items()}  # type: ignore[arg-type]
+
+
+def of_repeats(ratios: Mapping[str, Sequence[float]], margin: float, of_next: bool = False) -> dict[str, Change]:
+    """Change of each configuration, from its log-ratios: of repeats, or where the next is meant, of campaigns."""
+    enough = {key: tuple(values) for key, values in ratios.items() if len(values) >= FEWEST}
+    found = judged([Estimate(values, log=True, of_next=of_next) for values in enough.values()], margin)
+    decided = dict(zip(enough, found, strict=True))
+    return {key: decided.get(key) or _too_few(values) for key, values in ratios.items()}
+
+
+def _too_few(values: Sequence[float]) -> Change:
+    pairs = "1 pair" if len(values) == 1 else f"{len(values)} pairs"
+    ratio = math.exp(math.fsum(values) / len(values)) if values else None
+    return Change(ratio=ratio, n=len(values), reason=f"{pairs} of {FEWEST} that an interval needs")
+
+
+def judged(found: Sequence[Estimate], margin: float = MARGIN) -> list[Change]:
+    """The verdict on each configuration, from its log-ratios; `margin` is relative, 0.03 for 3 %.
+
+    *slower* and *faster*: beyond the margin, at 5 % over all configurations together (Holm, Scand. J. Statist. 6 (1979)
+    65). Holm and not a false discovery rate: one false alarm stops a release, and its bound holds for configurations that
+    share rounds and therefore noise. *same*: the 90 % interval lies inside the margin (two one-sided tests at 5 %;
+    Schuirmann, J. Pharmacokinet. Biopharm. 15 (1987) 657); that all are the same is claimed only if each is, which needs no
+    adjustment. Anything else is *undecided*.
+    """
+    margins = Region(1 / (1 + margin), 1 + margin)
+    beyond = [margins.p_outside(one) for one in found]
+    return [
+        _change(one, margins, p, p_holm, len(found)) for one, p, p_holm in zip(found, beyond, holm(beyond), strict=True)
+    ]
+
+
+def _change(found: Estimate, margins: Region, p: float, p_holm: float, together: int) -> Change:
+    within = replace(margins, one_sided=True)
+    change = Change("undecided", found.value, *found.interval(1 - ERROR), found.n, p, p_holm)
+    if p_holm <= ERROR:
+        return replace(change, verdict="slower" if found.median < 0 else "faster")
+    if within.p_inside(found) <= ERROR:
+        return replace(change, verdict="same")
+    reason = "the interval is too wide"
+    if p <= ERROR:
+        reason = "beyond the margin by itself, not among so many configurations"
+    needed = None
+    if not found.of_next:
+        is_inside = margins.low < found.value < margins.high
+        needed = rounds_needed(within, found) if is_inside else rounds_needed(margins, found, ERROR / together)
+    return replace(change, reason=reason, repeats_needed=needed)
+
+
+def exit_status(verdicts: Sequence[Verdict]) -> int:
+    """Of a gate: 1 where any is slower, else 3 where any is undecided, else 0."""
+    return 1 if "slower" in verdicts else 3 if "undecided" in verdicts else 0
+
+
+# Instruments
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "hardware": ("cpu", "cores", "device_name", "governor", "clock", "huge_pages"),
+    "code": ("code", "question"),
+    "data": ("data",),
+}
+"""Words that stand for several keys of an instrument; `software` is all others."""
+SOFTWARE = "software"
+QUESTION = "question"
+"""Stands for what a run's id is made of besides its spec: TRAINER_VERSION, and the user's own code."""
+
+Differences = dict[str, tuple[list[str], list[str]]]
+
+
+def differences(pairs: Iterable[tuple[Recorded, Recorded]]) -> Differences:
+    """For each key in which the runs of any pair differ: all values before, all values after."""
+    found: dict[str, tuple[set[str], set[str]]] = {}
+    for pair in pairs:
+        there, here = ({**run.instrument(), QUESTION: run.run.rpartition("-")[2]} for run in pair)
+        for key in there.keys() | here.keys():
+            if there.get(key) != here.get(key):
+                olds, news = found.setdefault(key, (set(), set()))
+                olds.add(there.get(key, "not said"))
+                news.add(here.get(key, "not said"))
+    return {key: (sorted(found[key][0]), sorted(found[key][1])) for key in sorted(found)}
+
+
+def refuse_unasked(found: Differences, across: Sequence[str]) -> None:
+    """Raise UserError that names each difference which `across` does not name as the question."""
+    known = {*GROUPS, SOFTWARE, *found, *(key for keys in GROUPS.values() for key in keys)}
+    for word in across:
+        if word not in known:
+            raise UserError(f"`{word}` is not a part of an instrument", "--across", nearest(word, known))
+    left = {key: values for key, values in found.items() if not {key, _group_of(key)} & set(across)}
+    if left:
+        lines = "".join(f"\n    {line}" for line in told(left))
+        groups = ",".join(dict.fromkeys(map(_group_of, left)))
+        raise UserError(
+            f"the two were not measured with the same instrument:{lines}",
+            remedy=f"measure both with the same, or say that this difference is the question: --across {groups}",
+        )
+
+
+def _group_of(key: str) -> str:
+    return next((group for group, keys in GROUPS.items() if key in keys), SOFTWARE)
+
+
+def told(found: Differences) -> list[str]:
+    """`torch: 2.14.1 before, 2.15.0 after`, a line per key."""
+    said = []
+    for key, values in found.items():
+        old, new = (" / ".join(each[:3]) + (f" and {len(each) - 3} more" if len(each) > 3 else "") for each in values)
+        said.append(f"{key}: {old} before, {new} after")
+        if key == QUESTION:
+            said[-1] = (
+                "code: the ids of the runs differ (TRAINER_VERSION, your code in config/extensions/, or step_times.csv)"
+            )
+    return said

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtrit
 
 from scalestudy.analysis.stats import CONFIDENCE
@@ -97,3 +98,17 @@ def _within(columns: np.ndarray, group: np.ndarray) -> np.ndarray:
     np.add.at(sums, group, columns)
     result: np.ndarray = columns - (sums / np.bincount(group)[:, None])[group]
     return result
+
+
+def with_drift(rows: pd.DataFrame) -> pd.DataFrame:
+    """`rows` of a study's runs with `drift` and its interval, and whether the round `drifted`."""
+    usable = rows[(rows["status"] == "valid") & (rows["throughput_samples_per_s"] > 0)]
+    values = zip(usable["configuration"], usable["round"], usable["throughput_samples_per_s"], strict=True)
+    effects = {effect.round: effect for effect in round_effects(list(values))}
+    none = RoundEffect(0, math.nan, math.nan, math.nan)
+    of_row = [effects.get(number, none) for number in rows["round"]]
+    rows["drift"], rows["drift_low"], rows["drift_high"] = zip(
+        *((effect.effect, effect.low, effect.high) for effect in of_row), strict=True
+    )
+    rows["drifted"] = [effect.drifted for effect in of_row]
+    return rows

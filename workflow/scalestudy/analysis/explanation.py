@@ -1,4 +1,4 @@
-"""Parts of a training step, by the time that it loses without one of them; gains and their intervals.
+"""Parts of a training step, by the time that it loses without one of them; gains and their intervals; all in sentences.
 
 All differences and ratios are taken within a round and then averaged over rounds (Student's t), so that a machine that gets
 slower from round to round does not widen them.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from scipy.special import stdtrit
 
@@ -19,6 +20,18 @@ from scalestudy.program.takeaway import WHOLE, Rounds
 
 MIN_SHARE = 0.02
 """Smallest share of a step that is called a part: below it a user has nothing to gain."""
+WORTHWHILE = 1.05
+"""Smallest gain of a setting that is worth a line."""
+BAR_WIDTH = 60
+LABELS = {
+    "loading": ("L", "waiting for data"),
+    "exchange": ("X", "gradient exchange"),
+    "straggler": ("S", "waiting for a slow rank"),
+    "copies": ("C", "copies to the GPU"),
+    "between_steps": ("B", "between steps"),
+    "rest": ("·", "the rest"),
+}
+"""Of each part, its letter in the bar and its name."""
 
 
 @dataclass(frozen=True)
@@ -47,72 +60,66 @@ class Explanation:
 
     ranks: int
     step: Part
+    rounds: int
+    workers: int = 0
+    """Of the first loader of training batches."""
     parts: list[Part] = field(default_factory=list)
     whatif: list[WhatIf] = field(default_factory=list)
     not_seen: dict[str, float] = field(default_factory=dict)
     """Parts whose interval holds 0, with its upper end in seconds."""
     not_examined: dict[str, str] = field(default_factory=dict)
     slow_rank: int | None = None
-    rounds: int = 0
 
     def part(self, name: str) -> Part | None:
         """Return a part by name; None where it was not seen or not examined."""
         return next((part for part in self.parts if part.name == name), None)
+
+    def add(self, name: str, values: Sequence[float], tests: int = 1) -> None:
+        """Add a part, or note that it was not seen: its interval holds 0, or it is too small a share of the step."""
+        part = _part(name, values, tests)
+        if part.low > 0 and part.seconds >= MIN_SHARE * self.step.seconds:
+            self.parts.append(part)
+        else:
+            self.not_seen[name] = max(0.0, part.high)
 
 
 def explain(observed: Rounds) -> Explanation:
     """Return the parts of a step from rounds of observed runs; at least three rounds."""
     rounds = observed.rounds
     whole = [one[WHOLE].step_s for one in rounds]
-    result = Explanation(len(rounds[0][WHOLE].ranks), _part("step", whole), rounds=len(rounds))
+    result = Explanation(len(rounds[0][WHOLE].ranks), _part("step", whole), len(rounds))
+    result.workers = next((each["num_workers"] for each in observed.calibration.ranks[0].training_loaders), 0)
     result.not_examined = dict(observed.not_examined)
     examined = [name for name in observed.removals if all(name in one for one in rounds)]
-    step_s = result.step.seconds
     if "loading" in examined:
-        _add(result, "loading", [one[WHOLE].step_s - one["loading"].step_s for one in rounds], step_s)
+        result.add("loading", [one[WHOLE].step_s - one["loading"].step_s for one in rounds])
     if "exchange" in examined:
-        _add_exchange(result, rounds, step_s)
+        _add_exchange(result, rounds)
     if {"loading", "copies"} <= set(examined):
-        _add(result, "copies", [one["loading"].step_s - one["copies"].step_s for one in rounds], step_s)
+        result.add("copies", [one["loading"].step_s - one["copies"].step_s for one in rounds])
     if "loading" not in observed.not_examined:
-        _add(result, "between_steps", [_between_s(one[WHOLE]) for one in rounds], step_s)
+        result.add("between_steps", [_between_s(one[WHOLE]) for one in rounds])
     gone = {name: frozenset(observed.removals[name].remove) for name in examined}
     bare = next((name for name, parts in gone.items() if parts == frozenset().union(*gone.values())), None)
     if bare is None:
         result.not_examined["rest"] = "no run had all parts taken away"
     else:
-        between = [_between_s(one[bare]) if result.part("between_steps") else 0.0 for one in rounds]
-        pace = [_pace(one[bare], result.slow_rank) for one in rounds]
-        _add(result, "rest", [own_s - between_s for own_s, between_s in zip(pace, between, strict=True)], step_s)
+        has_between = result.part("between_steps") is not None
+        runs = [one[bare] for one in rounds]
+        result.add("rest", [_pace(run, result.slow_rank) - (_between_s(run) if has_between else 0.0) for run in runs])
     for name in ("workers", "pinned"):
         if name in examined:
-            result.whatif.append(_whatif(name, [one[WHOLE].step_s / one[name].step_s for one in rounds]))
+            ratios = [one[WHOLE].step_s / one[name].step_s for one in rounds]
+            gain = _part(name, [math.log(ratio) for ratio in ratios])
+            result.whatif.append(WhatIf(name, *map(math.exp, (gain.seconds, gain.low, gain.high))))
     return result
-
-
-def _add(result: Explanation, name: str, values: Sequence[float], step_s: float, tests: int = 1) -> None:
-    """Add a part, or note that it was not seen: its interval holds 0, or it is too small a share of the step."""
-    part = _part(name, values, tests)
-    if part.low > 0 and part.seconds >= MIN_SHARE * step_s:
-        result.parts.append(part)
-    else:
-        result.not_seen[name] = max(0.0, part.high)
 
 
 def _part(name: str, values: Sequence[float], tests: int = 1) -> Part:
     """Return mean and 95 % interval; with several tests of which the largest counts, by Bonferroni."""
-    mean, half = _mean_and_half_width(values, tests)
-    return Part(name, mean, mean - half, mean + half)
-
-
-def _whatif(name: str, ratios: Sequence[float]) -> WhatIf:
-    mean, half = _mean_and_half_width([math.log(ratio) for ratio in ratios])
-    return WhatIf(name, math.exp(mean), math.exp(mean - half), math.exp(mean + half))
-
-
-def _mean_and_half_width(values: Sequence[float], tests: int = 1) -> tuple[float, float]:
     t = float(stdtrit(len(values) - 1, 1 - (1 - CONFIDENCE) / 2 / tests))
-    return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values))
+    mean, half = statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values))
+    return Part(name, mean, mean - half, mean + half)
 
 
 def _pace(run: Observation, slow_rank: int | None) -> float:
@@ -128,36 +135,129 @@ def _between_s(run: Observation) -> float:
     return rank.between_s / rank.steps
 
 
-def _add_exchange(result: Explanation, rounds: Sequence[Mapping[str, Observation]], step_s: float) -> None:
+def _add_exchange(result: Explanation, rounds: Sequence[Mapping[str, Observation]]) -> None:
     """Divide the time gone without synchronisation into waiting for a slow rank and the exchange itself.
 
     Without synchronisation each rank runs at its own pace. The slow rank's step minus the median of the others' is what
     they wait for it; the whole step minus the slow rank's is exchange.
     """
-    if not _took_effect(rounds):
-        result.not_examined["exchange"] = (
-            "ranks kept equal parameters without synchronisation, so it was not taken away"
-        )
+    ranks = rounds[0]["exchange"].ranks
+    is_sharded = any(rank.fsdp_modules for rank in ranks)
+    is_compiled = any(rank.is_compiled for rank in ranks)
+    if is_compiled and not is_sharded and len({rank.parameters for rank in ranks}) == 1:
+        why = "ranks kept equal parameters without synchronisation, so it was not taken away"
+        result.not_examined["exchange"] = why
         return
-    if any(rank.fsdp_modules for rank in rounds[0]["exchange"].ranks):
+    if is_sharded:
         result.not_examined["straggler"] = "FSDP's all-gathers keep its ranks in step"
-        _add(result, "exchange", [one[WHOLE].step_s - one["exchange"].step_s for one in rounds], step_s)
+        result.add("exchange", [one[WHOLE].step_s - one["exchange"].step_s for one in rounds])
         return
     own = [{rank.rank: rank.step_s for rank in one["exchange"].ranks} for one in rounds]
     slow = max(own[0], key=lambda rank: statistics.mean(one[rank] for one in own))
     others = [[seconds for rank, seconds in one.items() if rank != slow] for one in own]
     lags = [one[slow] - statistics.median(rest) for one, rest in zip(own, others, strict=True) if rest]
     if lags:
-        _add(result, "straggler", lags, step_s, tests=len(own[0]))
+        result.add("straggler", lags, tests=len(own[0]))
     has_straggler = result.part("straggler") is not None
     result.slow_rank = slow if has_straggler else None
     pace = [one[slow] if has_straggler else statistics.mean(one.values()) for one in own]
-    _add(result, "exchange", [one[WHOLE].step_s - own_s for one, own_s in zip(rounds, pace, strict=True)], step_s)
+    result.add("exchange", [one[WHOLE].step_s - own_s for one, own_s in zip(rounds, pace, strict=True)])
 
 
-def _took_effect(rounds: Sequence[Mapping[str, Observation]]) -> bool:
-    """Tell whether ranks went apart without synchronisation; only compiled steps are in doubt."""
-    ranks = rounds[0]["exchange"].ranks
-    if not any(rank.is_compiled for rank in ranks) or any(rank.fsdp_modules for rank in ranks):
-        return True
-    return len({rank.parameters for rank in ranks}) > 1
+# In words
+
+
+def sentences(explanation: Explanation) -> list[str]:
+    """Return two to six sentences: the step, its parts, and the settings that help."""
+    step = explanation.step
+    ranks = f" on {explanation.ranks} ranks" if explanation.ranks > 1 else ""
+    lines = [f"A step takes {_ms(step.seconds)} ± {_ms(step.high - step.seconds, unit=False)}{ranks}."]
+    parts = sorted(explanation.parts, key=lambda part: -part.seconds)
+    lines += [_sentence(part, explanation) for part in parts if part.name != "rest"]
+    if len(lines) == 1:
+        lines.append("None of the parts that were taken away is seen in it: the time is the script's own computation.")
+    return [*lines, *_gains(explanation), *_overlap(explanation)]
+
+
+def _sentence(part: Part, explanation: Explanation) -> str:
+    share = f"{part.seconds / explanation.step.seconds:.0%}"
+    size = f"{_ms(part.seconds)} of it ({_ms(part.low, unit=False)} to {_ms(part.high)}, {share})"
+    without = _ms(explanation.step.seconds - part.seconds)
+    texts = {
+        "loading": f"is waiting for data: with batches from memory it takes {without}.",
+        "exchange": f"is gradient exchange that nothing hides: without synchronisation it takes {without}.",
+        "straggler": f"is waiting for rank {explanation.slow_rank}, which is slower than the others by itself.",
+        "copies": f"is copies to the GPU: with batches that are there already it takes {without}.",
+        "between_steps": "passes between optimiser steps: evaluation, logging or checkpoints.",
+    }
+    return f"{size} {texts[part.name]}"
+
+
+def _gains(explanation: Explanation) -> Iterator[str]:
+    now = explanation.workers
+    for whatif in explanation.whatif:
+        if whatif.low >= 1 and whatif.speedup >= WORTHWHILE:
+            change = "`pin_memory=True`"
+            if whatif.name == "workers":
+                change = f"`num_workers={max(1, 2 * now)}` in place of {now}"
+            yield f"{change} gives {whatif.speedup:.2g} times the speed ({whatif.low:.2g} to {whatif.high:.2g})."
+
+
+def _overlap(explanation: Explanation) -> Iterator[str]:
+    """Yield a sentence where the parts do not add up to the step, by more than its own interval."""
+    total = sum(part.seconds for part in explanation.parts)
+    step = explanation.step
+    tolerance = max(step.high - step.seconds, 0.05 * step.seconds)
+    if len(explanation.parts) >= 2 and abs(total - step.seconds) > tolerance:
+        relation = "some time is in more than one of them"
+        if total < step.seconds:
+            relation = "they overlap, and no one of them alone gives all of its time back"
+        yield f"The parts add up to {_ms(total)} of {_ms(step.seconds)}: {relation}."
+
+
+def bar(explanation: Explanation) -> str:
+    """Return the step as a bar of letters with a legend; empty where no part was seen."""
+    total = max(sum(part.seconds for part in explanation.parts), explanation.step.seconds)
+    pieces, legend = "", []
+    for part in explanation.parts:
+        letter, label = LABELS[part.name]
+        pieces += letter * round(BAR_WIDTH * part.seconds / total)
+        legend.append(f"{letter} {label} {_ms(part.seconds)}")
+    return f"[{pieces:<{BAR_WIDTH}}]\n {' · '.join(legend)}"
+
+
+def unseen(explanation: Explanation) -> list[str]:
+    """Return a line for each part that was not seen, and for each that was not examined."""
+    seen = [
+        f"not seen: {LABELS[name][1]} (at most {_ms(high)})"
+        for name, high in explanation.not_seen.items()
+        if name in LABELS
+    ]
+    return [*seen, *(f"not examined: {name}: {reason}" for name, reason in explanation.not_examined.items())]
+
+
+def as_json(explanation: Explanation) -> dict[str, Any]:
+    """Return the explanation as plain data; times in seconds."""
+    step = explanation.step
+    return {
+        "ranks": explanation.ranks,
+        "rounds": explanation.rounds,
+        "step_s": step.seconds,
+        "low_s": step.low,
+        "high_s": step.high,
+        "parts": [vars(part) for part in explanation.parts],
+        "whatif": [vars(whatif) for whatif in explanation.whatif],
+        "slow_rank": explanation.slow_rank,
+        "sentences": sentences(explanation),
+        "not_seen": [{"name": name, "high": high} for name, high in explanation.not_seen.items()],
+        "not_examined": [{"name": name, "reason": reason} for name, reason in explanation.not_examined.items()],
+    }
+
+
+def _ms(seconds: float, unit: bool = True) -> str:
+    """Return a time in milliseconds, or in seconds from 10 s on, with two to three digits."""
+    if abs(seconds) >= 10:
+        return f"{seconds:.3g}{' s' if unit else ''}"
+    milliseconds = 1e3 * seconds
+    digits = 0 if abs(milliseconds) >= 100 else 1 if abs(milliseconds) >= 10 else 2
+    return f"{milliseconds:.{digits}f}{' ms' if unit else ''}"

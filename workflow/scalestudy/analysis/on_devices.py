@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -11,30 +11,31 @@ from scalestudy.spec.run import RunSpec
 
 Made = tuple[RunSpec, Mapping[str, Any]]
 """A run and its result."""
+SPEED = "throughput_samples_per_s"
+FACTS = {
+    "device_utilisation": "used {:.0%} of the time",
+    "device_power_w": "{:,.0f} W",
+    "j_per_sample": "{:.2g} J per sample",
+    "data_stall": "{:.0%} of a step waits for data",
+}
 
 
 def about_devices(runs: Sequence[Made]) -> list[str]:
     """Sentences about each accelerator on which valid runs were made; none where all ran on the CPU."""
-    valid = [(spec, result) for spec, result in runs if result["status"] == "valid" and not is_emulated(spec)]
-    names = dict.fromkeys(name for _, result in valid if (name := device_of(result)) != "cpu")
-    return [line for name in names for line in _about(name, [made for made in valid if device_of(made[1]) == name])]
-
-
-def device_of(result: Mapping[str, Any]) -> str:
-    """The accelerator of a run, as its vendor calls it; `cpu` where there was none."""
-    return str((result.get("instrument") or {}).get("device_name") or "cpu")
-
-
-def _about(name: str, made: Sequence[Made]) -> Iterator[str]:
-    yield f"{name}:"
-    of_kind: dict[tuple[str, str], dict[str, list[Made]]] = {}
-    for spec, result in made:
-        key = (spec.model.name, precision(spec))
-        configuration = f"{spec.ranks}.{spec.rank_batch}.{spec.strategy.name}.{spec.loader.workers}.{spec.data.plain()}"
-        of_kind.setdefault(key, {}).setdefault(configuration, []).append((spec, result))
-    for (model, number_type), configurations in of_kind.items():
-        best = max(configurations.values(), key=lambda runs: _middle(runs, "throughput_samples_per_s") or 0.0)
-        yield f"  {model}, {number_type}: {_best(best)}"
+    of_device: dict[str, dict[tuple[str, str], dict[str, list[Made]]]] = {}
+    for spec, result in runs:
+        device = str((result.get("instrument") or {}).get("device_name") or "cpu")
+        if result["status"] == "valid" and not is_emulated(spec) and device != "cpu":
+            of_kind = of_device.setdefault(device, {}).setdefault((spec.model.name, precision(spec)), {})
+            key = f"{spec.ranks}.{spec.rank_batch}.{spec.strategy.name}.{spec.loader.workers}.{spec.data.plain()}"
+            of_kind.setdefault(key, []).append((spec, result))
+    lines = []
+    for device, of_model in of_device.items():
+        lines.append(f"{device}:")
+        for (model, number_type), configurations in of_model.items():
+            best = max(configurations.values(), key=lambda made: _middle(made, SPEED) or 0.0)
+            lines.append(f"  {model}, {number_type}: {_facts(best)}")
+    return lines
 
 
 def precision(spec: RunSpec) -> str:
@@ -43,20 +44,12 @@ def precision(spec: RunSpec) -> str:
     return f"{spec.autocast or ('TF32' if spec.tf32 else spec.dtype)}{layout}"
 
 
-def _best(runs: Sequence[Made]) -> str:
+def _facts(runs: Sequence[Made]) -> str:
     spec = runs[0][0]
-    parts = [f"{_middle(runs, 'throughput_samples_per_s') or 0:,.0f} samples/s with a batch of {spec.rank_batch}"]
+    parts = [f"{_middle(runs, SPEED) or 0:,.0f} samples/s with a batch of {spec.rank_batch}"]
     if spec.ranks > 1:
         parts.append(f"on each of {spec.ranks} ranks")
-    for column, words in (
-        ("device_utilisation", "used {:.0%} of the time"),
-        ("device_power_w", "{:,.0f} W"),
-        ("j_per_sample", "{:.2g} J per sample"),
-        ("data_stall", "{:.0%} of a step waits for data"),
-    ):
-        value = _middle(runs, column)
-        if value is not None:
-            parts.append(words.format(value))
+    parts += [text.format(value) for column, text in FACTS.items() if (value := _middle(runs, column)) is not None]
     return f"{', '.join(parts)} (median of {len(runs)})"
 
 

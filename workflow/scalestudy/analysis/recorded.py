@@ -1,4 +1,4 @@
-"""The runs that a folder of results holds, whatever study they were made for."""
+"""Results as rows, and all results of a folder, whatever study they were made for."""
 
 from __future__ import annotations
 
@@ -7,13 +7,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalestudy.analysis.summarise import VOLATILE
 from scalestudy.errors import UserError, nearest
 from scalestudy.results.stored import checked_result
 from scalestudy.spec.base import parse
+from scalestudy.spec.columns import METRICS
 from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import RESULTS
 from scalestudy.spec.run import RunSpec
+
+VOLATILE = ("memory_gib", "system")
+"""What two measurements may differ in and still be of one instrument."""
+
+
+def row_of(result: Mapping[str, Any], is_emulated: bool) -> dict[str, Any]:
+    """A result as one row: state, metrics and instrument."""
+    metrics: Mapping[str, Any] = result.get("metrics") or {}
+    return {
+        "status": result["status"],
+        "reason": result.get("reason") or "",
+        "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
+        "emulated": is_emulated,
+        "oversubscribed": bool(result.get("oversubscribed")),
+        "disturbed": bool(result.get("disturbed")),
+        "started": str(result.get("started") or ""),
+        **{column: metrics.get(column) for column in METRICS},
+        **{f"instrument.{key}": str(value) for key, value in sorted((result.get("instrument") or {}).items())},
+    }
+
+
+def instrument_of(result: Mapping[str, Any], is_compute_emulated: bool) -> dict[str, Any]:
+    """The part of an instrument that can change a number; the device is left out where compute is emulated."""
+    left_out = (*VOLATILE, "device_name") if is_compute_emulated else VOLATILE
+    return {key: value for key, value in (result.get("instrument") or {}).items() if key not in left_out}
 
 
 @dataclass(frozen=True)
@@ -42,10 +67,9 @@ class Recorded:
         return None if value is None else float(value)
 
     def instrument(self) -> dict[str, str]:
-        """The instrument of a run, and the part of it that can change a number. The device is left out where compute is emulated."""
-        found = self.result.get("instrument") or {}
-        left_out = (*VOLATILE, "device_name") if self.spec.accelerator else VOLATILE
-        return {str(key): str(value) for key, value in found.items() if key not in left_out}
+        """The part of its instrument that can change a number."""
+        found = instrument_of(self.result, self.spec.accelerator is not None)
+        return {str(key): str(value) for key, value in found.items()}
 
 
 @dataclass(frozen=True)

@@ -12,25 +12,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas.api.types import is_object_dtype
 
-from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.periods import periods_of
+from scalestudy.analysis.recorded import instrument_of, row_of
 from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import CENSORED, interval_of
+from scalestudy.analysis.workload import varied_columns
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text, write_with
 from scalestudy.results.stored import contents_digest, read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of_runs
 from scalestudy.spec.layout import result_file, run_folder, study_folder
+from scalestudy.spec.prices import Prices
 from scalestudy.spec.study import Run, Study, label_of
 
 STATUSES = ("valid", "invalid", "skipped", "missing")
-ENDS = ("low", "high")
 EXTRAPOLATED = ("training_time_s", "time_to_train_s", "epoch_time_s")
 """Metrics that a run cut short does not measure in full; they have a kind, and an interval of their own."""
 MADE_FROM = b"scalestudy.made_from"
 """Key of the digest of the results among the notes of runs.parquet."""
-VOLATILE = ("memory_gib", "system")
-"""What two measurements may differ in and still be of one instrument."""
 
 
 def summarise(study: Study, machine: str) -> tuple[Path, Path]:
@@ -41,11 +40,10 @@ def summarise(study: Study, machine: str) -> tuple[Path, Path]:
     folder = study_folder(machine, study.scale, study.name)
     table = pa.Table.from_pandas(storable(rows))
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), MADE_FROM: made_from.encode()})
-    write_with(folder / "runs.parquet", lambda file: pq.write_table(table, file))
-    write_text(
-        folder / "summary.csv", summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n")
-    )
-    return folder / "runs.parquet", folder / "summary.csv"
+    files = folder / "runs.parquet", folder / "summary.csv"
+    write_with(files[0], lambda file: pq.write_table(table, file))
+    write_text(files[1], summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n"))
+    return files
 
 
 def study_rows(study: Study, machine: str) -> pd.DataFrame:
@@ -56,7 +54,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     `drift` says by how much all configurations were faster or slower in the run's round, `drifted` whether that is
     certain, and `period` numbers the campaigns.
     """
-    from scalestudy.analysis.cost import with_cost
+    from scalestudy.analysis.drift import with_drift
 
     rows = _with_spec(pd.DataFrame([_row(run, machine, study.target_accuracy) for run in study.runs]), study)
     numbers = {*METRICS, *DERIVED}
@@ -68,23 +66,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
     rows["round"] = [run.repeat for run in study.runs]
     rows["period"] = periods_of(rows.to_dict("records"))  # type: ignore[arg-type]
-    return with_cost(with_scaling(_with_drift(rows), study), study.prices)
-
-
-def _with_drift(rows: pd.DataFrame) -> pd.DataFrame:
-    """`rows` with `drift` and its interval, and whether the round `drifted`."""
-    from scalestudy.analysis.drift import round_effects
-
-    rate = rows["throughput_samples_per_s"]
-    usable = rows[(rows["status"] == "valid") & (rate > 0)]
-    values = zip(usable["configuration"], usable["round"], usable["throughput_samples_per_s"], strict=True)
-    effects = {effect.round: effect for effect in round_effects(list(values))}
-    of_row = [effects.get(number) for number in rows["round"]]
-    rows["drift"] = [math.nan if effect is None else effect.effect for effect in of_row]
-    rows["drift_low"] = [math.nan if effect is None else effect.low for effect in of_row]
-    rows["drift_high"] = [math.nan if effect is None else effect.high for effect in of_row]
-    rows["drifted"] = [effect is not None and effect.drifted for effect in of_row]
-    return rows
+    return _with_cost(with_scaling(with_drift(rows), study), study.prices)
 
 
 def made_now_from(study: Study, machine: str) -> str:
@@ -111,21 +93,11 @@ def read_rows(study: Study, machine: str) -> pd.DataFrame:
         raise UserError(f"study `{study.name}` is not summarised yet", str(file), remedy)
     try:
         rows = pq.read_table(file).to_pandas()
-        runs = list(rows["run"])
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException) as error:
         raise UserError(f"cannot be read: {error}", str(file), f"delete it, then {remedy}") from None
-    if runs != [run.id for run in study.runs]:
+    if list(rows["run"]) != [run.id for run in study.runs]:
         raise UserError(f"holds other runs than study `{study.name}` has now", str(file), remedy)
     return _with_spec(rows, study)
-
-
-def summary(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per configuration: varied keys, number of runs, and mean and 95 % interval of each metric over valid runs."""
-    keys = varied_columns(study)
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows.to_dict("records"):
-        groups.setdefault(row["configuration"], []).append({str(key): value for key, value in row.items()})
-    return pd.DataFrame([_summary_row(study, keys, group) for group in groups.values()])
 
 
 def _with_spec(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -136,77 +108,48 @@ def _with_spec(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
     return pd.concat([rows.drop(columns=list(keys), errors="ignore"), pd.DataFrame(columns)], axis=1)
 
 
-def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The row of one configuration, from its runs' rows; `keys` tell configurations apart."""
-    first = group[0]
-    row: dict[str, Any] = {"configuration": first["configuration"]}
-    for key in dict.fromkeys([*keys, *(key for key in study.varied if key in first)]):
-        value = first.get(key)
-        row[key] = canonical_json(value) if isinstance(value, (list, dict)) else value
-        if key in study.labels:
-            row[f"{key} (label)"] = label_of(study.labels, key, value)
-    runs = [run for run in group if run["status"] == "valid"]
-    row |= {f"n_{status}": sum(run["status"] == status for run in group) for status in STATUSES}
-    row["kind"] = kind_of_all([run["kind"] for run in runs])
-    row["emulated"] = any(run["emulated"] for run in group)
-    row["oversubscribed"] = any(run["oversubscribed"] for run in runs)
-    row["drifted"] = any(run["drifted"] for run in runs)
-    row["n_disturbed"] = sum(bool(run["disturbed"]) for run in runs)
-    row["periods"] = len({run["period"] for run in runs if run["period"] > 0})
-    row["baseline_ranks"] = _least(run["baseline_ranks"] for run in runs)
-    row["own_baseline_ranks"] = _least(run["own_baseline_ranks"] for run in runs)
-    for column in (*METRICS, *DERIVED):
-        found = interval_of(runs, column)
-        row[column] = found.mean if found else None
-        row[f"{column}_low"] = found.low if found else None
-        row[f"{column}_high"] = found.high if found else None
-        row[f"{column}_kind"] = kind_of_all([kind_of(run, column) for run in runs]) if found else None
-        if ends := [run[f"{column}_low"] for run in runs if run.get(f"{column}_kind") == CENSORED]:
-            row[f"{column}_low"], row[f"{column}_kind"] = min(ends), CENSORED
-    return row
+def storable(rows: pd.DataFrame) -> pd.DataFrame:
+    """`rows` with one type per column: lists, and values of several types, as JSON text."""
+    rows = rows.copy()
+    for column in [column for column in rows.columns if is_object_dtype(rows[column])]:
+        values = [value for value in rows[column] if value is not None]
+        kinds = {
+            "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+            for value in values
+        }
+        if len(kinds) > 1 or kinds & {"list", "dict", "tuple"}:
+            rows[column] = [None if value is None else canonical_json(value) for value in rows[column]]
+        elif kinds == {"number"}:
+            rows[column] = pd.to_numeric(rows[column])
+    return rows
 
 
-def _least(values: Iterable[float]) -> float:
-    """The least of the numbers that are known; NaN where none is."""
-    return min((value for value in values if not math.isnan(value)), default=math.nan)
-
-
-def kind_of(row: Mapping[str, Any], column: str) -> str:
-    """The kind of one run's number: as its result says, forecasts are predicted, all else is measured."""
-    if column in PREDICTED:
-        return "predicted"
-    return str(row.get(f"{column}_kind") or "measured")
-
-
-def kind_of_all(kinds: list[str]) -> str:
-    """The kind of a mean: the least certain one of its numbers."""
-    return next((kind for kind in ("predicted", "extrapolated", "reported") if kind in kinds), "measured")
+# A run's row
 
 
 def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
     result = read_result(machine, run) or _missing(machine, run)
-    metrics: Mapping[str, Any] = result.get("metrics") or {}
-    instrument: Mapping[str, Any] = result.get("instrument") or {}
+    row = row_of(result, bool(run.emulated))
+    instrument = instrument_of(result, run.spec.accelerator is not None) if result.get("instrument") else None
     return {
         "run": run.id,
         "configuration": run.configuration,
-        "status": result["status"],
-        "reason": result.get("reason") or "",
+        **row,
         "unchecked": len(result.get("unchecked") or ()),
-        "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
-        "emulated": bool(run.emulated),
-        "oversubscribed": bool(result.get("oversubscribed", False)),
         "exchange_shares_cores": exchange_shares_cores(run, result),
-        "disturbed": bool(result.get("disturbed", False)),
         "window_ended_by": str(result.get("window_ended_by") or ""),
         "nodes_used": (result.get("resolved") or {}).get("nodes"),
-        "instrument": instrument_digest(instrument, run.spec.accelerator is not None),
-        **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
-        "started": str(result.get("started") or ""),
-        **{column: metrics.get(column) for column in METRICS},
+        "instrument": "" if instrument is None else sha256_text(canonical_json(instrument))[:12],
         **_reached(result.get("evaluations") or [], target),
         **_kinds_and_intervals(result),
     }
+
+
+def _missing(machine: str, run: Run) -> dict[str, Any]:
+    """Stands for the result of a run without one."""
+    state = state_of(run_folder(machine, run.id))
+    what = "no result yet" if state.get("state") == "running" else state.get("state", "stopped")
+    return {"status": "missing", "reason": f"{what}: {state['cause']}" if state.get("cause") else "no result yet"}
 
 
 def time_to_accuracy(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> float:
@@ -216,10 +159,8 @@ def time_to_accuracy(evaluations: Sequence[Mapping[str, Any]], target: float | N
     """
     before: tuple[float, float] | None = None
     for each in evaluations:
-        score, time_s = (
-            each.get("accuracy") if each.get("accuracy") is not None else each.get("auroc"),
-            float(each["time_s"]),
-        )
+        score = each.get("accuracy") if each.get("accuracy") is not None else each.get("auroc")
+        time_s = float(each["time_s"])
         if target is not None and score is not None and score >= target:
             if before is None:
                 return time_s
@@ -246,12 +187,12 @@ def exchange_shares_cores(run: Run, result: Mapping[str, Any]) -> bool:
     An emulated accelerator takes no core, so such ranks are not oversubscribed; but their exchange is real, with one
     thread in each rank and each parameter server.
     """
-    if run.spec.accelerator is None or run.spec.ranks + run.spec.strategy.servers_beside < 2:
+    processes = run.spec.ranks + run.spec.strategy.servers_beside
+    if run.spec.accelerator is None or processes < 2:
         return False
     hosts = len((result.get("launch") or {}).get("hosts") or [""])
     cores = (result.get("instrument") or {}).get("cores")
-    working = -(-(run.spec.ranks + run.spec.strategy.servers_beside) // hosts)
-    return isinstance(cores, int) and working > cores
+    return isinstance(cores, int) and -(-processes // hosts) > cores
 
 
 def _kinds_and_intervals(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,35 +210,80 @@ def _kinds_and_intervals(result: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _missing(machine: str, run: Run) -> dict[str, Any]:
-    """Row of a run without a result."""
-    state = state_of(run_folder(machine, run.id))
-    what = state.get("state", "stopped")
-    cause = (
-        f"{'no result yet' if what == 'running' else what}: {state['cause']}" if state.get("cause") else "no result yet"
-    )
-    return {"status": "missing", "reason": cause}
+def _with_cost(rows: pd.DataFrame, prices: Prices | None) -> pd.DataFrame:
+    """`rows` with the columns `device_hours` and `cost`, of the whole training and of the staging before it.
 
-
-def instrument_digest(instrument: Mapping[str, Any], compute_emulated: bool) -> str:
-    """Twelve hex digits over code, versions and hardware; where compute is emulated the device's name is left out."""
-    if not instrument:
-        return ""
-    leave_out = (*VOLATILE, "device_name") if compute_emulated else VOLATILE
-    return sha256_text(canonical_json({key: value for key, value in instrument.items() if key not in leave_out}))[:12]
-
-
-def storable(rows: pd.DataFrame) -> pd.DataFrame:
-    """`rows` with one type per column: lists, and values of several types, as JSON text."""
+    A rank occupies one device for that time: an accelerator, the emulated one where compute is emulated, and on a CPU
+    machine the cores of the rank. Parameter servers occupy none. The cost adds up the machine's prices: device
+    hours, and hours of the nodes that the run used. Where a part is emulated there is no cost: the time is not
+    the machine's own use.
+    """
     rows = rows.copy()
-    for column in [column for column in rows.columns if is_object_dtype(rows[column])]:
-        values = [value for value in rows[column] if value is not None]
-        kinds = {
-            "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
-            for value in values
-        }
-        if len(kinds) > 1 or kinds & {"list", "dict", "tuple"}:
-            rows[column] = [None if value is None else canonical_json(value) for value in rows[column]]
-        elif kinds == {"number"}:
-            rows[column] = pd.to_numeric(rows[column])
+    for end in ("", "_low", "_high"):
+        hours = (rows[f"time_to_train_s{end}"] / 3600).where(rows["status"] == "valid")
+        rows[f"device_hours{end}"] = rows["ranks"].astype(float) * hours
+        rows[f"cost{end}"] = math.nan
+        if prices is not None:
+            nodes = pd.to_numeric(rows["nodes_used"]) if prices.per_node_hour else 0.0
+            hourly: pd.Series[float] = prices.per_hour(rows["ranks"].astype(float), nodes)
+            rows[f"cost{end}"] = (hourly * hours).where(~rows["emulated"])
+    rows["device_hours_kind"] = rows["cost_kind"] = rows["time_to_train_s_kind"]
+    rows["currency"] = "" if prices is None else prices.currency
     return rows
+
+
+# A configuration's row
+
+
+def summary(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
+    """One row per configuration: varied keys, number of runs, and mean and 95 % interval of each metric over valid runs."""
+    keys = varied_columns(study)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.to_dict("records"):
+        groups.setdefault(row["configuration"], []).append({str(key): value for key, value in row.items()})
+    return pd.DataFrame([_summary_row(study, keys, group) for group in groups.values()])
+
+
+def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The row of one configuration, from its runs' rows; `keys` tell configurations apart."""
+    first = group[0]
+    row: dict[str, Any] = {"configuration": first["configuration"]}
+    for key in dict.fromkeys([*keys, *(key for key in study.varied if key in first)]):
+        value = first.get(key)
+        row[key] = canonical_json(value) if isinstance(value, (list, dict)) else value
+        if key in study.labels:
+            row[f"{key} (label)"] = label_of(study.labels, key, value)
+    runs = [run for run in group if run["status"] == "valid"]
+    row |= {f"n_{status}": sum(run["status"] == status for run in group) for status in STATUSES}
+    row["kind"] = kind_of_all([run["kind"] for run in runs])
+    row["emulated"] = any(run["emulated"] for run in group)
+    row["oversubscribed"] = any(run["oversubscribed"] for run in runs)
+    row["drifted"] = any(run["drifted"] for run in runs)
+    row["n_disturbed"] = sum(bool(run["disturbed"]) for run in runs)
+    row["periods"] = len({run["period"] for run in runs if run["period"] > 0})
+    for column in ("baseline_ranks", "own_baseline_ranks"):
+        row[column] = _least(run[column] for run in runs)
+    for column in (*METRICS, *DERIVED):
+        found = interval_of(runs, column)
+        row[column] = found.mean if found else None
+        row[f"{column}_low"] = found.low if found else None
+        row[f"{column}_high"] = found.high if found else None
+        row[f"{column}_kind"] = kind_of_all([kind_of(run, column) for run in runs]) if found else None
+        if ends := [run[f"{column}_low"] for run in runs if run.get(f"{column}_kind") == CENSORED]:
+            row[f"{column}_low"], row[f"{column}_kind"] = min(ends), CENSORED
+    return row
+
+
+def _least(values: Iterable[float]) -> float:
+    """The least of the numbers that are known; NaN where none is."""
+    return min((value for value in values if not math.isnan(value)), default=math.nan)
+
+
+def kind_of(row: Mapping[str, Any], column: str) -> str:
+    """The kind of one run's number: as its result says, forecasts are predicted, all else is measured."""
+    return "predicted" if column in PREDICTED else str(row.get(f"{column}_kind") or "measured")
+
+
+def kind_of_all(kinds: list[str]) -> str:
+    """The kind of a mean: the least certain one of its numbers."""
+    return next((kind for kind in ("predicted", "extrapolated", "reported") if kind in kinds), "measured")

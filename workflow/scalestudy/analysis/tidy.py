@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from scalestudy.analysis.recorded import Recorded, Records
+from scalestudy.analysis.recorded import Records, row_of
 from scalestudy.analysis.summarise import storable
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import write_json, write_text, write_with
@@ -38,30 +38,16 @@ MEANINGS = {
 
 def tidy_rows(folders: Sequence[Records], studies: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
     """A row per result; `studies` has name and scale by configuration. The columns are those of `described`."""
-    return [_row(records, run, studies.get(run.configuration, ("", ""))) for records in folders for run in records.runs]
-
-
-def _row(records: Records, run: Recorded, study: tuple[str, str]) -> dict[str, Any]:
-    result = run.result
-    metrics = result.get("metrics") or {}
-    return {
-        "results": records.name,
-        "study": study[0],
-        "scale": study[1],
-        "run": run.run,
-        "configuration": run.configuration,
-        "status": result["status"],
-        "reason": result.get("reason") or "",
-        "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
-        "emulated": is_emulated(run.spec),
-        "oversubscribed": bool(result.get("oversubscribed")),
-        "disturbed": bool(result.get("disturbed")),
-        "started": str(result.get("started") or ""),
-        "ended": str(result.get("ended") or ""),
-        **columns_of(run.spec),
-        **{name: metrics.get(name) for name in METRICS},
-        **{f"instrument.{key}": str(value) for key, value in sorted((result.get("instrument") or {}).items())},
-    }
+    rows = []
+    for records in folders:
+        for run in records.runs:
+            study, scale = studies.get(run.configuration, ("", ""))
+            head = {"results": records.name, "study": study, "scale": scale}
+            made = {**row_of(run.result, is_emulated(run.spec)), "ended": str(run.result.get("ended") or "")}
+            facts = {key: made.pop(key) for key in MEANINGS if key in made}
+            ids = {"run": run.run, "configuration": run.configuration}
+            rows.append({**head, **ids, **facts, **columns_of(run.spec), **made})
+    return rows
 
 
 def selected(
@@ -94,15 +80,17 @@ def _known(column: str, known: Mapping[str, None], where: str) -> None:
         raise UserError(f"there is no column `{column}`", where, nearest(column, known))
 
 
-def described(columns: Sequence[str]) -> Iterator[dict[str, str]]:
+def described(columns: Sequence[str]) -> list[dict[str, str]]:
     """Name, unit and meaning of each column."""
+    facts = []
     for name in columns:
+        unit, meaning = "", MEANINGS.get(name, f"Key `{name}` of the run")
         if name in METRICS:
-            yield {"column": name, "unit": METRICS[name].unit, "meaning": METRICS[name].meaning}
+            unit, meaning = METRICS[name].unit, METRICS[name].meaning
         elif name.startswith("instrument."):
-            yield {"column": name, "unit": "", "meaning": "What the run was measured with"}
-        else:
-            yield {"column": name, "unit": "", "meaning": MEANINGS.get(name, f"Key `{name}` of the run")}
+            meaning = "What the run was measured with"
+        facts.append({"column": name, "unit": unit, "meaning": meaning})
+    return facts
 
 
 def write_table(frame: pd.DataFrame, file: Path) -> list[Path]:
@@ -110,7 +98,7 @@ def write_table(frame: pd.DataFrame, file: Path) -> list[Path]:
 
     Parquet has them as metadata of its columns, JSON under `columns`; a CSV file has a second one beside it.
     """
-    facts = list(described(list(frame.columns)))
+    facts = described(list(frame.columns))
     if file.suffix == ".parquet":
         write_with(file, lambda temporary: _write_parquet(frame, facts, temporary))
         return [file]
@@ -122,11 +110,8 @@ def write_table(frame: pd.DataFrame, file: Path) -> list[Path]:
         write_text(file, frame.to_csv(index=False, lineterminator="\n"))
         write_text(meanings, pd.DataFrame(facts).to_csv(index=False, lineterminator="\n"))
         return [file, meanings]
-    raise UserError(
-        f"`{file.suffix or file.name}` is not a supported table format",
-        str(file),
-        "end the name in " + ", ".join(SUFFIXES),
-    )
+    what = f"`{file.suffix or file.name}` is not a supported table format"
+    raise UserError(what, str(file), "end the name in " + ", ".join(SUFFIXES))
 
 
 def _write_parquet(frame: pd.DataFrame, facts: Sequence[Mapping[str, str]], file: Path) -> None:

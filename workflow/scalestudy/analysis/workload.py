@@ -1,8 +1,6 @@
-"""Which runs of a study belong to one workload, and to one series within it."""
+"""Keys that tell the configurations of a study apart; runs of one workload, and of one series within it. Nothing heavy."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from scalestudy.files import canonical_json
 from scalestudy.spec.study import Study
@@ -28,18 +26,12 @@ def _groups(study: Study, left_out: tuple[str, ...]) -> dict[str, str]:
     runs = {run.configuration: run for run in study.runs}
     columns = {configuration: run.columns for configuration, run in runs.items()}
     drop = GEOMETRY | _in_step(study, list(columns.values()))
-    group = {configuration: _group(row, drop, left_out) for configuration, row in columns.items()}
+    group = {}
+    for configuration, row in columns.items():
+        dropped = {*drop, "batch.global" if row["scaling"] == "weak" else "batch.per_rank"}
+        kept = (key for key in row if key not in dropped and key.partition(".")[0] not in left_out)
+        group[configuration] = canonical_json({key: row[key] for key in kept})
     return {run.id: group[run.configuration] for run in study.runs}
-
-
-def _group(row: dict[str, Any], drop: set[str], left_out: tuple[str, ...]) -> str:
-    dropped = drop | _follows(str(row["scaling"]))
-    kept = {key: value for key, value in row.items() if key not in dropped and key.partition(".")[0] not in left_out}
-    return canonical_json(kept)
-
-
-def _follows(scaling: str) -> set[str]:
-    return {"batch.global"} if scaling == "weak" else {"batch.per_rank"}
 
 
 def _in_step(study: Study, rows: list[dict[str, object]]) -> set[str]:
@@ -54,3 +46,23 @@ def _in_step(study: Study, rows: list[dict[str, object]]) -> set[str]:
         if len(pairs) == len({row["ranks"] for row in rows}):
             steps |= parts
     return steps
+
+
+def varied_columns(study: Study) -> list[str]:
+    """The fewest columns that tell a study's configurations apart: varied keys, or keys below them."""
+    rows = [run.columns for run in study.runs if run.repeat == 0]
+
+    def told_apart(columns: list[str]) -> int:
+        return len({canonical_json([row.get(column) for column in columns]) for row in rows})
+
+    chosen: list[str] = []
+    for key in study.varied:
+        parts = dict.fromkeys(column for row in rows for column in row if column == key or column.startswith(f"{key}."))
+        for part in sorted(parts, key=lambda column: not column.endswith((key, ".source", ".name"))):
+            if told_apart([*chosen, part]) > told_apart(chosen):
+                chosen.append(part)
+    for column in list(chosen):
+        others = [other for other in chosen if other != column]
+        if told_apart(others) == told_apart(chosen):
+            chosen = others
+    return chosen

@@ -42,10 +42,9 @@ def explain(
 
 
 def _explain(
-    folder: Path, steps: int, minutes: float, only: tuple[str, ...], as_json: bool, command_line: tuple[str, ...]
+    folder: Path, steps: int, minutes: float, only: tuple[str, ...], print_json: bool, command_line: tuple[str, ...]
 ) -> None:
-    from scalestudy.analysis import explanation_words as words
-    from scalestudy.analysis.explanation import explain
+    from scalestudy.analysis.explanation import as_json, bar, explain, sentences, unseen
     from scalestudy.program.takeaway import take_away
 
     observed = take_away(
@@ -56,7 +55,7 @@ def _explain(
             observed.calibration.failure, " ".join(command_line), "see that the command trains by itself first"
         )
     result = explain(observed)
-    if as_json:
-        click.echo(json.dumps(words.as_json(result, observed), indent=2))
+    if print_json:
+        click.echo(json.dumps(as_json(result), indent=2))
         return
-    click.echo("\n".join([*words.sentences(result, observed), "", words.bar(result), "", *words.unseen(result)]))
+    click.echo("\n".join([*sentences(result), "", bar(result), "", *unseen(result)]))

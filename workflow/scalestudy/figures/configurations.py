@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.recorded import Recorded
+from scalestudy.analysis.workload import varied_columns
 from scalestudy.errors import UserError
 from scalestudy.figures.words import configuration_text
 from scalestudy.spec.columns import columns_of

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from scalestudy.analysis.identity import varied_columns
-from scalestudy.analysis.rounding import with_interval
-from scalestudy.analysis.stats import CONFIDENCE, FEWEST
+from scalestudy.analysis.stats import CONFIDENCE, FEWEST, with_interval
+from scalestudy.analysis.workload import varied_columns
 from scalestudy.claims.inference import ERROR, Estimate, Region, holm
 from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import Row, by

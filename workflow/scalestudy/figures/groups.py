@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.stats import interval
+from scalestudy.analysis.workload import varied_columns
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import columns_of_runs

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scalestudy.analysis.periods import days, tie
-from scalestudy.analysis.rounding import with_interval
+from scalestudy.analysis.recorded import VOLATILE
 from scalestudy.analysis.scaling import Base
-from scalestudy.analysis.stats import FEWEST
-from scalestudy.analysis.summarise import VOLATILE
+from scalestudy.analysis.stats import FEWEST, with_interval
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
 from scalestudy.figures.words import counted, listed

@@ -14,12 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from scalestudy.analysis.identity import varied_columns
-from scalestudy.analysis.rounding import with_interval
 from scalestudy.analysis.scaling import bases
-from scalestudy.analysis.stats import CENSORED, FEWEST, Interval, interval_of
+from scalestudy.analysis.stats import CENSORED, FEWEST, Interval, interval_of, with_interval
 from scalestudy.analysis.summarise import kind_of, kind_of_all, read_rows
-from scalestudy.analysis.workload import workload_of
+from scalestudy.analysis.workload import varied_columns, workload_of
 from scalestudy.errors import UserError, nearest
 from scalestudy.figures import decision, notes
 from scalestudy.figures.catalogue import TableSpec

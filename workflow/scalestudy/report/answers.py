@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalestudy.analysis.rounding import with_interval
-from scalestudy.analysis.stats import FEWEST
+from scalestudy.analysis.stats import FEWEST, with_interval
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.words import friendly
 from scalestudy.files import canonical_json

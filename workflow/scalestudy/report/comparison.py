@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from scalestudy.analysis.compare import Compared, MachineComparison
-from scalestudy.analysis.comparison import Verdict, exit_status
-from scalestudy.analysis.instruments import told
+from scalestudy.analysis.compare import Compared, MachineComparison, Verdict, exit_status, told
 from scalestudy.analysis.recorded import Records
 from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, POWER
 from scalestudy.figures.configurations import Name, fallback_name

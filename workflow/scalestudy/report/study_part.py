@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scalestudy.analysis.identity import varied_columns
 from scalestudy.analysis.summarise import STATUSES
+from scalestudy.analysis.workload import varied_columns
 from scalestudy.figures import notes
 from scalestudy.figures.build import is_number
 from scalestudy.figures.caption import alt_text, caption, title_of
