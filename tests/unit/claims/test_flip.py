@@ -58,8 +58,3 @@ def test_a_loader_that_is_waited_for_hides_behind_a_slower_accelerator() -> None
 )
 def test_nothing_is_computed_of_a_real_or_free_accelerator_or_an_overlapped_exchange(more: dict[str, Any]) -> None:
     assert flip_text(CLAIM, ClaimPart(None, side(0.2, **more), side(0.1))) == []
-
-
-def test_a_faster_accelerator_is_not_judged_where_workers_are_ahead() -> None:
-    of, against = (side(step, **{"loader.workers": 2}) for step in (0.1, 0.1))
-    assert flip_text(CLAIM, ClaimPart(None, of, against)) == []
