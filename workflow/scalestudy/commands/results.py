@@ -278,8 +278,7 @@ def compare(
     Example: scalestudy compare ../release/results/local local --across code --margin 5%
     Example: scalestudy compare my_cluster --nodes --study acceptance --margin 5%
     """
-    from scalestudy.analysis.compare import compare, compare_nodes
-    from scalestudy.analysis.compare import exit_status
+    from scalestudy.analysis.compare import compare, compare_nodes, exit_status
     from scalestudy.analysis.recorded import read_records
     from scalestudy.figures.configurations import configuration_names
     from scalestudy.report.comparison import headline, shown_lines, write_comparison
