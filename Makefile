@@ -2,7 +2,7 @@
 # make run    from a bare machine to figures of real training, on its GPU where it has one: two or three studies
 #             make run SCALE=mini  on this CPU
 # make all    every study
-# make check  linters, documentation and tests
+# make check  linters and tests, which build the documentation too
 # make quick  linters and the tests that take no time, in about a minute and a half on two cores
 # make coverage  branch coverage of the tests, by file
 # make docs   the documentation as a site: build/docs/index.html
@@ -41,7 +41,7 @@ workflow/schemas/study.schema.json: $(wildcard workflow/scalestudy/*/*.py)
 horovod: setup
 	@PYTHON=python envs/horovod.sh
 
-check: lint docs test
+check: lint test
 
 .venv-dev:
 	@$(PYTHON) envs/venv.py --dev

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ def write_schemas(folder: Path) -> None:
         write_text(folder / f"{name}.schema.json", json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
 
 
+@cache
+def _attribute_docstrings(owner: type[BaseModel]) -> dict[str, str]:
+    return extract_docstrings_from_cls(owner, use_inspect=True)
+
+
 class _Described(GenerateJsonSchema):
     """Describe keys by the docstrings below them.
 
@@ -65,7 +71,7 @@ class _Described(GenerateJsonSchema):
         made: Schema = super().model_schema(schema)
         texts: dict[str, str] = {}
         for owner in reversed(schema["cls"].__mro__):
-            texts |= extract_docstrings_from_cls(owner, use_inspect=True) if issubclass(owner, BaseModel) else {}
+            texts |= _attribute_docstrings(owner) if issubclass(owner, BaseModel) else {}
         for name, of in schema["cls"].model_fields.items():
             made["properties"][of.alias or name] |= {"description": texts[name]} if name in texts else {}
         return made
