@@ -1,18 +1,13 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import simplejpeg
 import torch
-from PIL import Image
 
 from scalestudy.data.decode import images
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.normalise import normalise
-from scalestudy.errors import UserError
-from tests.unit.data.conftest import Prepared, photo
+from tests.unit.data.conftest import Prepared
 
 JPEG = {"source": "synthetic_jpeg", "samples": 30, "width": 120, "height": 96, "mean_kib": 5.0}
 SOURCES = {
@@ -48,14 +43,6 @@ def test_evaluation_shows_every_sample_as_it_is(source: str, prepared: Prepared)
     assert first.dtype == torch.uint8 and first.shape[2:] == data.image_size
 
 
-@pytest.mark.parametrize("source", ["files", "raw"])
-def test_pictures_are_channels_last_and_224_wide(source: str, prepared: Prepared) -> None:
-    data = open_dataset(prepared(**SOURCES[source])[0], "train")
-    x, y = batch(data, [3, 4])
-    assert x.shape == (2, 3, 224, 224) and x.is_contiguous(memory_format=torch.channels_last)
-    assert y.tolist() == [3, 4] and y.dtype == torch.int64
-
-
 def test_flips_mirror_half_of_the_samples(prepared: Prepared) -> None:
     data = open_dataset(prepared(source="digits")[0], "train")
     plain, _ = batch(data, list(range(1000)), augment="none")
@@ -85,47 +72,6 @@ def test_the_centre_of_a_256_pixel_picture_is_kept_to_the_pixel() -> None:
     assert images.centre_view(256, 341) == (16, 58, 224, 224, False)
 
 
-@pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])
-def test_decoded_pictures_are_those_that_pillow_shows(mode: str, tmp_path: Path) -> None:
-    data = photo(64, 48, mode=mode)
-    (tmp_path / "picture.jpg").write_bytes(data)
-    expected = np.asarray(Image.open(tmp_path / "picture.jpg").convert("RGB")).astype(int)
-    assert np.abs(images.decode(data).astype(int) - expected).mean() < 3
-
-
-def test_large_pictures_are_decoded_smaller_and_show_the_same() -> None:
-    data = photo(800, 600)
-    view = images.View(101, 203, 390, 475)
-    assert images.decode(data, images.shrink_for(view, 64)).shape == (150, 200, 3)
-    small, large = np.empty((2, 64, 64, 3), np.uint8)
-    images.show_coded(data, *images.header(data), view, 4, small, lambda: False)
-    images.show(simplejpeg.decode_jpeg(data), view, torch.from_numpy(large).permute(2, 0, 1))
-    assert np.abs(small.astype(int) - large).mean() < 2
-
-
-@pytest.mark.parametrize(
-    "contents", [b"", b"\xff\xd8 no more", b"text", photo(80, 64)[:600], photo(80, 64, "PNG")[:600]]
-)
-def test_a_damaged_picture_is_an_error_with_file_and_sample(
-    contents: bytes, picture_folder: Path, prepared: Prepared
-) -> None:
-    path, _ = prepared(source="image_folder", root=str(picture_folder))
-    (picture_folder / "train/cat/2.jpg").write_bytes(contents)
-    with pytest.raises(UserError, match=r"train/cat/2.jpg: sample 2 cannot be read"):
-        batch(open_dataset(path, "train"), [0, 2])
-
-
-def test_raw_data_that_was_cut_is_an_error(prepared: Prepared) -> None:
-    path, _ = prepared(**SOURCES["raw"])
-    data = open_dataset(path, "train")
-    with open(data.files[0], "r+b") as stream:
-        stream.truncate(196608 * 10)
-    with pytest.raises(UserError, match=r"sample 20 .*cannot be read: it ends after"):
-        batch(data, [20])
-    with pytest.raises(UserError, match="prepared data cannot be read"):
-        open_dataset(path, "train")
-
-
 @pytest.mark.parametrize("source", ["files", "raw"])
 def test_bytes_and_ranges_are_those_of_the_samples_asked_for(source: str, prepared: Prepared) -> None:
     data = open_dataset(prepared(**SOURCES[source])[0], "train")
@@ -149,12 +95,3 @@ def test_normalised_images_do_not_depend_on_their_memory_format() -> None:
     x = torch.randint(0, 256, (2, 3, 8, 6), dtype=torch.uint8)
     plain = normalise(x, torch.float32, "cpu").clone()
     assert torch.equal(normalise(x.contiguous(memory_format=torch.channels_last), torch.float32, "cpu"), plain)
-
-
-def test_normalising_writes_into_the_memory_that_it_used_before() -> None:
-    x = torch.zeros((4, 3, 8, 8), dtype=torch.uint8)
-    assert normalise(x, torch.float32, "cpu").data_ptr() == normalise(x[:2], torch.float32, "cpu").data_ptr()
-
-
-def test_floats_of_own_data_are_not_normalised() -> None:
-    assert normalise(torch.ones(2, 3, 4, 4), torch.float64, "cpu").eq(1).all()

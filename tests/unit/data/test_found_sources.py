@@ -13,9 +13,8 @@ from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import index_file, shard_path
 from scalestudy.data.sources import chest_xray14, imagenet, listing
 from scalestudy.errors import UserError
-from scalestudy.spec.config import Site
 from tests.unit.data.conftest import Prepared, photo
-from tests.unit.data.test_shards import FORMS, payloads
+from tests.unit.data.test_shards import payloads
 
 CLASSES = ["n01440764", "n01443537", "n02105855"]
 Made = dict[str, bytes]
@@ -112,29 +111,6 @@ def test_the_classes_of_held_out_pictures_may_be_a_plain_list(tars: Path, prepar
     assert [CLASSES[label] for label in held_out.labels] == ANSWERS
 
 
-def test_imagenet_as_tars_and_as_folders_is_the_same_data(tars: Path, tmp_path: Path, prepared: Prepared) -> None:
-    folders = tmp_path / "folders"
-    for wnid, files in training().items():
-        laid(folders / "train" / wnid, files)
-    for (name, data), wnid in zip(HELD_OUT.items(), ANSWERS, strict=True):
-        laid(folders / "val" / wnid, {name: data})
-    found = []
-    for name, root in (("tars", tars), ("folders", folders)):
-        path, manifest = prepared(name, Site(data_roots={"imagenet": str(root)}), source="imagenet", **FORMS["tar"])
-        index = mapped_index(index_file(path, manifest), "train")
-        found.append(sorted(zip(payloads(path, manifest), index.labels.tolist(), strict=True)))
-    assert found[0] == found[1] and len(found[0]) == 9
-
-
-def test_a_part_of_the_tar_of_tars_is_stratified_and_more_of_it_is_stored_anew(tars: Path, prepared: Prepared) -> None:
-    path, manifest = prepared("part", source="imagenet", root=str(tars), scale=0.5)
-    labels = mapped_index(index_file(path, manifest), "train").labels
-    assert manifest.bulk == str(tars) and np.bincount(labels, minlength=3).tolist() == [1, 1, 2]
-    path, manifest = prepared("more", source="imagenet", root=str(tars), scale=2.0)
-    assert (manifest.format, manifest.train.samples, manifest.bulk) == ("files", 18, "bulk")
-    assert len(set(open_dataset(path, "train").files)) == 18
-
-
 def test_missing_imagenet_is_skipped_or_an_error_that_says_what_is_wanted_and_its_size(
     tars: Path, tmp_path: Path, prepared: Prepared
 ) -> None:
@@ -174,29 +150,6 @@ def test_chest_pictures_have_any_number_of_14_findings_and_the_official_split(ch
     names = [[chest_xray14.FINDINGS[n] for n in np.flatnonzero(row)] for row in y.numpy()]
     assert names == [["Cardiomegaly", "Emphysema"], [], ["Atelectasis", "Mass", "Pleural_Thickening"]]
     assert x.shape == (3, 3, 16, 16) and str(y.dtype) == "torch.float32"
-
-
-def test_findings_lie_in_tar_shards_as_a_list(chest: Path, prepared: Prepared) -> None:
-    path, manifest = prepared(source="chest_xray14", root=str(chest), **FORMS["tar"])
-    shown = subprocess.run(
-        ["tar", "-xOf", str(shard_path(path, manifest, "test", 0)), "000000000.json"], capture_output=True, check=True
-    )
-    assert shown.stdout == b"[0,0,0,0,0,0,0,0,0,0,0,0,0,1]"
-    assert mapped_index(index_file(path, manifest), "train").labels.shape == (3, 14)
-
-
-def test_a_row_that_contradicts_an_earlier_one_about_a_chest_picture_is_named(chest: Path, prepared: Prepared) -> None:
-    with open(chest / "Data_Entry_2017.csv", "a") as stream:
-        stream.write("00000001_000.png,Emphysema|Cardiomegaly,0,1,58\n")  # states the same in another order
-        stream.write("00000001_001.png,Hernia,0,1,58\n")
-    with pytest.raises(UserError, match=r"2017\.csv:7: contradicts an earlier line about 00000001_001\.png"):
-        prepared(source="chest_xray14", root=str(chest))
-
-
-def test_two_chest_pictures_of_one_name_are_an_error(chest: Path, prepared: Prepared) -> None:
-    laid(chest / "images_003/images", {ROWS[0][0]: b"x"})
-    with pytest.raises(UserError, match="two images have the same name"):
-        prepared(source="chest_xray14", root=str(chest))
 
 
 def test_chestmnist_is_read_from_its_npz(tmp_path: Path, prepared: Prepared) -> None:

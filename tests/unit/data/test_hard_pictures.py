@@ -66,23 +66,6 @@ def test_pictures_of_every_kind_come_out_as_rgb_of_the_same_brightness(
     assert payloads(coded, as_is) == [data] and images.decode(data).shape == (64, 64, 3)
 
 
-def test_what_a_picture_is_named_in_a_shard_follows_its_content(tmp_path: Path, prepared: Prepared) -> None:
-    spec = folder(tmp_path / "p", {"a.jpg": saved(Image.fromarray(ramp()), "PNG"), "b.png": photo(40, 32)})
-    path, _ = prepared(**spec, scale=2.0)
-    assert sorted(file.suffix for file in open_dataset(path, "train").files) == [".jpg", ".jpg", ".png", ".png"]
-
-
-def test_exif_orientation_is_not_applied_and_lost_when_a_picture_is_made_anew(
-    tmp_path: Path, prepared: Prepared
-) -> None:
-    turned = Image.Exif()
-    turned[0x0112] = 6  # to be shown turned by 90 degrees
-    data = saved(Image.fromarray(ramp()[:32]).convert("RGB"), "JPEG", exif=turned)
-    path, manifest = prepared(**folder(tmp_path / "p", {"a.jpg": data}), preprocess="resized", resize=32, **TAR)
-    with Image.open(io.BytesIO(payloads(path, manifest)[0])) as picture:
-        assert picture.size == (64, 32) and not picture.getexif()
-
-
 @pytest.mark.parametrize("form", [{"preprocess": "resized"}, RAW], ids=["resized", "raw"])
 def test_a_picture_too_elongated_to_be_made_anew_fails_or_is_left_out(
     form: dict[str, Any], tmp_path: Path, prepared: Prepared
@@ -148,21 +131,3 @@ def test_names_in_any_script_and_as_long_as_the_file_system_has_them_work(tmp_pa
     assert len(x) == 6
     shards, in_shards = prepared("shards", **spec, **TAR)
     assert len(payloads(shards, in_shards)) == 6
-
-
-def test_a_picture_that_memory_does_not_suffice_for_is_named_or_left_out(
-    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = folder(tmp_path / "p", {"large.jpg": photo(160, 120), "good.jpg": photo(40, 32), "other.jpg": photo(48, 32)})
-    decode = images.decode
-
-    def short(data: bytes, *rest: Any) -> np.ndarray:
-        if images.header(data) == (120, 160):
-            raise MemoryError
-        return decode(data, *rest)
-
-    monkeypatch.setattr(images, "decode", short)
-    with pytest.raises(UserError, match=r"large\.jpg: cannot be read as an image: memory ran out"):
-        prepared("fails", **spec, preprocess="resized")
-    _, manifest = prepared("skips", **spec, preprocess="resized", on_error="skip")
-    assert (manifest.train.samples, manifest.left_out) == (2, 1)

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scalestudy.data import index as module
-from scalestudy.data import progress
 from scalestudy.data.index import Index, joined
-from scalestudy.data.progress import Progress
 
 
 def of(names: list[str]) -> Index:
@@ -32,18 +29,3 @@ def test_samples_are_taken_with_their_names_in_any_order_and_any_block(names: li
 def test_parts_are_joined_in_their_order_also_empty_ones(parts: list[list[str]]) -> None:
     whole = joined([of(part) for part in parts])
     assert [whole.path(n) for n in range(len(whole))] == [name for part in parts for name in part]
-
-
-def test_progress_is_printed_on_standard_error_once_work_takes_long(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quick = Progress("listing train")
-    quick.add(100)
-    quick.end()
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(progress, "FIRST_S", 0.0)
-    slow = Progress("preparing train", total=1000)
-    slow.add(250)
-    slow.end()
-    first, last = capsys.readouterr().err.splitlines()
-    assert first.startswith("preparing train: 250 of 1,000, ") and last.endswith("left")

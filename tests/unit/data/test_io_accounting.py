@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.data.io_accounting import ClientBytes, lustre_bytes, name_if_uncounted, uncounted_file_system
+from scalestudy.data.io_accounting import ClientBytes, lustre_bytes, name_if_uncounted
 
 # Recorded: `lctl get_param osc.*.stats` and `llite.*.stats` of Lustre clients, in the form of /proc/fs/lustre.
 OSC = """\
@@ -53,11 +53,6 @@ def test_reads_of_block_devices_and_of_nfs_are_counted(magic: int, major: int) -
     assert name_if_uncounted(magic, major) is None
 
 
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no tmpfs here")
-def test_a_folder_in_memory_is_known_as_such() -> None:
-    assert uncounted_file_system(Path("/dev/shm")) == "tmpfs"
-
-
 def test_what_all_servers_sent_is_the_sum_over_their_devices(tmp_path: Path) -> None:
     root = client(tmp_path, osc_one=OSC, osc_two=OSC, osc_three=NOTHING_READ, mdc_meta=NOTHING_READ, llite_fs=LLITE)
 
@@ -66,7 +61,3 @@ def test_what_all_servers_sent_is_the_sum_over_their_devices(tmp_path: Path) -> 
 
 def test_without_counters_of_servers_what_programs_read_is_taken_for_what_it_is(tmp_path: Path) -> None:
     assert lustre_bytes([client(tmp_path, llite_fs=LLITE)]) == ClientBytes(209715200, from_servers=False)
-
-
-def test_without_a_lustre_client_nothing_is_known(tmp_path: Path) -> None:
-    assert lustre_bytes([tmp_path]) is None

@@ -6,8 +6,6 @@ import io
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from torchvision.transforms.v2 import functional as torchvision
 
 from scalestudy.data import counter_rng
 from scalestudy.data.decode import images, kernel
-from scalestudy.data.decode.kernel.build import OPTIONS, build
+from scalestudy.data.decode.kernel.build import build
 from scalestudy.data.load.dataset import open_dataset
 from tests.unit.data.conftest import Prepared
 
@@ -94,16 +92,6 @@ def test_views_are_those_of_torchvision_to_a_level(fast: kernel.Kernel) -> None:
         assert np.abs(shown - expected.permute(1, 2, 0).numpy()).max() <= 1
 
 
-def test_a_large_picture_decoded_smaller_is_near_to_torchvisions(fast: kernel.Kernel) -> None:
-    data = coded(photo(900, 1200))
-    whole = torch.from_numpy(simplejpeg.decode_jpeg(data)).permute(2, 0, 1)
-    view = images.View(101, 203, 700, 800)
-    shown, _ = both(fast, data, view, 64)
-    expected = torchvision.resized_crop(whole, *view[:4], [64, 64], antialias=True).permute(1, 2, 0).numpy()
-    difference = np.abs(shown - expected)
-    assert difference.mean() < 1 and difference.max() <= 6
-
-
 @pytest.mark.parametrize("side", [1, 5, 6, 16, 17, 224])
 @pytest.mark.parametrize("flip", [False, True])
 def test_pixels_of_the_size_that_is_asked_for_are_copied_or_mirrored(
@@ -142,22 +130,6 @@ def other_form(form: str, **options: Any) -> bytes:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        other_form("JPEG", progressive=True),
-        other_form("JPEG", mode="CMYK"),
-        other_form("PNG"),
-        b"",
-        b"\xff\xd8\xff",
-        b"no",
-    ],
-    ids=["progressive", "CMYK", "PNG", "empty", "cut", "text"],
-)
-def test_what_the_kernel_does_not_take_it_leaves_to_the_plain_way(fast: kernel.Kernel, data: bytes) -> None:
-    assert fast.header(data) is None
-
-
 @pytest.mark.parametrize("mode", ["progressive", "L", "CMYK", "PNG"])
 @pytest.mark.usefixtures("one_class")
 def test_all_forms_of_pictures_are_shown_with_the_kernel_as_without(
@@ -180,86 +152,6 @@ def test_all_forms_of_pictures_are_shown_with_the_kernel_as_without(
         options: dict[str, Any] = {"size": 48, "augment": "crop_flip", "seed": 0, "epoch": 0, "train": True}
         shown.append(open_dataset(path, "train").batch(np.arange(2), **options)[0].int())
     assert (shown[0] - shown[1]).abs().max() <= 1
-
-
-def damaged() -> Iterator[bytes]:
-    """JPEGs with a few bytes changed, cut or doubled, in header and data."""
-    random = np.random.default_rng(5)
-    originals = [coded(photo(70, 90), sampling) for sampling in ("420", "444", "Gray")]
-    for number in range(1500):
-        data = bytearray(originals[number % 3])
-        for _ in range(int(random.integers(1, 6))):
-            place = int(random.integers(2, 700 if number % 2 else len(data)))
-            data[place % len(data)] = int(random.integers(0, 256))
-        if number % 5 == 0:
-            data = data[: int(random.integers(2, len(data)))]
-        if number % 7 == 0:
-            data = data + data
-        yield bytes(data)
-
-
-def test_damaged_jpegs_are_refused_or_shown_and_never_crash(fast: kernel.Kernel) -> None:
-    out = np.zeros((33, 33, 3), np.uint8)
-    refused = shown = 0
-    for data in damaged():
-        size = fast.header(data)
-        if size is None or size[0] * size[1] > 10**7:
-            refused += 1
-            continue
-        view = images.random_view(*size, np.random.default_rng(len(data)).random(images.DRAWS).tolist())
-        if fast.show_jpeg(data, 1, view, out):
-            shown += 1
-        else:
-            refused += 1
-    assert refused > 200 and shown > 200
-    good = coded(photo(70, 90))
-    assert np.abs(np.subtract(*both(fast, good, images.View(5, 5, 50, 60), 33))).max() <= 1  # it still works
-
-
-def test_threads_do_not_disturb_each_other(fast: kernel.Kernel) -> None:
-    pictures = [coded(photo(120, 160, seed), quality=90) for seed in range(4)]
-    view = images.View(10, 20, 80, 90, True)
-    expected = [both(fast, data, view, 40)[0] for data in pictures]
-    wrong: list[int] = []
-
-    def work(number: int) -> None:
-        out = np.zeros((40, 40, 3), np.uint8)
-        for _ in range(150):
-            if not fast.show_jpeg(pictures[number], 1, images.scaled_view(view, (120, 160), (120, 160)), out):
-                wrong.append(number)
-            if number != 3 and fast.header(pictures[number][:50]) is not None:
-                wrong.append(number)
-            if not np.array_equal(out, expected[number]):
-                wrong.append(number)
-
-    # Where the view lets it be decoded smaller, `both` did; here it must not.
-    assert images.shrink_for(view, 40) == 2
-    expected = []
-    for data in pictures:
-        out = np.zeros((40, 40, 3), np.uint8)
-        assert fast.show_jpeg(data, 1, view, out)
-        expected.append(out)
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
-def test_views_outside_the_picture_are_refused(fast: kernel.Kernel) -> None:
-    out = np.zeros((8, 8, 3), np.uint8)
-    assert not fast.show_jpeg(coded(photo(20, 20)), 1, images.View(10, 10, 11, 5), out)
-    with pytest.raises(MemoryError, match="status 2"):
-        fast.show_pixels(photo(20, 20), 20, 20, images.View(0, -1, 5, 5), out)
-
-
-def test_building_twice_compiles_once(fast: kernel.Kernel, tmp_path: Path) -> None:
-    first = build(folder=tmp_path)
-    written = first.stat().st_mtime_ns
-    assert build(folder=tmp_path) == first and first.stat().st_mtime_ns == written
-    assert build((*OPTIONS[1:], "-O1"), folder=tmp_path) != first
-    assert not [path for path in tmp_path.iterdir() if path.suffix != ".so"]
 
 
 def test_without_a_compiler_the_plain_path_is_used_and_reported(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,14 +46,6 @@ def test_batches_are_the_same_for_any_number_of_workers(pictures: Dataset) -> No
         assert all(torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]) for a, b in zip(made[0], other, strict=True))
 
 
-def test_several_ranks_see_the_pixels_of_one(pictures: Dataset) -> None:
-    alone = next(iter(Loader(pictures, [(0, batches(48, 12, 0, 1, 0, 0)[0])], spec(0), seed=1)))[0]
-    shares = [
-        next(iter(Loader(pictures, [(0, batches(48, 12, rank, 3, 0, 0)[0])], spec(0), seed=1)))[0] for rank in range(3)
-    ]
-    assert torch.equal(torch.cat(shares), alone)
-
-
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_an_error_of_a_worker_is_raised_where_its_batch_is_due(workers: int, pictures: Dataset) -> None:
@@ -68,29 +59,11 @@ def test_an_error_of_a_worker_is_raised_where_its_batch_is_due(workers: int, pic
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("loader")]
 
 
-@pytest.mark.timeout(20)
-def test_leaving_early_ends_the_threads_at_once_even_when_they_wait(pictures: Dataset) -> None:
-    begin = time.monotonic()
-    with Loader(pictures, plan(48, 1, epochs=1000), spec(2), seed=0, slow_decode_s=0.01) as loader:
-        next(iter(loader))
-        loader._slow_decode_s = 3600
-    assert time.monotonic() - begin < 10
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("loader")]
-
-
 def test_no_more_batches_are_made_ahead_than_asked_for(pictures: Dataset) -> None:
     with Loader(pictures, plan(48, 1), spec(workers=2, prefetch=3), seed=0, slow_decode_s=0.001) as loader:
         next(iter(loader))
         time.sleep(0.3)
         assert loader.slow_decode == 7  # the one in use, and 2 x 3
-
-
-def test_slow_decode_slows_each_batch_and_is_counted(pictures: Dataset) -> None:
-    begin = time.monotonic()
-    with Loader(pictures, plan(48, 12), spec(0), seed=0, slow_decode_s=0.05) as loader:
-        assert len(list(loader)) == 4
-        assert loader.slow_decode == 4
-    assert time.monotonic() - begin >= 0.2
 
 
 def test_workers_overlap_the_latency_of_samples(prepared: Prepared) -> None:
@@ -105,25 +78,6 @@ def test_workers_overlap_the_latency_of_samples(prepared: Prepared) -> None:
     assert (alone := seconds(0)) >= 0.4
     # On a busy machine a turn may be slow for other reasons; workers that take turns would never be faster.
     assert min(seconds(4) for _ in range(5)) < alone / 2
-
-
-def test_the_callers_torch_threads_stay_as_they_were(pictures: Dataset) -> None:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        for workers in (0, 2):
-            with Loader(pictures, plan(48, 8), spec(workers), seed=0) as loader:
-                for _ in loader:
-                    assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_evaluation_through_the_loader_is_not_augmented(pictures: Dataset) -> None:
-    order = list(plan(48, 8))
-    with Loader(pictures, order, spec(1), seed=0, train=False) as loader:
-        shown = [x.clone() for x, _ in loader]
-    assert torch.equal(shown[0], pictures.batch(order[0][1], size=32, augment="none", seed=9, epoch=9, train=False)[0])
 
 
 @pytest.mark.parametrize("preprocess", ["none", "raw"])
@@ -146,15 +100,6 @@ def test_a_cache_limit_makes_every_epoch_read_what_does_not_fit(preprocess: str,
     assert all(0.95 < share < 1.15 for share in read)
     resident = resident_bytes(data.files)
     assert resident is not None and 0.2 < resident / data.stored_bytes < 0.3
-
-
-def test_a_warm_pass_reads_nothing_from_the_disk(tmp_path: Path, pictures: Dataset) -> None:
-    list(Loader(pictures, plan(48, 8), spec(0), seed=0))
-    before = read_bytes()
-    if before is None:
-        pytest.skip("WARM PASS NOT TESTED: this kernel does not count reads")
-    list(Loader(pictures, plan(48, 8), spec(0), seed=0))
-    assert read_bytes() == before
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -21,10 +20,9 @@ import pytest
 import torch
 
 from scalestudy.data.load import batch_maker, workers
-from scalestudy.data.load.dataset import Dataset, PictureDataset, open_dataset
+from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import batches
-from scalestudy.data.manifest import bulk_folder
 from scalestudy.errors import UserError
 from scalestudy.spec import run
 from tests.unit.data import nginx
@@ -101,19 +99,6 @@ def test_each_mode_and_kind_of_worker_shows_the_same_pictures(form: str, prepare
         assert equal(first, shown(path, mode="stream", shuffle_buffer=7, workers=3))
 
 
-def test_pixels_and_their_shards_show_the_same_pictures(prepared: Prepared) -> None:
-    plain, _ = prepared("one", **FORMS["raw"])
-    data = open_dataset(plain, "train", spec())
-    assert isinstance(data, PictureDataset)
-    sharded, _ = prepared("two", **FORMS["raw shards"])
-    other = open_dataset(sharded, "train", spec())
-    options: dict[str, Any] = {"size": 64, "augment": "none", "seed": 0, "epoch": 0, "train": True}
-    everything = np.arange(40)
-    one, two = data.batch(everything, **options)[0], other.batch(everything, **options)[0]
-    # Shards are shuffled when they are written: the same images in another order.
-    assert sorted(x.numpy().tobytes() for x in one) == sorted(x.numpy().tobytes() for x in two)
-
-
 @pytest.mark.parametrize(("form", "mode"), [("files", "shards"), ("tar", "database"), ("lmdb", "stream")])
 def test_a_mode_that_a_format_does_not_have_is_an_error(form: str, mode: str, prepared: Prepared) -> None:
     path, _ = prepared(**FORMS[form])
@@ -160,7 +145,7 @@ def test_memory_reads_storage_once(prepared: Prepared) -> None:
 
 def test_data_larger_than_memory_is_refused_by_mode_memory(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = prepared(**FORMS["tar"])
-    monkeypatch.setattr("scalestudy.data.load.readers.memory.available_bytes", lambda: 1 << 16)
+    monkeypatch.setattr("scalestudy.data.load.readers.available_bytes", lambda: 1 << 16)
     with pytest.raises(UserError, match="do not fit into the 0 MiB of free memory"):
         open_dataset(path, "train", spec(mode="memory"))
 
@@ -183,16 +168,6 @@ def test_a_plan_that_begins_later_resumes_at_that_sample(mode: str, prepared: Pr
     assert all(torch.equal(one, other) for one, other in zip(whole[3:], rest, strict=True))
 
 
-def test_padding_streams_a_sample_twice(prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["tar"])
-    loader = spec(mode="stream")
-    data = open_dataset(path, "train", loader)
-    order = [(0, row) for row in batches(40, 16, 0, 1, 0, 0, last="pad", stream=data.stream)]
-    assert len(order) == 3
-    with Loader(data, order, loader, seed=0) as made:
-        assert sum(len(x) for x, _ in made) == 48
-
-
 # Over HTTP
 
 
@@ -209,18 +184,6 @@ def test_data_comes_straight_from_nginx(
     with nginx.serving(tmp_path, tmp_path / "nginx", tls=tls) as at:
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nginx/cert.pem"))
         assert equal(local, shown(path, mode=mode, origin=f"{at}/{path.parent.relative_to(tmp_path)}/{facts.bulk}"))
-
-
-def test_there_may_be_more_shards_than_files_may_be_open(prepared: Prepared) -> None:
-    path, facts = prepared(**JPEG, shard={"format": "tar", "mib": 0.001})
-    assert len(list(bulk_folder(path, facts).glob("train-*.tar"))) == 40
-    usual = shown(path)
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 30, before[1]))
-    try:
-        assert equal(usual, shown(path))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.mark.timeout(60)
@@ -251,35 +214,6 @@ def test_an_emulated_storage_has_the_stated_rate_for_all_workers_together(prepar
         begin = time.monotonic()
         shown(path, kind=kind, storage={"mib_per_s": size / 2**20 / 0.6})
         assert time.monotonic() - begin > 0.59
-
-
-def test_requests_wait_for_an_emulated_latency_together(prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["files"])
-    took = []
-    for workers_count in (1, 4):
-        begin = time.monotonic()
-        shown(path, workers=workers_count, storage={"latency_ms": 20})
-        took.append(time.monotonic() - begin)
-    assert took[0] >= 0.8 and took[1] < took[0] * 0.7
-
-
-def test_ranks_of_a_node_share_the_rate(prepared: Prepared, tmp_path: Path) -> None:
-    path, _ = prepared(**FORMS["tar"])
-    rate = {"mib_per_s": open_dataset(path, "train").stored_bytes / 2**20 / 0.4}
-    loader = spec(storage=rate)
-    begin = time.monotonic()
-
-    def rank() -> None:
-        data = open_dataset(path, "train", loader, tmp_path / "storage.0")
-        with Loader(data, plan(data), loader, seed=0) as made:
-            assert len(list(made)) == 5
-
-    ranks = [threading.Thread(target=rank) for _ in range(2)]
-    for thread in ranks:
-        thread.start()
-    for thread in ranks:
-        thread.join()
-    assert time.monotonic() - begin >= 0.78
 
 
 # What goes wrong
@@ -363,24 +297,6 @@ def test_a_killed_worker_is_an_error_with_shard_and_sample(prepared: Prepared) -
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_process_that_hangs_is_an_error_with_shard_and_sample(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch_maker, "HANG_S", 1.5)
-    path, _ = prepared(**FORMS["tar"])
-    loader = spec(kind="processes", workers=1, storage={"latency_ms": 100})
-    data = open_dataset(path, "train", loader)
-    others = of_a_loader()
-    with (
-        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*has worked on it for"),
-        Loader(data, plan(data, batch=2), loader, seed=0) as made,
-    ):
-        for _ in made:
-            time.sleep(0.05)  # by now it makes the next batch, which takes 0.2 s
-            os.kill(first_worker(others), signal.SIGSTOP)
-
-
-@pytest.mark.timeout(60)
 def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -447,12 +363,3 @@ def test_a_slow_consumer_finds_its_queue_full_and_a_slow_storage_makes_it_empty(
                 time.sleep(pause_s)
             shares.append(made.readiness["batches"])
     assert shares[0] > 0.8 and shares[1] < 0.3
-
-
-def test_a_stream_says_how_often_samples_waited(prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["tar"])
-    loader = spec(mode="stream")
-    data = open_dataset(path, "train", loader)
-    with Loader(data, plan(data), loader, seed=0) as made:
-        list(made)
-        assert 0 < made.readiness["stream"] <= 1

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.data import pagecache
 from scalestudy.data.pagecache import drop, read_bytes, resident_bytes, warm
 from scalestudy.emulation.page_cache import CacheLimit
 
@@ -58,24 +57,6 @@ def test_what_a_worker_process_reads_is_counted_while_it_lives_and_once_it_has_e
     assert 8 * MIB <= (read_bytes() or 0) - before < 12 * MIB
 
 
-def test_files_just_written_can_be_dropped(files: list[Path]) -> None:
-    files[0].write_bytes(os.urandom(MIB))
-    drop(files)
-    assert resident_bytes(files) == 0
-
-
-def test_warm_reads_every_byte(files: list[Path]) -> None:
-    assert warm(files) == 8 * MIB
-
-
-def test_residency_is_unknown_for_files_that_the_kernel_does_not_tell_about(
-    files: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    assert pagecache.resident_bytes(files) is None
-
-
 def test_every_pass_over_more_than_the_limit_reads_from_the_disk(files: list[Path]) -> None:
     limit = CacheLimit(3 * MIB)
     for _ in range(3):
@@ -86,24 +67,6 @@ def test_every_pass_over_more_than_the_limit_reads_from_the_disk(files: list[Pat
         assert (read_bytes() or 0) - before == 8 * MIB
     assert resident_bytes(files) == 3 * MIB
     assert limit.dropped_bytes == 21 * MIB
-
-
-def test_data_below_the_limit_is_read_from_the_disk_once(files: list[Path]) -> None:
-    limit = CacheLimit(8 * MIB)
-    for _ in range(3):
-        for path in files:
-            warm([path])
-            limit.touched(path, MIB)
-    assert limit.dropped_bytes == 0
-    assert resident_bytes(files) == 8 * MIB
-
-
-def test_the_least_recently_read_file_goes_first(files: list[Path]) -> None:
-    limit = CacheLimit(2 * MIB)
-    for path in (files[0], files[1], files[0], files[2]):
-        warm([path])
-        limit.touched(path, MIB)
-    assert [resident_bytes([path]) for path in files[:3]] == [MIB, 0, MIB]
 
 
 def test_ranges_of_one_file_are_dropped_one_by_one(tmp_path: Path, files: list[Path]) -> None:

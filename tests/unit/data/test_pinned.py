@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from scalestudy.data.load import pinned
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.errors import UserError
@@ -99,17 +98,6 @@ def test_batches_of_pictures_and_of_tensors_are_page_locked(
     assert all(x.is_pinned() and y.is_pinned() for x, y in batches)
 
 
-@pytest.mark.parametrize("form", [JPEG, TENSORS], ids=["pictures", "tensors"])
-def test_without_a_device_or_the_wish_nothing_is_locked(
-    prepared: Prepared, cuda: StandInForCuda, monkeypatch: pytest.MonkeyPatch, form: dict[str, Any]
-) -> None:
-    shown(prepared, form, pin_memory=False, kind="processes")
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    shown(prepared, form, kind="processes")
-    shown(prepared, form)
-    assert not cuda.registered and not cuda.locked and not cuda.devices_of
-
-
 def test_memory_that_processes_share_is_given_back_once_and_after_its_copies(
     prepared: Prepared, cuda: StandInForCuda
 ) -> None:
@@ -119,29 +107,8 @@ def test_memory_that_processes_share_is_given_back_once_and_after_its_copies(
     assert cuda.given_back[0] % 4096 == 0
 
 
-def test_threads_that_make_batches_use_the_device_of_their_rank(prepared: Prepared, cuda: StandInForCuda) -> None:
-    shown(prepared, JPEG)
-    assert cuda.devices_of and cuda.devices_of.keys() <= {"loader 0", "loader 1"}
-    assert set(cuda.devices_of.values()) == {DEVICE}
-
-
-def test_a_batch_that_comes_again_and_again_is_locked_once(prepared: Prepared, cuda: StandInForCuda) -> None:
-    batches = shown(prepared, TENSORS, mode="synthetic", workers=0)
-    assert len({x.data_ptr() for x, _ in batches}) == 1
-    assert len(cuda.locked) == 2
-
-
 def test_memory_that_cannot_be_locked_is_said(prepared: Prepared, cuda: StandInForCuda) -> None:
     cuda.status = 2
     with pytest.raises(UserError, match="of batches cannot be page-locked: cudaHostRegister: CUDA error 2") as caught:
         shown(prepared, JPEG, kind="processes")
     assert "`loader.pin_memory: false`" in caught.value.remedy
-
-
-def test_torchs_refusal_to_lock_is_no_lack_of_memory_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*shape: Any, **options: Any) -> torch.Tensor:
-        raise RuntimeError("CUDA error: out of memory\nmore")
-
-    monkeypatch.setattr(torch, "empty", refuse)
-    with pytest.raises(UserError, match=r"12 MiB of batches cannot be page-locked: CUDA error: out of memory\n"):
-        pinned.empty((2**21, 2, 3), DEVICE)

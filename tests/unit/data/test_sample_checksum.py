@@ -28,12 +28,6 @@ def test_what_ranks_see_step_by_step_is_what_was_planned(ranks: int, first: int,
     assert planned_checksums(50, 12, ranks, 7, first, done, last) == seen(50, ranks, first, done, last)
 
 
-def test_a_plan_is_added_up_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = planned_checksums(50, 12, 2, 7, 1, 7)
-    monkeypatch.setattr("scalestudy.data.load.sample_checksum.BLOCK", 24)
-    assert planned_checksums(50, 12, 2, 7, 1, 7) == whole
-
-
 def test_the_order_does_not_matter_and_the_number_of_times_and_the_epoch_do() -> None:
     samples = np.arange(20)
     number = sample_checksum(3, samples)

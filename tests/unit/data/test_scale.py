@@ -26,26 +26,9 @@ def test_every_prefix_holds_the_classes_in_proportion(labels: list[int]) -> None
         assert (np.abs(held - share * count) <= 3).all()
 
 
-def test_a_smaller_subset_is_the_beginning_of_a_larger_one() -> None:
-    labels = np.arange(100) % 7
-    assert np.array_equal(chosen(labels, 30), chosen(labels, 60)[:30])
-
-
-def test_beyond_what_is_there_samples_repeat() -> None:
-    labels = np.array([0, 1, 0, 1])
-    assert np.bincount(chosen(labels, 10)).tolist() in ([3, 3, 2, 2], [3, 2, 2, 3], [2, 3, 3, 2], [2, 2, 3, 3])
-
-
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 150), st.integers(1, 150))
 def test_a_larger_scale_contains_the_smaller_one(labels: list[int], one: int, other: int) -> None:
     array = np.array(labels)
     smaller, larger = (np.bincount(chosen(array, n), minlength=len(labels)) for n in sorted((one, other)))
     assert (smaller <= larger).all() and smaller.sum() == min(one, other)
     assert np.array_equal(chosen(array, one), chosen(array, one))
-
-
-@given(st.lists(st.integers(0, 1), min_size=8, max_size=8).map(tuple), st.integers(1, 40), st.integers(1, 40))
-def test_the_same_holds_for_samples_with_many_labels(marks: tuple[int, ...], one: int, other: int) -> None:
-    labels = np.array(marks, np.float32).reshape(4, 2)
-    smaller, larger = (np.bincount(chosen(labels, n), minlength=4) for n in sorted((one, other)))
-    assert (smaller <= larger).all()

@@ -24,8 +24,8 @@ from PIL import Image
 from scalestudy.data.index import Index, mapped_index
 from scalestudy.data.manifest import Manifest, Split, database_key, database_path, index_file, shard_path
 from scalestudy.data.prepare import datasets as module
-from scalestudy.data.prepare import shard
 from scalestudy.data.prepare.datasets import ensure
+from scalestudy.data.prepare.write import bounds
 from scalestudy.errors import UserError
 from tests.unit.data.conftest import Prepared
 
@@ -158,24 +158,13 @@ def test_whole_data_is_taken_as_it_is_and_what_lost_a_file_is_made_again(
     assert not list(path.parent.glob(".bulk.making*"))
 
 
-def test_a_shard_of_a_kibibyte_holds_one_sample_and_a_large_one_all(prepared: Prepared) -> None:
-    _, small = prepared("small", **{**JPEG, "samples": 30}, shard={"format": "tar", "mib": 1 / 1024})
-    _, large = prepared("large", **{**JPEG, "samples": 30}, shard={"format": "tar", "mib": 1024})
-    assert (small.train.shards, small.test.shards) == (30, 3) and (large.train.shards, large.test.shards) == (1, 1)
-
-
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 120))
 def test_no_shard_is_larger_than_its_limit_unless_one_sample_is(sizes: list[int], limit: int) -> None:
-    array = np.array(sizes)
-    edges = shard.bounds(array, limit)
-    assert edges[0] == 0 and edges[-1] == len(sizes) and (np.diff(edges) > 0).all()
-    sums = [array[a:b].sum() for a, b in itertools.pairwise(edges)]
-    assert all(total <= limit or b - a == 1 for total, a, b in zip(sums, edges[:-1], edges[1:], strict=True))
-    assert all(total + array[b] > limit for total, b in zip(sums[:-1], edges[1:-1], strict=True))
-    jobs = list(shard.shard_jobs("train", edges, array))
-    assert [piece for job in jobs for piece in job.shards] == [
-        (n, a, b) for n, (a, b) in enumerate(itertools.pairwise(edges.tolist()))
-    ]
+    edges = bounds(np.array(sizes), limit).tolist()
+    assert edges[0] == 0 and edges[-1] == len(sizes)
+    shards = [sizes[a:b] for a, b in itertools.pairwise(edges)]
+    assert all(shard and (sum(shard) <= limit or len(shard) == 1) for shard in shards)
+    assert all(sum(one) + other[0] > limit for one, other in itertools.pairwise(shards))
 
 
 def test_the_cost_of_preparing_stands_in_the_manifest(prepared: Prepared) -> None:
@@ -188,26 +177,6 @@ def test_the_cost_of_preparing_stands_in_the_manifest(prepared: Prepared) -> Non
         assert picture.size == (36, 24)
     _, finer = prepared("finer", **JPEG, preprocess="resized", resize=24, quality=95)
     assert finer.train.bytes > 1.3 * manifest.train.bytes
-
-
-def test_a_larger_scale_holds_the_smaller_one_and_copies_are_distinct_bytes(
-    picture_folder: Path, prepared: Prepared
-) -> None:
-    folder = {"source": "image_folder", "root": str(picture_folder), **FORMS["tar"]}
-    found = []
-    for scale in (0.4, 1.0, 2.5):
-        path, manifest = prepared(f"x{scale}", **folder, scale=scale)
-        places = set(zip(*(getattr(index_of(path, manifest), key).tolist() for key in ("shard", "start")), strict=True))
-        assert len(places) == manifest.train.samples
-        found.append(payloads(path, manifest))
-    assert [len(each) for each in found] == [3, 8, 20]
-    for smaller, larger in ((0, 1), (1, 2)):
-        assert all(found[smaller].count(data) <= found[larger].count(data) for data in found[smaller])
-
-
-def test_tensors_have_no_shards(prepared: Prepared) -> None:
-    with pytest.raises(UserError, match=r"data.shard.format: `format: tar` is for JPEG and PNG files; `digits`"):
-        prepared(source="digits", shard={"format": "tar"})
 
 
 @pytest.mark.parametrize("form", ["files", "tar", "lmdb"])

@@ -53,12 +53,6 @@ def test_another_folder_in_the_site_file_is_named(prepared: Prepared, picture_fo
         ensure(path, Site(data_roots={"image_folder": str(other)}))
 
 
-def test_copies_outlive_their_source(prepared: Prepared, picture_folder: Path) -> None:
-    path, manifest = prepared(source="image_folder", root=str(picture_folder), shard={"format": "tar"})
-    picture_folder.rename(picture_folder.with_name("gone"))
-    assert ensure(path) == manifest
-
-
 def test_data_that_is_made_again_has_another_fingerprint(prepared: Prepared, picture_folder: Path) -> None:
     """Runs record it, so that those of before and after do not pass for repeats of one measurement."""
     path, before = prepared(source="image_folder", root=str(picture_folder), on_error="skip")

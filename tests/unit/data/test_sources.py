@@ -10,7 +10,7 @@ import pytest
 from scalestudy.data.index import mapped_index
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import index_file, read_manifest
-from scalestudy.data.sources import fashion_mnist, synthetic_jpeg
+from scalestudy.data.sources import fashion_mnist
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 from tests.unit.data.conftest import Prepared, photo
@@ -23,11 +23,6 @@ def test_digits_are_split_1437_to_360_with_classes_in_proportion(prepared: Prepa
     x, y = test.batch(np.arange(360), size=None, augment="none", seed=0, epoch=0, train=False)
     assert x.shape == (360, 1, 8, 8) and x.max() == 255 and x.min() == 0
     assert all(33 <= count <= 39 for count in np.bincount(y.numpy()))
-
-
-def test_digits_repeat_to_reach_a_size(prepared: Prepared) -> None:
-    _, manifest = prepared(source="digits", scale="1 MB")
-    assert manifest.train.samples == 15625 and manifest.train.bytes == 1_000_000
 
 
 def test_preprocessing_tensors_is_an_error(prepared: Prepared) -> None:
@@ -58,11 +53,6 @@ def small_fashion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(fashion_mnist, "CONTENTS", checksums)
     monkeypatch.setattr(fashion_mnist, "PACKAGED", tmp_path / "no_package")
     return folder
-
-
-def test_fashion_mnist_is_read_from_a_named_folder(small_fashion: Path, prepared: Prepared) -> None:
-    _, manifest = prepared(source="fashion_mnist", root=str(small_fashion))
-    assert (manifest.status, manifest.train.samples, manifest.height) == ("ready", 20, 28)
 
 
 def test_fashion_mnist_is_found_through_the_site_and_in_debians_package(
@@ -125,22 +115,11 @@ def test_synthetic_samples_depend_on_their_number_alone(prepared: Prepared) -> N
     assert set(y.tolist()) == set(range(7))
 
 
-def test_synthetic_makes_more_when_scaled(prepared: Prepared) -> None:
-    _, manifest = prepared(source="synthetic", samples=50, shape=[1, 10, 10], scale="10 KB")
-    assert (manifest.train.samples, manifest.test.samples) == (100, 5)
-
-
 def test_synthetic_multilabel_has_a_column_per_label(prepared: Prepared) -> None:
     path, _ = prepared(source="synthetic", samples=400, shape=[20], classes=12, task="multilabel")
     x, y = open_dataset(path, "train").batch(np.arange(400), size=None, augment="none", seed=0, epoch=0, train=True)
     assert x.shape == (400, 20) and y.shape == (400, 12) and str(y.dtype) == "torch.float32"
     assert 2.7 < y.sum(1).mean() < 3.3
-
-
-def test_images_only_can_be_augmented(prepared: Prepared) -> None:
-    path, _ = prepared(source="synthetic", samples=4, shape=[20])
-    with pytest.raises(UserError, match="are not images"):
-        open_dataset(path, "train").batch(np.arange(4), size=None, augment="flip", seed=0, epoch=0, train=True)
 
 
 # ---- synthetic JPEG
@@ -183,16 +162,6 @@ def test_the_same_options_give_the_same_bytes_and_more_when_scaled(prepared: Pre
     assert len(set(contents)) == 40
 
 
-def test_classes_of_synthetic_jpegs_differ_in_their_colour(prepared: Prepared) -> None:
-    path, _ = prepared(source="synthetic_jpeg", samples=60, width=96, height=64, mean_kib=3.0, classes=3)
-    x, y = open_dataset(path, "train").batch(np.arange(60), size=32, augment="none", seed=0, epoch=0, train=True)
-    colours = x.float().mean((2, 3))
-    colours = colours - colours.mean(1, keepdim=True)
-    centres = np.stack([colours[y == label].mean(0).numpy() for label in range(3)])
-    nearest = ((colours.numpy()[:, None] - centres) ** 2).sum(2).argmin(1)
-    assert (nearest == y.numpy()).mean() > 0.95
-
-
 # ---- image folder
 
 
@@ -211,12 +180,6 @@ def test_copies_of_pictures_are_distinct_files(picture_folder: Path, prepared: P
     files = open_dataset(path, "train").files
     assert manifest.train.samples == 20 == len({file.stat().st_ino for file in files})
     assert manifest.bulk == "bulk" and (path.parent / "bulk/train/000000/000000005.png").is_file()
-
-
-def test_a_part_of_the_pictures_is_stratified(picture_folder: Path, prepared: Prepared) -> None:
-    path, manifest = prepared(source="image_folder", root=str(picture_folder), scale=0.5)
-    _, y = open_dataset(path, "train").batch(np.arange(4), size=8, augment="none", seed=0, epoch=0, train=True)
-    assert manifest.train.samples == 4 and sorted(y.tolist()) in ([0, 0, 1, 1], [0, 1, 1, 1])
 
 
 def test_images_that_nothing_names_are_skipped_and_named_ones_that_are_missing_an_error(
@@ -276,12 +239,6 @@ def test_own_data_is_read_item_by_item_and_repeats_when_scaled(own: Path, prepar
     assert x[:, 0, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0] and y.tolist() == [0, 1] * 4
 
 
-def test_own_data_may_be_multilabel(own: Path, prepared: Prepared) -> None:
-    path, manifest = prepared(**{"import": "mine:Tags"})
-    _, y = open_dataset(path, "train").batch(np.arange(2), size=None, augment="none", seed=0, epoch=0, train=True)
-    assert (manifest.task, manifest.classes) == ("multilabel", 3) and y.tolist() == [[1.0, 0.0, 1.0]] * 2
-
-
 @pytest.mark.parametrize(
     ("target", "kwargs", "what"),
     [
@@ -302,17 +259,3 @@ def test_own_data_that_fails_at_an_item_is_an_error_with_its_number(own: Path, p
     data = open_dataset(path, "train")
     with pytest.raises(UserError, match=r"mine\.py:17: RuntimeError: no such record\n    raised by item 4 of"):
         data.batch(np.arange(6), size=None, augment="none", seed=0, epoch=0, train=True)
-
-
-@pytest.mark.parametrize(("height", "width"), [(31, 40), (32, 41), (31, 41)])
-def test_a_picture_of_odd_size_depends_on_nothing_that_lies_beyond_it_in_memory(height: int, width: int) -> None:
-    random = np.random.default_rng(0)
-    half = ((height + 1) // 2, (width + 1) // 2)
-    planes = [random.integers(0, 256, shape).astype(np.int16) for shape in ((height, width), half, half)]
-    wanted = synthetic_jpeg.encoded(planes, 85)
-    for fill in range(256):
-        dirt = [
-            np.full(size, fill, np.uint8) for size in (height * width, height * width + width, 2 * half[0] * half[1])
-        ]
-        del dirt
-        assert synthetic_jpeg.encoded(planes, 85) == wanted

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import signal
@@ -12,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,7 @@ import pytest
 from scalestudy.data import stage
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.load.sampler import node_steps
-from scalestudy.data.manifest import bulk_folder, read_manifest
-from scalestudy.data.pagecache import drop
+from scalestudy.data.manifest import bulk_folder
 from scalestudy.data.stage import Share, Staged, StageOptions, cache, copying, staged
 from scalestudy.data.stage.wanted import own_samples
 from scalestudy.errors import UserError
@@ -95,33 +91,12 @@ def test_whole_copies_are_used_again_and_what_is_lost_of_them_is_copied_again(pr
 
 @HTTP
 @pytest.mark.parametrize("form", ["files", "tar", "lmdb"])
-def test_copies_come_over_http_by_range_requests(form: str, prepared: Prepared, site: Site, served: str) -> None:
+def test_copies_come_over_http_by_range_requests_large_files_in_pieces(
+    form: str, prepared: Prepared, site: Site, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "PIECE_BYTES", 4096)
     manifest, facts = prepared(**FORMS[form])
     copies = staged(manifest, StageOptions(origin=f"{served}/data/{facts.bulk}"), Share(), site)
-    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
-
-
-@HTTP
-def test_copies_come_over_https_from_a_server_whose_certificate_is_trusted_and_from_no_other(
-    prepared: Prepared, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manifest, facts = prepared(**TAR)
-    with nginx.serving(tmp_path, tmp_path / "nginx", tls=True) as address:
-        options = StageOptions(origin=f"{address}/data/{facts.bulk}")
-        with pytest.raises(UserError, match="InvalidCertificate UnknownIssuer"):
-            staged(manifest, options, Share(), site)
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nginx/cert.pem"))
-        copies = staged(manifest, options, Share(), site)
-    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
-
-
-@HTTP
-def test_large_files_come_in_pieces(
-    prepared: Prepared, site: Site, served: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manifest, facts = prepared(**TAR)
-    monkeypatch.setattr(copying, "PIECE_BYTES", 4096)
-    copies = staged(manifest, StageOptions(origin=f"{served}/data/{facts.bulk}", streams=3), Share(), site)
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
 
 
@@ -163,14 +138,6 @@ def test_a_damaged_file_is_found_by_its_checksum(form: str, prepared: Prepared, 
         staged(manifest, StageOptions(), Share(), site)
     assert victim.name in str(raised.value)
     assert not list(Path(site.scratch or "").rglob("manifest.json"))
-
-
-def test_a_file_that_is_too_short_is_reported(prepared: Prepared, site: Site) -> None:
-    manifest, facts = prepared(**TAR)
-    victim = bulk_folder(manifest, facts) / "train-000001.tar"
-    victim.write_bytes(victim.read_bytes()[:-512])
-    with pytest.raises(UserError, match="are expected"):
-        staged(manifest, StageOptions(), Share(), site)
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
@@ -239,66 +206,10 @@ def test_cleaning_leaves_what_is_in_use(prepared: Prepared, site: Site) -> None:
         staged(prepared(name, **spec)[0], StageOptions(), Share(), site) for name, spec in (("a", TAR), ("b", JPEG))
     )
     free.release()
-    assert cache.clean(cache.scratch_folder(site)) == ([free.entry.name], [used.entry.name], [])
+    assert cache.clean(cache.scratch_folder(site)) == ([free.entry.name], [used.entry.name])
     assert used.manifest.exists() and not free.manifest.parent.exists()
     used.release(remove=True)
     assert not used.manifest.parent.exists()
-
-
-def thesis_in(folder: Path) -> Path:
-    """A file of the user's in a folder where copies would lie."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "thesis.tex").write_text("years of work")
-    return folder / "thesis.tex"
-
-
-def test_a_folder_without_our_marker_is_named_and_neither_emptied_nor_copied_into(
-    prepared: Prepared, site: Site
-) -> None:
-    manifest, _ = prepared(**TAR)
-    copies = staged(manifest, StageOptions(), Share(), site)
-    copies.release(remove=True)
-    thesis = thesis_in(copies.entry.folder)
-    with pytest.raises(UserError, match="it is left as it is") as raised:
-        staged(manifest, StageOptions(), Share(), site)
-    assert raised.value.where == str(copies.entry.folder)
-    assert [file.name for file in copies.entry.folder.iterdir()] == ["thesis.tex"]
-    assert thesis.read_text() == "years of work"
-
-
-def test_making_room_and_cleaning_leave_folders_of_others(prepared: Prepared, site: Site) -> None:
-    first, second = (prepared(name, **{**TAR, "samples": count})[0] for name, count in (("a", 61), ("b", 62)))
-    copies = staged(first, StageOptions(), Share(), site)
-    copies.release()
-    root = cache.scratch_folder(site)
-    thesis = thesis_in(root / "home")
-    capped = site.model_copy(update={"staged_gib": 1.1 * copies.bytes / 2**30})
-    others = staged(second, StageOptions(), Share(), capped)
-    others.release()
-    assert not copies.entry.folder.exists()
-    assert cache.clean(root) == ([others.entry.name], [], ["home"])
-    assert thesis.read_text() == "years of work"
-
-
-def test_a_link_to_a_folder_is_not_followed_when_copies_are_removed(tmp_path: Path) -> None:
-    thesis = thesis_in(tmp_path / "home")
-    (tmp_path / "staged").mkdir()
-    (tmp_path / "staged/x").symlink_to(thesis.parent)
-    assert cache.clean(tmp_path / "staged") == ([], [], ["x"])
-    assert thesis.read_text() == "years of work"
-
-
-def test_a_full_disk_is_reported_with_the_folder_of_the_copies(
-    prepared: Prepared, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    manifest, _ = prepared(**TAR)
-    monkeypatch.setattr(copying, "_write", full)
-    with pytest.raises(UserError, match="the disk is full: No space left on device") as raised:
-        staged(manifest, StageOptions(), Share(), site)
-    assert Path(raised.value.where).parent == cache.scratch_folder(site)
 
 
 def test_a_scratch_that_does_not_exist_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -308,12 +219,6 @@ def test_a_scratch_that_does_not_exist_is_reported(monkeypatch: pytest.MonkeyPat
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be created"):
         cache.scratch_folder(Site(scratch=str(tmp_path / "file")))
-
-
-def test_a_rate_limit_holds_for_all_streams_together(prepared: Prepared, site: Site) -> None:
-    manifest, _ = prepared(**TAR)
-    copies = staged(manifest, StageOptions(streams=4, mib_per_s=1.0), Share(), site)
-    assert copies.seconds >= 0.9 * copies.bytes / 2**20
 
 
 # Several processes, and kills
@@ -375,32 +280,7 @@ def test_what_was_whole_at_a_kill_is_not_copied_again(prepared: Prepared, site: 
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
 
 
-def test_copies_may_be_dropped_from_the_page_cache_with_their_source(prepared: Prepared, site: Site) -> None:
-    manifest, facts = prepared(**TAR)
-    copies = staged(manifest, StageOptions(cold=True), Share(), site)
-    drop([copies.manifest.parent / "train-000000.tar"])
-    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
-
-
-def test_a_lock_on_copies_that_were_removed_is_no_lock(tmp_path: Path) -> None:
-    (tmp_path / "x").mkdir()
-    waiting, remover = cache.CacheEntry(tmp_path, "x"), cache.CacheEntry(tmp_path, "x")
-    assert remover.hold(fcntl.LOCK_SH)
-    remover.let_go()
-    assert remover.remove()
-    assert waiting.hold(fcntl.LOCK_EX)
-    assert (tmp_path / "x.lock").exists()
-    assert not cache.CacheEntry(tmp_path, "x").remove()
-    waiting.let_go()
-
-
 def test_data_made_while_it_is_read_cannot_be_copied(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(source="synthetic", samples=20)
     with pytest.raises(UserError, match="made while it is read"):
         staged(manifest, StageOptions(), Share(), site)
-
-
-def test_a_manifest_of_copies_names_them(prepared: Prepared, site: Site) -> None:
-    manifest, facts = prepared(**TAR)
-    copies = staged(manifest, StageOptions(), Share(), site)
-    assert read_manifest(copies.manifest) == replace(facts, bulk=".", index="index.npz")

@@ -350,7 +350,6 @@ def unstage() -> None:
     from scalestudy.spec.config import read_site
 
     root = cache.scratch_folder(read_site())
-    removed, used, foreign = cache.clean(root)
+    removed, used = cache.clean(root)
     lines = [f"removed {name}" for name in removed] + [f"in use  {name}" for name in used]
-    lines += [f"left    {root / name}: it does not hold copies made by scalestudy" for name in foreign]
     click.echo("\n".join(lines) if lines else f"there are no copies in {root}")

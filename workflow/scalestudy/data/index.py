@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import threading
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ DAMAGED = (
 """What reading a damaged file of numpy's raises: .npy and .npz have headers in Python's syntax inside a zip."""
 BLOCK = 1 << 15
 """Samples whose names are handled at once."""
-_reading = threading.Lock()
 Labels = NDArray[Any]
 """int64 [samples] classes, or float32 [samples, classes] of zeros and ones."""
 
@@ -59,11 +57,16 @@ class Index:
 
     @classmethod
     def of(
-        cls, paths: Sequence[str], labels: Labels, sizes: NDArray[np.int64], checks: NDArray[np.uint32], **more: Any
+        cls,
+        paths: Sequence[str] | None,
+        labels: Labels,
+        sizes: NDArray[np.int64],
+        checks: NDArray[np.uint32],
+        **more: Any,
     ) -> Index:
-        """An index of paths, in their order; `more` are further fields."""
-        coded = [os.fsencode(path) for path in paths]
-        offsets = np.cumsum([0, *map(len, coded)], dtype=np.int64)
+        """An index of paths, in their order, or of samples without names; `more` are further fields."""
+        coded = [os.fsencode(path) for path in paths or ()]
+        offsets = np.cumsum([0, *map(len, coded)] if paths is not None else [], dtype=np.int64)
         return cls(np.frombuffer(b"".join(coded), np.uint8), offsets, labels, sizes, checks, **more)
 
     def __len__(self) -> int:
@@ -79,13 +82,9 @@ class Index:
         """The samples that `order` lists, in that order; names are copied as bytes, never decoded."""
         if len(order) == len(self) and (order == np.arange(len(self))).all():
             return self
-        fields = {
-            name: value[order] if len(value) else value
-            for name, value in vars(self).items()
-            if name not in ("names", "offsets")
-        }
-        fields["names"], fields["offsets"] = self._names_of(order) if len(self.offsets) else (self.names, self.offsets)
-        return Index(**fields)
+        taken = {name: value[order] if len(value) else value for name, value in vars(self).items() if name not in NAMES}
+        names = self._names_of(order) if len(self.offsets) else (self.names, self.offsets)
+        return Index(*names, **taken)
 
     def _names_of(self, order: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         lengths = np.diff(self.offsets)[order]
@@ -100,6 +99,9 @@ class Index:
         return names, offsets
 
 
+NAMES = ("names", "offsets")
+
+
 def printable_path(name: str) -> str:
     """A path as one line of printable text: safe for a terminal, and for a manifest."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
@@ -110,15 +112,10 @@ def joined(parts: Sequence[Index]) -> Index:
     """One index of several, one after the other; all have the same fields filled."""
     if len(parts) == 1:
         return parts[0]
-    fields = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in Index.__dataclass_fields__
-        if name != "offsets"
-    }
-    named = [part for part in parts if len(part.offsets)]
-    lengths = [np.diff(part.offsets) for part in named]
-    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths])) if named else np.zeros(0, np.int64)
-    return Index(offsets=offsets, **fields)
+    lengths = [np.diff(part.offsets) for part in parts if len(part.offsets)]
+    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths])) if lengths else np.zeros(0, np.int64)
+    others = [one.name for one in fields(Index) if one.name != "offsets"]
+    return Index(offsets=offsets, **{name: np.concatenate([getattr(part, name) for part in parts]) for name in others})
 
 
 def write_index(path: Path, splits: dict[Split, Index]) -> None:
@@ -130,13 +127,6 @@ def write_index(path: Path, splits: dict[Split, Index]) -> None:
             np.savez(stream, **arrays)
 
     write_with(path, write)
-
-
-def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an .npz file; by one thread at a time, because numpy reads headers with `ast`, whose depth count
-    is one for all threads (CPython issue 106905)."""
-    with _reading, np.load(path) as arrays:
-        return dict(arrays)
 
 
 def fingerprint(splits: dict[Split, Index]) -> str:
@@ -176,31 +166,23 @@ def refuse_unlearnable(train: Labels, test: Labels, where: str) -> None:
 def mapped_index(path: Path, split: Split) -> Index:
     """One split of an index, its arrays mapped from the file; UserError where it is missing or damaged."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            fields = {
-                name: _mapped_member(path, archive.getinfo(f"{split}_{name}.npy"))
-                for name in Index.__dataclass_fields__
-                if f"{split}_{name}.npy" in archive.namelist()
-            }
-        return Index(**fields)
+        with zipfile.ZipFile(path) as archive, open(path, "rb") as stream:
+            members = {one.name: archive.getinfo(f"{split}_{one.name}.npy") for one in fields(Index)}
+            found = {}
+            for name, info in members.items():
+                # The zip's local header (PKWARE's APPNOTE.TXT, 4.3.7) has 30 bytes, the name and an extra field.
+                stream.seek(info.header_offset + 26)
+                stream.seek(sum(struct.unpack("<HH", stream.read(4))), 1)
+                if np.lib.format.read_magic(stream) != (1, 0) or info.compress_type != zipfile.ZIP_STORED:
+                    raise ValueError(f"{info.filename} is not as numpy.savez writes it")
+                shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+                if dtype.hasobject:  # mapped, its bytes would be taken for addresses
+                    raise ValueError(f"{info.filename} holds objects")
+                if 0 in shape:
+                    found[name] = np.zeros(shape, dtype)
+                else:
+                    mapped = np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")
+                    found[name] = np.asarray(mapped)
+        return Index(**found)
     except DAMAGED as error:
         raise UserError(f"the index cannot be read: {error}", str(path), "prepare the data again") from None
-
-
-def _mapped_member(path: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array of an uncompressed .npz, by the zip's local header (PKWARE's APPNOTE.TXT, 4.3.7): 30 bytes, name, extra."""
-    if info.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"{info.filename} is compressed")
-    with open(path, "rb") as stream:
-        stream.seek(info.header_offset + 26)
-        name_bytes, extra_bytes = struct.unpack("<HH", stream.read(4))
-        stream.seek(name_bytes + extra_bytes, 1)
-        version = np.lib.format.read_magic(stream)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read_header(stream)
-        begin = stream.tell()
-    if dtype.hasobject:
-        raise ValueError(f"{info.filename} holds objects")  # mapped, its bytes would be taken for addresses
-    if 0 in shape:
-        return np.zeros(shape, dtype)
-    return np.asarray(np.memmap(path, dtype, "r", begin, shape, "F" if fortran else "C"))

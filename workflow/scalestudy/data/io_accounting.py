@@ -7,6 +7,7 @@ count at all, count in another process (CIFS's receiver), or count what came fro
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Iterable
@@ -66,24 +67,12 @@ def lustre_bytes(roots: Iterable[Path] = LUSTRE) -> ClientBytes | None:
     """
     for devices, from_servers in ((("osc", "mdc"), True), (("llite",), False)):
         for root in roots:
-            found = [count for device in devices for count in _counts(root / device)]
-            if found:
-                return ClientBytes(sum(found), from_servers)
+            counts: list[int] = []
+            for file in (file for device in devices for file in root.glob(f"{device}/*/stats")):
+                with contextlib.suppress(OSError):
+                    # `read_bytes N samples [bytes] min max sum …`; a counter that never counted has no line.
+                    words = [line.split() for line in file.read_text(encoding="ascii").splitlines()]
+                    counts.append(sum(int(line[6]) for line in words if line[:1] == ["read_bytes"] and len(line) > 6))
+            if counts:
+                return ClientBytes(sum(counts), from_servers)
     return None
-
-
-def _counts(folder: Path) -> list[int]:
-    try:
-        texts = [(device / "stats").read_text(encoding="ascii") for device in sorted(folder.iterdir())]
-    except OSError:
-        return []
-    return [_sum_of_reads(text) for text in texts]
-
-
-def _sum_of_reads(stats: str) -> int:
-    """Of the line `read_bytes N samples [bytes] min max sum ...` the sum; a counter that never counted has no line."""
-    for line in stats.splitlines():
-        words = line.split()
-        if words[:1] == ["read_bytes"] and len(words) >= 7 and words[3] == "[bytes]":
-            return int(words[6])
-    return 0

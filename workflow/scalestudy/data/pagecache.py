@@ -6,6 +6,7 @@ alone, which every user may call who can read the files.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -14,14 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-AnyPath = Path | str
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_BLOCK = 1 << 20
 
 
-def warm(files: Iterable[AnyPath]) -> int:
+def warm(files: Iterable[Path | str]) -> int:
     """Read all files once; returns the bytes read."""
-    buffer, total = bytearray(_BLOCK), 0
+    buffer, total = bytearray(1 << 20), 0
     for file in files:
         with open(file, "rb", buffering=0) as stream:
             while count := stream.readinto(buffer):
@@ -29,24 +28,21 @@ def warm(files: Iterable[AnyPath]) -> int:
     return total
 
 
-def drop(files: Iterable[AnyPath]) -> None:
+def drop(files: Iterable[Path | str]) -> None:
     """Drop all pages of the files from the page cache.
 
     What is not yet on disk is written first, else it would stay. Pages that a process has mapped and touched stay.
     """
     for file in files:
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        with open(file, "rb", buffering=0) as stream:
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             # Only where something stayed: fsync of a clean file still waits for the disk.
-            if _resident(descriptor) != 0:
-                os.fsync(descriptor)
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+            if _resident(stream.fileno()) != 0:
+                os.fsync(stream.fileno())
+                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def resident_bytes(files: Iterable[AnyPath]) -> int | None:
+def resident_bytes(files: Iterable[Path | str]) -> int | None:
     """Bytes of the files in the page cache, in whole pages; None where the kernel does not report them.
 
     Since 5.2, Linux reports them only to those who own a file or may write it (mincore(2)); to others, all pages
@@ -56,11 +52,8 @@ def resident_bytes(files: Iterable[AnyPath]) -> int | None:
     for file in files:
         if not (os.access(file, os.W_OK) or Path(file).stat().st_uid == os.geteuid()):
             return None
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            resident = _resident(descriptor)
-        finally:
-            os.close(descriptor)
+        with open(file, "rb", buffering=0) as stream:
+            resident = _resident(stream.fileno())
         if resident is None:
             return None
         total += resident
@@ -87,21 +80,18 @@ def read_bytes() -> int | None:
     None where the kernel does not count; on some file systems it counts none (io_accounting.py). A child that has
     ended is part of its parent's own count (proc(5), `/proc/pid/io`).
     """
-    found = _read_by("self")
-    if found is None:
+    own = _read_by("self")
+    if own is None:
         return None
+    children: list[str] = []
     for thread in Path("/proc/self/task").iterdir():
-        try:
-            children = (thread / "children").read_text().split()
-        except OSError:
-            continue
-        found += sum(_read_by(child) or 0 for child in children)
-    return found
+        with contextlib.suppress(OSError):
+            children += (thread / "children").read_text().split()
+    return own + sum(_read_by(child) or 0 for child in children)
 
 
 def _read_by(process: str) -> int | None:
-    try:
+    with contextlib.suppress(OSError):
         lines = Path(f"/proc/{process}/io").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes:")), None)
+        return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes:")), None)
+    return None

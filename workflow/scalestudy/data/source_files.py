@@ -27,27 +27,20 @@ def source_files(spec: AnyData, site: Site) -> SourceFiles | None:
     folder = None if named is None else Path(named).expanduser().absolute()
     if folder is None or not folder.is_dir():
         return None
-    root = str(folder)
-    files = sorted(_below(root))
+    root, files, seen = str(folder), [], set()
+    for place, folders, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(place)
+        shown = [] if real in seen else [name for name in folders if not name.startswith(".")]
+        files += [f"{place}/{name}" for name in names if real not in seen and not name.startswith(".")]
+        folders[:] = shown  # none below a link to a folder above it
+        seen.add(real)
+    files.sort()
     with ThreadPoolExecutor(READERS) as pool:
         states = list(pool.map(_state, files[:: max(1, -(-len(files) // MAX_EXAMINED))]))
     digest = hashlib.sha256("\0".join(file.removeprefix(root) for file in files).encode(errors="surrogateescape"))
     digest.update(repr(states).encode())
     newest = max((changed_ns for _, changed_ns in states), default=0)
     return SourceFiles(root, len(files), newest / 1e9, digest.hexdigest())
-
-
-def _below(root: str) -> list[str]:
-    found, seen = [], set()
-    for place, folders, names in os.walk(root, followlinks=True):
-        real = os.path.realpath(place)
-        if real in seen:  # a link to a folder above it
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [f"{place}/{name}" for name in names if not name.startswith(".")]
-    return found
 
 
 def _state(file: str) -> tuple[int, int]:

@@ -1,33 +1,40 @@
-"""Stores: named files of which ranges are read, from a folder, over HTTP or from a bucket, and each made slower."""
+"""Stores: named files of which ranges are read, from a folder, over HTTP or from a bucket."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import functools
 import os
 import resource
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
-SCHEMES = ("http", "https", "s3", "s3a", "gs", "az", "abfs", "abfss")
 CLIENT: Any = {"allow_http": True, "connect_timeout": "5 s", "timeout": "30 s"}
 RETRIES: Any = {"max_retries": 2, "retry_timeout": datetime.timedelta(seconds=20)}
 """A server that is gone is an error in under 30 seconds."""
-
-
 SAME_FILES = "prepare the data again, or check that `stage.from` holds the same files"
 
 
 class Store(ABC):
     """Files by name. Several threads may read at once."""
 
+    local = False
+    """Whether files go through this machine's page cache."""
+
     @abstractmethod
     def read_into(self, name: str, start: int, out: memoryview) -> None:
         """Fill `out` with the bytes of a file from `start` on; OSError or EOFError where they cannot be read."""
+
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
+        """As `read_into`, for a file that is read from its beginning to its end."""
+        yield functools.partial(self.read_into, name)
 
     @abstractmethod
     def path(self, name: str) -> str:
@@ -36,9 +43,6 @@ class Store(ABC):
     @abstractmethod
     def size(self, name: str) -> int:
         """Bytes of a file; UserError where the storage does not report them."""
-
-    local = False
-    """Whether files go through this machine's page cache."""
 
     def close(self) -> None:  # noqa: B027
         """Close files and connections."""
@@ -62,10 +66,8 @@ class FolderStore(Store):
     local = True
 
     def __init__(self, folder: str, kept_open: bool) -> None:
-        self.folder, self._kept_open = folder, kept_open
-        self._descriptors: dict[str, int] = {}
-        self._most_kept = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
-        self._lock = threading.Lock()
+        self.folder, self._descriptors, self._lock = folder, dict[str, int](), threading.Lock()
+        self._most_kept = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4 if kept_open else 0
 
     def path(self, name: str) -> str:
         return f"{self.folder}/{name}"
@@ -77,16 +79,21 @@ class FolderStore(Store):
             raise UserError(f"cannot be read: {error.strerror}", self.path(name), SAME_FILES) from None
 
     def read_into(self, name: str, start: int, out: memoryview) -> None:
-        if self._kept_open and (name in self._descriptors or len(self._descriptors) < self._most_kept):
-            _fill(self._opened(name), start, out)
+        if name in self._descriptors or len(self._descriptors) < self._most_kept:
+            _fill(self._kept_open(name), start, out)
             return
+        with self.opened(name) as read:
+            read(start, out)
+
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
         descriptor = os.open(f"{self.folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _fill(descriptor, start, out)
+            yield functools.partial(_fill, descriptor)
         finally:
             os.close(descriptor)
 
-    def _opened(self, name: str) -> int:
+    def _kept_open(self, name: str) -> int:
         found = self._descriptors.get(name)
         if found is not None:
             return found
@@ -121,7 +128,9 @@ class ObjectStore(Store):
         try:
             self._store: Any = obstore.store.from_url(self._address, client_options=CLIENT, retry_config=RETRIES)
         except Exception as error:  # obstore's errors have no common base class
-            raise UserError(f"obstore cannot open it: {_reason(error)}", self._address, SAME_FILES) from None
+            raise UserError(
+                f"obstore cannot open it: {str(error).partition(chr(10))[0]}", self._address, SAME_FILES
+            ) from None
 
     def path(self, name: str) -> str:
         return f"{self._address}/{name}"
@@ -153,32 +162,4 @@ def _reason(error: Exception) -> str:
 
 def store_at(address: str, kept_open: bool) -> Store:
     """The store at a folder or an address; `kept_open`: as of FolderStore."""
-    scheme = address.partition("://")[0] if "://" in address else ""
-    if scheme in SCHEMES:
-        return ObjectStore(address)
-    if scheme:
-        remedy = "name a folder, or an address that begins with http, https, s3, gs or az"
-        raise UserError(f"nothing can be read from `{address}`", "loader.origin or stage.from", remedy)
-    return FolderStore(str(Path(address).absolute()), kept_open)
-
-
-class ThrottledStore(Store):
-    """Another store, slowed down by a throttle."""
-
-    def __init__(self, store: Store, throttle: Throttle) -> None:
-        self._store, self._throttle = store, throttle
-        self.local = store.local
-
-    def path(self, name: str) -> str:
-        return self._store.path(name)
-
-    def size(self, name: str) -> int:
-        return self._store.size(name)
-
-    def read_into(self, name: str, start: int, out: memoryview) -> None:
-        self._throttle.wait(len(out))
-        self._store.read_into(name, start, out)
-
-    def close(self) -> None:
-        self._store.close()
-        self._throttle.close()
+    return ObjectStore(address) if "://" in address else FolderStore(str(Path(address).absolute()), kept_open)

@@ -7,66 +7,25 @@ import os
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalestudy.data.index import DAMAGED, check_labels
+from scalestudy.data.index import DAMAGED
 from scalestudy.data.load.image_reader import PICTURE_FORMATS, ImageReader
-from scalestudy.data.load.readers import DatasetHandle, ReadOptions
-from scalestudy.data.load.readers.memory import MemoryReader
-from scalestudy.data.load.sampler import StorageOrder
-from scalestudy.data.manifest import Manifest, Split, Task, bulk_folder, read_manifest
+from scalestudy.data.load.readers import DatasetHandle, MemoryReader, ReadOptions
+from scalestudy.data.manifest import Manifest, Split, bulk_folder, read_manifest
 from scalestudy.data.modes import MODES
-from scalestudy.data.sources.samples import Indices, SplitOfData, TensorDataset
+from scalestudy.data.sources import source_module
+from scalestudy.data.sources.samples import Dataset as Dataset  # noqa: PLC0414 (named by those who open it)
+from scalestudy.data.sources.samples import Indices, TensorDataset
 from scalestudy.errors import UserError
 from scalestudy.spec import run
 
 DEFAULT_SIDE = 224
 """Height and width of a training image made from JPEG or raw images."""
-
-
-class Dataset(Protocol):
-    """One split of prepared data. All methods may be called by several threads at once."""
-
-    samples: int
-    channels: int
-    classes: int
-    task: Task
-    image_size: tuple[int, int]
-    """Height and width of a training image where the loader names no size."""
-    stored_bytes: int
-    """Bytes of this split as stored."""
-
-    @property
-    def files(self) -> list[Path]:
-        """The files whose pages in the page cache matter."""
-        ...
-
-    def batch(
-        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """x uint8 [B, C, H, W] (own datasets: their dtype), y int64 [B] or, multilabel, float32 [B, classes].
-
-        `augment` (`none`, `flip`, `crop_flip`) applies when `train`, and is drawn from seed, epoch and sample alone.
-        Raises UserError where a sample is damaged.
-        """
-        ...
-
-    def bytes_of(self, indices: Indices) -> int:
-        """Stored bytes that are read for these samples."""
-        ...
-
-    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        """Path, offset and bytes of what is read of local files for these samples. Empty for samples held in memory."""
-        ...
-
-    handle: DatasetHandle
-    """How it was opened, so that a worker process can open it too."""
-    stream: StorageOrder | None
-    """The storage order of samples, where the input mode reads them in sequence."""
 
 
 def open_dataset(
@@ -78,18 +37,18 @@ def open_dataset(
     on this node, share the rate of an emulated storage.
     """
     spec = loader or run.Loader()
-    storage = spec.storage
+    storage, own_place = spec.storage, None
     how = ReadOptions(
         mode=spec.mode,
         origin=spec.origin,
         shuffle_buffer=spec.shuffle_buffer,
         mib_per_s=storage.mib_per_s if storage else None,
         latency_ms=storage.latency_ms if storage else 0.0,
+        place=str(place) if place else None,
     )
-    own_place = None
-    if how.limited:
-        own_place = None if place else os.memfd_create("scalestudy-storage")
-        how = dataclasses.replace(how, place=str(place) if place else f"/proc/{os.getpid()}/fd/{own_place}")
+    if how.limited and place is None:
+        own_place = os.memfd_create("scalestudy-storage")
+        how = dataclasses.replace(how, place=f"/proc/{os.getpid()}/fd/{own_place}")
     data = opened(DatasetHandle(Path(manifest_path).absolute(), split, how))
     if own_place is not None:
         weakref.finalize(data, os.close, own_place)
@@ -101,78 +60,62 @@ def opened(handle: DatasetHandle) -> Dataset:
     manifest = read_manifest(handle.manifest)
     if manifest.status == "skipped":
         raise UserError(f"the data was skipped: {manifest.reason}", str(handle.manifest))
-    data: Any
+    data: Dataset
     if manifest.format in PICTURE_FORMATS:
         data = PictureDataset(handle, manifest)
-        reader = data.pictures.reader
-        if isinstance(reader, MemoryReader):
-            handle = dataclasses.replace(handle, how=dataclasses.replace(handle.how, memory=reader.place))
+        if isinstance(memory := data.pictures.reader, MemoryReader):
+            handle = dataclasses.replace(handle, how=dataclasses.replace(handle.how, memory=memory.place))
     else:
         data = _tensors(handle, manifest)
     data.handle = handle
-    return cast(Dataset, data)
+    return data
 
 
-def _tensors(handle: DatasetHandle, manifest: Manifest) -> Any:
+def _tensors(handle: DatasetHandle, manifest: Manifest) -> Dataset:
     """Arrays, or samples made while they are read."""
     how = handle.how
     if how.mode not in (None, *MODES["tensors"]) or how.limited or how.origin is not None:
         what = "samples that are tensors, or are made while they are read, have no storage to choose"
         raise UserError(what, "loader", "leave `mode`, `origin` and `storage` out")
+    data: Dataset
     if manifest.bulk:
-        data: Any = ArrayDataset(manifest, handle.split, handle.manifest)
-        check_labels(data.labels, manifest.classes, handle.manifest)
+        data = ArrayDataset(manifest, handle.split, bulk_folder(handle.manifest, manifest), how.mode == "memory")
     else:
-        from scalestudy.data.sources import source_module
-
         data = source_module(manifest.spec).open_split(manifest, handle.split)
-    if how.mode == "memory" and isinstance(data, ArrayDataset):
-        data.keep()
     return SyntheticBatches(data) if how.mode == "synthetic" else data
 
 
-def mapped(path: Path) -> NDArray[Any]:
+def _mapped(path: Path) -> NDArray[Any]:
     """A .npy file, mapped; UserError where it is missing or damaged."""
     try:
-        # As a plain array: numpy's `memmap` costs more at each indexing.
-        found = np.asarray(np.load(path, mmap_mode="r"))
-        if found.dtype.hasobject or not found.ndim:
-            raise ValueError("it is not an array of numbers")
-        return found
+        return np.asarray(np.load(path, mmap_mode="r"))  # as a plain array: `memmap` costs more at each indexing
     except DAMAGED as error:
         raise UserError(f"prepared data cannot be read: {error}", str(path), "prepare it again") from None
 
 
 class ArrayDataset(TensorDataset):
-    """Arrays in .npy files, mapped, so that ranks of a node share their pages."""
+    """Arrays in .npy files, mapped, so that ranks of a node share their pages; or read now, and kept in memory."""
 
-    def __init__(self, manifest: Manifest, split: Split, manifest_path: Path) -> None:
+    def __init__(self, manifest: Manifest, split: Split, folder: Path, in_memory: bool) -> None:
         super().__init__(manifest, split)
-        folder = bulk_folder(manifest_path, manifest)
         self._file = folder / f"{split}.npy"
-        self._x, self.labels = mapped(self._file), mapped(folder / f"{split}_labels.npy")
-        if not len(self._x) == len(self.labels) == self.samples or self._x.dtype != np.uint8:
-            what = f"{self._x.dtype} {self._x.shape} with {len(self.labels):,} labels are not {self.samples:,} samples"
-            raise UserError(what, str(self._file), "prepare it again")
+        self._x, self._labels = _mapped(self._file), _mapped(folder / f"{split}_labels.npy")
+        if in_memory:
+            self._x = np.array(self._x)
 
     @property
     def files(self) -> list[Path]:
         return [self._file]
 
     def gather(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.from_numpy(self._x[indices]), torch.from_numpy(self.labels[indices])
-
-    def keep(self) -> None:
-        """Read everything now, and keep it in the memory of this process."""
-        self._x = np.array(self._x)
+        return torch.from_numpy(self._x[indices]), torch.from_numpy(self._labels[indices])
 
 
-class SyntheticBatches(SplitOfData):
+class SyntheticBatches(Dataset):
     """Another dataset's first batch, again and again: the cost that remains when nothing is read or decoded."""
 
-    def __init__(self, data: Any) -> None:
-        self.__dict__.update({name: getattr(data, name) for name in ("samples", "channels", "classes", "task")})
-        self.image_size, self.stored_bytes = data.image_size, data.stored_bytes
+    def __init__(self, data: Dataset) -> None:
+        self.__dict__.update(vars(data))
         self._data = data
         self._made: dict[tuple[int, int | None], tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -189,25 +132,25 @@ class SyntheticBatches(SplitOfData):
         return self._made[key]
 
 
-class PictureDataset(SplitOfData):
+class PictureDataset(Dataset):
     """Images [height, width, 3], coded or as pixels; a batch holds a region of each, resized to a square."""
 
     def __init__(self, handle: DatasetHandle, manifest: Manifest) -> None:
         super().__init__(manifest, handle.split)
         self.image_size = (DEFAULT_SIDE, DEFAULT_SIDE)
         self.pictures = ImageReader(handle, manifest)
-        self.mode, self.stream = self.pictures.mode, self.pictures.stream
-        assert len(self.pictures.labels) == self.samples
+        self.stream, self._is_read = self.pictures.stream, self.pictures.mode != "synthetic"
+        assert len(self.pictures.index) == self.samples
 
     @property
     def files(self) -> list[Path]:
-        return [] if self.mode == "synthetic" else self.pictures.reader.files
+        return self.pictures.reader.files if self._is_read else []
 
     def bytes_of(self, indices: Indices) -> int:
-        return 0 if self.mode == "synthetic" else int(self.pictures.sizes[indices].sum())
+        return int(self.pictures.index.bytes[indices].sum()) if self._is_read else 0
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        return iter(()) if self.mode == "synthetic" else self.pictures.reader.ranges(indices)
+        return self.pictures.reader.ranges(indices) if self._is_read else iter(())
 
     def side(self, size: int | None) -> int:
         """Height and width of an image as the loader shows it."""
@@ -222,4 +165,4 @@ class PictureDataset(SplitOfData):
 
     def labels_of(self, indices: Indices) -> torch.Tensor:
         """y of these samples."""
-        return torch.from_numpy(self.pictures.labels[indices])
+        return torch.from_numpy(self.pictures.index.labels[indices])

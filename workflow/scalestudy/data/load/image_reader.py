@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,16 +17,21 @@ from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
 from scalestudy.data.decode import images, kernel
-from scalestudy.data.load.readers import REMEDY, DatasetHandle, Indices, Reader, mode_of
-from scalestudy.data.load.readers.database import DatabaseReader
-from scalestudy.data.load.readers.indexed import IndexedReader
-from scalestudy.data.load.readers.memory import MemoryReader
-from scalestudy.data.load.readers.stream import StreamReader
-from scalestudy.data.load.sample_locations import SampleLocations, locations_of
+from scalestudy.data.index import DAMAGED, Index, mapped_index
+from scalestudy.data.load.readers import (
+    REMEDY,
+    DatabaseReader,
+    DatasetHandle,
+    IndexedReader,
+    Indices,
+    MemoryReader,
+    Reader,
+)
 from scalestudy.data.load.sampler import StorageOrder, storage_order
-from scalestudy.data.manifest import Manifest, bulk_folder, database_path
+from scalestudy.data.load.stream import StreamReader
+from scalestudy.data.manifest import Manifest, Split, bulk_folder, database_path, index_file, shard_path
 from scalestudy.data.modes import Mode
-from scalestudy.data.stores import ThrottledStore, store_at
+from scalestudy.data.stores import store_at
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
@@ -41,18 +49,16 @@ class ImageReader:
     """One split's images. All methods may be called by several threads at once."""
 
     def __init__(self, handle: DatasetHandle, manifest: Manifest) -> None:
-        how = handle.how
-        self.mode = mode_of(how, manifest.format)
+        self.mode = handle.how.mode_of(manifest.format)
         self.pixels = manifest.format == "raw" or manifest.payload == "pixels"
         """Whether what is stored is pixels, uint8 [height, width, 3], not JPEG or PNG."""
-        places = locations_of(handle.manifest, manifest, handle.split)
-        self.labels, self.sizes, self._checks = places.labels, places.sizes, places.checks
-        self._height, self._width = places.height, places.width
-        self.reader = open_reader(handle, manifest, self.mode, places)
+        located = _located(handle.manifest, manifest, handle.split)
+        self.index = located.index
+        self.reader = open_reader(handle, manifest, self.mode, located)
         self.stream: StorageOrder | None = None
         """The storage order of samples, where they are read in sequence."""
         if self.mode == "stream":
-            self.stream = storage_order(places.shard, places.start, len(self.labels), how.shuffle_buffer)
+            self.stream = storage_order(self.index.shard, self.index.start, len(self.index), handle.how.shuffle_buffer)
 
     def make(
         self,
@@ -69,11 +75,9 @@ class ImageReader:
         `augment` (`none`, `flip`, `crop_flip`) is drawn from seed, epoch and sample alone. `progress` is updated with
         each sample. Raises UserError naming file, place and sample where one cannot be read.
         """
-        draws = (
-            counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, seed, epoch, indices).tolist()
-            if augment != "none"
-            else None
-        )
+        draws: list[list[float]] | None = None
+        if augment != "none":
+            draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, seed, epoch, indices).tolist()
         progress = no_progress() if progress is None else progress
         for row, sample in enumerate(indices.tolist()):
             numbers = draws[row] if draws is not None else None
@@ -97,15 +101,15 @@ class ImageReader:
 
     def _show(self, sample: int, data: Any, draws: list[float] | None, flip: bool, out: NDArray[np.uint8]) -> None:
         if self.pixels:
-            height, width = int(self._height[sample]), int(self._width[sample])
+            height, width = int(self.index.height[sample]), int(self.index.width[sample])
             if len(data) != height * width * 3:
                 raise ValueError(f"{len(data):,} bytes are not {height} x {width} pixels")
-            images.show_pixels(data, height, width, view_of(height, width, draws, flip), out)
+            images.show_pixels(data, height, width, _view_of(height, width, draws, flip), out)
             return
         fast = kernel.loaded()
         stated = fast.header(data) if fast else None
         height, width = images.limited(*stated) if stated else images.header(data)
-        view = view_of(height, width, draws, flip)
+        view = _view_of(height, width, draws, flip)
         shrink = images.shrink_for(view, out.shape[0])
         if fast is not None:
             decoded = (-(-height // shrink), -(-width // shrink))
@@ -115,53 +119,94 @@ class ImageReader:
 
     def _changed(self, sample: int, data: Any) -> bool:
         """Whether the bytes are known not to be those that were stored."""
-        return len(self._checks) > 0 and zlib.crc32(data) != int(self._checks[sample])
+        return len(self.index.checks) > 0 and zlib.crc32(data) != int(self.index.checks[sample])
 
     def close(self) -> None:
         """Close files and connections, and end threads."""
         self.reader.close()
 
 
-def open_reader(handle: DatasetHandle, manifest: Manifest, mode: Mode, places: SampleLocations) -> Reader:
+def open_reader(handle: DatasetHandle, manifest: Manifest, mode: Mode, located: Located) -> Reader:
     """Open the reader of one split; UserError where the data cannot be read so."""
     how = handle.how
     throttle = Throttle(how.mib_per_s, how.latency_ms, how.place) if how.limited and how.place else None
     reader: Reader
     if manifest.format == "database":
         if how.origin is not None:
-            raise UserError(
-                "a database is read only where it lies", "loader.origin", "leave it out, or store the data in shards"
-            )
+            remedy = "leave it out, or store the data in shards"
+            raise UserError("a database is read only where it lies", "loader.origin", remedy)
         reader = DatabaseReader(database_path(handle.manifest, manifest, handle.split).absolute(), throttle)
     else:
-        store = store_at(
-            how.origin or str(bulk_folder(handle.manifest, manifest).absolute()), manifest.format != "files"
-        )
-        if throttle is not None:
-            store = ThrottledStore(store, throttle)
-        starts = places.start if len(places.start) else None
-        reader = IndexedReader(store, places.name, places.sizes, starts, places.names)
+        origin = how.origin or str(bulk_folder(handle.manifest, manifest).absolute())
+        store = store_at(origin, kept_open=manifest.format != "files")
+        reader = IndexedReader(store, throttle, located.index, located.name, located.names)
     if mode == "memory":
-        return MemoryReader(reader, places.sizes, how.memory)
+        return MemoryReader(reader, located.index.bytes, how.memory)
     if mode == "stream":
         assert isinstance(reader, IndexedReader)
         return StreamReader(reader, how.patience_s)
     return reader
 
 
-def view_of(height: int, width: int, draws: list[float] | None, flip: bool) -> images.View:
+@dataclass(frozen=True)
+class Located:
+    """Where the samples of a split lie. The index is mapped: a million samples cost address space, not memory."""
+
+    index: Index
+    name: Callable[[int], str]
+    """The file of a sample."""
+    names: list[str] | None
+    """All shards; None where each sample is a file or a record."""
+
+
+def _located(manifest_path: Path, manifest: Manifest, split: Split) -> Located:
+    """The places of one split; UserError where its index is missing or damaged."""
+    bulk = bulk_folder(manifest_path, manifest)
+    if manifest.format == "raw":
+        return _located_in_array(bulk, split)
+    index = mapped_index(index_file(manifest_path, manifest), split)
+    if manifest.format != "shards":
+        return Located(index, index.path, None)
+    shards = range(manifest.split(split).shards)
+    names = [str(shard_path(manifest_path, manifest, split, k).relative_to(bulk)) for k in shards]
+    return Located(index, lambda sample: names[index.shard[sample]], names)
+
+
+def _located_in_array(bulk: Path, split: Split) -> Located:
+    """Images of one size in one .npy file."""
+    name = f"{split}.npy"
+    try:
+        pixels = np.load(bulk / name, mmap_mode="r")
+        labels = np.array(np.load(bulk / f"{split}_labels.npy"))
+    except DAMAGED as error:
+        raise UserError(f"prepared data cannot be read: {error}", str(bulk / name), "prepare it again") from None
+    count, height, width = pixels.shape[:3]
+    size = height * width * 3
+    index = Index.of(
+        None,
+        labels,
+        np.broadcast_to(np.int64(size), (count,)),
+        np.zeros(0, np.uint32),
+        shard=np.broadcast_to(np.int32(0), (count,)),
+        start=pixels.offset + size * np.arange(count),
+        width=np.broadcast_to(np.uint16(width), (count,)),
+        height=np.broadcast_to(np.uint16(height), (count,)),
+    )
+    return Located(index, lambda _sample: name, [name])
+
+
+def _view_of(height: int, width: int, draws: list[float] | None, flip: bool) -> images.View:
     """The centre, or a random view from `draws`."""
     return images.centre_view(height, width, flip) if draws is None else images.random_view(height, width, draws)
 
 
+_POOL = counter_rng.hashed(counter_rng.POOL, np.arange(1 << 16)).view(np.uint8)
+
+
 def _paint(sample: int, out: NDArray[np.uint8]) -> None:
     """Fill `out` with pixels at the cost of a copy: what remains of loading when nothing is read or decoded."""
-    flat = out.reshape(-1)
-    pool = _POOL
-    begin = int(counter_rng.hashed(counter_rng.VALUES, sample)[0] % np.uint64(len(pool) // 2))
-    for at in range(0, len(flat), len(pool) // 2):
-        part = flat[at : at + len(pool) // 2]
-        part[:] = pool[begin : begin + len(part)]
-
-
-_POOL = counter_rng.hashed(counter_rng.POOL, np.arange(1 << 16)).view(np.uint8)
+    flat, half = out.reshape(-1), len(_POOL) // 2
+    begin = int(counter_rng.hashed(counter_rng.VALUES, sample)[0] % np.uint64(half))
+    for at in range(0, len(flat), half):
+        part = flat[at : at + half]
+        part[:] = _POOL[begin : begin + len(part)]

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask
 from scalestudy.data.load.dataset import Dataset, PictureDataset
-from scalestudy.data.load.processes import Processes
-from scalestudy.data.load.workers import Inline, Threads, Workers
+from scalestudy.data.load.workers import Inline, Processes, Threads, Workers
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError
 from scalestudy.spec import run
@@ -51,16 +50,12 @@ class Loader:
         train: bool = True,
     ) -> None:
         if dataset.stream is not None and spec.kind == "processes" and spec.workers:
-            what = (
-                "`mode: stream` reads with threads of the rank: each worker process would have to read all of the data"
-            )
+            what = "`mode: stream` reads with threads of the rank: each worker process would read all of the data"
             raise UserError(what, "loader.kind", "set it to `threads`")
         self._dataset, self._plan, self._spec, self._cache_limit = dataset, plan, spec, cache_limit
         self._maker = BatchMaker(dataset, spec, seed, spec.augment if train else "none", slow_decode_s, cache_limit)
         self._depth = spec.workers * spec.prefetch
-        kind: type[Workers] = Inline
-        if spec.workers:
-            kind = Threads if spec.kind == "threads" else Processes
+        kind: type[Workers] = (Threads if spec.kind == "threads" else Processes) if spec.workers else Inline
         self._workers = kind(self._maker, spec.workers, slots=self._depth + 2)
         self.delivered: deque[Delivered] = deque()
         """The batches that were handed out, oldest first, until somebody takes them from here."""

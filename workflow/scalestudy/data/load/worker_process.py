@@ -14,7 +14,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,25 +28,7 @@ from scalestudy.measure.allocator import keep_freed_memory
 PARENT_CHECK_S = 2.0
 
 
-@dataclass(frozen=True)
-class WorkerSetup:
-    """Everything that a worker needs; plain data."""
-
-    handle: DatasetHandle
-    size: int | None
-    augment: str
-    seed: int
-    slow_decode_s: float
-    side: int | None
-    """Height and width of images; None for other data."""
-    slots: int
-    slot_bytes: int
-    workers: int
-    number: int
-
-
-@dataclass(frozen=True)
-class MadeBatch:
+class MadeBatch(NamedTuple):
     """The outcome of one batch: an error, or what does not lie in its slot."""
 
     ready_s: float
@@ -58,40 +40,56 @@ class MadeBatch:
     y: NDArray[Any] | None = None
 
 
+def shared_arrays(memory: int, workers: int, slots: int, slot_bytes: int) -> list[NDArray[Any]]:
+    """A file of shared memory, and in it progress, int64 [workers, 2], and a ring of batches, uint8 [slots, slot_bytes]."""
+    head = workers * 16
+    shared = np.frombuffer(mmap.mmap(memory, head + slots * slot_bytes), np.uint8)
+    return [shared, shared[:head].view(np.int64).reshape(workers, 2), shared[head:].reshape(slots, slot_bytes)]
+
+
+@dataclass
 class Worker:
-    """Makes batches until its connection ends."""
+    """Makes batches until its connection ends; plain data until it has made the first one."""
 
-    def __init__(self, setup: WorkerSetup, memory: int) -> None:
-        self.setup = setup
-        head = setup.workers * 16
-        shared = np.frombuffer(mmap.mmap(memory, head + setup.slots * setup.slot_bytes), np.uint8)
-        self.progress = shared[:head].view(np.int64).reshape(setup.workers, 2)[setup.number]
-        self.ring = shared[head:].reshape(setup.slots, setup.slot_bytes)
-        self.pictures: ImageReader | None = None
-        self.dataset: Any = None
+    handle: DatasetHandle
+    size: int | None
+    augment: str
+    seed: int
+    slow_decode_s: float
+    side: int | None
+    """Height and width of images; None for other data."""
+    shared: tuple[int, int, int]
+    """Workers, slots and bytes of a slot of the shared memory."""
+    number: int
+    pictures: ImageReader | None = None
+    dataset: Any = None
 
-    def open(self) -> None:
+    def attach(self, memory: int) -> None:
+        """Find the worker's progress and the ring in the shared memory."""
+        _, progress, self.ring = shared_arrays(memory, *self.shared)
+        self.progress = progress[self.number]
+
+    def _open(self) -> None:
         """Open the data as the process of the loader did."""
-        handle = self.setup.handle
-        if self.setup.side is not None:
-            self.pictures = ImageReader(handle, read_manifest(handle.manifest))
+        if self.side is not None:
+            self.pictures = ImageReader(self.handle, read_manifest(self.handle.manifest))
         else:
             import torch
 
             from scalestudy.data.load.dataset import opened
 
             torch.set_num_threads(1)
-            self.dataset = opened(handle)
+            self.dataset = opened(self.handle)
         self.progress[0] = NO_SAMPLE
 
     def make(self, epoch: int, indices: NDArray[np.int64], slot: int) -> MadeBatch:
         """Make one batch; errors are returned, not raised."""
         try:
             if self.pictures is None and self.dataset is None:
-                self.open()
-            if self.setup.slow_decode_s:
+                self._open()
+            if self.slow_decode_s:
                 self.progress[0] = UNWATCHED
-                time.sleep(self.setup.slow_decode_s)
+                time.sleep(self.slow_decode_s)
             made = self._made(epoch, indices, slot)
         except UserError as error:
             return MadeBatch(time.monotonic(), (error.what, error.where, error.remedy))
@@ -102,18 +100,13 @@ class Worker:
         return MadeBatch(time.monotonic(), None, *made)
 
     def _made(self, epoch: int, indices: NDArray[np.int64], slot: int) -> tuple[Any, Any]:
-        setup = self.setup
-        if self.pictures is not None:
-            assert setup.side is not None
-            out = self.ring[slot].reshape(-1, setup.side, setup.side, 3)[: len(indices)]
-            self.pictures.make(
-                indices, out, augment=setup.augment, seed=setup.seed, epoch=epoch, progress=self.progress
-            )
+        options: dict[str, Any] = {"augment": self.augment, "seed": self.seed, "epoch": epoch}
+        if self.pictures is not None and self.side is not None:
+            out = self.ring[slot].reshape(-1, self.side, self.side, 3)[: len(indices)]
+            self.pictures.make(indices, out, **options, progress=self.progress)
             return None, None
         self.progress[0] = UNWATCHED
-        x, y = self.dataset.batch(
-            indices, size=setup.size, augment=setup.augment, seed=setup.seed, epoch=epoch, train=setup.augment != "none"
-        )
+        x, y = self.dataset.batch(indices, size=self.size, **options, train=self.augment != "none")
         array = x.contiguous().numpy()
         self.ring[slot][: array.nbytes] = array.reshape(-1).view(np.uint8)
         return (array.shape, array.dtype.str), y.numpy()
@@ -127,7 +120,8 @@ def main() -> None:
     # A worker that waits sees its connection end; one that hangs or computes does not.
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
-        worker = Worker(connection.recv(), memory)
+        worker: Worker = connection.recv()
+        worker.attach(memory)
         os.close(memory)
         while True:
             connection.send(worker.make(*connection.recv()))

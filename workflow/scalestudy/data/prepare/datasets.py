@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
+import os
+import shutil
+import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from scalestudy.data.catalogue import AnyData
-from scalestudy.data.disk import full_disk_reported
+from scalestudy.data.disk import full_disk_reported, sync
 from scalestudy.data.index import refuse_unlearnable
 from scalestudy.data.manifest import (
     REMEDY,
@@ -21,20 +27,22 @@ from scalestudy.data.manifest import (
     write_manifest,
 )
 from scalestudy.data.prepare import write
+from scalestudy.data.prepare.convert import KEPT
 from scalestudy.data.prepare.describe import describe_live, is_whole
 from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
 from scalestudy.data.prepare.select import SPLITS
-from scalestudy.data.prepare.work import RECORD, alone_with, publish, refuse_foreign, working_folder
-from scalestudy.data.progress import KEPT
 from scalestudy.data.source_files import refuse_changed, source_files
 from scalestudy.data.sources import Arrays, EncodedImages, Generated, source_module
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import canonical_json
+from scalestudy.locks import lock_patiently
 from scalestudy.spec.config import Site
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.run import Data
 
 ROOM = f"free some space there, or set `paths.data` to a larger place; {KEPT} in `.*.making-kept` there"
+RECORD = "manifest.json"
+"""The copy of the manifest inside a bulk, written last: a bulk that has it was whole."""
 
 
 def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Site, *, again: bool = False) -> Manifest:
@@ -48,7 +56,7 @@ def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Si
     bulk = (bulk_root.absolute() / identity) if bulk_root is not None else manifest_path.parent / "bulk"
     with full_disk_reported(manifest_path.parent, ROOM):
         manifest_path.parent.mkdir(parents=True, exist_ok=True)
-        with full_disk_reported(bulk, ROOM), alone_with(bulk) as work:
+        with full_disk_reported(bulk, ROOM), _alone_with(bulk) as work:
             try:
                 there = None if again else _found(bulk, identity)
                 manifest = there or _made(spec, bulk, work, manifest_path, site)
@@ -67,17 +75,17 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
     A skipped one is returned as it is. Raises UserError where data that is made again differs from its description, and
     where the source's files changed.
     """
-    manifest = read_manifest(manifest_path)
+    manifest, site = read_manifest(manifest_path), site or Site()
     spec = described_by(manifest, manifest_path)
-    refuse_changed(manifest.source_files, source_files(spec, site or Site()), manifest_path)
+    refuse_changed(manifest.source_files, source_files(spec, site), manifest_path)
     if manifest.status == "skipped" or _whole(manifest_path, manifest):
         return manifest
     bulk = manifest_path.parent / "bulk" if is_in_place(manifest) else bulk_folder(manifest_path, manifest)
-    with full_disk_reported(bulk, ROOM), alone_with(bulk) as work:
+    with full_disk_reported(bulk, ROOM), _alone_with(bulk) as work:
         if _whole(manifest_path, manifest):  # made meanwhile by the process that held the lock
             return manifest
         try:
-            again = _made(spec, bulk, work, manifest_path, site or Site())
+            again = _made(spec, bulk, work, manifest_path, site)
         except Skipped as reason:
             raise UserError(f"the data was removed and cannot be made again: {reason}", str(bulk)) from None
     if again.fingerprint != manifest.fingerprint:
@@ -87,68 +95,94 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
 
 
 def described_by(manifest: Manifest, manifest_path: Path) -> AnyData:
-    """The form of the data that a manifest is about; UserError where its id is that of another one."""
+    """The form of the data that a manifest is about; UserError where this version does not have it."""
     try:
         spec: AnyData = TypeAdapter(Data).validate_json(canonical_json(manifest.spec))
     except ValidationError as error:
         what = f"is not a manifest: `spec`: {error.errors()[0]['msg']}"
         raise UserError(what, str(manifest_path), REMEDY) from None
-    if (identity := dataset_id(spec)) != manifest.id:
-        raise UserError(f"its `spec` is that of {identity}, its `id` is {manifest.id}", str(manifest_path), REMEDY)
     return spec
 
 
 def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site) -> Manifest:
     """Make the data; the manifest of what we store names places as seen from inside the bulk."""
     begin, cpu, is_resumed = time.monotonic(), time.process_time(), work.exists()
-
-    def timed(manifest: Manifest) -> Manifest:
-        if is_resumed:  # what the killed attempt took is not known
-            return manifest
-        cost = dataclasses.replace(manifest.cost, cpu_s=time.process_time() - cpu)
-        return dataclasses.replace(manifest, seconds=time.monotonic() - begin, cost=cost)
-
-    with working_folder(work):
-        source: Arrays | EncodedImages | Generated = source_module(spec.plain()).provide(spec, site)
-        _refuse_for_tensors(spec, source)
-        _refuse_unlearnable(spec, source)
-        files = source_files(spec, site)
-        manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes, source_files=files)
-        if isinstance(source, Generated):
-            return describe_live(manifest, spec.scale, source)
-        if isinstance(source, EncodedImages) and usable_in_place(spec, source):
-            return timed(index_in_place(manifest, spec, source, manifest_path.parent, work))
-        refuse_foreign(bulk, manifest.id)  # before hours of work, too
-        if isinstance(source, Arrays):
-            manifest = write.write_arrays(manifest, spec.scale, source, work)
-        else:
-            manifest = write.write_pictures(manifest, spec, source, work)
-        manifest = timed(dataclasses.replace(manifest, bulk="."))
-        write_manifest(work / RECORD, manifest)
-        publish(bulk, work, manifest.id)
-        return manifest
-
-
-def _refuse_unlearnable(spec: AnyData, source: Arrays | EncodedImages | Generated) -> None:
+    source: Arrays | EncodedImages | Generated = source_module(spec.plain()).provide(spec, site)
+    _refuse(spec, source)
+    files = source_files(spec, site)
+    manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes, source_files=files)
     if isinstance(source, Generated):
-        return
-    train, test = (
-        source.splits[split][1] if isinstance(source, Arrays) else source.indexes[split].labels for split in SPLITS
-    )
-    root = source.root if isinstance(source, EncodedImages) else None
-    refuse_unlearnable(train, test, str(root or f"data.source: {spec.source}"))
+        return describe_live(manifest, spec.scale, source)
+    in_place = isinstance(source, EncodedImages) and usable_in_place(spec, source)
+    if isinstance(source, Arrays):
+        _refuse_foreign(bulk, manifest.id)
+        manifest = write.write_arrays(manifest, spec.scale, source, work)
+    elif in_place:
+        manifest = index_in_place(manifest, spec, source, manifest_path.parent, work)
+    else:
+        _refuse_foreign(bulk, manifest.id)
+        manifest = write.write_pictures(manifest, spec, source, work)
+    if not is_resumed:  # else what the killed attempt took is not known
+        cost = dataclasses.replace(manifest.cost, cpu_s=time.process_time() - cpu)
+        manifest = dataclasses.replace(manifest, seconds=time.monotonic() - begin, cost=cost)
+    if in_place:
+        return manifest
+    manifest = dataclasses.replace(manifest, bulk=".")
+    write_manifest(work / RECORD, manifest)
+    for left in work.glob(".*"):
+        left.unlink()  # begun by a process that was killed
+    sync(work)
+    shutil.rmtree(bulk, ignore_errors=True)
+    work.replace(bulk)
+    return manifest
 
 
-def _refuse_for_tensors(spec: AnyData, source: Arrays | EncodedImages | Generated) -> None:
+def _refuse(spec: AnyData, source: Arrays | EncodedImages | Generated) -> None:
+    """UserError where nothing can be learned from the labels, or tensors are asked for in a form that images have."""
+    if not isinstance(source, Generated):
+        splits = source.splits if isinstance(source, Arrays) else source.indexes
+        train, test = (found[1] if isinstance(found := splits[split], tuple) else found.labels for split in SPLITS)
+        root = source.root if isinstance(source, EncodedImages) else None
+        refuse_unlearnable(train, test, str(root or f"data.source: {spec.source}"))
     if isinstance(source, EncodedImages):
         return
-    for key, value, plain in (
-        ("preprocess", spec.preprocess, "none"),
-        ("shard.format", spec.shard.format, "files"),
-    ):
+    for key, value, plain in (("preprocess", spec.preprocess, "none"), ("shard.format", spec.shard.format, "files")):
         if value != plain:
             what = f"`{key.rpartition('.')[2]}: {value}` is for JPEG and PNG files; `{spec.source}` has tensors"
             raise UserError(what, f"data.{key}", "leave it out")
+
+
+def _refuse_foreign(bulk: Path, identity: str) -> None:
+    """UserError unless `bulk` is empty, or its record is that of this dataset: nothing else is replaced."""
+    if not bulk.exists() or (bulk.is_dir() and not any(bulk.iterdir())):
+        return
+    try:
+        found = read_manifest(bulk / RECORD).id
+    except UserError:
+        found = "no record of a dataset"
+    if found != identity:
+        what = f"prepared data belongs there, but the folder holds something else ({found}): it is left as it is"
+        raise UserError(what, str(bulk), "move it away, or delete it if nothing in it is needed")
+
+
+@contextlib.contextmanager
+def _alone_with(bulk: Path) -> Iterator[Path]:
+    """Hold the build lock of a bulk; yields the working folder, with the finished parts of a killed process.
+
+    On a file system without locks, each process works in a separate folder: two of them cost time, not correctness.
+    """
+    bulk.parent.mkdir(parents=True, exist_ok=True)
+    with open(bulk.with_name(f".{bulk.name}.lock"), "a+b", buffering=0) as lock:
+        try:
+            lock_patiently(lock, f"another process that makes the data in {bulk}", lock=fcntl.lockf)
+        except OSError:
+            work = bulk.with_name(f".{bulk.name}.making-{socket.gethostname()}-{os.getpid()}")
+            try:
+                yield work
+            finally:
+                shutil.rmtree(work, ignore_errors=True)  # no later attempt would look there
+        else:
+            yield bulk.with_name(f".{bulk.name}.making-kept")
 
 
 def _whole(manifest_path: Path, manifest: Manifest) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.decode import images
 from scalestudy.data.index import Index, fingerprint
 from scalestudy.data.manifest import INDEX, LISTED, Manifest, Split, SplitInfo, Task
@@ -34,7 +33,7 @@ def describe_live(manifest: Manifest, scale: float | str, source: Generated) -> 
 
 
 def describe_pictures(
-    manifest: Manifest, spec: DatasetSpec, source: EncodedImages, selection: dict[Split, Selection],
+    manifest: Manifest, source: EncodedImages, selection: dict[Split, Selection],
     indexes: dict[Split, Index], left_out: list[str], shards: dict[Split, int] | None = None,
 ) -> Manifest:  # fmt: skip
     """The manifest completed from the indexes; UserError where a split or a class has no readable image.
@@ -47,10 +46,11 @@ def describe_pictures(
             raise UserError(what, str(source.root or manifest.id), "check whether these files are images")
     _refuse_lost_classes(selection["train"].labels, indexes["train"].labels, source)
     left_out = [*source.left_out, *left_out]
-    infos: dict[str, Any] = {}
-    for split, index in indexes.items():
-        count = (shards or {}).get(split, len(manifest.containers.get(split, [])))
-        infos[split] = SplitInfo(len(index), int(index.bytes.sum()), count)
+    if shards is None:
+        shards = {split: len(source.containers.get(split, [])) for split in indexes}
+    infos: dict[str, Any] = {
+        split: SplitInfo(len(index), int(index.bytes.sum()), shards[split]) for split, index in indexes.items()
+    }
     width, height = _mean_sides(source, indexes["train"])
     return dataclasses.replace(
         manifest,
@@ -110,8 +110,7 @@ def is_whole(bulk: Path, manifest: Manifest) -> bool:
     if manifest.format in ("shards", "database"):
         return size_of(bulk) == manifest.cost.bytes_out
     files = manifest.train.samples + manifest.test.samples + 1 if manifest.format == "files" else 4
-    record = 1
-    return sum(len(names) for _, _, names in os.walk(bulk)) == files + record
+    return sum(len(names) for _, _, names in os.walk(bulk)) == files + 1  # with the manifest's copy
 
 
 def size_of(folder: Path) -> int:

@@ -1,204 +1,169 @@
-"""Long work in parts: one thread does each, records it when it is whole, and after a kill it is not repeated."""
+"""Images converted by all cores and stored in order, part after part; whole parts outlive a kill."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
 import json
 import shutil
-import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.index import DAMAGED, Index, Labels, load_arrays
+from scalestudy.data.index import DAMAGED, Index, Labels
 from scalestudy.data.manifest import Split
 from scalestudy.data.prepare.convert import Converted, Unreadable
-from scalestudy.data.progress import Progress
-from scalestudy.files import plain_file
+from scalestudy.data.progress import shown
 from scalestudy.limits import usable_cores
 
-T = TypeVar("T")
-RECORDS, PLAN = "parts", "plan"
-"""In a work folder: records of whole parts, the plan that they belong to, and listings of the source's folders."""
+IMAGES_PER_PART = 250
+"""Most images that are converted again after a kill, where they are not in shards."""
+CHUNK, AHEAD = 16, 2
+"""Images that a thread converts at once, and chunks per core that are converted ahead of the writer."""
+Made = tuple[int, Converted | Unreadable]
+"""An image's planned number, and what became of it."""
 
 
 @dataclass(frozen=True)
-class PreparedPart:
-    """The outcome of some consecutive samples of a split."""
+class Part:
+    """Some consecutive images of a split, stored."""
 
     index: Index
     bytes_in: int
     left_out: list[str]
-    """Samples that cannot be read: name and reason."""
-    shards: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, 4), np.uint64))
-    """[shards, 4] number, samples, bytes and XXH3 of each shard written."""
+    """Images that cannot be read: name and reason."""
+    written: tuple[int, int] = (0, 0)
+    """Bytes and XXH3 of the shard that holds them."""
 
 
-class PartJob(NamedTuple):
-    """The work of one part: consecutive samples of a split, by their planned numbers; in shards, those of `shards`."""
+class Kept:
+    """The images of a part that could be read, as they are iterated over: planned number and bytes."""
 
-    split: Split
-    number: int
-    begin: int
-    end: int
-    shards: tuple[tuple[int, int, int], ...] = ()
-    """Number, begin and end of each shard."""
-
-
-class Gathered:
-    """Samples of a part, converted one by one; with `skip`, those that cannot be read are left out."""
-
-    def __init__(self, convert: Callable[[int], Converted], skip: bool) -> None:
-        self._convert, self._skip = convert, skip
-        self.kept: list[int] = []
+    def __init__(self, made: Iterator[Made]) -> None:
+        self._made = made
+        self.numbers: list[int] = []
         self.left_out: list[str] = []
-        self.bytes_in = 0
-        self._sides: list[tuple[int, int]] = []
+        self._rows: list[tuple[int, ...]] = []
 
-    def samples(self, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Planned number and bytes of each image that can be read."""
-        for number in range(begin, end):
-            if (data := self.one(number, functools.partial(self._convert, number))) is not None:
-                yield number, data
-
-    def one(self, number: int, made: Callable[[], Converted]) -> bytes | None:
-        """The bytes of an image, which is counted; None where it is left out."""
-        try:
-            picture = made()
-        except Unreadable as error:
-            if not self._skip:
-                raise
-            self.left_out.append(f"{error.where}: {error.what}")
-            return None
-        self.kept.append(number)
-        self._sides.append((picture.width, picture.height))
-        self.bytes_in += picture.bytes_in
-        return picture.data
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        for number, image in self._made:
+            if isinstance(image, Unreadable):
+                self.left_out.append(f"{image.where}: {image.what}")
+                continue
+            data, *facts = image
+            self.numbers.append(number)
+            self._rows.append((len(data), *facts))
+            yield number, data
 
     def part(
-        self, labels: Labels, sizes: Sequence[int], checks: Sequence[int], paths: Sequence[str] = (), **more: Any
-    ) -> PreparedPart:
-        """The outcome: stored bytes and CRC-32 of each image that was kept; `more` are further fields of the index.
-
-        `labels` are those of all planned samples. Without `paths`, images have no names.
-        """
-        sides = np.array(self._sides, np.int64).reshape(-1, 2)
-        known = np.where(sides <= np.iinfo(np.uint16).max, sides, 0).astype(np.uint16)
-        more |= {"width": known[:, 0], "height": known[:, 1]}
-        index = Index.of(paths, labels[self.kept], np.array(sizes, np.int64), np.array(checks, np.uint32), **more)
-        if not paths:
-            index = dataclasses.replace(index, offsets=np.zeros(0, np.int64))
-        return PreparedPart(index, self.bytes_in, self.left_out)
+        self, labels: Labels, paths: list[str] | None = None, written: tuple[int, int] = (0, 0), **places: Any
+    ) -> Part:
+        """The part; `labels` are those of all planned images, `places` further fields of the index."""
+        sizes, checks, *sides, bytes_in = np.array(self._rows, np.int64).reshape(-1, 5).T.copy()
+        width, height = (np.where(side <= np.iinfo(np.uint16).max, side, 0).astype(np.uint16) for side in sides)
+        places |= {"width": width, "height": height}
+        index = Index.of(paths, labels[self.numbers], sizes, checks.astype(np.uint32), **places)
+        return Part(index, int(bytes_in.sum()), self.left_out, written)
 
 
-def records_folder(work: Path, plan: str, name: str = "") -> Path:
-    """The folder of records of parts. Where it belongs to another plan, it is emptied first.
+@dataclass(frozen=True)
+class Job:
+    """The conversion of one split."""
 
-    Without a `name`, everything else in `work` was made by that plan, and is removed too.
+    doing: str
+    split: Split
+    labels: Labels
+    """Labels of the planned images."""
+    convert: Callable[[int], Converted]
+    """Convert an image, by its planned number; called by several threads."""
+    skip: bool
+    """Whether images that cannot be read are left out."""
+    records: Path
+    """Folder of the records of whole parts."""
+
+
+def stored(job: Job, edges: NDArray[np.int64], write: Callable[[list[Part], Kept], dict[str, Any]]) -> list[Part]:
+    """The parts between `edges`; those on record are kept.
+
+    `write` stores the images of the part that follows those it is given, and returns the arguments of `Kept.part`.
     """
-    records, kept = work / f"{RECORDS}{name}", work / f"{PLAN}{name}"
-    if kept.is_file() and kept.read_text() == plan:
-        return records
-    for left in [records] if name else list(work.iterdir()):
-        if left.is_dir():
-            shutil.rmtree(left)
-        else:
-            left.unlink(missing_ok=True)
-    records.mkdir()
-    with open(kept, "w", encoding="utf-8", opener=plain_file) as stream:
-        stream.write(plan)
+    parts: list[Part] = []
+    while len(parts) < len(edges) - 1 and (part := _load(job, len(parts))) is not None:
+        parts.append(part)
+    with shown(f"{job.doing} {job.split}", int(edges[-1])) as progress, ThreadPoolExecutor(usable_cores()) as pool:
+        progress.add(int(edges[len(parts)]))
+        made = _in_order(pool, job, int(edges[len(parts)]), int(edges[-1]))
+        for begin, end in pairwise(edges[len(parts) :].tolist()):
+            kept = Kept(islice(made, end - begin))
+            part = kept.part(job.labels, **write(parts, kept))
+            _save(job, len(parts), part)
+            parts.append(part)
+            progress.add(end - begin)
+    return parts
+
+
+def _in_order(pool: ThreadPoolExecutor, job: Job, begin: int, end: int) -> Iterator[Made]:
+    def convert(number: int) -> Made:
+        try:
+            return number, job.convert(number)
+        except Unreadable as error:
+            if not job.skip:
+                raise
+            return number, error
+
+    waiting: deque[Future[list[Made]]] = deque()
+    for first in range(begin, end, CHUNK):
+        numbers = range(first, min(first + CHUNK, end))
+        waiting.append(pool.submit(lambda numbers: [convert(number) for number in numbers], numbers))
+        if len(waiting) > AHEAD * usable_cores():
+            yield from waiting.popleft().result()
+    while waiting:
+        yield from waiting.popleft().result()
+
+
+def begin_work(work: Path, plan: str) -> Path:
+    """The folder in which data is made, and in it that of records; what was left there of another plan is removed."""
+    records, kept = work / "parts", work / "plan"
+    if not kept.is_file() or kept.read_text() != plan:
+        shutil.rmtree(work, ignore_errors=True)
+        records.mkdir(parents=True)
+        kept.write_text(plan)
     return records
 
 
-def forget_records(work: Path) -> None:
+def end_work(work: Path) -> None:
     """Remove records and plan: all parts are written."""
-    shutil.rmtree(work / RECORDS)
-    (work / PLAN).unlink()
+    shutil.rmtree(work / "parts")
+    (work / "plan").unlink()
 
 
-def save(folder: Path, name: str, part: PreparedPart) -> None:
-    """Record that a part is whole."""
-    arrays = {f"index_{key}": value for key, value in vars(part.index).items()}
+def _record(job: Job, number: int) -> Path:
+    return job.records / f"{job.split}-{number:07d}.npz"
+
+
+def _save(job: Job, number: int, part: Part) -> None:
+    record = _record(job, number)
     text = np.frombuffer(json.dumps(part.left_out).encode(), np.uint8)  # ASCII: names may be in any encoding
-    temporary = folder / f"{name}.part"
-    with open(temporary, "wb", opener=plain_file) as stream:
-        np.savez(stream, bytes_in=np.int64(part.bytes_in), left_out=text, shards=part.shards, **arrays)
-    temporary.replace(folder / f"{name}.npz")
+    with open(record.with_suffix(".part"), "wb") as stream:
+        np.savez(
+            stream,
+            bytes_in=np.int64(part.bytes_in),
+            left_out=text,
+            written=np.array(part.written, np.uint64),
+            **{f"index_{name}": value for name, value in vars(part.index).items()},
+        )
+    record.with_suffix(".part").replace(record)
 
 
-def load(folder: Path, name: str) -> PreparedPart | None:
-    """The record of a part, where it is whole."""
-    with contextlib.suppress(*DAMAGED):
-        arrays = load_arrays(folder / f"{name}.npz")
-        index = Index(**{key: arrays[f"index_{key}"] for key in Index.__dataclass_fields__})
-        return PreparedPart(index, int(arrays["bytes_in"]), json.loads(arrays["left_out"].tobytes()), arrays["shards"])
+def _load(job: Job, number: int) -> Part | None:
+    with contextlib.suppress(*DAMAGED), np.load(_record(job, number)) as found:
+        index = Index(**{name: found[f"index_{name}"] for name in Index.__dataclass_fields__})
+        size, digest = found["written"].tolist()
+        return Part(index, int(found["bytes_in"]), json.loads(found["left_out"].tobytes()), (size, digest))
     return None
-
-
-def done(
-    folder: Path,
-    jobs: Sequence[PartJob],
-    work: Callable[[PartJob], PreparedPart],
-    progress: Progress,
-) -> list[PreparedPart]:
-    """The parts of all jobs, in their order, by as many threads as cores; the first error ends all work.
-
-    A part recorded in `folder` is reused.
-    """
-
-    def one(job: PartJob) -> PreparedPart:
-        name = f"{job.split}-{job.number:07d}"
-        part = load(folder, name)
-        if part is None:
-            part = work(job)
-            save(folder, name, part)
-        progress.add(job.end - job.begin)
-        return part
-
-    with threads() as pool:
-        return list(pool.map(one, jobs))
-
-
-@contextlib.contextmanager
-def threads() -> Iterator[ThreadPoolExecutor]:
-    """As many threads as cores, each with one torch thread. What uses torch for the first time in them sees to that itself."""
-    if (torch := sys.modules.get("torch")) is None:
-        pool = ThreadPoolExecutor(usable_cores())
-    else:
-        torch.set_num_threads(torch.get_num_threads())  # pins the caller's before the threads choose 1
-        pool = ThreadPoolExecutor(usable_cores(), initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@contextlib.contextmanager
-def in_order(function: Callable[[int], T], count: int, ahead: int) -> Iterator[Iterator[Callable[[], T]]]:
-    """Call `function` with every number below `count` in threads, at most `ahead` of the results taken.
-
-    The iterator gives, in order, callables that return the result or raise the error. The threads end with the block: a
-    generator that owned them would end them when it is collected, which may happen where `threading` holds its own lock.
-    """
-    with threads() as pool:
-        yield _results(pool, function, count, ahead)
-
-
-def _results(
-    pool: ThreadPoolExecutor, function: Callable[[int], T], count: int, ahead: int
-) -> Iterator[Callable[[], T]]:
-    waiting: deque[Future[T]] = deque()
-    for number in range(count):
-        waiting.append(pool.submit(function, number))
-        if len(waiting) >= ahead:
-            yield waiting.popleft().result
-    while waiting:
-        yield waiting.popleft().result

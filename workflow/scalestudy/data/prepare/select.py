@@ -37,21 +37,17 @@ def selected(spec: DatasetSpec, source: EncodedImages) -> dict[Split, Selection]
     """As many training images as `data.scale` requests, repeated or made anew beyond those available; all others."""
     known = spec.preprocess == "none" and all(len(index.bytes) for index in source.indexes.values())
     mean = mean_bytes(spec, source)
-    available = source.indexes["train"].labels
-    count = wanted_samples(spec.scale, len(available), mean)
-    endless = source.endless
-    orders = {
-        "train": np.arange(count) if endless else chosen(available, count),
-        "test": np.arange(len(source.indexes["test"])),
-    }
     found: dict[Split, Selection] = {}
     for split in SPLITS:
-        order = orders[split]
+        index = source.indexes[split]
+        count = wanted_samples(spec.scale, len(index), mean) if split == "train" else len(index)
+        endless = source.endless and split == "train"
+        order = np.arange(count) if endless or split == "test" else chosen(index.labels, count)
         if spec.shard.format != "files":
             # Shuffled when written: otherwise, reading in sequence would show one class after the other.
             order = order[counter_rng.permutation(len(order), counter_rng.SHARD, split == "test")]
-        labels = order % source.classes if endless and split == "train" else source.indexes[split].labels[order]
-        sizes = source.indexes[split].bytes[order] if known else np.full(len(order), max(1, round(mean)))
+        labels = order % source.classes if endless else index.labels[order]
+        sizes = index.bytes[order] if known else np.full(len(order), max(1, round(mean)))
         found[split] = Selection(order, labels, sizes)
     return found
 
@@ -78,10 +74,8 @@ def evenly_spread(count: int) -> list[int]:
 def plan_of(spec: DatasetSpec, source: EncodedImages, selection: dict[Split, Selection]) -> str:
     """SHA-256 of everything that decides which bytes a part of the work holds."""
     digest = hashlib.sha256(canonical_json(spec.plain()).encode())
-    for split, chosen_pictures in selection.items():
+    for split, pictures in selection.items():
         index = source.indexes[split]
-        for array in (
-            chosen_pictures.order, chosen_pictures.labels, chosen_pictures.sizes, index.names, index.start,
-        ):  # fmt: skip
+        for array in (pictures.order, pictures.labels, pictures.sizes, index.names, index.start):
             digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

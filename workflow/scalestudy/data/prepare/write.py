@@ -1,117 +1,261 @@
-"""Storing what a source provides: arrays, files, shards or databases, and their index."""
+"""Storing what a source provides: arrays, a file per image, tar shards as WebDataset reads them, pixels, or databases.
+
+A tar shard holds `000000012.jpg` and `000000012.cls` (the class as text; `.json`, a list, for many labels) for each
+sample, in the order of the index. A raw shard holds pixels, uint8 height x width x 3, one image after the other.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
 import hashlib
+import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
+from scalestudy.data import tar
 from scalestudy.data.catalogue import DatasetSpec
+from scalestudy.data.decode import images
+from scalestudy.data.disk import FULL
 from scalestudy.data.index import joined, write_index
-from scalestudy.data.manifest import INDEX, Manifest, Payload, PreparationCost, Split, SplitInfo
-from scalestudy.data.prepare import lmdb_store, parts, shard
+from scalestudy.data.manifest import INDEX, Manifest, PreparationCost, Split, SplitInfo, database_key, shard_name
 from scalestudy.data.prepare.convert import Converted, converted
 from scalestudy.data.prepare.describe import describe_pictures, shape_of, size_of, task_of
-from scalestudy.data.prepare.parts import Gathered, PartJob, PreparedPart
+from scalestudy.data.prepare.parts import IMAGES_PER_PART, Job, Kept, Part, begin_work, end_work, stored
 from scalestudy.data.prepare.select import SPLITS, Selection, plan_of, selected
-from scalestudy.data.progress import Progress, shown
 from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Arrays, EncodedImages
 from scalestudy.errors import UserError
+from scalestudy.files import naming, write_json
 
 BLOCK_SAMPLES = 1 << 16
 """Samples of arrays copied at once."""
+PER_FOLDER = 1000
+"""Most files in one folder."""
+FIRST_MAP_BYTES = 1 << 26
 
 
 def write_arrays(manifest: Manifest, scale: float | str, source: Arrays, folder: Path) -> Manifest:
     """<split>.npy uint8 [samples, C, H, W] and <split>_labels.npy int64 [samples]; UserError where there is no room."""
     digest = hashlib.sha256()
     infos: dict[str, Any] = {}
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     for split in SPLITS:
         x, y = source.splits[split]
         count = wanted_samples(scale, len(x), x[0].nbytes) if split == "train" else len(x)
         _require_room(folder, count * x[0].nbytes)
         order = chosen(y, count)
-        stored = np.lib.format.open_memmap(folder / f"{split}.npy", "w+", np.uint8, (count, *x.shape[1:]))
+        array = np.lib.format.open_memmap(folder / f"{split}.npy", "w+", np.uint8, (count, *x.shape[1:]))
         for begin in range(0, count, BLOCK_SAMPLES):
             block = x[order[begin : begin + BLOCK_SAMPLES]]
-            stored[begin : begin + len(block)] = block
+            array[begin : begin + len(block)] = block
             digest.update(block.tobytes())
-        stored.flush()
+        array.flush()
         np.save(folder / f"{split}_labels.npy", y[order])
         digest.update(y[order].tobytes())
-        infos[split] = SplitInfo(count, stored.nbytes)
+        infos[split] = SplitInfo(count, array.nbytes)
     cost = PreparationCost(bytes_in=sum(x.nbytes for x, _ in source.splits.values()), bytes_out=size_of(folder))
-    shape = shape_of(stored.shape[1:])
-    more = {**infos, **shape, "task": task_of(y), "fingerprint": digest.hexdigest()}
+    more = {**infos, **shape_of(array.shape[1:]), "task": task_of(y), "fingerprint": digest.hexdigest()}
     return dataclasses.replace(manifest, **more, cost=cost)
 
 
 def write_pictures(manifest: Manifest, spec: DatasetSpec, source: EncodedImages, folder: Path) -> Manifest:
     """Images in the form that the spec requests, and their index; UserError where there is no room."""
     selection = selected(spec, source)
-    _require_room(folder, sum(int(chosen_pictures.sizes.sum()) for chosen_pictures in selection.values()))
-    records = parts.records_folder(folder, plan_of(spec, source, selection))
-    written: dict[Split, list[PreparedPart]] = {}
-    for split, pictures in selection.items():
-        with shown(f"preparing {split}", len(pictures.order)) as progress:
-            written[split] = _write_split(spec, source, split, pictures, folder, records, progress)
-    indexes = {split: joined([part.index for part in found]) for split, found in written.items()}
-    payload: Payload = "pixels" if spec.preprocess == "raw" else "coded"
-    form: Any = {"files": "raw" if payload == "pixels" else "files", "lmdb": "database"}
-    manifest = dataclasses.replace(manifest, format=form.get(spec.shard.format, "shards"), payload=payload)
-    shards = {}
-    if manifest.format == "shards":
-        shards = {split: shard.write_list(folder, split, written[split], payload == "pixels") for split in SPLITS}
-    if manifest.format != "raw":
+    _require_room(folder, sum(int(pictures.sizes.sum()) for pictures in selection.values()))
+    records = begin_work(folder, plan_of(spec, source, selection))
+    parts = {
+        split: _Split(spec, source, split, pictures, folder).written(records) for split, pictures in selection.items()
+    }
+    indexes = {split: joined([part.index for part in found]) for split, found in parts.items()}
+    pixels = spec.preprocess == "raw"
+    form: Any = {"files": "raw" if pixels else "files", "lmdb": "database"}.get(spec.shard.format, "shards")
+    shards = {split: len(parts[split]) if form == "shards" else 0 for split in SPLITS}
+    for split in SPLITS if form == "shards" else ():
+        _write_list(folder, split, parts[split], pixels)
+    if form != "raw":
         write_index(folder / INDEX, indexes)
-    parts.forget_records(folder)
-    everything = [part for found in written.values() for part in found]
-    out = sum(int(index.bytes.sum()) for index in indexes.values()) if manifest.format == "files" else size_of(folder)
+    end_work(folder)
+    everything = [part for found in parts.values() for part in found]
+    out = sum(int(index.bytes.sum()) for index in indexes.values()) if form == "files" else size_of(folder)
     cost = PreparationCost(bytes_in=sum(part.bytes_in for part in everything), bytes_out=out)
+    manifest = dataclasses.replace(manifest, format=form, payload="pixels" if pixels else "coded", cost=cost)
     left_out = [name for part in everything for name in part.left_out]
-    manifest = dataclasses.replace(manifest, cost=cost)
-    return describe_pictures(manifest, spec, source, selection, indexes, left_out, shards)
-
-
-def _write_split(
-    spec: DatasetSpec, source: EncodedImages, split: Split, selection: Selection, folder: Path, records: Path,
-    progress: Progress,
-) -> list[PreparedPart]:  # fmt: skip
-    """Convert and write one split."""
-    labels, pixels, form = selection.labels, spec.preprocess == "raw", spec.shard.format
-
-    def convert(number: int) -> Converted:
-        return converted(spec, source, split, int(selection.order[number]))
-
-    def gather() -> Gathered:
-        return Gathered(convert, spec.on_error == "skip")
-
-    if form == "lmdb":
-        return lmdb_store.write_database(folder, records, split, labels, convert, gather, progress)
-    if form == "files" and pixels:
-        return [shard.write_array(folder, split, spec.resize, labels, convert, gather, progress)]
-    if form == "files":
-        write: Callable[[PartJob], PreparedPart] = functools.partial(
-            shard.write_files, folder, labels=labels, gather=gather
-        )
-        jobs = list(shard.file_jobs(split, len(labels)))
-        return parts.done(records, jobs, write, progress)
-    sizes = selection.sizes if pixels else shard.tar_sizes(selection.sizes, labels)
-    edges = shard.bounds(sizes, round(spec.shard.mib * 2**20) - (0 if pixels else len(shard.tar.END)))
-    write = functools.partial(shard.write_shards, folder, labels=labels, gather=gather, pixels=pixels)
-    return parts.done(records, list(shard.shard_jobs(split, edges, sizes)), write, progress)
+    return describe_pictures(manifest, source, selection, indexes, left_out, shards)
 
 
 def _require_room(folder: Path, size: int) -> None:
     """UserError where `folder`, with what it already holds, cannot take `size` bytes."""
-    free = shutil.disk_usage(folder).free + size_of(folder)
+    free = shutil.disk_usage(folder.parent).free + size_of(folder)
     if size > free:
         what = f"the data takes about {size / 1e9:,.2g} GB, and {free / 1e9:,.2g} GB are free"
         raise UserError(what, str(folder.parent), "set `paths.data` to a larger place, or lower `data.scale`")
+
+
+class _Split:
+    """One split on its way into a form of storage."""
+
+    def __init__(
+        self, spec: DatasetSpec, source: EncodedImages, split: Split, selection: Selection, folder: Path
+    ) -> None:
+        self.spec, self.source, self.split, self.selection, self.folder = spec, source, split, selection, folder
+        self.labels, self.pixels = selection.labels, spec.preprocess == "raw"
+
+    def written(self, records: Path) -> list[Part]:
+        """The parts of the split, written."""
+        form, count = self.spec.shard.format, len(self.labels)
+        as_files = form == "files" and not self.pixels
+        convert = self._as_file if as_files else self._converted
+        job = Job("preparing", self.split, self.labels, convert, self.spec.on_error == "skip", records)
+        runs = np.append(np.arange(0, count, IMAGES_PER_PART), count)
+        if as_files:
+            return stored(job, runs, lambda _, kept: {"paths": [self._path(n, data) for n, data in kept]})
+        if form == "files":
+            parts = stored(job, np.array([0, count]), self._array)
+            np.save(self.folder / f"{self.split}_labels.npy", parts[0].index.labels)
+            return parts
+        if form == "lmdb":
+            with _database(self.folder / f"{self.split}.lmdb") as environment:
+                return stored(job, runs, lambda parts, kept: _put(environment, parts, kept))
+        return stored(job, shard_edges(self.spec, self.selection), self._shard)
+
+    def _converted(self, number: int) -> Converted:
+        return converted(self.spec, self.source, self.split, int(self.selection.order[number]))
+
+    def _path(self, number: int, data: bytes) -> str:
+        return f"{self.split}/{number // PER_FOLDER:06d}/{number:09d}.{images.suffix(data)}"
+
+    def _as_file(self, number: int) -> Converted:
+        """Convert and write: on a network file system, making files takes longest."""
+        image = self._converted(number)
+        path = self.folder / self._path(number, image.data)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image.data)
+        return image
+
+    def _array(self, _parts: list[Part], kept: Kept) -> dict[str, Any]:
+        """<split>.npy uint8 [samples, side, side, 3]."""
+
+        def head(count: int) -> dict[str, Any]:
+            return {"descr": "|u1", "fortran_order": False, "shape": (count, self.spec.resize, self.spec.resize, 3)}
+
+        with open(self.folder / f"{self.split}.npy", "wb") as stream:
+            np.lib.format.write_array_header_1_0(stream, head(len(self.labels)))
+            for _, data in kept:
+                stream.write(data)
+            stream.seek(0)  # numpy leaves room for a shorter count
+            np.lib.format.write_array_header_1_0(stream, head(len(kept.numbers)))
+        return {"paths": [""] * len(kept.numbers)}
+
+    def _shard(self, parts: list[Part], kept: Kept) -> dict[str, Any]:
+        """The next shard; it gets its name when it is whole and synced."""
+        number, starts, digest = len(parts), [], xxhash.xxh3_64()
+        path = self.folder / shard_name(self.split, number, "pixels" if self.pixels else "coded")
+        with naming(path), open(path.with_suffix(".part"), "wb") as stream:
+
+            def put(data: bytes) -> None:
+                stream.write(data)
+                digest.update(data)
+
+            for sample, data in kept:
+                if not self.pixels:
+                    put(tar.header(f"{sample:09d}.{images.suffix(data)}", len(data)))
+                starts.append(stream.tell())
+                put(data)
+                if not self.pixels:
+                    kind, text = _label(self.labels[sample])
+                    put(bytes(tar.padded(len(data)) - len(data)) + tar.member(f"{sample:09d}.{kind}", text))
+            if not self.pixels:
+                put(tar.END)
+            size = stream.tell()
+            stream.flush()
+            os.fsync(stream.fileno())
+        path.with_suffix(".part").replace(path)
+        shards = np.full(len(starts), number, np.int32)
+        return {"written": (size, digest.intdigest()), "shard": shards, "start": np.array(starts, np.int64)}
+
+
+def shard_edges(spec: DatasetSpec, selection: Selection) -> NDArray[np.int64]:
+    """[shards + 1] where each shard begins, so that none is larger than `shard.mib`, unless a single sample is."""
+    limit, sizes = round(spec.shard.mib * 2**20), selection.sizes
+    if spec.preprocess != "raw":
+        # An image and its label, each with header and padding.
+        label_bytes = tar.padded(len(_label(selection.labels[0])[1]))
+        sizes = 2 * tar.BLOCK + -(-sizes // tar.BLOCK) * tar.BLOCK + label_bytes
+        limit -= len(tar.END)
+    return bounds(sizes, limit)
+
+
+def bounds(sizes: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+    """[parts + 1] where each part begins, so that none is larger than `limit`, unless a single sample is."""
+    ends = np.cumsum(sizes)
+    found, position, before = [0], 0, 0
+    while position < len(sizes):
+        position = max(position + 1, int(np.searchsorted(ends, before + limit, side="right")))
+        before = int(ends[position - 1])
+        found.append(position)
+    return np.array(found, np.int64)
+
+
+def _label(label: Any) -> tuple[str, bytes]:
+    """Suffix and text of a label, as WebDataset decodes them."""
+    if np.ndim(label) == 0:
+        return "cls", b"%d" % label
+    return "json", json.dumps([int(mark) for mark in label], separators=(",", ":")).encode()
+
+
+def _write_list(folder: Path, split: Split, parts: list[Part], pixels: bool) -> None:
+    """`<split>.json`: each shard with its samples, bytes and checksum."""
+    shards, first = [], 0
+    for number, part in enumerate(parts):
+        size, digest = part.written
+        name, samples = shard_name(split, number, "pixels" if pixels else "coded"), len(part.index)
+        shards.append(
+            {"name": name, "first_sample": first, "samples": samples, "bytes": size, "xxh3_64": f"{digest:016x}"}
+        )
+        first += samples
+    whole = {"split": split, "samples": first, "bytes": sum(part.written[0] for part in parts), "shards": shards}
+    write_json(folder / f"{split}.json", whole)
+
+
+@contextlib.contextmanager
+def _database(place: Path) -> Iterator[lmdb.Environment]:
+    """The LMDB environment of a split, for this one writer; OSError in this block where its disk is full."""
+    place.mkdir(exist_ok=True)
+    # No other process uses the folder while it is made, so LMDB's own lock file is not needed.
+    environment = lmdb.open(str(place), map_size=FIRST_MAP_BYTES, lock=False)
+    try:
+        yield environment
+    except lmdb.Error as error:
+        # LMDB has no class for errors of the system: only the text says which one it was.
+        full = next((number for number in FULL if os.strerror(number) in str(error)), None)
+        if full is None:
+            raise
+        raise OSError(full, os.strerror(full), str(place)) from None
+    finally:
+        environment.close()
+
+
+def _put(environment: lmdb.Environment, parts: list[Part], kept: Kept) -> dict[str, Any]:
+    """One synced transaction; the map grows as needed. Sample i of the index has the key `database_key(i)`."""
+    first = sum(len(part.index) for part in parts)
+    values = [data for _, data in kept]
+    while True:
+        try:
+            with environment.begin(write=True) as transaction:
+                for number, value in enumerate(values, first):
+                    key = database_key(number)
+                    # A transaction that a kill left without a record is there already.
+                    _ = transaction.put(key, value, append=True) or transaction.put(key, value)
+            return {}
+        except lmdb.MapFullError:
+            environment.set_mapsize(2 * environment.info()["map_size"])

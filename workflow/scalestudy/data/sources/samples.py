@@ -1,4 +1,4 @@
-"""What all forms of one split have in common, and samples that are tensors, which a source can make while read."""
+"""One split of prepared data, and samples that are tensors, which a source can make while they are read."""
 
 from __future__ import annotations
 
@@ -23,30 +23,46 @@ if TYPE_CHECKING:
 Indices = NDArray[np.int64]
 
 
-class SplitOfData:
-    """What all forms of one split have in common."""
+class Dataset(ABC):
+    """One split of prepared data. All methods may be called by several threads at once."""
 
-    stream: StorageOrder | None = None
     handle: DatasetHandle
+    """How it was opened, so that a worker process can open it too."""
+    stream: StorageOrder | None = None
+    """The storage order of samples, where the input mode reads them in sequence."""
 
     def __init__(self, manifest: Manifest, split: Split) -> None:
         info = manifest.split(split)
         self.samples, self.stored_bytes = info.samples, info.bytes
         self.channels, self.classes, self.task = manifest.channels, manifest.classes, manifest.task
         self.image_size = (round(manifest.height or 1), round(manifest.width or 1))
+        """Height and width of a training image where the loader names no size."""
 
     @property
     def files(self) -> list[Path]:
+        """The files whose pages in the page cache matter."""
         return []
 
+    @abstractmethod
+    def batch(
+        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x uint8 [B, C, H, W] (own datasets: their dtype), y int64 [B] or, multilabel, float32 [B, classes].
+
+        `augment` (`none`, `flip`, `crop_flip`) applies when `train`, and is drawn from seed, epoch and sample alone.
+        Raises UserError where a sample is damaged.
+        """
+
     def bytes_of(self, indices: Indices) -> int:
+        """Stored bytes that are read for these samples."""
         return self.stored_bytes // self.samples * len(indices)
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
+        """Path, offset and bytes of what is read of local files for these samples. Empty for samples held in memory."""
         return iter(())
 
 
-class TensorDataset(SplitOfData, ABC):
+class TensorDataset(Dataset):
     """Samples that are tensors of one shape before any augmentation."""
 
     @abstractmethod

@@ -13,24 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalestudy.data.disk import full_disk_reported
-from scalestudy.data.manifest import Manifest, bulk_folder, index_file, read_manifest, write_manifest
+from scalestudy.data.disk import full_disk_reported, sync
+from scalestudy.data.manifest import INDEX, Manifest, bulk_folder, index_file, read_manifest, write_manifest
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import cache
 from scalestudy.data.stage.cache import CacheEntry
 from scalestudy.data.stage.copying import copy, missing
 from scalestudy.data.stage.wanted import Share, WantedFiles, wanted
-from scalestudy.data.stores import FolderStore, Store, store_at
+from scalestudy.data.stores import Store, store_at
 from scalestudy.emulation.storage import Throttle
-from scalestudy.errors import UserError
 from scalestudy.files import sha256_text
 from scalestudy.locks import Patience
 from scalestudy.spec.config import Site
@@ -95,17 +92,17 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
     """
     begin = time.monotonic()
     manifest = read_manifest(manifest_path)
-    if not manifest.bulk:
-        raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave `stage` out")
-    root = cache.scratch_folder(site)
-    entry = CacheEntry(root, _name(manifest, share, options.label))
     origin = options.origin or str(bulk_folder(manifest_path, manifest))
     with contextlib.closing(store_at(origin, kept_open=False)) as store:
         files = wanted(manifest_path, manifest, share, store.size)
+        # Named by their content, not by where they were copied from.
+        name = f"{manifest.id}-{sha256_text(manifest.fingerprint)[:12]}"
+        name += ("" if share.whole else f"-{share.part}of{share.of}") + (f"-{options.label}" if options.label else "")
+        entry = CacheEntry(cache.scratch_folder(site), name)
         copied, patience = 0, Patience(lambda: f"the copies in {entry.folder}, which {entry.user} uses or makes")
         while not _usable(entry, files):
             # Without waiting: another process may have made the copies meanwhile, and use them until its run ends.
-            if not entry.hold(fcntl.LOCK_EX | fcntl.LOCK_NB):
+            if not entry.take():
                 patience.look(RETRY_S)
                 continue
             try:
@@ -116,38 +113,16 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
                 entry.let_go()
     unit = "files" if manifest.format == "files" else "shards"
     return Staged(
-        entry.folder / "manifest.json", share, time.monotonic() - begin, copied, files.bytes, len(files), origin,
+        entry.folder / "manifest.json", share, time.monotonic() - begin, copied, files.bytes, len(files.sizes), origin,
         share.sentence(unit), entry,
     )  # fmt: skip
 
 
-def _name(manifest: Manifest, share: Share, label: str) -> str:
-    """Folder of the copies: named by their content, not by where they were copied from."""
-    part = f"-{share.part}of{share.of}" if not share.whole else ""
-    return f"{manifest.id}-{sha256_text(manifest.fingerprint)[:12]}{part}{f'-{label}' if label else ''}"
-
-
-@contextlib.contextmanager
-def _throttles(options: StageOptions) -> Iterator[list[Throttle]]:
-    """The limits of the copying rate."""
-    given = [options.throttle] if options.throttle is not None else []
-    if options.mib_per_s is None:
-        yield given
-        return
-    own = os.memfd_create("scalestudy-stage")
-    limit = Throttle(options.mib_per_s, 0.0, f"/proc/self/fd/{own}")
-    try:
-        yield [*given, limit]
-    finally:
-        limit.close()
-        os.close(own)
-
-
 def _usable(entry: CacheEntry, files: WantedFiles) -> bool:
     """Whether the copies are whole; then this process holds a shared lock on them."""
-    entry.hold(fcntl.LOCK_SH)
+    entry.share()
     looked = time.time() - entry.last_used_s < LOOKED_S
-    if entry.facts.get("state") == "whole" and (looked or not len(missing(files, entry.folder))):
+    if entry.facts["state"] == "whole" and (looked or not len(missing(files, entry.folder))):
         entry.used_now()
         return True
     entry.let_go()
@@ -164,22 +139,28 @@ def _completed(
     site: Site,
 ) -> int:
     """Make the copies whole, with the lock held; returns the bytes copied."""
-    entry.claim()
+    entry.folder.mkdir(exist_ok=True)
     numbers = missing(files, entry.folder)
-    if entry.facts.get("state") == "whole" and not len(numbers):
+    if entry.facts["state"] == "whole" and not len(numbers):
         return 0  # another process was faster
     limit = None if site.staged_gib is None else int(site.staged_gib * 2**30)
     facts = {"state": "copying", "bytes": files.bytes, "private": options.private}
-    cache.make_room(entry.root, entry, int(files.sizes[numbers].sum()), limit, facts)
-    if options.cold and isinstance(store, FolderStore):
-        drop([store.path(files.name(number)) for number in numbers.tolist()])
-    with _throttles(options) as throttles:
+    cache.make_room(entry, int(files.sizes[numbers].sum()), limit, facts)
+    if options.cold and store.local:
+        drop(store.path(files.name(number)) for number in numbers.tolist())
+    with contextlib.ExitStack() as stack:
+        throttles = [options.throttle] if options.throttle is not None else []
+        if options.mib_per_s is not None:
+            own = os.memfd_create("scalestudy-stage")
+            stack.callback(os.close, own)
+            own_rate = Throttle(options.mib_per_s, 0.0, f"/proc/self/fd/{own}")
+            throttles.append(stack.enter_context(contextlib.closing(own_rate)))
         copied = copy(store, files, numbers, entry.folder, options.streams, throttles)
-    local = dataclasses.replace(manifest, bulk=".", index="index.npz" if manifest.index else "")
     if manifest.index:
-        shutil.copyfile(index_file(manifest_path, manifest), entry.folder / "index.npz")
+        shutil.copyfile(index_file(manifest_path, manifest), entry.folder / INDEX)
+    local = dataclasses.replace(manifest, bulk=".", index=INDEX if manifest.index else "")
     write_manifest(entry.folder / "manifest.json", local)
-    cache.sync(entry.folder)
+    sync(entry.folder)
     entry.record({**facts, "state": "whole"})
     return copied
 

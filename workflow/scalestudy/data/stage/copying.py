@@ -11,9 +11,8 @@ import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from scalestudy.data.disk import FULL
 from scalestudy.data.progress import Progress
 from scalestudy.data.stage.wanted import Check, WantedFiles
-from scalestudy.data.stores import FolderStore, Store
+from scalestudy.data.stores import Store
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
@@ -36,12 +35,10 @@ PART = ".part"
 """Ending of a file that is not whole."""
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Some bytes of one file."""
 
     number: int
-    name: str
     start: int
     size: int
     is_file: bool
@@ -75,7 +72,7 @@ def copy(
     """
     copier = _Copier(store, wanted, numbers, folder, throttles)
     # One more where it can write while the others wait for a server.
-    others = min(streams + (copier.origin is None), copier.pieces) - 1
+    others = min(streams + (not store.local), copier.pieces) - 1
     with ThreadPoolExecutor(max(1, others), "stage") as pool:
         more = [pool.submit(copier.work) for _ in range(others)]
         copier.work()
@@ -83,10 +80,6 @@ def copy(
             done.result()
     copier.progress.end()
     return copier.bytes
-
-
-class _Ended(Exception):
-    """Another thread has failed, and raises the error."""
 
 
 class _Copier:
@@ -99,12 +92,10 @@ class _Copier:
         throttles: Sequence[Throttle],
     ) -> None:
         self.store, self.wanted, self.folder, self.throttles = store, wanted, folder, throttles
-        self.origin = store.folder if isinstance(store, FolderStore) else None
         self.bytes = 0
         sizes = wanted.sizes[numbers]
-        self.pieces = len(numbers) if self.origin else int(np.maximum(1, -(-sizes // PIECE_BYTES)).sum())
+        self.pieces = len(numbers) if store.local else int(np.maximum(1, -(-sizes // PIECE_BYTES)).sum())
         self.progress = Progress("staging MiB", round(int(sizes.sum()) / 2**20))
-        self._shown = 0
         self._left: dict[int, int] = {}
         self._made: set[str] = set()
         self._lock = threading.Lock()
@@ -113,106 +104,76 @@ class _Copier:
 
     def _pieces(self, numbers: NDArray[np.int64]) -> Iterator[Piece]:
         for number in numbers.tolist():
-            name, size = self.wanted.name(number), int(self.wanted.sizes[number])
-            if self.origin or size <= PIECE_BYTES:
-                yield Piece(number, name, 0, size, is_file=True)
+            size = int(self.wanted.sizes[number])
+            if self.store.local or size <= PIECE_BYTES:
+                yield Piece(number, 0, size, is_file=True)
                 continue
             self._left[number] = -(-size // PIECE_BYTES)
             for start in range(0, size, PIECE_BYTES):
-                yield Piece(number, name, start, min(PIECE_BYTES, size - start), is_file=False)
+                yield Piece(number, start, min(PIECE_BYTES, size - start), is_file=False)
 
     def work(self) -> None:
         """Copy piece after piece in this thread, until none is left or another thread has failed."""
-        buffer = memoryview(bytearray(BLOCK_BYTES if self.origin else PIECE_BYTES))
+        buffer = memoryview(bytearray(BLOCK_BYTES if self.store.local else PIECE_BYTES))
         try:
-            while (piece := self._next()) is not None:
+            while True:
+                with self._lock:
+                    piece = None if self._stop else next(self._todo, None)
+                if piece is None:
+                    return
                 self._one(piece, buffer)
-        except _Ended:
-            return
         except BaseException:
             self._stop = True
             raise
 
-    def _next(self) -> Piece | None:
-        with self._lock:
-            return None if self._stop else next(self._todo, None)
-
     def _one(self, piece: Piece, buffer: memoryview) -> None:
-        path, digest = f"{self.folder}/{piece.name}", None
-        try:
-            self._make_parent(piece.name)
-            if self.origin:
-                digest = self._from_folder(piece, path + PART, buffer)
-            else:
-                digest = self._from_store(piece, path + PART, buffer[: piece.size])
-        except (OSError, EOFError) as error:
-            if isinstance(error, OSError) and error.errno in FULL:
-                raise  # about the copies, not about the file
-            raise UserError(f"cannot be copied: {error}", self.store.path(piece.name), REMEDY) from None
-        with self._lock:
-            self.bytes += piece.size
-            before, self._shown = self._shown, self.bytes >> 20
-            left = self._left[piece.number] = self._left.get(piece.number, 1) - 1
-        self.progress.add(self._shown - before)
-        if not left:
-            self._check(piece, digest_of(path + PART, self.wanted.check, buffer) if digest is None else digest)
-            Path(path + PART).replace(path)
-
-    def _make_parent(self, name: str) -> None:
-        parent = name.rpartition("/")[0]
+        name = self.wanted.name(piece.number)
+        path, parent = f"{self.folder}/{name}", name.rpartition("/")[0]
         if parent not in self._made:
             (self.folder / parent).mkdir(parents=True, exist_ok=True)
             self._made.add(parent)
-
-    def _wait(self, size: int) -> None:
-        for throttle in self.throttles:
-            throttle.wait(size)
-
-    def _from_folder(self, piece: Piece, path: str, buffer: memoryview) -> int:
-        digest = _new_digest(self.wanted.check)
-        done = 0
-        with (
-            open(f"{self.origin}/{piece.name}", "rb", buffering=0) as reading,
-            open(path, "wb", buffering=0) as writing,
-        ):
-            while done < piece.size:
-                self._wait(min(len(buffer), piece.size - done))
-                if self._stop:
-                    raise _Ended
-                count = reading.readinto(buffer)
-                if not count:
-                    break
-                digest.update(buffer[:count])
-                _write(writing.fileno(), buffer[:count], done)
-                done += count
-            there = os.fstat(reading.fileno()).st_size
-        if not done == there == piece.size:
-            raise EOFError(f"it has {there:,} bytes, {piece.size:,} are expected")
-        return int(digest.intdigest())
-
-    def _from_store(self, piece: Piece, path: str, out: memoryview) -> int | None:
-        """The checksum of a whole file; None of a piece."""
-        self._wait(len(out))
-        self.store.read_into(piece.name, piece.start, out)
-        # A file that comes in pieces is not truncated: other threads are writing to it.
-        writing = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if piece.is_file else 0), 0o666)
         try:
-            _write(writing, out, piece.start)
+            digest = self._copied(piece, name, path + PART, buffer)
+        except (OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise  # about the copies, not about the file
+            raise UserError(f"cannot be copied: {error}", self.store.path(name), REMEDY) from None
+        with self._lock:
+            before, self.bytes = self.bytes, self.bytes + piece.size
+            left = self._left[piece.number] = self._left.get(piece.number, 1) - 1
+        self.progress.add((self.bytes >> 20) - (before >> 20))
+        if self._stop or left:
+            return
+        if not piece.is_file:
+            digest = digest_of(path + PART, self.wanted.check, buffer)
+        stored = int(self.wanted.checks[piece.number]) if len(self.wanted.checks) else digest
+        if digest != stored:
+            what = f"the copy has {self.wanted.check} {digest:x}, {stored:x} was stored: it is damaged"
+            raise UserError(what, self.store.path(name), "replace it, or prepare the data again")
+        Path(path + PART).replace(path)
+
+    def _copied(self, piece: Piece, name: str, path: str, buffer: memoryview) -> int:
+        """Copy a piece block by block, until another thread fails; the checksum of a whole file."""
+        digest, end = _new_digest(self.wanted.check), piece.start + piece.size
+        # Not truncated: other threads may be writing to it.
+        writing = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with self.store.opened(name) as read:
+                for start in range(piece.start, end, len(buffer)):
+                    block = buffer[: min(len(buffer), end - start)]
+                    for throttle in self.throttles:
+                        throttle.wait(len(block))
+                    if self._stop:
+                        return 0
+                    read(start, block)
+                    if piece.is_file:
+                        digest.update(block)
+                    _write(writing, block, start)
         finally:
             os.close(writing)
-        if not piece.is_file:
-            return None
-        digest = _new_digest(self.wanted.check)
-        digest.update(out)
+        if self.store.local and (there := self.store.size(name)) != piece.size:
+            raise EOFError(f"it has {there:,} bytes, {piece.size:,} are expected")
         return int(digest.intdigest())
-
-    def _check(self, piece: Piece, digest: int) -> None:
-        """UserError where the checksum of a copy is known, and another one."""
-        if not len(self.wanted.checks) or digest == int(self.wanted.checks[piece.number]):
-            return
-        what = f"the copy has {self.wanted.check} {digest:x}, {int(self.wanted.checks[piece.number]):x} was stored"
-        remedy = "replace it, or prepare the data again"
-        raise UserError(f"{what}: it is damaged", self.store.path(piece.name), remedy)
 
 
 def _write(descriptor: int, data: memoryview, start: int) -> None:

@@ -10,13 +10,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.index import mapped_index
+from scalestudy.data.index import joined, mapped_index
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 
 Check = Literal["xxh3_64", "crc32"]
-NO_PARTS = "the data is one file, and nodes cannot have shards of it"
+SPLITS: tuple[Split, Split] = ("train", "test")
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,6 @@ class WantedFiles:
         """Of all files together."""
         return int(self.sizes.sum())
 
-    def __len__(self) -> int:
-        return len(self.sizes)
-
 
 def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Callable[[str], int]) -> WantedFiles:
     """The files that a node with this share needs; `size_of` queries the storage where the manifest has no size.
@@ -75,7 +72,8 @@ def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Calla
         names = manifest.containers["train"][share.part :: share.of] + manifest.containers.get("test", [])
         return _sized(list(dict.fromkeys(names)), size_of)
     if not share.whole:
-        raise UserError(NO_PARTS, "stage.share", "set `stage.share: all`")
+        what = "the data is one file, and nodes cannot have shards of it"
+        raise UserError(what, "stage.share", "set `stage.share: all`")
     if manifest.format == "database":
         return _sized(["train.lmdb/data.mdb", "test.lmdb/data.mdb"], size_of)
     return _sized([f"{split}{end}.npy" for split in ("train", "test") for end in ("", "_labels")], size_of)
@@ -88,29 +86,18 @@ def _sized(names: list[str], size_of: Callable[[str], int]) -> WantedFiles:
 
 def _files(manifest_path: Path, manifest: Manifest, share: Share) -> WantedFiles:
     """Images, a file each."""
-    file = index_file(manifest_path, manifest)
-    train, test = mapped_index(file, "train"), mapped_index(file, "test")
-    mine = np.arange(share.part, len(train), share.of)
-
-    def name(number: int) -> str:
-        return train.path(int(mine[number])) if number < len(mine) else test.path(number - len(mine))
-
-    known = len(train.checks) > 0 and len(test.checks) > 0
-    checks = np.concatenate([train.checks[mine], test.checks]) if known else np.zeros(0)
-    return WantedFiles(name, np.concatenate([train.bytes[mine], test.bytes]), checks.astype(np.uint64), "crc32")
+    train, test = (mapped_index(index_file(manifest_path, manifest), split) for split in SPLITS)
+    needed = joined([train.taken(np.arange(share.part, len(train), share.of)), test])
+    return WantedFiles(needed.path, needed.bytes, needed.checks.astype(np.uint64), "crc32")
 
 
 def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> WantedFiles:
     """Shards, from the lists that were written with them."""
-    rows: list[tuple[str, int, int]] = []
-    splits: tuple[Split, Split] = ("train", "test")
-    for split in splits:
-        shards = read_json(bulk_folder(manifest_path, manifest) / f"{split}.json")["shards"]
-        listed = [(row["name"], row["bytes"], int(row["xxh3_64"], 16)) for row in shards]
-        rows += listed[share.part :: share.of] if split == "train" else listed
-    names = [name for name, _, _ in rows]
-    sizes = np.array([size for _, size, _ in rows], np.int64)
-    return WantedFiles(names.__getitem__, sizes, np.array([check for _, _, check in rows], np.uint64), "xxh3_64")
+    train, test = (read_json(bulk_folder(manifest_path, manifest) / f"{split}.json")["shards"] for split in SPLITS)
+    rows = train[share.part :: share.of] + test
+    names: list[str] = [row["name"] for row in rows]
+    checks = np.array([int(row["xxh3_64"], 16) for row in rows], np.uint64)
+    return WantedFiles(names.__getitem__, np.array([row["bytes"] for row in rows], np.int64), checks, "xxh3_64")
 
 
 def own_samples(manifest_path: Path, manifest: Manifest, share: Share) -> NDArray[np.int64]:

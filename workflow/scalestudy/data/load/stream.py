@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from scalestudy.data.load.readers import Indices, Reader
-from scalestudy.data.load.readers.indexed import IndexedReader
+from scalestudy.data.load.readers import IndexedReader, Indices, Reader
 
 BLOCK_BYTES = 4 << 20
 """Bytes of one request: large enough that a latency of tens of milliseconds hardly counts."""
@@ -32,7 +31,7 @@ class StreamReader(Reader):
         self._ready = Readiness()
 
     def follow(self, epoch: int, coming: Indices, ahead: int) -> None:
-        for old in [number for number, feed in self._feeds.items() if feed.drained or number == epoch]:
+        for old in [number for number, feed in self._feeds.items() if not feed.left or number == epoch]:
             self._feeds.pop(old).close()
         self._feeds[epoch] = Feed(self._storage, coming, ahead, self._ready, self._wait_s)
 
@@ -74,10 +73,6 @@ class _Block:
     first_use: int
     samples: list[tuple[int, int, int]]
 
-    def reaches(self, start: int, size: int) -> bool:
-        """Whether a sample can be fetched in the same request."""
-        return start - (self.start + self.size) <= GAP_BYTES and start + size - self.start <= BLOCK_BYTES
-
 
 class Feed:
     """Fetches the samples of one epoch.
@@ -91,7 +86,8 @@ class Feed:
         self._turn = threading.Condition()
         self._there: dict[int, bytes] = {}
         self._errors: dict[int, Exception] = {}
-        self._left = len(coming)
+        self.left = len(coming)
+        """Samples that have not been taken."""
         samples, first_use, uses = np.unique(coming, return_index=True, return_counts=True)
         # Padding makes an epoch use a few samples more than once.
         self._uses = dict(zip(samples[uses > 1].tolist(), uses[uses > 1].tolist(), strict=True))
@@ -99,14 +95,8 @@ class Feed:
         self._closed = False
         self._blocks = _blocks(storage, samples, first_use)
         self._next = 0
-        threads = min(CONNECTIONS, len(self._blocks))
-        for number in range(threads):
+        for number in range(min(CONNECTIONS, len(self._blocks))):
             threading.Thread(target=self._bring, name=f"loader stream {number}", daemon=True).start()
-
-    @property
-    def drained(self) -> bool:
-        """Whether all samples have been taken."""
-        return self._left == 0
 
     def take(self, sample: int) -> Any:
         """Wait for the bytes of a sample."""
@@ -120,7 +110,7 @@ class Feed:
                 if not self._turn.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     raise TimeoutError(f"it did not arrive within {self._wait_s:.0f} s")
             found = self._there[sample]
-            self._left -= 1
+            self.left -= 1
             self._used += 1
             self._uses[sample] = self._uses.get(sample, 1) - 1
             if self._uses[sample] <= 0:
@@ -133,7 +123,7 @@ class Feed:
         while (block := self._due()) is not None:
             try:
                 buffer = memoryview(bytearray(block.size))
-                self._storage.store.read_into(block.name, block.start, buffer)
+                self._storage.fetch(block.name, block.start, buffer)
             except Exception as error:
                 self._one_by_one(block, error)
                 continue
@@ -191,7 +181,12 @@ def _blocks(storage: IndexedReader, samples: Indices, first_use: Indices) -> lis
     for k in np.lexsort((starts, files)).tolist():
         sample, name, start, size = int(samples[k]), names[files[k]], int(starts[k]), int(storage.sizes[samples[k]])
         block = blocks[-1] if blocks else None
-        if block is None or block.name != name or not block.reaches(start, size):
+        if (
+            block is None
+            or block.name != name
+            or start - (block.start + block.size) > GAP_BYTES
+            or start + size - block.start > BLOCK_BYTES
+        ):
             block = _Block(name, start, 0, int(first_use[k]), [])
             blocks.append(block)
         block.samples.append((sample, start - block.start, size))
@@ -209,16 +204,13 @@ class Readiness:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._items = 0
-        self._begin: float | None = None
-        self._since = 0.0
-        self._filled_s = 0.0
+        self._begin = self._since = self._filled_s = 0.0
 
     def count(self, more: int) -> None:
         """Count items that were put in; negative: taken out."""
         now = time.monotonic()
         with self._lock:
-            if self._begin is None:
-                self._begin = self._since = now
+            self._begin = self._begin or now
             if self._items > 0:
                 self._filled_s += now - self._since
             self._items += more
@@ -227,9 +219,5 @@ class Readiness:
     @property
     def share(self) -> float:
         """0 to 1, until now; 0 where no item ever came."""
-        now = time.monotonic()
-        with self._lock:
-            if self._begin is None or now <= self._begin:
-                return 0.0
-            filled_s = self._filled_s + (now - self._since if self._items > 0 else 0.0)
-            return filled_s / (now - self._begin)
+        self.count(0)
+        return self._filled_s / max(1e-9, self._since - self._begin)

@@ -1,0 +1,286 @@
+"""Readers: from a sample's number to its stored bytes, wherever they lie. None imports torch.
+
+    reader.read(sample, epoch) -> buffer
+
+`image_reader.open_reader` opens the one for a dataset's format and a run's input mode; `stream` has one more.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+from numpy.typing import NDArray
+
+from scalestudy.data.index import Index
+from scalestudy.data.manifest import Split, database_key
+from scalestudy.data.modes import MODES, Mode
+from scalestudy.data.stores import Store
+from scalestudy.emulation.storage import Throttle
+from scalestudy.errors import UserError
+
+Indices = NDArray[np.int64]
+REMEDY = "replace it, or delete the manifest and prepare the data again"
+QUEUED_MIB = 64.0
+"""Data that other workers may have requested from an emulated storage before a sample."""
+MAX_READERS = 4096
+"""Of a database, at a time."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a run reads its data; plain data, so that it can be sent to a worker process."""
+
+    mode: Mode | None = None
+    """None: the first mode of the format."""
+    origin: str | None = None
+    """A folder or an http(s) address that holds the same files as the bulk."""
+    shuffle_buffer: int = 1000
+    """Samples from which a stream draws the next."""
+    mib_per_s: float | None = None
+    """Rate of an emulated storage."""
+    latency_ms: float = 0.0
+    """Latency per request of an emulated storage."""
+    place: str | None = None
+    """File through which the processes of a node share the emulated storage."""
+    memory: str | None = None
+    """File of the samples that mode `memory` keeps, which worker processes share."""
+
+    @property
+    def patience_s(self) -> float:
+        """How much longer than from a real storage one sample may take: others may have requested QUEUED_MIB before."""
+        return self.latency_ms / 1000 + (QUEUED_MIB / self.mib_per_s if self.mib_per_s else 0.0)
+
+    @property
+    def limited(self) -> bool:
+        """Whether a slower storage is emulated."""
+        return self.mib_per_s is not None or self.latency_ms > 0
+
+    def mode_of(self, format: str) -> Mode:
+        """The input mode; UserError where data of this format does not have it."""
+        has = MODES[format]
+        if self.mode is not None and self.mode not in has:
+            what = f"data of format `{format}` cannot be read in mode `{self.mode}`"
+            raise UserError(what, "loader.mode", f"set it to one of: {', '.join(has)}")
+        return self.mode or has[0]
+
+
+@dataclass(frozen=True)
+class DatasetHandle:
+    """Everything that another process needs to open the same dataset; plain data."""
+
+    manifest: Path
+    split: Split
+    how: ReadOptions
+
+
+class Reader(ABC):
+    """Stored bytes of the samples of one split. All methods may be called by several threads at once."""
+
+    @abstractmethod
+    def read(self, sample: int, epoch: int) -> Any:
+        """The bytes of one sample, as a buffer that stays as it is until this thread reads the next one.
+
+        Raises OSError, EOFError, or another exception of the storage; `where` gives the file and the bytes.
+        """
+
+    @abstractmethod
+    def where(self, sample: int) -> tuple[str, str]:
+        """File of a sample, and its place in it: `bytes 512 to 9000`, or empty for a whole file."""
+
+    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
+        """Path, offset and bytes of what is read of local files for these samples."""
+        return iter(())
+
+    @property
+    def files(self) -> list[Path]:
+        """The local files whose pages in the page cache matter."""
+        return []
+
+    def follow(self, epoch: int, coming: Indices, ahead: int) -> None:  # noqa: B027
+        """Announce the samples of this epoch that will be read, in this order; a stream begins to fetch them.
+
+        At any time, at most the next `ahead` of them are requested.
+        """
+
+    def leave(self) -> None:  # noqa: B027
+        """Stop fetching; readers that wait for a sample get an error."""
+
+    @property
+    def readiness(self) -> dict[str, float]:
+        """By queue of this reader, the share of time in which it was not empty."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027
+        """Close files and connections, and end threads."""
+
+
+class IndexedReader(Reader):
+    """Reads each sample by itself, in any order: a file, or a range of a shard, as the index says."""
+
+    def __init__(
+        self, store: Store, throttle: Throttle | None, index: Index, name: Callable[[int], str], names: list[str] | None
+    ) -> None:
+        """`name(sample)` is its file; `names`: the files of all samples, where they are shards."""
+        self.store, self._throttle, self.name, self._names = store, throttle, name, names
+        self.sizes, self.starts = index.bytes, index.start if len(index.start) else None
+        self._local = threading.local()
+
+    def read(self, sample: int, epoch: int) -> Any:
+        size = int(self.sizes[sample])
+        # A buffer per thread: a new one for each sample would cost page faults each time. More memory follows the
+        # bytes, so that a decoder may read a few bytes too far.
+        if len(getattr(self._local, "buffer", b"")) < size + 64:
+            self._local.buffer = bytearray(size + size // 2 + 64)
+        out = memoryview(self._local.buffer)[:size]
+        self.fetch(self.name(sample), 0 if self.starts is None else int(self.starts[sample]), out)
+        return out
+
+    def fetch(self, name: str, start: int, out: memoryview) -> None:
+        """Fill `out` with a range of a file, as slowly as the emulated storage."""
+        if self._throttle is not None:
+            self._throttle.wait(len(out))
+        self.store.read_into(name, start, out)
+
+    def where(self, sample: int) -> tuple[str, str]:
+        path = self.store.path(self.name(sample))
+        if self.starts is None:
+            return path, ""
+        start = int(self.starts[sample])
+        return path, f"bytes {start} to {start + int(self.sizes[sample])}"
+
+    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
+        if not self.store.local:
+            return
+        starts = np.zeros(len(indices), np.int64) if self.starts is None else self.starts[indices]
+        for sample, start, size in zip(indices.tolist(), starts.tolist(), self.sizes[indices].tolist(), strict=True):
+            yield self.store.path(self.name(sample)), start, size
+
+    @property
+    def files(self) -> list[Path]:
+        if not self.store.local:
+            return []
+        names = self._names if self._names is not None else [self.name(sample) for sample in range(len(self.sizes))]
+        return [Path(self.store.path(name)) for name in names]
+
+    def close(self) -> None:
+        self.store.close()
+        if self._throttle is not None:
+            self._throttle.close()
+
+
+_environments: weakref.WeakValueDictionary[tuple[int, str], lmdb.Environment] = weakref.WeakValueDictionary()
+_opening = threading.Lock()
+
+
+def _environment_of(folder: Path) -> lmdb.Environment:
+    """The environment, which a process may open only once; a forked process opens its own."""
+    key = (os.getpid(), os.path.realpath(folder))
+    with _opening:
+        found = _environments.get(key)
+        if found is None:
+            found = _environments[key] = lmdb.open(
+                key[1], readonly=True, lock=False, readahead=False, create=False, max_readers=MAX_READERS
+            )
+        return found
+
+
+class DatabaseReader(Reader):
+    """Records are returned as they lie in the mapped file; each thread keeps one read transaction.
+
+    Opened without locks: the database is written once, whole, before it has readers.
+    """
+
+    def __init__(self, folder: Path, throttle: Throttle | None) -> None:
+        self._folder, self._throttle, self._local = folder, throttle, threading.local()
+        try:
+            self._environment = _environment_of(folder)
+        except (OSError, lmdb.Error) as error:
+            raise UserError(f"the database cannot be opened: {error}", str(folder), REMEDY) from None
+
+    def read(self, sample: int, epoch: int) -> Any:
+        transaction = getattr(self._local, "transaction", None)
+        if transaction is None:
+            transaction = self._local.transaction = self._environment.begin(buffers=True)
+        try:
+            record = transaction.get(database_key(sample))
+        except lmdb.Error as error:
+            raise OSError(str(error)) from None
+        if record is None:
+            raise EOFError(f"the database has no record {database_key(sample).decode()}")
+        if self._throttle is not None:
+            self._throttle.wait(len(record))
+        return record
+
+    def where(self, sample: int) -> tuple[str, str]:
+        return str(self._folder), f"record {database_key(sample).decode()}"
+
+    @property
+    def files(self) -> list[Path]:
+        return [self._folder / "data.mdb"]
+
+
+def available_bytes() -> int:
+    """Memory available without swapping, as the kernel estimates it."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+class MemoryReader(Reader):
+    """Keeps every sample that was read, in one anonymous file that worker processes share.
+
+    Each rank has its own. Raises UserError where the data does not fit into the memory that is free now.
+    """
+
+    def __init__(self, storage: Reader, sizes: NDArray[np.int64], place: str | None) -> None:
+        self._storage = storage
+        self._offsets = np.concatenate([[len(sizes)], len(sizes) + np.cumsum(sizes)])
+        total = int(self._offsets[-1])
+        if place is None and total > available_bytes():
+            what = f"{total / 2**20:,.0f} MiB do not fit into the {available_bytes() / 2**20:,.0f} MiB of free memory"
+            raise UserError(what, "loader.mode: memory", "set another mode, or lower `data.scale`")
+        self._descriptor = os.open(place, os.O_RDWR) if place else os.memfd_create("scalestudy-samples")
+        if not place:
+            os.ftruncate(self._descriptor, total)
+        self._memory = memoryview(mmap.mmap(self._descriptor, total))
+        # Whether a sample is present; written after its bytes. Workers that read the same sample write the same bytes.
+        self._there = self._memory[: len(sizes)]
+
+    @property
+    def place(self) -> str:
+        """Path by which another process opens the same memory while this one lives."""
+        return f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def read(self, sample: int, epoch: int) -> Any:
+        kept = self._memory[self._offsets[sample] : self._offsets[sample + 1]]
+        if not self._there[sample]:
+            kept[:] = self._storage.read(sample, epoch)
+            self._there[sample] = 1
+        return kept
+
+    def where(self, sample: int) -> tuple[str, str]:
+        return self._storage.where(sample)
+
+    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
+        return self._storage.ranges(indices)
+
+    @property
+    def files(self) -> list[Path]:
+        return self._storage.files
+
+    def close(self) -> None:
+        self._storage.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
