@@ -29,11 +29,6 @@ def test_each_verb_is_a_command_of_that_name_with_an_example(verb: str) -> None:
     assert f"Example: scalestudy {verb}" in (command.help or "")
 
 
-def test_each_module_of_commands_has_verbs() -> None:
-    modules = {file.stem for file in (ROOT / "workflow/scalestudy/commands").glob("*.py")}
-    assert modules - NO_VERBS == set(cli.COMMANDS)
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["plan", "--help"]])
 def test_help_and_version_import_nothing_heavy(arguments: list[str]) -> None:
     code = (
@@ -77,24 +72,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (studies / "large.yaml").write_text("question: How?\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def test_check_accepts_a_named_study_that_lacks_a_scale(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run_command(["check"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "mini   1 studies, 1 runs  (chosen)",
-        "node   0 studies, 0 runs",
-        "paper  1 studies, 1 runs",
-    ]
-
-
-def test_check_refuses_a_named_study_without_the_chosen_scale(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "config/config.yaml").write_text("scale: mini\nstudies: [large]\n")
-    assert cli.run_command(["check"]) == 2
-    assert capsys.readouterr().err == (
-        "scalestudy: config/studies/large.yaml:1: scales: has no scale `mini`\n"
-        "    it has paper: set --config scale=paper\n"
-    )
 
 
 def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

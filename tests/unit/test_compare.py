@@ -205,18 +205,6 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(study: Study) -> None:
     assert page.count("<tr>") == 5
 
 
-def test_results_of_others_are_compared_without_their_studies(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_nights(study)
-    write(study, "other", slower_on_two_ranks)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    assert run("compare", *(f"../results/{name}" for name in (*BEFORE, "other")), "--out", "out") == 1
-    assert "slower    other: small_cnn.digits.allreduce.x2 (" in capsys.readouterr().out
-
-
 NODES = """
 question: Which?
 base: {data: {source: digits}, ranks_per_node: 1, strategy: allreduce}

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.claims.judge import judge_published
-from scalestudy.claims.model import Published
-from scalestudy.claims.verdict import Verdict
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.step_times import emulated_step_time
@@ -30,21 +27,6 @@ def shipped(request: pytest.FixtureRequest) -> list[Study]:
         found.raise_errors()
     assert found.studies
     return found.studies
-
-
-def test_a_label_says_by_how_much_the_learning_rate_is_scaled(shipped: list[Study]) -> None:
-    """Goyal et al. 2017: the factor is the run's global batch over the batch that the rate is meant for."""
-    wrong = []
-    for study in shipped:
-        labels = study.labels.get("optimiser.learning_rate_for_batch", {})
-        for run in study.runs:
-            meant_for = run.spec.optimiser.learning_rate_for_batch
-            said = re.search(r"scaled by (\d+|ranks)", labels.get("null" if meant_for is None else str(meant_for), ""))
-            if said and meant_for is not None:
-                factor = run.spec.ranks if said[1] == "ranks" else int(said[1])
-                if run.spec.global_batch != factor * meant_for:
-                    wrong.append(f"{study.name}: {said[0]}, {run.spec.global_batch}/{meant_for}")
-    assert sorted(set(wrong)) == []
 
 
 def test_every_configuration_is_measured_often_enough_for_an_interval(shipped: list[Study]) -> None:
@@ -82,21 +64,6 @@ def test_every_claim_can_be_judged_at_some_scale_or_says_what_is_missing() -> No
     claims = {(study.name, claim.id): claim for study in studies for claim in study.claims}
     judged = {(study.name, claim.id) for study in studies for claim in study.claims if study.scale in claim.scales}
     assert [name for name, claim in claims.items() if name not in judged and not claim.not_testable] == []
-
-
-def test_what_published_tables_contradict_is_known() -> None:
-    """By hand: 604,987/6,003 = 101; 260/96 = 2.7, which one digit calls three."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(ROOT)
-        studies = find_studies(None, "paper", Machine()).studies
-        found = {
-            claim.id: judge_published(study, claim, Verdict.of(claim)).verdict
-            for study in studies
-            for claim in study.claims
-            if isinstance(claim, Published)
-        }
-    assert {name for name, verdict in found.items() if verdict == "inconsistent"} == set()
-    assert len(found) == 8
 
 
 def test_the_page_of_experiments_names_every_study_with_its_scales() -> None:

@@ -6,13 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.figures.caption import alt_text, caption
 from scalestudy.figures.chart import Chart, Line
-from scalestudy.figures.groups import selected
 from scalestudy.figures.kinds import chart_of, figure_named
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import INSTRUMENT, MACHINE, SCALING, read_study, write_results
@@ -44,16 +42,6 @@ def test_a_point_is_the_mean_of_the_valid_repeats_with_its_interval(study: Study
     assert (point.y, point.low) == (pytest.approx(160.997930, abs=1e-5), pytest.approx(158.5328, abs=1e-4))
 
 
-def test_two_repeats_are_dots_without_an_interval(study: Study) -> None:
-    write_results(study, lambda run: None if run.spec.repeat == 2 else {})
-
-    made = chart(study, "throughput")
-
-    point = series(made, "ring & all_reduce").points[0]
-    assert (point.low, point.high, point.repeats) == (None, None, (100.0, 101.0))
-    assert "n = 2 runs per point (dots): too few for an interval" in caption(made)
-
-
 def test_invalid_skipped_and_missing_runs_are_counted_with_their_reasons_and_not_drawn(study: Study) -> None:
     def change(run: Run) -> dict[str, Any] | None:
         if run.spec.strategy.name != "allreduce" or run.spec.ranks != 2:
@@ -80,21 +68,6 @@ def test_extrapolated_times_are_points_of_their_own_kind(study: Study) -> None:
     assert {point.kind for point in series(chart(study, "throughput"), "ring & all_reduce").points} == {"measured"}
 
 
-def test_every_time_that_was_extrapolated_is_drawn_so_with_its_own_interval(tmp_path: Path, study: Study) -> None:
-    drawn = "{kind: lines, name: train, x: ranks, y: time_to_train_s}"
-    study = read_study(tmp_path, SCALING.replace("{kind: efficiency}", drawn), "to_train")
-    own = {
-        "kinds": {"training_time_s": "extrapolated", "time_to_train_s": "extrapolated"},
-        "intervals": {"time_to_train_s": [90.0, 100 / 0.9]},
-        "metrics": {"time_to_train_s": 100.0},
-    }
-    write_results(study, lambda run: own)
-
-    point = series(chart(study, "train"), "ring & all_reduce").points[0]
-
-    assert (point.kind, point.low, point.high) == ("extrapolated", pytest.approx(90.0), pytest.approx(100 / 0.9))
-
-
 def test_a_single_extrapolated_run_has_no_interval_and_the_note_says_how_uncertain_it_is(study: Study) -> None:
     def one(run: Run) -> dict[str, Any] | None:
         own = {
@@ -110,13 +83,6 @@ def test_a_single_extrapolated_run_has_no_interval_and_the_note_says_how_uncerta
     assert [(point.n, point.low, point.high, point.kind) for point in points] == [(1, None, None, "extrapolated")] * 2
     assert said(chart(study, "time"), "from a measured window, which alone is uncertain by up to ±5 %")
     assert "n = 1 run per point: too few for an interval" in caption(chart(study, "throughput"))
-
-
-def test_a_figure_without_a_valid_run_says_so(study: Study) -> None:
-    made = chart(study, "efficiency")
-
-    assert made.lines == []
-    assert made.panels[0].blank == "No valid run yet: 12 not run"
 
 
 def test_efficiency_prints_its_formula_and_baseline_and_leaves_shared_cores_out(study: Study, tmp_path: Path) -> None:
@@ -136,16 +102,6 @@ def test_times_of_ranks_that_share_cores_are_shaded(study: Study) -> None:
 
     assert chart(study, "time").panels[0].shaded_from == 2.0
     assert chart(study, "throughput").panels[0].shaded_from == 1.0  # the second of two bars
-
-
-def test_published_numbers_for_another_model_are_not_drawn_and_this_is_said(study: Study) -> None:
-    write_results(study)
-
-    made = chart(study, "time")
-
-    assert all(line.role != "published" for line in made.lines)
-    like = "model resnet50, device cuda, data image_folder or imagenet, epochs 90, training samples 1281167"
-    assert said(made, f"not drawn: they are for {like}")
 
 
 def test_published_numbers_for_the_same_question_are_drawn_with_their_source(study: Study, tmp_path: Path) -> None:
@@ -235,15 +191,6 @@ def test_staleness_is_the_share_of_updates_with_each_value_over_the_asynchronous
     assert said(made, "Staleness: updates that others made")
 
 
-def test_an_axis_of_names_has_no_lines_between_its_places(study: Study) -> None:
-    write_results(study)
-
-    made = chart(study, "exchange")
-
-    assert made.panels[0].x.categories == ("ring & all_reduce", "parameter server")
-    assert not any(line.connected for line in made.lines)
-
-
 def test_mixed_instruments_and_drift_are_said(study: Study) -> None:
     def change(run: Run) -> dict[str, Any]:
         rate = [100.0, 100.0, 80.0][run.spec.repeat] + run.spec.ranks
@@ -255,15 +202,6 @@ def test_mixed_instruments_and_drift_are_said(study: Study) -> None:
 
     assert said(made, "Instruments mixed: torch 2.1 / 2.2")
     assert said(made, "Drift: in round 3 throughput differs by -13.6")
-
-
-def test_disturbed_runs_are_counted_and_their_points_marked(study: Study) -> None:
-    write_results(study, lambda run: {"disturbed": run.spec.ranks == 2 and run.spec.repeat < 2})
-
-    made = chart(study, "throughput")
-
-    assert [point.disturbed for point in series(made, "ring & all_reduce").points] == [0, 2]
-    assert said(made, "†: includes disturbed runs (4 of 12): other processes used the host during them")
 
 
 def test_a_figure_of_runs_that_were_measured_weeks_apart_says_so_with_dates(study: Study) -> None:
@@ -291,27 +229,3 @@ def test_ideal_scaling_starts_at_the_mean_of_the_runs_without_exchange_and_not_a
 
     assert [point.y for point in ideal.points] == [pytest.approx(110.0), pytest.approx(440.0)]
     assert said(chart(equal, "throughput"), "mean of 6 runs without exchange (ring; halving doubling)")
-
-
-def test_emulated_ranks_whose_exchange_shares_cores_are_shaded(tmp_path: Path, study: Study) -> None:
-    text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"').replace(
-        "[1, 2]", "[1, 2, 4]"
-    )
-    emulated = read_study(tmp_path, text, "emulated")
-    write_results(emulated, lambda run: {"launch": {"hosts": ["here"]}})
-
-    made = chart(emulated, "throughput")
-
-    assert made.panels[0].shaded_from == 4.0
-    assert said(made, "Shaded: exchange shares cores")
-
-
-def test_the_alternative_text_tells_each_line(study: Study) -> None:
-    write_results(study)
-
-    assert "ring & all_reduce: 101 samples/s at 1, 161 samples/s at 2" in alt_text(chart(study, "throughput"))
-
-
-def test_a_map_of_a_name_chooses_the_rows_of_that_name() -> None:
-    rows = pd.DataFrame([{"strategy": "ring"}, {"strategy": "allreduce"}])
-    assert selected(rows, {"strategy": {"name": "ring"}}) == [{"strategy": "ring"}]

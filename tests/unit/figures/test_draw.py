@@ -9,12 +9,11 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
-from scalestudy.figures.caption import caption
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.kinds import chart_of, draw, figure_named
-from scalestudy.figures.render import legend_entries, render
+from scalestudy.figures.render import render
 from scalestudy.figures.style import styled
-from scalestudy.figures.words import friendly, number, quantity
+from scalestudy.figures.words import quantity
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE, write_results
 
@@ -28,14 +27,6 @@ def test_a_figure_is_the_same_bytes_when_drawn_again(study: Study) -> None:
 
     assert sorted(first) == ["time.pdf", "time.png", "time.svg", "time.txt"]
     assert first == second
-
-
-def test_a_figure_without_any_result_is_still_drawn(study: Study) -> None:
-    summarise(study, MACHINE)
-
-    *pictures, caption = draw(study, MACHINE, "accuracy")
-    assert all(file.stat().st_size > 1000 for file in pictures)
-    assert "12 of 12 runs missing" in caption.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -62,34 +53,6 @@ def test_a_caption_is_one_line_of_what_is_drawn_n_and_whiskers_and_notes_follow_
     assert rest == ["†: includes disturbed runs (1 of 12): other processes used the host during them."]
 
 
-def test_notes_leave_the_picture_and_a_logarithmic_axis_is_named(study: Study) -> None:
-    write_results(study)
-    summarise(study, MACHINE)
-
-    with styled():
-        figure = render(chart_of(study, MACHINE, figure_named(study, "time")))
-
-    assert figure.axes[0].get_xlabel() == "Ranks (log)"
-    assert figure.axes[0].get_ylabel() == "Training time (min, log)"
-    assert figure.texts == []
-
-
-def test_the_legend_has_one_entry_per_series_and_none_for_marks() -> None:
-    points = (
-        Point(1, 1),
-        Point(2, 1, kind="extrapolated"),
-        Point(3, 1, kind="predicted"),
-        Point(4, 1, emulated=("compute", "storage")),
-    )
-
-    def drawn(*labels: str) -> Chart:
-        return Chart("", (Panel("", Axis("x"), Axis("y"), tuple(Line(label, points) for label in labels)),))
-
-    assert [line.label for line in legend_entries(drawn("a", "b"))] == ["a", "b"]
-    assert legend_entries(drawn("a")) == []
-    assert caption(drawn("a")).endswith("hollow: extrapolated or predicted; dot inside: compute, storage emulated")
-
-
 def test_panels_legend_and_title_do_not_overlap(study: Study) -> None:
     write_results(study)
     summarise(study, MACHINE)
@@ -101,15 +64,6 @@ def test_panels_legend_and_title_do_not_overlap(study: Study) -> None:
         above = max(axes.get_tightbbox().y1 for axes in figure.axes)
 
     assert above <= legend.y0 and legend.y1 <= figure.bbox.y1
-
-
-def test_figures_hold_no_dates(study: Study) -> None:
-    summarise(study, MACHINE)
-
-    svg, pdf, _, _ = draw(study, MACHINE, "efficiency")
-
-    assert "<dc:date>" not in svg.read_text(encoding="utf-8")
-    assert b"CreationDate" not in pdf.read_bytes()
 
 
 def test_figures_are_drawn_from_the_summary_and_not_from_results(study: Study) -> None:
@@ -126,27 +80,12 @@ def test_an_unknown_figure_names_the_nearest(study: Study) -> None:
         draw(study, MACHINE, "troughput")
 
 
-def test_a_figure_before_its_summary_says_what_to_make(study: Study) -> None:
-    with pytest.raises(UserError, match=r"snakemake results/fake/paper/studies/scaling/runs\.parquet"):
-        draw(study, MACHINE, "time")
-
-
 @pytest.mark.parametrize(
     ("seconds", "written"),
     [(0.004, "4 ms"), (45, "45 s"), (119, "119 s"), (121, "2.02 min"), (7200, "2 h"), (604_987, "7 days")],
 )
 def test_times_are_written_in_the_unit_that_suits_them(seconds: float, written: str) -> None:
     assert quantity(seconds, "s") == written
-
-
-def test_bytes_become_mebibytes_and_gibibytes() -> None:
-    assert friendly("B", [64 * 2**20]) == (2**20, "MiB")
-    assert friendly("B", [3 * 2**30]) == (2**30, "GiB")
-    assert friendly("MiB", [3 * 2**10]) == (2**10, "GiB")
-
-
-def test_numbers_keep_their_significant_digits() -> None:
-    assert [number(value) for value in (0.012345, 1234567.0, 2.0, 0.0)] == ["0.0123", "1,234,567", "2", "0"]
 
 
 @pytest.mark.parametrize(("limits", "ticks"), [((1, 1000), [1, 10, 100, 1000]), ((2, 10), [2, 5, 10])])
@@ -169,25 +108,3 @@ def test_an_axis_of_shares_ends_at_one_whatever_the_whiskers_reach() -> None:
         axes = render(Chart("", (panel,))).axes[0]
 
     assert axes.get_ylim()[1] <= 1.02
-
-
-def test_a_mark_beyond_the_data_leaves_the_axes_their_room() -> None:
-    panel = Panel("", Axis("x", log=True), Axis("y"), (Line("a", (Point(1, 1), Point(2, 1))),), mark=(900, "memory"))
-
-    with styled():
-        figure = render(Chart("T", (panel,)))
-        figure.draw_without_rendering()
-
-    assert figure.axes[0].get_window_extent().width > 0.7 * figure.bbox.width
-
-
-def test_a_title_of_one_line_fits_the_width_of_a_panel() -> None:
-    lines = tuple(Line(name, (Point(1, 1), Point(2, 1))) for name in "ab")
-
-    with styled():
-        figure = render(
-            Chart("Held-out accuracy of a small CNN over training time", (Panel("", Axis("x"), Axis("y"), lines),))
-        )
-        figure.draw_without_rendering()
-
-    assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1

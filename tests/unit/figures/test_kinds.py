@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,12 +13,10 @@ from scalestudy.errors import UserError
 from scalestudy.figures.caption import alt_text
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.figures.groups import palette
 from scalestudy.figures.kinds import KINDS, chart_of, draw, figure_named
 from scalestudy.figures.pareto import front
 from scalestudy.figures.stacked import parts_of
 from scalestudy.figures.style import line_look
-from scalestudy.spec.prices import Prices
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -107,13 +104,6 @@ def test_an_overlapped_exchange_is_a_part_of_forward_and_backward() -> None:
     assert parts_of([run]) == {"data_s": 0.1, "compute_s": 0.9}
 
 
-def test_parts_that_miss_the_step_are_said_to(study: Study, tmp_path: Path) -> None:
-    study = with_figure(tmp_path, "{kind: stacked, x: ranks}")
-    write_results(study, lambda run: {**in_parts(run), "throughput_samples_per_s": 80.0 * run.spec.ranks})
-
-    assert said(chart(study, "stacked"), "The parts sum to 50 % of the mean step")
-
-
 def test_an_exchange_inside_the_backward_pass_is_named(study: Study, tmp_path: Path) -> None:
     study = with_figure(tmp_path, "{kind: stacked, x: ranks}")
     write_results(study, lambda run: {"metrics": {**PARTS, "exchange_s": None}})
@@ -135,19 +125,6 @@ def test_what_a_training_costs_is_drawn_over_how_long_it_takes(study: Study, tmp
     ]
     assert said(made, "Device time: ranks × time to train")
     assert len(draw(study, MACHINE, "pareto")) == 4
-
-
-def test_a_machine_with_prices_is_drawn_in_its_currency(study: Study, tmp_path: Path) -> None:
-    study = replace(
-        with_figure(tmp_path, "{kind: pareto}"), prices=Prices.model_validate({"currency": "EUR", "per_device_hour": 2})
-    )
-    write_results(study, lambda run: {"metrics": {"time_to_train_s": 3600.0}})
-
-    made = chart(study, "pareto")
-
-    assert (made.panels[0].y.label, made.panels[0].y.unit) == ("Cost", "EUR")
-    costs = sorted(point.y for line in made.lines if line.role == "series" for point in line.points)
-    assert costs == pytest.approx([2.0, 2.0, 4.0, 4.0])
 
 
 def test_the_front_holds_what_nothing_else_beats_in_both() -> None:
@@ -182,28 +159,6 @@ def test_a_series_keeps_its_colour_and_mark_where_others_are_left_out(study: Stu
         return next((line.style, line.mark) for line in made.lines if line.label == "parameter server")
 
     assert look(both) == look(one) == (1, 1)
-
-
-def test_lines_of_one_value_share_its_colour_and_no_two_lines_share_a_mark(study: Study) -> None:
-    write_results(study)
-
-    looks = [(line.style, line.mark) for line in chart(study, "accuracy").lines]
-
-    assert [colour for colour, _ in looks] == [0, 0, 1, 1]
-    assert len({mark for _, mark in looks}) == 4
-
-
-def test_curves_of_disturbed_runs_are_marked(study: Study) -> None:
-    write_results(study, lambda run: {"disturbed": run.id == study.runs[0].id})
-
-    counts = [line.points[-1].disturbed for line in chart(study, "accuracy").lines]
-
-    assert counts == [1, 0, 0, 0]
-
-
-def test_two_columns_that_figures_draw_as_series_share_no_colour(study: Study) -> None:
-    # `exchange` has one line per number of ranks, the others one per strategy.
-    assert list(palette(study).values()) == [0, 1, 2, 3]
 
 
 def drawn(*points: Point, label: str = "a") -> Chart:

@@ -26,31 +26,11 @@ def test_the_published_batch_that_a_step_time_is_of_is_named() -> None:
     )
 
 
-def test_a_step_time_between_two_rows_names_both() -> None:
-    assert "(resnet50 on p100, batch 48 from 32 and 64)" in notes.emulated([row(**{"batch.per_rank": 48})])
-
-
 @pytest.mark.parametrize("made", [{"data.source": "synthetic"}, {"loader.mode": "synthetic"}])
 def test_loading_is_not_called_real_where_data_is_made_in_memory(made: dict[str, str]) -> None:
     assert notes.emulated([row(**made, ranks=2)]).endswith(
         "; exchange is real, data is made in memory, nothing is loaded"
     )
-
-
-def test_exchange_is_real_where_there_is_one() -> None:
-    assert notes.emulated([row(ranks=4)]).endswith("; loading and exchange are real")
-
-
-def test_an_infinite_accelerator_does_not_wait_for_a_published_step_time() -> None:
-    said = notes.emulated([row(device="emulated:infinite")])
-
-    assert said == "emulated:infinite computes in no time; loading is real"
-
-
-def test_an_emulated_network_is_no_emulated_compute() -> None:
-    said = notes.emulated([row(device="cpu", **{"network.mib_per_s": 16.0})])
-
-    assert said == "The network is emulated: links between nodes have a stated rate"
 
 
 def test_an_emulated_point_beside_published_ones_says_that_it_agrees_by_construction() -> None:
@@ -84,10 +64,6 @@ def test_a_figure_says_by_how_much_it_is_extrapolated() -> None:
         "From window to whole training: a factor of 12 to 300,000; beyond 1,000 the interval is not known"
     )
     assert notes.extrapolated([row()], EXTRAPOLATED)[-1] == "From window to whole training: a factor of 1,000"
-
-
-def test_what_was_measured_in_full_has_no_factor() -> None:
-    assert notes.extrapolated([row()], [Line("a", (Point(1.0, 2.0),), "series")]) == []
 
 
 @pytest.mark.parametrize(

@@ -31,25 +31,6 @@ def test_every_published_number_names_the_model_the_data_and_the_device_that_it_
         assert row["device"] == "cuda", row
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_number_that_no_document_states_is_derived_and_says_from_what(name: str) -> None:
-    """Takenaka et al. print times only, and say "about 1.2 million" of the images."""
-    for row in read_reference(name, FOLDER):
-        derived = row["source"].startswith("Takenaka") and bool(row["throughput_samples_per_s"])
-        assert (row["kind"] == "derived") == derived
-        assert not derived or row["note"].startswith("derived: ")
-
-
-def test_images_that_were_stored_as_pixels_are_not_taken_for_resized_jpeg() -> None:
-    rows = read_reference("caltech_workers", FOLDER)
-
-    assert [(row["loader.workers"], row["data.preprocess"]) for row in rows] == [
-        ("1", "none"),
-        ("7", "none"),
-        ("1", "raw"),
-    ]
-
-
 RUN = {
     "model": "resnet50",
     "ranks": 1,
@@ -81,15 +62,6 @@ def test_published_numbers_are_drawn_only_beside_runs_of_like_data_device_and_mo
     lines = Reference(rows, "loader.workers", "throughput_samples_per_s", "data.preprocess").lines([{**RUN, **changes}])
 
     assert len(lines) == drawn
-
-
-def test_a_condition_with_several_values_is_met_by_any_of_them() -> None:
-    rows = read_reference("tsubame_resnet50", FOLDER)
-    run = {**RUN, "batch.per_rank": 32, "strategy": "halving_doubling", "data.source": "imagenet"}
-
-    lines = Reference(rows, "ranks", "throughput_samples_per_s", "strategy").lines([run])
-
-    assert [point.kind for point in lines[0].points] == ["derived"] * 4
 
 
 def test_a_number_without_a_source_is_refused_with_its_line(tmp_path: Path) -> None:

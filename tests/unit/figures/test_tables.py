@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 from typing import Any
 
 from scalestudy.analysis.stats import Interval
@@ -24,10 +23,6 @@ def test_a_mean_is_rounded_to_two_digits_of_its_half_width() -> None:
     assert Cell(Interval(0.8, 0.7988, 0.8012, 3, 0, 0), "measured").text(1) == "0.8000 ± 0.0012"
 
 
-def test_two_runs_have_a_mean_of_three_digits_and_no_half_width() -> None:
-    assert Cell(Interval(999.32018, None, None, 2, 999.3138, 999.3266), "measured").text(1) == "999"
-
-
 def test_a_mean_that_holds_disturbed_runs_is_marked_and_the_mark_is_explained(study: Study) -> None:
     write_results(study, lambda run: {"disturbed": run.id == study.runs[0].id})
 
@@ -36,16 +31,6 @@ def test_a_mean_that_holds_disturbed_runs_is_marked_and_the_mark_is_explained(st
     assert "2.5† |" in text[".md"] and text[".md"].count("†") == 4  # three cells of one row, and the note
     assert "†: includes disturbed runs (1 of 12): other processes used the host during them" in text[".md"]
     assert r"\textdagger{}" in text[".tex"]
-
-
-def test_an_efficiency_names_its_base_with_its_rate(study: Study) -> None:
-    write_results(study)
-
-    assert "Base: 71.4 samples/s" in written(study)[".md"]
-
-
-def test_an_extrapolated_mean_has_a_tilde() -> None:
-    assert Cell(Interval(120.0, None, None, 1, 120, 120), "extrapolated").text(60) == "~2"
 
 
 def test_markdown_has_units_in_the_head_and_the_number_of_runs(study: Study) -> None:
@@ -81,16 +66,6 @@ def test_extrapolated_cells_are_marked_and_the_mark_is_explained(study: Study) -
     assert r"$\sim$1.553 $\pm$ 0.024" in text[".tex"]
 
 
-def test_latex_is_escaped_and_uses_booktabs(study: Study) -> None:
-    write_results(study)
-
-    text = written(study)[".tex"]
-
-    assert r"ring \& all\_reduce & 2 & 3 &" in text
-    assert r"\begin{tabular}{llrrrr}" in text
-    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
-
-
 def test_markup_is_escaped() -> None:
     assert latex(r"50% of $x_1 {a}\b ~ #2") == r"50\% of \$x\_1 \{a\}\textbackslash{}b $\sim$ \#2"
     assert markdown("a|b*c_d <e>") == r"a\|b\*c\_d \<e>"
@@ -111,19 +86,6 @@ def test_csv_has_full_numbers_in_the_columns_own_units(study: Study) -> None:
     assert row["throughput_samples_per_s"] == "160.9979296"
     assert row["training_time_s"] == "93.16889999"
     assert (row["training_time_s_kind"], row["training_time_s_disturbed"]) == ("measured", "0")
-
-
-def test_a_table_is_the_same_bytes_when_written_again(study: Study) -> None:
-    write_results(study)
-
-    assert written(study) == written(study)
-
-
-def test_files_lie_side_by_side(study: Study) -> None:
-    summarise(study, MACHINE)
-
-    folder = Path("results/fake/paper/tables/scaling")
-    assert write_table(study, MACHINE, "times") == [folder / "times.csv", folder / "times.md", folder / "times.tex"]
 
 
 def test_a_key_has_its_unit_in_the_head_unless_its_values_have_labels() -> None:

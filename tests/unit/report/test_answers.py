@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.commands.run import ON_CPU
 from scalestudy.errors import UserError
 from scalestudy.report.answers import MAX_SENTENCES, Number, answer_of, first_answers, this_machine
-from scalestudy.spec.config import read_machine
-from scalestudy.spec.layout import study_folder
-from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -81,19 +77,6 @@ def test_a_number_with_an_invalid_or_missing_run_gives_no_sentence(change: Any, 
     assert answer.left_out == (f"“An exchange takes …”: {reason}",)
 
 
-def test_a_study_without_a_summary_is_not_answered() -> None:
-    study = read_study(Path.cwd(), SCALING + DECLARED)
-    assert answer_of(study, MACHINE).left_out == ("its runs are not summarised",)
-    study_folder(MACHINE, study.scale, study.name).mkdir(parents=True)
-    assert answer_of(study, MACHINE).sentences == ()
-
-
-def test_disturbed_runs_are_marked_in_the_sentence() -> None:
-    answer = answer_of(summarised(lambda run: {"disturbed": of_server(run)}), MACHINE)
-    assert "disturbed" not in answer.sentences[0]
-    assert answer.sentences[1].endswith("(with disturbed runs).")
-
-
 def test_without_declared_answers_the_first_figure_is_put_into_words() -> None:
     answer = answer_of(summarised(more=""), MACHINE)
     assert answer.declared is False
@@ -150,12 +133,3 @@ def test_an_answer_that_cannot_be_made_is_refused_before_any_run(wrong: str, rig
     assert wrong in DECLARED
     with pytest.raises(UserError, match=said):
         read_study(Path.cwd(), SCALING + DECLARED.replace(wrong, right, 1))
-
-
-def test_every_study_of_make_run_declares_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    studies = read_studies(list(ON_CPU), "mini", read_machine("local"), machine_name="local")
-    assert all(study.answers for study in studies)
-    assert 5 <= sum(len(study.answers) for study in studies) <= MAX_SENTENCES
-    # A run takes five or six seconds here: ten minutes at most.
-    assert sum(len(study.runs) for study in studies) <= 100

@@ -31,14 +31,13 @@ from scalestudy.files import read_json
 
 if TYPE_CHECKING:
     from scalestudy.data.catalogue import AnyData
-    from scalestudy.data.manifest import Manifest
-    from scalestudy.data.stage import Share
 
 
 ON_CPU = ("second_rank", "noise", "loader_workers", "small_files")
 """What `make run` runs on a machine without an accelerator, at scale `mini`: what it measures of this machine itself."""
 ON_GPU = ("batch_and_precision", "loader_workers")
 """What it runs on one with an accelerator, at scale `node`: meant for ten minutes at most, which no GPU has shown yet."""
+ASK_CPU = "`make run SCALE=mini` measures the CPU"
 
 
 @dataclass(frozen=True)
@@ -67,28 +66,23 @@ def chosen(scale: str | None = None) -> MachineChoice:
     from scalestudy.spec.auto_machine import AUTO, auto_machine
 
     if scale == "mini":
-        return MachineChoice(
-            "mini", "local", ON_CPU, "scale mini, as asked: this CPU, and accelerators that are emulated"
-        )
+        why = "scale mini, as asked: this CPU, and accelerators that are emulated"
+        return MachineChoice("mini", "local", ON_CPU, why)
     found = accelerators()
     if found.devices and not found.count:
         what = f"the accelerator here is one of type `{found.kind}`, which runs cannot use"
-        raise UserError(what, remedy="`make run SCALE=mini` measures the CPU")
+        raise UserError(what, remedy=ASK_CPU)
     if found.unusable:
         what = f"this machine has an accelerator, but it cannot be used: {found.unusable}"
-        raise UserError(
-            what, remedy="fix that first (`scalestudy doctor` says more); `make run SCALE=mini` measures the CPU"
-        )
+        raise UserError(what, remedy=f"fix that first (`scalestudy doctor` says more); {ASK_CPU}")
     if found.count:
         names = " and ".join(dict.fromkeys(device.name or "a part of a GPU" for device in found.devices))
-        name = auto_machine()
         modes = "".join(f"; {said}" for said in unusual_modes([device.bus_id for device in found.devices]))
-        why = f"{found.count} x {names} is here{modes}: scale node, on machine {name}; `make run SCALE=mini` measures the CPU"
+        why = f"{found.count} x {names} is here{modes}: scale node, on machine {auto_machine()}; {ASK_CPU}"
         return MachineChoice("node", AUTO, ON_GPU, why)
     if scale == "node":
-        raise UserError(
-            f"scale `node` needs an accelerator, and none is here: {found.source}", remedy="choose SCALE=mini"
-        )
+        what = f"scale `node` needs an accelerator, and none is here: {found.source}"
+        raise UserError(what, remedy="choose SCALE=mini")
     return MachineChoice("mini", "local", ON_CPU, f"no accelerator is here ({found.source}): scale mini, on this CPU")
 
 
@@ -118,22 +112,26 @@ def run(
     Example: scalestudy run gpu_scaling --set repeats=5 -n
     Example: scalestudy run --here -n
     """
+    from scalestudy.dag.driver import known_profile, plan_of
+
     if here:
         choice = chosen(scale)
         click.echo(f"{choice.why}; studies {', '.join(choice.studies)}")
         targets, config, scale = targets or ("all",), (*config, *choice.config), None
         if choice.scale == "mini":
             os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    config = (*config, *(target for target in targets if "=" in target))
-    targets = tuple(target for target in targets if "=" not in target)
-    keys = configuration(config, scale, changes, budget)
-    words = snakemake_command(targets, profile, keys)
+    names, keys = targets_and_config(targets, config, scale, changes, budget)
+    # `--config` stands once: of several, Snakemake keeps the last.
+    words = ["snakemake", *names, "--profile", profile, *(["--config", *keys] if keys else [])]
     click.echo(shlex.join(words))
     if dry_run:
-        click.echo(short_plan(targets, profile, keys))
-        return
-    from scalestudy.dag.driver import known_profile
+        from scalestudy.cluster.plan import show
 
+        plan, _ = plan_of(names, profile, keys)
+        counts = Counter(job.seen.rule for job in plan.jobs)
+        jobs = ", ".join(f"{count:,} {rule}" for rule, count in counts.most_common())
+        click.echo(f"{show.table(plan)}\nJobs         {jobs or 'none'}")
+        return
     known_profile(profile)
     sys.stdout.flush()
     beside = Path(sys.executable).with_name("snakemake")
@@ -141,35 +139,25 @@ def run(
     os.execvp(str(beside) if beside.exists() else words[0], words)
 
 
-def configuration(config: Sequence[str], scale: str | None, changes: Sequence[str], budget: float | None) -> list[str]:
-    """The words of one `--config`; UserError for a change that is none."""
+def targets_and_config(
+    words: Sequence[str],
+    config: Sequence[str],
+    scale: str | None = None,
+    changes: Sequence[str] = (),
+    budget: float | None = None,
+) -> tuple[list[str], list[str]]:
+    """Targets among the words of a command line, and the words of one `--config`; UserError for a change that is none."""
     from scalestudy.spec.config import changes_of
 
     changes_of(list(changes))
-    found = list(config)
+    keys = [*config, *(word for word in words if "=" in word)]
     if scale is not None:
-        found.append(f"scale={scale}")
+        keys.append(f"scale={scale}")
     if budget is not None:
-        found.append(f"budget_gpu_hours={budget:g}")
+        keys.append(f"budget_gpu_hours={budget:g}")
     if changes:
-        found.append(f"set={json.dumps(list(changes))}")
-    return found
-
-
-def snakemake_command(targets: Sequence[str], profile: str, config: Sequence[str]) -> list[str]:
-    """The command line. `--config` stands once: of several, Snakemake keeps the last."""
-    return ["snakemake", *targets, "--profile", profile, *(["--config", *config] if config else [])]
-
-
-def short_plan(targets: Sequence[str], profile: str, config: Sequence[str]) -> str:
-    """The runs of a plan, and the number of jobs of each rule."""
-    from scalestudy.cluster.plan import show
-    from scalestudy.dag.driver import plan_of
-
-    plan, _ = plan_of(targets, profile, config)
-    counts = Counter(job.seen.rule for job in plan.jobs)
-    jobs = ", ".join(f"{count:,} {rule}" for rule, count in counts.most_common())
-    return f"{show.table(plan)}\nJobs         {jobs or 'none'}"
+        keys.append(f"set={json.dumps(list(changes))}")
+    return [word for word in words if "=" not in word], keys
 
 
 @click.command(name="train")
@@ -245,9 +233,6 @@ def largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
     find_largest_batch(settings, memory_mib)
 
 
-EXAMPLE = 'write, for example, {"source": "digits"}'
-
-
 @click.command(name="prepare")
 @OUT
 @click.option("--spec", "text", default=None, help="The dataset's spec as JSON; default: dataset.json next to --out.")
@@ -270,7 +255,14 @@ def prepare(out: Path, text: str | None, bulk: Path | None, again: bool) -> None
     else:
         data = _described(out.parent / "dataset.json", text)
     with beside_measured_runs():
-        click.echo(_said(prepare(data, out, bulk, read_site(), again=again)))
+        made = prepare(data, out, bulk, read_site(), again=again)
+    if made.status == "skipped":
+        click.echo(made.reason)
+        return
+    size = f"{made.train.bytes / 2**20:,.1f} MiB" if made.bulk else "made in memory"
+    shards = f" in {made.train.shards:,} shards" if made.train.shards else ""
+    left_out = f"; {made.left_out:,} that cannot be used are left out" if made.left_out else ""
+    click.echo(f"{made.train.samples:,} training samples, {size}{shards}{left_out}")
 
 
 def _described(file: Path, text: str | None) -> AnyData:
@@ -286,21 +278,13 @@ def _described(file: Path, text: str | None) -> AnyData:
     try:
         data = json.loads(text) if text is not None else read_json(file)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"cannot be read as JSON: {error}", where, EXAMPLE) from None
+        remedy = 'write, for example, {"source": "digits"}'
+        raise UserError(f"cannot be read as JSON: {error}", where, remedy) from None
     run, problems = parse(RunSpec, {"data": data})
     problems = problems if run is None else list(size_problems(run))
     raise_all([UserError(each.what, f"{where}: {dotted(each.path)}", each.remedy) for each in problems])
     assert run is not None
     return in_bytes(run, Machine()).data
-
-
-def _said(manifest: Manifest) -> str:
-    if manifest.status == "skipped":
-        return manifest.reason
-    size = f"{manifest.train.bytes / 2**20:,.1f} MiB" if manifest.bulk else "made in memory"
-    shards = f" in {manifest.train.shards:,} shards" if manifest.train.shards else ""
-    left_out = f"; {manifest.left_out:,} that cannot be used are left out" if manifest.left_out else ""
-    return f"{manifest.train.samples:,} training samples, {size}{shards}{left_out}"
 
 
 @click.command(name="stage")
@@ -319,25 +303,18 @@ def stage(manifest: Path, origin: str | None, share: str | None, streams: int, m
     from scalestudy.data import stage
     from scalestudy.spec.config import read_site
 
+    part = re.fullmatch(r"(\d{1,6})/(\d{1,6})", share or "0/1")
+    if part is None or not int(part[1]) < int(part[2]):
+        remedy = "write K/N with K from 0 to N - 1, for example 0/4"
+        raise UserError(f"`{share}` is not a share", "--share", remedy)
     options = stage.StageOptions(origin=origin, streams=streams, mib_per_s=mib_per_s)
-    copies = stage.staged(manifest, options, _share(share), read_site())
+    copies = stage.staged(manifest, options, stage.Share(int(part[1]), int(part[2])), read_site())
     copied = copies.copied_bytes / 2**20
     rate = f", {copied / copies.seconds:,.0f} MiB/s" if copied else ""
     size = f"{copies.files:,} files, {copies.bytes / 2**20:,.1f} MiB"
     click.echo(f"{size}; {copied:,.1f} MiB copied in {copies.seconds:.2f} s{rate}")
     copies.release()
     click.echo(copies.manifest.parent)
-
-
-def _share(text: str | None) -> Share:
-    from scalestudy.data import stage
-
-    if text is None:
-        return stage.Share()
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    if match is None or not int(match[1]) < int(match[2]):
-        raise UserError(f"`{text}` is not a share", "--share", "write K/N with K from 0 to N - 1, for example 0/4")
-    return stage.Share(int(match[1]), int(match[2]))
 
 
 @click.command(name="unstage")
