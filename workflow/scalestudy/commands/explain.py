@@ -1,16 +1,23 @@
-"""`scalestudy explain -- COMMAND`: why a training script is slow, proven by taking parts of its step away."""
+"""`scalestudy explain -- COMMAND` or `RUN`: why a training is slow, proven by taking parts of its step away."""
 
 from __future__ import annotations
 
 import json
+import socket
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
+from scalestudy.commands.options import MACHINE
 from scalestudy.errors import UserError
+from scalestudy.files import read_json
+from scalestudy.spec.layout import run_folder
 
 PARTS = ("loading", "exchange", "copies", "workers", "pinned")
+PHASES = ("data_s", "convert_s", "forward_s", "backward_s", "exchange_s", "optimiser_s")
+"""Columns that add up to the mean step of a run of the project."""
 
 
 @click.command(name="explain", context_settings={"ignore_unknown_options": True})
@@ -19,16 +26,32 @@ PARTS = ("loading", "exchange", "copies", "workers", "pinned")
 @click.option("--only", multiple=True, type=click.Choice(PARTS), help="Take away this part alone; can be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep each run's records and output in this folder.")
+@MACHINE
 @click.argument("command_line", nargs=-1, required=True, type=click.UNPROCESSED)
 def explain(
-    steps: int, minutes: float, only: tuple[str, ...], as_json: bool, keep: Path | None, command_line: tuple[str, ...]
+    steps: int,
+    minutes: float,
+    only: tuple[str, ...],
+    as_json: bool,
+    keep: Path | None,
+    machine: str,
+    command_line: tuple[str, ...],
 ) -> None:
     """Run a training script a few times, each time with one part of its step taken away, and say where its time goes.
 
     COMMAND is the script as you start it, for example `torchrun --nproc-per-node 8 train.py --my-flags`. It is not edited.
+    The id of a finished run stands for its command; a run of the project itself has measured its parts already.
 
     Example: scalestudy explain -- python train.py
+    Example: scalestudy explain resnet18.synthetic.allreduce.x2.r0-0123456789ab
     """
+    run = run_folder(machine, command_line[0])
+    if len(command_line) == 1 and (run / "result.json").is_file():
+        result = read_json(run / "result.json")
+        if "program" not in result["spec"]:
+            click.echo("\n".join(_phases(result["metrics"])))
+            return
+        command_line = _command_of(result)
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UserError("the folder is not empty", str(keep), "name a new one for --keep")
     click.echo(
@@ -59,3 +82,32 @@ def _explain(
         click.echo(json.dumps(as_json(result), indent=2))
         return
     click.echo("\n".join([*sentences(result), "", bar(result), "", *unseen(result)]))
+
+
+def _command_of(result: dict[str, Any]) -> tuple[str, ...]:
+    """Return the command line of a finished run of a program, as one node starts it."""
+    from scalestudy.spec.columns import columns_of
+    from scalestudy.spec.run import RunSpec
+
+    run = RunSpec.model_validate_json(json.dumps(result["spec"]))
+    assert run.program is not None
+    if len(result["launch"]["hosts"]) > 1 or run.program.once_per == "rank":
+        what = "its command is started several times, by the launcher"
+        raise UserError(what, result["run"], "explain the command that starts all ranks: scalestudy explain -- COMMAND")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        launch = {"rank": 0, "node_rank": 0, "master_addr": "127.0.0.1", "master_port": free.getsockname()[1]}
+    return tuple(run.program.words({**columns_of(run), **result["resolved"], **launch, "folder": "."}))
+
+
+def _phases(metrics: dict[str, Any]) -> list[str]:
+    """Return lines on the measured parts of the mean step of a run of the project, the longest first."""
+    from scalestudy.spec.columns import MEASURED
+
+    step_s = metrics["step_time_s"]
+    lines = [f"A step takes {1e3 * step_s:.3g} ms, in this run's own measurement."]
+    for name in sorted(PHASES, key=lambda name: -(metrics[name] or 0)):
+        if (metrics[name] or 0) >= 0.005 * step_s:
+            lines.append(f"{1e3 * metrics[name]:8.3g} ms {metrics[name] / step_s:5.0%}  {MEASURED[name].label}")
+    if metrics.get("exposed_exchange_s"):
+        lines.append(f"Without its exchange a step would be {1e3 * metrics['exposed_exchange_s']:.3g} ms shorter.")
+    return lines

@@ -1,0 +1,68 @@
+"""`scalestudy explain RUN`: the command of a finished run, or the parts that it has measured itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from scalestudy.cli import cli
+from scalestudy.commands import explain
+from scalestudy.files import write_json
+from scalestudy.spec.layout import result_file
+
+RUN = "made.r0-0123456789ab"
+PHASES = {
+    "data_s": 0.03,
+    "convert_s": 0.0,
+    "forward_s": 0.02,
+    "backward_s": 0.04,
+    "exchange_s": 0.01,
+    "optimiser_s": 0.0,
+}
+COMMAND = "torchrun --nproc-per-node {ranks_per_node} train.py --width {width} --port {master_port}"
+PROGRAM = {"command": COMMAND, "files": ["train.py"], "keys": {"width": 64}}
+
+
+@pytest.fixture
+def explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Explain a run of this spec; returns what is printed and the command that was observed."""
+    monkeypatch.chdir(tmp_path)
+    observed: list[tuple[str, ...]] = []
+    monkeypatch.setattr(explain, "_explain", lambda *arguments: observed.append(arguments[-1]))
+
+    def call(spec: dict[str, Any], hosts: tuple[str, ...] = ("here",)) -> tuple[str, list[tuple[str, ...]]]:
+        result = {"run": RUN, "spec": spec, "metrics": {"step_time_s": 0.1, **PHASES, "exposed_exchange_s": 0.008},
+                  "launch": {"hosts": list(hosts)}, "resolved": {"nodes": 1, "ranks_per_node": 2}}  # fmt: skip
+        write_json(result_file("local", RUN), result)
+        done = CliRunner().invoke(cli, ["explain", RUN])
+        return f"{done.output}{done.exception or ''}", observed
+
+    return call
+
+
+def test_a_run_of_the_project_shows_its_measured_parts_the_longest_first(explained: Any) -> None:
+    output, observed = explained({"ranks": 2, "strategy": {"name": "allreduce"}})
+    assert observed == []
+    assert output.splitlines() == [
+        "A step takes 100 ms, in this run's own measurement.",
+        "      40 ms   40%  Backward",
+        "      30 ms   30%  Wait for data",
+        "      20 ms   20%  Forward",
+        "      10 ms   10%  Exchange",
+        "Without its exchange a step would be 8 ms shorter.",
+    ]
+
+
+def test_a_run_of_a_program_is_explained_by_its_command(explained: Any) -> None:
+    _, [command] = explained({"program": PROGRAM, "ranks": 2})
+    assert command[:-1] == ("torchrun", "--nproc-per-node", "2", "train.py", "--width", "64", "--port")
+    assert command[-1].isdigit()
+
+
+def test_a_command_that_several_processes_start_is_refused(explained: Any) -> None:
+    output, observed = explained({"program": PROGRAM, "ranks": 2}, hosts=("one", "two"))
+    assert observed == []
+    assert "started several times" in output
