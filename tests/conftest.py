@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy import processes
+
 # A loaded machine makes any example slow: that is no failure. A machine with a GPU may lack hypothesis.
 with suppress(ImportError):
     import hypothesis
@@ -34,22 +36,19 @@ os.environ.setdefault("SCALESTUDY_LOCKS", tempfile.gettempdir())
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_warm_parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests use a warm parent of their own, which is gone when they are: it ends when its address is deleted.
+def _own_warm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests are the driver of what they start: it has a warm server, which ends with them.
 
     Where several processes of pytest-xdist share the tests, the runs of one do not wait for those of another either.
     """
-    folder = tmp_path_factory.mktemp("runtime")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(folder))
-        # As in Snakemake's jobs, which then use the same parent: there is one for each value of these.
+        patch.setenv(processes.DRIVER, processes.identity(os.getpid()) or "")
+        # As in Snakemake's jobs, which then use the same server: there is one for each value of these.
         for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR"):
             patch.setenv(f"{library}_NUM_THREADS", "1")
         if "PYTEST_XDIST_WORKER" in os.environ:
             patch.setenv("SCALESTUDY_LOCKS", str(tmp_path_factory.mktemp("locks")))
         yield
-    for address in folder.rglob("*.sock"):
-        address.unlink()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

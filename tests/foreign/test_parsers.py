@@ -19,7 +19,7 @@ from scalestudy.data.sources.chest_xray14 import _table
 from scalestudy.data.sources.imagenet import _by_stem
 from scalestudy.data.tar import END, entries, member
 from scalestudy.errors import UNSEEN, UserError
-from scalestudy.launch.channel import _message
+from scalestudy.launch.connections import parsed
 from scalestudy.results.transports import nccl_transports
 from scalestudy.training import checkpoint
 from tests.foreign import published, test_checkpoints, test_exports, test_schedulers
@@ -99,7 +99,7 @@ def nccl_log(data: bytes) -> None:
 
 
 def peer(data: bytes) -> None:
-    assert isinstance(_message(data), dict | None)
+    assert isinstance(parsed(data), dict | None)
 
 
 def table(data: bytes) -> None:

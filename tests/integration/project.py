@@ -18,7 +18,7 @@ from tests.integration import fork_server
 ROOT = Path(__file__).resolve().parents[2]
 
 THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
-"""What Snakemake gives its jobs: with it a command that is given directly uses the warm parent that they use."""
+"""What Snakemake gives its jobs: with it a command that is given directly uses a warm server as they do."""
 STUDY = """\
 question: Does the frame hold?
 base:
@@ -74,7 +74,7 @@ class Project:
         return self
 
     def environment(self) -> dict[str, str]:
-        """Commands find the copy's own package, and the tests' interpreter. Who has the same code has the same warm parent."""
+        """Commands find the copy's own package, and the tests' interpreter."""
         own = {} if self.code.is_symlink() else {"PYTHONPATH": str(self.code)}
         return {**os.environ, **own, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 

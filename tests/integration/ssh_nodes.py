@@ -58,11 +58,10 @@ def wait_for_port(port: int, daemon: subprocess.Popen[bytes], log: Path) -> None
 
 
 @contextmanager
-def sshd(folder: Path, runtime: str) -> Iterator[Path]:
+def sshd(folder: Path) -> Iterator[Path]:
     """Two sshds on loopback with keys of their own; yields a folder with an `ssh` that reaches them as alpha and beta.
 
-    The wrapper only adds the client's configuration, for which ssh knows no variable. `runtime` is what the nodes have
-    as XDG_RUNTIME_DIR; each has a TMPDIR of its own.
+    The wrapper only adds the client's configuration, for which ssh knows no variable. Each has a TMPDIR of its own.
     """
     needs("sshd", "ssh", "ssh-keygen")
     if os.geteuid() == 0:  # a root's sshd insists on this empty folder; it stays, as others may use it meanwhile
@@ -80,18 +79,18 @@ def sshd(folder: Path, runtime: str) -> Iterator[Path]:
     wrapper = folder / "bin" / "ssh"
     wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/ssh_config "$@"\n')
     wrapper.chmod(0o700)
-    with _one_sshd(folder, "alpha", alpha, runtime), _one_sshd(folder, "beta", beta, runtime):
+    with _one_sshd(folder, "alpha", alpha), _one_sshd(folder, "beta", beta):
         yield folder / "bin"
 
 
 @contextmanager
-def _one_sshd(folder: Path, node: str, port: int, runtime: str) -> Iterator[None]:
+def _one_sshd(folder: Path, node: str, port: int) -> Iterator[None]:
     (folder / node).mkdir()
     configuration = folder / f"{node}.conf"
     configuration.write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized_keys\n"
         f"PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-        f"PermitRootLogin prohibit-password\nSetEnv XDG_RUNTIME_DIR={runtime} TMPDIR={folder}/{node}\n"
+        f"PermitRootLogin prohibit-password\nSetEnv TMPDIR={folder}/{node}\n"
     )
     log = folder / f"{node}.log"
     command = [str(shutil.which("sshd", path="/usr/sbin:/usr/bin")), "-D", "-e", "-f", str(configuration)]

@@ -194,7 +194,7 @@ def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_resumes(tmp_
     slow = "faults=[{kind: slow_rank, rank: 1, seconds: 0.03}]"
     done(tmp_path / "whole", *settings)
     (tmp_path / "site.yaml").write_text("hosts: [alpha, beta]\n")
-    with ssh_nodes.sshd(tmp_path, os.environ["XDG_RUNTIME_DIR"]) as programs:
+    with ssh_nodes.sshd(tmp_path) as programs:
         nodes = {"PATH": f"{programs}:{os.environ['PATH']}", "SCALESTUDY_SITE": str(tmp_path / "site.yaml")}
         out = tmp_path / "stopped"
         process = begin(out, *settings, slow, "checkpoint.every_steps=10", **nodes)

@@ -67,7 +67,7 @@ class Attempt:
         return found[0]
 
     def supervisor(self) -> psutil.Process:
-        """What does the work of `scalestudy try`: a child of the warm parent, with the client's output."""
+        """What does the work of `scalestudy try`: a child of the warm server, with the client's output."""
         mine = [process for process in self.processes() if output_of(process) == self.folder / "said"]
         (found,) = [process for process in mine if process.pid != self.process.pid and process.children()]
         return found
@@ -152,7 +152,7 @@ def make(folder: Path, *settings: str, **environment: str) -> Attempt:
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment in which ssh reaches alpha and beta, which are this host, and a site that names them."""
     folder = tmp_path_factory.mktemp("ssh")
-    with ssh_nodes.sshd(folder, os.environ["XDG_RUNTIME_DIR"]) as programs:
+    with ssh_nodes.sshd(folder) as programs:
         (folder / "site.yaml").write_text("hosts: [alpha, beta]\n")
         yield {"PATH": f"{programs}:{os.environ['PATH']}", "SCALESTUDY_SITE": str(folder / "site.yaml")}
 
@@ -219,37 +219,18 @@ def test_a_run_whose_supervisor_is_killed_leaves_nothing(tmp_path: Path) -> None
     attempt.nothing_is_left()
 
 
-def test_a_run_whose_warm_parent_is_killed_ends_with_a_message_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_run_whose_warm_server_is_killed_ends_with_a_message_and_leaves_nothing(tmp_path: Path) -> None:
     attempt = begin(tmp_path, *TWO, *UNTIL_ENDED)
     attempt.wait_for_training()
     parent = attempt.supervisor().parent()
     assert parent is not None and "scalestudy.commands.warm" in parent.cmdline()
     parent.send_signal(signal.SIGKILL)
     assert attempt.process.wait(30) == 1
-    assert "the warm parent process, which was making this run, was killed or failed" in attempt.said
+    assert "the warm server, which was making this run, was killed or failed" in attempt.said
     attempt.nothing_is_left()
 
 
-def test_a_run_has_the_affinity_and_umask_of_its_client_though_a_warm_parent_lives(tmp_path: Path) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        pytest.skip("this machine has one core")
-    small = ("model={name: mlp, hidden: 16, layers: 2}", "train.epochs=2")
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-    assert make(tmp_path / "first", *small).result["affinity"] == [cores]
-    mask = os.umask(0o077)
-    os.sched_setaffinity(0, cores[:1])
-    try:
-        attempt = make(tmp_path / "second", *small)
-    finally:
-        os.sched_setaffinity(0, cores)
-        os.umask(mask)
-    assert attempt.result["affinity"] == [cores[:1]]
-    assert (attempt.out / "result.json").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_run_has_the_tmpdir_of_its_client_though_a_warm_parent_was_started_under_another(tmp_path: Path) -> None:
+def test_a_run_has_the_tmpdir_of_its_client_though_a_warm_server_was_started_under_another(tmp_path: Path) -> None:
     small = ("model={name: mlp, hidden: 16, layers: 2}", "train.epochs=2")
     for name in ("first", "second"):
         (tmp_path / name).mkdir()

@@ -59,7 +59,7 @@ def test_one_rank_and_two_ranks_of_half_the_batch_learn_the_same_in_float64(tmp_
 
 
 @pytest.mark.parametrize("warm", ["0", "1"])
-def test_every_run_keeps_freed_memory_also_under_a_warm_parent(tmp_path: Path, warm: str) -> None:
+def test_every_run_keeps_freed_memory_also_under_a_warm_server(tmp_path: Path, warm: str) -> None:
     attempt(tmp_path, *SHORT, "strategy=parameter_server", "ranks=2", SCALESTUDY_WARM=warm)
     found = result(tmp_path)
     assert found["instrument"]["allocator"].endswith("freed memory kept")
@@ -308,7 +308,7 @@ def test_a_slow_decode_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
-    # A warm parent first, so that the client's death is what ends the run.
+    # A warm server first, so that the client's death is what ends the run.
     attempt(tmp_path / "first", "train.epochs=1")
     out = tmp_path / "second"
     client = begin(out, "ranks=2", "strategy=allreduce", "train.epochs=10000")

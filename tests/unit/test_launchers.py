@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 import subprocess
 from dataclasses import replace
@@ -12,24 +11,18 @@ from pathlib import Path
 import pytest
 
 from scalestudy.errors import UserError
-from scalestudy.files import write_json
 from scalestudy.launch.allocation import Allocation, allocation, uneven, where_to_run
-from scalestudy.launch.control import added, read_samples
-from scalestudy.launch.env_forwarding import forwarded
-from scalestudy.launch.failures import Failure, cause
-from scalestudy.launch.heartbeat import Heartbeats
-from scalestudy.launch.job_environment import JobEnvironment, slurm_tasks
-from scalestudy.launch.launchers import commands, environment_for, node_script, write_script
+from scalestudy.launch.control import added
+from scalestudy.launch.job_environment import JobEnvironment
+from scalestudy.launch.launchers import commands, forwarded, node_script, write_script
+from scalestudy.launch.ranks import Heartbeats
 from scalestudy.launch.resolve import resolve
-from scalestudy.measure.throttling import throttled_share
 from scalestudy.results.transports import (
-    gloo_warnings,
     nccl_transports,
+    gloo_warnings,
     nccl_warnings,
-    unknown_transport,
     unpromised_transports,
 )
-from scalestudy.spec.base import parse
 from scalestudy.spec.config import Site
 from scalestudy.spec.hostlist import slurm_hosts
 from scalestudy.spec.machine import Machine, geometry
@@ -51,34 +44,32 @@ def job(hosts: tuple[str, ...], **data: object) -> Job:
     return Job("r", run, Resolved(2, 2, 1, "cpu", 2, None), nowhere, nowhere, nowhere, None, nowhere, hosts)
 
 
-def test_pbs_repeats_a_host_once_per_slot(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("variable", "text", "launcher"),
+    [
+        ("PBS_NODEFILE", "n1\nn1\nn2\nn2\n", "pbsdsh"),
+        ("PE_HOSTFILE", "n1 2 all.q@n1 UNDEFINED\nn2 2 all.q@n2 UNDEFINED\n", "qrsh"),
+    ],
+)
+def test_a_schedulers_file_of_nodes_has_hosts_and_slots(
+    tmp_path: Path, variable: str, text: str, launcher: str
+) -> None:
     file = tmp_path / "nodes"
-    file.write_text("n1\nn1\nn2\nn2\n")
-    assert allocation({"PBS_NODEFILE": str(file)}, Site()) == Allocation(("n1", "n2"), "pbsdsh", (2, 2))
-
-
-def test_grid_engine_writes_slots_after_the_host(tmp_path: Path) -> None:
-    file = tmp_path / "hosts"
-    file.write_text("n1 4 all.q@n1 UNDEFINED\nn2 4 all.q@n2 UNDEFINED\n")
-    assert allocation({"PE_HOSTFILE": str(file)}, Site()) == Allocation(("n1", "n2"), "qrsh", (4, 4))
-
-
-def test_slurm_writes_tasks_in_a_short_form() -> None:
-    assert slurm_tasks("2(x3),1") == [2, 2, 2, 1]
+    file.write_text(text)
+    assert allocation({variable: str(file)}, Site()) == Allocation(("n1", "n2"), launcher, (2, 2))
+    with pytest.raises(UserError, match="the job's list of nodes cannot be read"):
+        allocation({variable: str(tmp_path / "gone")}, Site())
 
 
 def test_slurms_nodes_are_listed_where_there_is_no_scontrol_as_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    job = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"}
-    assert allocation(job, Site()) == Allocation(("n1", "n2"), "srun", (4, 4))
+    job = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "3,1"}
+    found = allocation(job, Site())
+    assert found == Allocation(("n1", "n2"), "srun", (3, 1))
+    assert uneven(found, 2) == ["the job's slots are uneven (3 on n1, 1 on n2); 2 ranks run on each node"]
     assert slurm_hosts("gpu[08-10,12],login,r[1-2]n[01-02]-ib,x[5]") == [
         "gpu08", "gpu09", "gpu10", "gpu12", "login", "r1n01-ib", "r1n02-ib", "r2n01-ib", "r2n02-ib", "x5",
     ]  # fmt: skip
-
-
-def test_a_list_of_nodes_that_is_gone_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="the job's list of nodes cannot be read"):
-        allocation({"PBS_NODEFILE": str(tmp_path / "gone")}, Site())
 
 
 # In a batch job of two nodes, processes of mpirun inherit what the batch script had, as seen on a Slurm 23.11.
@@ -113,18 +104,6 @@ def test_a_job_is_known_by_its_id_and_its_end() -> None:
         assert error.value.where == name
 
 
-def test_slots_dealt_three_and_one_are_warned_of() -> None:
-    assert uneven(Allocation(("a", "b"), "srun", (3, 1)), 2) == [
-        "the job's slots are uneven (3 on a, 1 on b); 2 ranks run on each node"
-    ]
-    assert uneven(Allocation(("a", "b"), "srun", (2, 2)), 2) == []
-
-
-def test_without_a_second_machine_nodes_are_logical_and_need_no_launcher() -> None:
-    found = where_to_run(spec(ranks=4, nodes=2), 2, Site(), {})
-    assert (len(found.hosts), found.launcher) == (1, "local")
-
-
 def test_the_runs_launcher_wins_over_the_sites_and_that_over_the_schedulers(tmp_path: Path) -> None:
     file = tmp_path / "nodes"
     file.write_text("n1\nn2\nn3\n")
@@ -136,23 +115,12 @@ def test_the_runs_launcher_wins_over_the_sites_and_that_over_the_schedulers(tmp_
     assert where_to_run(run, 2, Site(launcher="local"), job_of_pbs).launcher == "local"
 
 
-def test_a_launcher_without_nodes_to_reach_is_refused() -> None:
-    with pytest.raises(UserError, match="launcher `ssh` has no nodes to reach"):
-        where_to_run(spec(ranks=4, nodes=2, launch={"launcher": "ssh"}), 2, Site(), {})
-
-
 def test_a_run_takes_the_fewest_nodes_that_share_its_ranks_equally() -> None:
     four = Machine(devices_per_node=4)
     assert [geometry(spec(ranks=ranks), four)[0] for ranks in (1, 4, 6, 7, 8, 9)] == [1, 1, 2, 7, 2, 3]
     assert geometry(spec(ranks=128), Machine())[0] == 1
     resolved, where = resolve(spec(ranks=8, device="cuda"), Machine(devices_per_node=4), TWO_HOSTS)
     assert (resolved.nodes, resolved.ranks_per_node, where.hosts) == (2, 4, ("a", "b"))
-
-
-def test_ranks_fill_nodes_and_servers_go_round_them() -> None:
-    found = job(("a", "b"), strategy={"name": "parameter_server", "servers": 3})
-    assert [found.host_of(rank) for rank in range(7)] == [0, 0, 1, 1, 0, 1, 0]
-    assert [found.local_rank(rank) for rank in range(7)] == [0, 1, 0, 1, 2, 2, 3]
 
 
 def test_an_agents_words_reach_it_whole_through_shells_that_lose_quotes(tmp_path: Path) -> None:
@@ -173,17 +141,15 @@ def test_an_agents_words_reach_it_whole_through_shells_that_lose_quotes(tmp_path
     assert said.endswith(f"|agent|{folder}|1|")
 
 
-@pytest.mark.parametrize(
-    ("inside", "variable"), [(False, "MULTINODE_WRAPPER"), (False, "SCALESTUDY_WRAPPER"), (True, "MULTINODE_WRAPPER")]
-)
+@pytest.mark.parametrize("inside", [False, True])
 def test_what_a_launcher_starts_goes_into_the_jobs_image_first_and_what_is_in_it_stays(
-    tmp_path: Path, inside: bool, variable: str
+    tmp_path: Path, inside: bool
 ) -> None:
     """A stand-in for Apptainer, which notes that it was called and makes the folder that an image has."""
     image, apptainer = tmp_path / "of_image", tmp_path / "apptainer"
     apptainer.write_text(f'#!/bin/sh\necho "into $2"\nmkdir {image}\nshift 2\nexec "$@"\n')
     apptainer.chmod(0o755)
-    script = node_script(tmp_path, 'echo "$GREETING $1"', {variable: f"'{apptainer}' exec my.sif"})
+    script = node_script(tmp_path, 'echo "$GREETING $1"', {"MULTINODE_WRAPPER": f"'{apptainer}' exec my.sif"})
     script.write_text(script.read_text().replace("/.singularity.d", str(image)))
     if inside:
         image.mkdir()
@@ -241,13 +207,6 @@ def test_of_a_run_that_is_away_nothing_is_started_here() -> None:
     assert "--host" not in commands("mpirun", replace(alone, away=False), Path("s"))[0]
 
 
-def test_ssh_and_qrsh_start_the_first_node_here_and_the_others_there() -> None:
-    for launcher in ("ssh", "qrsh"):
-        first, second = commands(launcher, job(("a", "b")), Path("/runs/node.sh"))
-        assert first == ["/bin/sh", "/runs/node.sh", "0"]
-        assert second[0] == launcher and "b" in second
-
-
 def test_pbsdsh_starts_one_agent_at_the_first_line_of_each_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,15 +234,8 @@ def test_a_site_adds_names_and_beginnings_of_names(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
     given = {"MY_FABRIC": "1", "MY_FABRICS": "2", "LAB_A": "3", "LAB_B": "it's", "CUDA_VISIBLE_DEVICES": "0"}
     text = write_script(tmp_path, given).read_text()
-    exported = [line for line in text.splitlines() if line.startswith("export") and "SCALESTUDY_WARM" not in line]
+    exported = [line for line in text.splitlines() if line.startswith("export")]
     assert exported == ["export LAB_A=3", """export LAB_B='it'"'"'s'""", "export MY_FABRIC=1"]
-
-
-def test_srun_gets_the_sites_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "site.yaml").write_text("srun_options: [--mpi=none]\n")
-    monkeypatch.setenv("SCALESTUDY_SITE", str(tmp_path / "site.yaml"))
-    (words,) = commands("srun", job(("a", "b")), Path("/runs/node.sh"))
-    assert words[-3:] == ["--mpi=none", "/bin/sh", "/runs/node.sh"]
 
 
 def test_ranks_that_speak_mpi_are_started_by_srun_where_the_site_says_so_and_a_job_of_slurm_is_there(
@@ -298,17 +250,6 @@ def test_ranks_that_speak_mpi_are_started_by_srun_where_the_site_says_so_and_a_j
     assert words[:2] == ["srun", "--mpi=pmix"]
     assert {"--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--nodelist=a,b"} <= set(words)
     assert JobEnvironment({"SLURM_NODEID": "1", "PMIX_RANK": "3"}).process_number("mpirun") == 3
-
-
-def test_sruns_one_task_per_node_does_not_inherit_a_ranks_share() -> None:
-    environment = {"SLURM_CPUS_PER_TASK": "2", "SLURM_GPUS_PER_TASK": "1", "SLURM_JOB_ID": "7"}
-    assert environment_for("srun", environment) == {"SLURM_JOB_ID": "7"}
-    assert environment_for("ssh", environment) == environment
-
-
-def test_what_explains_the_others_is_the_cause() -> None:
-    lost, killed = Failure("partner", "rank 0 lost"), Failure("killed", "rank 1 was killed")
-    assert cause([lost, Failure("failed", "rank 2 failed"), killed]) == killed
 
 
 def test_a_process_that_counts_is_alive_and_one_that_does_not_is_silent_but_a_suspended_job_is_forgiven() -> None:
@@ -328,13 +269,6 @@ gpu002:1299562:1299573 [0] NCCL INFO Ring 00 : 0[0] -> 1[1] via P2P/IPC
 gpu028:149460:149495 [0] NCCL INFO Ring 01 : 3 -> 0 [send] via NET/IB/0
 """
 FELL_BACK = AS_003_SHOWS.replace("P2P/IPC", "SHM").replace("NET/IB/0", "NET/Socket/0")
-
-
-def test_nccls_log_tells_the_transport_of_each_pair() -> None:
-    assert nccl_transports(AS_003_SHOWS) == {(0, 1, "P2P/IPC"): 1, (3, 0, "NET/IB/0"): 1}
-    assert nccl_transports("NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct") == {
-        (0, 1, "SHM/DIRECT/DIRECT"): 1
-    }
 
 
 def test_a_transport_that_is_not_the_best_is_warned_of() -> None:
@@ -361,21 +295,6 @@ def test_a_transport_that_the_machine_promises_and_nccl_did_not_use_is_named() -
     assert list(unpromised_transports(job(("a", "b")), slow)) == []
 
 
-def test_a_promise_that_cannot_be_checked_is_said() -> None:
-    two, none = job(("a", "b")), nccl_transports("NCCL version 2.21")
-    assert unknown_transport(two, none) is None
-    two = replace(two, resolved=replace(two.resolved, transport_between="NET/IB"))
-    assert "its log names none" in str(unknown_transport(two, none))
-    assert unknown_transport(two, nccl_transports(AS_003_SHOWS)) is None
-
-
-def test_a_run_is_told_what_its_machine_promises() -> None:
-    machine, problems = parse(Machine, {"devices_per_node": 4, "transport": {"within": "P2P", "between": "NET/IB"}})
-    assert machine is not None, problems
-    resolved, _ = resolve(spec(ranks=8, device="cuda"), machine, TWO_HOSTS)
-    assert (resolved.transport_within, resolved.transport_between) == ("P2P", "NET/IB")
-
-
 def test_an_exchange_over_a_slower_network_than_there_is_is_warned_of() -> None:
     two = job(("a", "b"))
     assert list(gloo_warnings(two, "ib0", {"eth0": 1000, "ib0": 100000})) == []
@@ -383,16 +302,6 @@ def test_an_exchange_over_a_slower_network_than_there_is_is_warned_of() -> None:
         gloo_warnings(two, "eth0", {"eth0": 1000, "ib0": 100000})
     )
     assert list(gloo_warnings(job(("a",)), "eth0", {"eth0": 1000, "ib0": 100000})) == []
-
-
-def test_what_the_kernel_of_a_node_does_not_say_is_unknown_and_no_error(tmp_path: Path) -> None:
-    row = {"clock_s": 1.0, "busy_s": math.nan, "throttled_s": math.nan, "cpu_s": 0.5}
-    write_json(tmp_path / "system.0.json", [row, {**row, "clock_s": 2.0}])
-    agent = read_samples(tmp_path / "system.0.json")
-    (first, last) = added([agent, agent])
-    assert math.isnan(first["throttled_s"]) and math.isnan(first["busy_s"])
-    assert (first["cpu_s"], last["clock_s"]) == (1.0, 2.0)
-    assert throttled_share([first, last], 1.0, 2.0) is None
 
 
 def test_agents_of_one_host_add_what_their_processes_use_and_not_what_the_host_does() -> None:

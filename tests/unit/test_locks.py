@@ -82,13 +82,6 @@ def test_a_second_trainer_of_a_run_is_refused_and_told_the_first(tmp_path: Path)
         assert first.poll() is None
 
 
-def test_the_trainer_of_a_driver_that_lives_is_not_waited_for(tmp_path: Path) -> None:
-    alive = processes.identity(os.getpid())
-    assert alive is not None
-    with trainer(tmp_path, alive), pytest.raises(UserError, match="trains this run"), only_trainer(tmp_path):
-        pass
-
-
 def test_an_orphan_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with trainer(tmp_path, dead_driver()) as orphan:
         assert orphan.stdin is not None
@@ -109,18 +102,8 @@ def test_a_trainer_that_was_killed_holds_up_nobody(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_driver_that_was_killed_is_gone_even_where_its_parent_has_not_noted_it() -> None:
-    process = subprocess.Popen(["sleep", "60"])
-    identity = processes.identity(process.pid)
-    assert identity is not None and not processes.is_gone(identity)
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert processes.is_gone(identity)
-    process.wait()
-    assert processes.is_gone(identity)
-
-
 def test_what_a_person_has_started_has_no_driver_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(processes.DRIVER, "")
     processes.conceal_driver()
     assert not processes.is_gone(processes.driver())
     monkeypatch.setenv(processes.DRIVER, "")
@@ -190,24 +173,3 @@ def test_the_trainer_of_a_folder_is_named_to_others(tmp_path: Path) -> None:
         process.wait()
         # Its keeper holds the lock until it has cleaned up.
         assert wait_until(lambda: trainer_of(tmp_path) is None, 10)
-
-
-# What is said to those who wait
-
-
-def test_who_waits_for_long_is_told_for_whom(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(locks, "SAY_AFTER_S", 0.2)
-    hold = HOLD.replace("scalestudy.launch.trainer_lock import only_trainer", "scalestudy.locks import exclusive")
-    hold = hold.replace("only_trainer(Path(sys.argv[1]))", "exclusive(Path(sys.argv[1]) / 'lock', 'a build')")
-    command = [sys.executable, "-c", hold, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "held\n"
-        end = threading.Timer(1.0, process.kill)
-        end.start()
-        with locks.exclusive(tmp_path / "lock", "a build"):
-            pass
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert f"scalestudy: waiting for a build: process {process.pid} has {tmp_path / 'lock'}, for 0 s now" in said

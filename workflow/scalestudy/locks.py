@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from scalestudy import processes
-from scalestudy.files import plain_file
 
 NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
@@ -42,15 +41,6 @@ class Patience:
         time.sleep(poll_s)
 
 
-@contextmanager
-def exclusive(file: Path, what: str) -> Iterator[None]:
-    """Hold a lock file, one process at a time; the others print the second argument while they wait. The file stays."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with open(file, "a+b", buffering=0, opener=plain_file) as lock:
-        lock_patiently(lock, what)
-        yield
-
-
 def lock_patiently(
     stream: IO[Any],
     what: str,
@@ -68,7 +58,7 @@ def lock_patiently(
         else:
             break
     if kind == fcntl.LOCK_EX:
-        with suppress(OSError, ValueError):
+        with suppress(OSError):
             sign(stream, me())
 
 
@@ -96,7 +86,7 @@ def locked(stream: IO[Any]) -> Iterator[None]:
             fcntl.flock(stream, fcntl.LOCK_UN)
 
 
-# Whose a lock is
+# Owners
 
 
 def me() -> Note:
@@ -105,24 +95,19 @@ def me() -> Note:
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         place = f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    process = processes.identity(os.getpid()) or f"{os.getpid()}:0"
-    return {"process": process, "host": socket.gethostname(), "place": place}
+    return {"process": processes.identity(os.getpid()) or "", "host": socket.gethostname(), "place": place}
 
 
 def sign(stream: IO[Any], note: Note) -> None:
-    """Write a note into a lock that is held. ValueError where the file holds something else: it is left as it is."""
-    if os.fstat(stream.fileno()).st_size and note_in(stream) is None:
-        raise ValueError("it is not a lock of scalestudy")
+    """Write a note into a lock that is held."""
     os.ftruncate(stream.fileno(), 0)
     os.pwrite(stream.fileno(), json.dumps(note).encode(), 0)
 
 
 def note_in(stream: IO[Any]) -> Note | None:
-    """The note in a lock; None without a valid one."""
-    with suppress(ValueError, TypeError, RecursionError, OSError):
-        said = dict(json.loads(os.pread(stream.fileno(), MAX_NOTE_BYTES, 0)))
-        if isinstance(said.get("process"), str) and said["process"].partition(":")[0].isdecimal():
-            return {key: value for key, value in said.items() if isinstance(value, str)}
+    """The note in a lock; None without one."""
+    with suppress(ValueError, OSError):
+        return dict(json.loads(os.pread(stream.fileno(), MAX_NOTE_BYTES, 0)))
     return None
 
 
@@ -133,21 +118,13 @@ def is_here(note: Note) -> bool:
 
 def shown(note: Note) -> str:
     """The process of a note, in words."""
+    if not note:
+        return "another process"
     where = "" if is_here(note) else f" on {note.get('host', 'another host')}"
     return f"process {note['process'].partition(':')[0]}{where}"
 
 
 def holder(stream: IO[Any]) -> str:
-    """Who has the lock of an open file, as far as it is known here."""
-    note = note_in(stream)
-    if note is not None and not (is_here(note) and processes.is_gone(note["process"])):
-        return shown(note)
-    found = os.fstat(stream.fileno())
-    name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    with suppress(OSError):
-        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
-            # 1: FLOCK  ADVISORY  WRITE 708 08:02:1836 0 EOF; see proc_locks(5)
-            fields = line.split()
-            if fields[1] != "->" and fields[5:6] == [name] and int(fields[4]) > 0:
-                return f"process {fields[4]}"
-    return "another process"
+    """The owner of an open file's lock, as far as it is known here."""
+    note = note_in(stream) or {}
+    return "another process" if note and is_here(note) and processes.is_gone(note["process"]) else shown(note)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -11,18 +10,26 @@ from pathlib import Path
 DRIVER = "SCALESTUDY_DRIVER"
 """Variable with the identity of the driver: the Snakemake process on this machine that started a run and waits for it."""
 PR_SET_PDEATHSIG = 1
-_held: set[int] = set()
-"""Writing ends of lifelines that this process holds."""
+
+
+def _fields(process: int) -> list[str]:
+    """The fields of /proc/pid/stat from the state on (proc(5)); none where the process has ended."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return status.rpartition(")")[2].split()
+
+
+def state(process: int) -> str:
+    """The kernel's letter for the state of a process; empty where it has ended."""
+    return "".join(_fields(process)[:1])
 
 
 def identity(process: int) -> str | None:
     """`id:start`, the start in the kernel's own count, as process ids come again; None where it has ended."""
-    try:
-        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    state, *others = status.rpartition(")")[2].split()
-    return None if state in "ZX" else f"{process}:{others[18]}"
+    fields = _fields(process)
+    return None if not fields or fields[0] in "ZX" else f"{process}:{fields[19]}"
 
 
 def is_gone(process: str) -> bool:
@@ -53,43 +60,3 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
-
-
-class Lifeline:
-    """A pipe whose reading end reports the end of the process that holds the other one.
-
-    Made before a fork, after which one of the two processes calls `hold` and the other `watch`. A later child of the holder
-    does not hold the pipe. (`os.pidfd_open` would do as well, but is not in every build of Python.)
-    """
-
-    def __init__(self) -> None:
-        self.reading, self._writing = os.pipe()
-
-    def hold(self) -> None:
-        """Report the end of this process."""
-        os.close(self.reading)
-        _held.add(self._writing)
-
-    def watch(self) -> int:
-        """This process is the one that is notified; returns the descriptor to select on."""
-        os.close(self._writing)
-        return self.reading
-
-    def tell(self, line: str) -> None:
-        """Send the watcher a line, shorter than PIPE_BUF."""
-        os.write(self._writing, f"{line}\n".encode(errors="surrogateescape"))
-
-    def release(self) -> None:
-        """The holder no longer needs it: the watcher is notified."""
-        _held.discard(self._writing)
-        os.close(self._writing)
-
-
-def _close_held() -> None:
-    for descriptor in _held:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-    _held.clear()
-
-
-os.register_at_fork(after_in_child=_close_held)

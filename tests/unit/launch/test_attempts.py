@@ -11,7 +11,6 @@ import pytest
 
 from scalestudy.files import write_json
 from scalestudy.launch import attempts
-from scalestudy.results.history import append_history
 from scalestudy.training import control_files
 
 
@@ -28,14 +27,6 @@ def test_a_finished_run_stays_finished_where_its_state_cannot_be_written(
         monkeypatch.setattr(control_files, "write_state", full_disk)
     assert out.exists() and not chain.checkpoints.exists()
     assert "warning: run: state.json is not up to date: [Errno 28] No space left on device" in capsys.readouterr().err
-
-
-def test_a_finished_run_stays_finished_where_the_history_cannot_be_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "history.jsonl").mkdir()
-    append_history(tmp_path / "runs" / "run" / "result.json", {"metrics": {}})
-    assert "warning: run is not in the history: [Errno 21]" in capsys.readouterr().err
 
 
 def test_hours_of_an_attempt_do_not_depend_on_the_clock_of_the_day(tmp_path: Path) -> None:

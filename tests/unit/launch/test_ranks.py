@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalestudy.launch.failures import DONE, Failure, NodeFailed, RankFailed, last_lines, raise_cause
+from scalestudy.launch.failures import DONE, Failure, NodeFailed, RankFailed, failure_with_log, raise_cause
 from scalestudy.launch.ranks import Ranks
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
@@ -35,12 +35,6 @@ def test_a_rank_that_leaves_a_message_is_quoted(tmp_path: Path, status: int, kin
     assert ended(tmp_path, status) == [Failure(kind, "data.root: no such folder")]
 
 
-@pytest.mark.parametrize("status", [2, 4])
-def test_a_library_that_ends_a_rank_with_one_of_our_statuses_is_a_failure(tmp_path: Path, status: int) -> None:
-    (failure,) = ended(tmp_path, status)
-    assert (failure.kind, failure.what) == ("failed", f"a: rank 0 failed (exit status {status})")
-
-
 def test_a_rank_is_done_only_where_it_says_so_itself(tmp_path: Path) -> None:
     assert ended(tmp_path, DONE) == []
     (failure,) = ended(tmp_path, 0)
@@ -59,7 +53,9 @@ def test_the_last_lines_are_those_that_say_something_and_move_no_cursor(tmp_path
         "  warnings.warn(\n"
         "Segmentation fault\n"
     )
-    assert last_lines(log) == ["epoch 1: loss 0.3\N{REPLACEMENT CHARACTER}[2J", "Segmentation fault"]
+    assert failure_with_log("failed", "", log).tail == (
+        "epoch 1: loss 0.3\N{REPLACEMENT CHARACTER}[2J", "Segmentation fault",
+    )  # fmt: skip
 
 
 def test_what_explains_the_others_is_raised_with_its_last_lines(tmp_path: Path) -> None:

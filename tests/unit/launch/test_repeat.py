@@ -51,12 +51,11 @@ def test_a_window_is_taken_again_where_it_would_find_things_as_before(
     assert decided(tmp_path, data) is again
 
 
-def test_long_runs_and_those_that_were_resumed_are_only_marked(tmp_path: Path) -> None:
+def test_long_and_resumed_runs_and_those_near_their_jobs_end_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not decided(tmp_path, WINDOW, wall_s=301.0)
     assert not decided(tmp_path, WINDOW, resume=tmp_path)
-
-
-def test_a_job_that_would_end_meanwhile_measures_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCALESTUDY_DEADLINE", str(time.time() + 15))
     assert not decided(tmp_path, WINDOW, wall_s=10.0)
     monkeypatch.setenv("SCALESTUDY_DEADLINE", str(time.time() + 60))

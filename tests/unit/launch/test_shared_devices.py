@@ -10,7 +10,7 @@ import torch
 
 from scalestudy.errors import Skipped, UserError
 from scalestudy.hardware import Accelerators, Device
-from scalestudy.launch.local import devices_of
+from scalestudy.launch.ranks import Ranks
 from scalestudy.launch.resolve import resolve
 from scalestudy.results.result import is_oversubscribed
 from scalestudy.spec.config import Site
@@ -58,12 +58,6 @@ def test_an_exchange_that_gloo_does_not_have_on_gpus_is_refused(strategy: str) -
 
 
 @pytest.mark.usefixtures("one_gpu")
-def test_one_rank_per_gpu_may_use_every_strategy_whatever_was_allowed() -> None:
-    resolved, _ = resolve(run("halving_doubling", ranks=1), EIGHT_CORES, Site())
-    assert (resolved.devices, resolved.ranks_per_node, resolved.threads_per_rank) == (1, 1, 8)
-
-
-@pytest.mark.usefixtures("one_gpu")
 def test_a_torch_for_cpus_alone_is_said_and_the_cpu_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     with pytest.raises(Skipped, match=r"has 1 GPU, and torch .* is built for the CPU alone") as caught:
@@ -104,7 +98,7 @@ def test_ranks_share_where_a_machine_has_fewer_devices(
 
 @pytest.mark.usefixtures("one_gpu")
 def test_a_shared_device_is_measured_once() -> None:
-    assert devices_of(job(run(ranks=3), 1), 0) == ["0000:10:00.0"]
+    assert Ranks(job(run(ranks=3), 1), [0], group=0).devices() == ["0000:10:00.0"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from scalestudy.data.manifest import is_skipped
-from scalestudy.errors import Skipped, UserError, raise_all
+from scalestudy.errors import UserError, raise_all
 from scalestudy.files import now_at_most, read_json, write_json
 from scalestudy.host_lock import measured_run
 from scalestudy.launch.keeper import Keeper
@@ -160,10 +160,6 @@ def _make(
     keeper: Keeper,
     init_from: Path | None = None,
 ) -> dict[str, Any]:
-    if spec.program is None and _computes_here(spec, machine):
-        from scalestudy.launch.preload import preload
-
-        preload()  # first: it says in one sentence what torch lacks
     from scalestudy.data.prepare.datasets import ensure, prepare
     from scalestudy.launch import attempts, launch
     from scalestudy.launch.failures import NodeFailed, RankFailed
@@ -189,18 +185,6 @@ def _make(
             message = f"scalestudy: {identity}: {what}; no result is written"
             print("\n".join(filter(None, [message, details, AGAIN])), file=sys.stderr, flush=True)
             sys.exit(1)
-
-
-def _computes_here(spec: RunSpec, machine: Machine) -> bool:
-    """Whether ranks are forked from this process: where agents start them, it does without torch."""
-    from scalestudy.launch.allocation import where_to_run
-    from scalestudy.launch.resolve import nodes_needed
-
-    try:
-        where = where_to_run(spec, nodes_needed(spec, machine), read_site())
-    except (Skipped, UserError):  # said where the run is resolved, as a result or an error of this run
-        return False
-    return where.launcher == "local"
 
 
 def checked_run(data: Any, where: str) -> RunSpec:

@@ -77,10 +77,9 @@ def studies_of(machine: str, scale: str, names: Sequence[str] | None) -> list[St
     return read_studies(names, scale, read_machine(machine), machine_name=machine, changes=changes_of_call())
 
 
-def in_warm_parent(*arguments: str) -> None:
-    """End with the exit status of this command in a child of the warm parent; return where it has to be done here."""
+def in_warm_server(*arguments: str) -> None:
+    """End with the exit status of this command in a child of the warm server; return where it has to be done here."""
     from scalestudy.launch import warm
 
-    status = warm.call(list(arguments)) if warm.wanted() else None
-    if status is not None:
+    if warm.wanted() and (status := warm.call(list(arguments))) is not None:
         sys.exit(status)

@@ -24,7 +24,7 @@ from scalestudy.commands.options import (
     SCALE_IF_NAMED,
     SET,
     FilePath,
-    in_warm_parent,
+    in_warm_server,
 )
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_json
@@ -172,7 +172,7 @@ def train(out: Path) -> None:
 
     Example: scalestudy train --out results/local/runs/RUN/result.json
     """
-    in_warm_parent("train", "--out", str(out))
+    in_warm_server("train", "--out", str(out))
     from scalestudy.commands.one_run import train_from_spec
 
     train_from_spec(out)
@@ -199,7 +199,7 @@ def try_(settings: tuple[str, ...], out: Path, init_from: Path | None) -> None:
     Example: scalestudy try model=resnet50 device=emulated:p100 data.source=synthetic measure.steps=20 --out /tmp/b
     """
     start = ["--from", str(init_from)] if init_from else []
-    in_warm_parent("try", *settings, "--out", str(out), *start)
+    in_warm_server("try", *settings, "--out", str(out), *start)
     from scalestudy.commands.one_run import try_settings
 
     try_settings(settings, out, init_from)
@@ -213,7 +213,6 @@ def agent(folder: Path, index: int | None) -> None:
 
     Example: scalestudy agent FOLDER 1
     """
-    in_warm_parent("agent", str(folder), *([] if index is None else [str(index)]))
     from scalestudy.launch.agent import main as be_agent
 
     sys.exit(be_agent(folder, index))

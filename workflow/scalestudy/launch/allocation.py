@@ -46,63 +46,52 @@ def allocation(environment: Mapping[str, str], site: Site) -> Allocation | None:
 def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str, str] = os.environ) -> Allocation:
     """The machines of a run and its launcher: the run's, else the site's, else the scheduler's own.
 
-    With one machine, the nodes of the geometry are logical and no launcher is needed. Raises UserError where the job
-    has several machines, but fewer than the run needs, or not those that it names.
+    With one machine, the nodes of the geometry are logical and no launcher is needed. Machines that a run names are
+    taken in the order of the job, in which srun numbers them. Raises UserError where the job has several machines, but
+    fewer than the run needs, or not those that it names, or where no launcher can reach them.
     """
     wanted = spec.launch.launcher or site.launcher
     mpi = spec.strategy.needs_mpi or wanted == "mpirun"
-    if spec.hosts is not None and spec.hosts != (THIS_HOST,):
-        return _on_hosts(spec.hosts, wanted, mpi, site, environment)
-    found = allocation(environment, site) if nodes > 1 and wanted != "local" else None
-    if found is None or len(found.hosts) == 1:
-        if nodes > 1 and wanted not in ("auto", "local", "mpirun"):
-            raise UserError(
-                f"launcher `{wanted}` has no {'second node' if found else 'nodes'} to reach",
-                "launch.launcher" if spec.launch.launcher else f"{site_file()}: launcher",
-                f"start it inside a job of several nodes, or name the nodes as `hosts` in {site_file()}",
-            )
-        return Allocation((platform.node(),), "mpirun" if mpi else "local")
-    if len(found.hosts) < nodes:
-        names = ", ".join(found.hosts)
-        raise UserError(f"the run needs {nodes} nodes, the job has {len(found.hosts)}: {names}", "nodes")
+    here = Allocation((platform.node(),), "mpirun" if mpi else "local")
+    by_name = spec.hosts is not None and spec.hosts != (THIS_HOST,)
+    found = allocation(environment, site) if by_name or (nodes > 1 and wanted != "local") else None
+    if by_name:
+        chosen = _chosen(spec.hosts or (), found)
+    else:
+        if found is None or len(found.hosts) == 1:
+            if nodes > 1 and wanted not in ("auto", "local", "mpirun"):
+                raise UserError(
+                    f"launcher `{wanted}` has no {'second node' if found else 'nodes'} to reach",
+                    "launch.launcher" if spec.launch.launcher else f"{site_file()}: launcher",
+                    f"start it inside a job of several nodes, or name the nodes as `hosts` in {site_file()}",
+                )
+            return here
+        if len(found.hosts) < nodes:
+            names = ", ".join(found.hosts)
+            raise UserError(f"the run needs {nodes} nodes, the job has {len(found.hosts)}: {names}", "nodes")
+        chosen = list(range(nodes))
+    if found is None:
+        return here
+    hosts = tuple(found.hosts[index] for index in chosen)
+    away = by_name and hosts[0] != JobEnvironment(environment).here(found.hosts)
+    if not away and len(hosts) == 1:
+        return here
+    if wanted == "local":
+        remedy = "set it to `auto`, or to what reaches nodes"
+        raise UserError("launcher `local` reaches no other node", "the site's `launcher`", remedy)
     launcher = "mpirun" if mpi else found.launcher if wanted == "auto" else wanted
-    return Allocation(found.hosts[:nodes], launcher, found.slots[:nodes])
+    return Allocation(hosts, launcher, tuple(found.slots[index] for index in chosen) if found.slots else (), away)
 
 
-def _on_hosts(hosts: Sequence[str], wanted: str, mpi: bool, site: Site, environment: Mapping[str, str]) -> Allocation:
-    """The machines that a run names. Raises UserError where the job does not have one of them."""
-    found = allocation(environment, site)
+def _chosen(hosts: Sequence[str], found: Allocation | None) -> list[int]:
+    """Indices of named machines among those of the job. Raises UserError where it does not have one of them."""
     there = (platform.node(),) if found is None else found.hosts
-    found_places = places(hosts, there)
-    if missing := [host for host, place in zip(hosts, found_places, strict=True) if place is None]:
+    indices = places(hosts, there)
+    if missing := [host for host, place in zip(hosts, indices, strict=True) if place is None]:
         has = f"the job has {', '.join(there)}" if found is not None else f"this is {there[0]}"
         what = f"the run is about {'node' if len(missing) == 1 else 'nodes'} {', '.join(missing)}, and {has}"
         raise UserError(what, "hosts", "start it in a job on those nodes; a profile that submits asks for them")
-    if found is None:
-        return Allocation((platform.node(),), "mpirun" if mpi else "local")
-    return _on_nodes(found, [place for place in found_places if place is not None], wanted, mpi, environment)
-
-
-def _on_nodes(
-    found: Allocation, chosen: Sequence[int], wanted: str, mpi: bool, environment: Mapping[str, str]
-) -> Allocation:
-    """Some machines of a job, by their places in its list, in the order of the list, which is that in which srun numbers
-    them. Raises UserError where no launcher can reach them.
-    """
-    chosen = sorted(chosen)
-    hosts = tuple(found.hosts[index] for index in chosen)
-    away = hosts[0] != JobEnvironment(environment).here(found.hosts)
-    if not away and len(hosts) == 1:
-        return Allocation((platform.node(),), "mpirun" if mpi else "local")
-    if wanted == "local":
-        raise UserError(
-            "launcher `local` reaches no other node",
-            "the site's `launcher`",
-            "set it to `auto`, or to what reaches nodes",
-        )
-    launcher = "mpirun" if mpi else found.launcher if wanted == "auto" else wanted
-    slots = tuple(found.slots[index] for index in chosen) if found.slots else ()
-    return Allocation(hosts, launcher, slots, away)
+    return sorted(index for index in indices if index is not None)
 
 
 def uneven(where: Allocation, ranks_per_node: int) -> Sequence[str]:

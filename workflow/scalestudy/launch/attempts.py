@@ -18,7 +18,6 @@ from scalestudy.files import read_json, write_json
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.signals import EndedBySignal
 from scalestudy.measure.instrument import code_digest
-from scalestudy.results.shape import Count, RecordedAttempt, StoredPart, Time
 from scalestudy.spec.layout import CHECKPOINTS, STATE_FILE, STOP_FILE
 from scalestudy.training import control_files
 
@@ -52,14 +51,13 @@ class RunStart:
     cause: str | None = None
     """Why it ended; None: it has not, or it was killed."""
     begun_s: float = field(default_factory=time.monotonic, repr=False)
-    """When this process began it, by a clock that nobody sets; of no meaning for attempts that were read."""
+    """When this process began it, by a clock that is never set back; of no meaning for attempts that were read."""
 
-    def end(self, step: int | None, cause: str) -> None:
+    def end(self, step: int, cause: str) -> None:
         """It ends now; `step` is how far the run has come."""
-        now = datetime.datetime.now(datetime.UTC)
-        self.ended, self.cause = now.isoformat(timespec="seconds"), cause
+        self.ended, self.cause = _now(), cause
         self.hours = round((time.monotonic() - self.begun_s) / 3600, 6)
-        self.steps = None if step is None else step - self.from_step
+        self.steps = step - self.from_step
 
     def was_killed(self, last: Path | None, step: int) -> None:
         """Close an attempt that could not do so: the run's last checkpoint is the last that is known of it."""
@@ -71,19 +69,6 @@ class RunStart:
     def entry(self) -> dict[str, Any]:
         """As `links` of result.json lists it."""
         return {name: getattr(self, name) for name in ("started", "ended", "job", "hours", "steps", "cause")}
-
-
-class _Noted(RecordedAttempt):
-    started: Time
-    from_step: Count
-
-
-class _Record(StoredPart):
-    """Content of RECORD."""
-
-    run: str
-    links: list[_Noted]
-    warnings: list[str]
 
 
 @dataclass
@@ -110,8 +95,8 @@ class Chain:
     @property
     def progress(self) -> int:
         """Steps that the newest checkpoint holds."""
-        names = sorted(path.name for path in self.checkpoints.glob("step-*") if OURS.fullmatch(path.name))
-        return _step_of(names[-1]) if names else 0
+        names = [path.name for path in self.checkpoints.glob("step-*") if OURS.fullmatch(path.name)]
+        return int(max(names).removeprefix("step-")) if names else 0
 
     def for_job(self) -> dict[str, Any]:
         """Settings of a run's processes for stopping and resuming."""
@@ -139,13 +124,12 @@ class Chain:
         control_files.write_state(self.folder, state, progress, cause)
 
     def clear(self) -> None:
-        """Remove all checkpoints, and the record with them; foreign files stay."""
+        """Remove all checkpoints, the record, and marks of injected faults; foreign files stay."""
         for path in self.checkpoints.glob("*"):
-            if OURS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            if OURS.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
-        noted = [*self.checkpoints.glob(f".{Path(RECORD).stem}.*"), *self.checkpoints.glob("fired-*")]
-        for file in [self.checkpoints / RECORD, *noted]:
-            file.unlink(missing_ok=True)  # with what a killed writer left, and the marks of injected faults
+        for file in [self.checkpoints / RECORD, *self.checkpoints.glob("fired-*")]:
+            file.unlink(missing_ok=True)
         with suppress(OSError):
             self.checkpoints.rmdir()
 
@@ -176,65 +160,46 @@ def attempt(run: str, out: Path, init_from: Path | None = None) -> Iterator[Chai
 
 
 def _begin(chain: Chain, init_from: Path | None) -> None:
-    _read_record(chain)
-    _find_checkpoint(chain)
-    if chain.resume is None and init_from is not None:
-        _init_from(chain, init_from)
+    """Read the record of earlier attempts, find the checkpoint of this one, and note its start."""
+    begun = 0
+    if (chain.checkpoints / RECORD).exists():
+        record = read_json(chain.checkpoints / RECORD)
+        _must_be_of_this_run(chain, record["run"])
+        chain.attempts = [RunStart(**link) for link in record["links"]]
+        chain.warnings = record["warnings"]
+    if init_from is not None or any(chain.checkpoints.glob("*step-*")):
+        begun = _find_checkpoint(chain, init_from)
     for earlier in chain.attempts:
         if earlier.cause is None:
             earlier.was_killed(chain.resume, chain.progress)
-    path = chain.resume or chain.init_from
-    begun = 0 if path is None else _steps_in(path)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    chain.attempts.append(RunStart(now, JobEnvironment().job_id, begun))
+    chain.attempts.append(RunStart(_now(), JobEnvironment().job_id, begun))
     chain.save()
     if chain.resume is not None:
         chain.state("running", begun, f"it resumes after step {begun}")
 
 
-def _read_record(chain: Chain) -> None:
-    file = chain.checkpoints / RECORD
-    if not file.exists():
-        return
-    try:
-        record = read_json(file)
-        noted = _Record.model_validate(record)
-        run, attempts = noted.run, [RunStart(**vars(link)) for link in noted.links]
-        warnings = noted.warnings
-    except (UserError, ValueError):
-        chain.warnings.append("the record of earlier attempts is damaged: they are not listed")
-        return
-    _must_be_of_this_run(chain, run)
-    chain.attempts, chain.warnings = attempts, warnings
-
-
-def _find_checkpoint(chain: Chain) -> None:
-    """Find the newest whole checkpoint of the run; with warnings about damaged ones and about changes since."""
-    if not any(chain.checkpoints.glob("step-*")) and not any(chain.checkpoints.glob(".step-*")):
-        return
+def _find_checkpoint(chain: Chain, init_from: Path | None) -> int:
+    """Find the newest whole checkpoint of the run, else that to begin from; its steps. Warns of changes since."""
     from scalestudy.training import checkpoint
 
     checkpoint.clear_partial(chain.checkpoints)
     chain.resume, warnings = checkpoint.newest_whole(chain.checkpoints)
     chain.warnings += warnings
-    if chain.resume is not None:
-        facts = checkpoint.read_facts(chain.resume)
-        _must_be_of_this_run(chain, facts["run"])
-        if facts["code"] != code_digest():
-            step = facts["step"]
-            chain.warnings.append(f"the measuring code changed while the run was stopped after step {step}")
     for warning in warnings:
         print(f"scalestudy: {chain.run}: {warning}", file=sys.stderr, flush=True)
-
-
-def _init_from(chain: Chain, path: Path) -> None:
-    from scalestudy.training import checkpoint
-
-    facts = checkpoint.read_facts(path)
-    chain.init_from = path
-    chain.warnings.append(
-        f"the first {facts['step']} steps were made by {facts['run']} on {facts['ranks']} ranks; all times are of the steps since"
-    )
+    if chain.resume is None and init_from is None:
+        return 0
+    facts = checkpoint.read_facts(chain.resume or init_from or Path())
+    step: int = facts["step"]
+    if chain.resume is None:
+        chain.init_from = init_from
+        what = f"the first {step} steps were made by {facts['run']} on {facts['ranks']} ranks"
+        chain.warnings.append(f"{what}; all times are of the steps since")
+        return step
+    _must_be_of_this_run(chain, facts["run"])
+    if facts["code"] != code_digest():
+        chain.warnings.append(f"the measuring code changed while the run was stopped after step {step}")
+    return step
 
 
 def _must_be_of_this_run(chain: Chain, run: str) -> None:
@@ -252,7 +217,7 @@ def _note_end(chain: Chain, error: Exception) -> None:
         (chain.folder / STOP_FILE).unlink(missing_ok=True)
         return
     cause, progress = str(error).partition("\n")[0], chain.progress
-    chain.attempts[-1].end(progress, str(error) if isinstance(error, EndedBySignal) else cause)
+    chain.attempts[-1].end(progress, cause)
     if isinstance(error, UserError) and not progress:
         chain.clear()  # it never began
     else:
@@ -261,16 +226,8 @@ def _note_end(chain: Chain, error: Exception) -> None:
         chain.state("failed", progress, cause)
 
 
-def _steps_in(path: Path) -> int:
-    """Read the steps of a checkpoint; a copied one may have any name."""
-    from scalestudy.training import checkpoint
-
-    steps: int = checkpoint.read_facts(path)["step"]
-    return steps
-
-
-def _step_of(name: str) -> int:
-    return int(name.partition("-")[2])
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def raise_if_stopped(folder: Path) -> None:

@@ -15,37 +15,29 @@ def deal(binding: str, cpus: Sequence[Cpu], near: Sequence[Sequence[int]], threa
     `core`: `threads` whole cores each, near ones first; once all are dealt, they are dealt again. `socket`: the
     device's socket, else the sockets in turn, as `mpirun --map-by socket` deals them. `none`: all that there are.
     """
-    if binding == "socket":
-        return [_socket_of(index, cpus, near_cpus) for index, near_cpus in enumerate(near)]
+    dealt = []
     if binding == "core":
-        return _deal_cores(cpus, near, threads)
-    return [sorted(cpu.number for cpu in cpus)] * len(near)
-
-
-def _socket_of(index: int, cpus: Sequence[Cpu], near: Sequence[int]) -> list[int]:
+        cores: dict[tuple[int, int], list[int]] = {}
+        for cpu in cpus:
+            cores.setdefault((cpu.socket, cpu.core), []).append(cpu.number)
+        wanted, free = min(threads, len(cores)), list(cores)
+        for near_cpus in near:
+            if len(free) < wanted:
+                free += [core for core in cores if core not in free]
+            best = sorted(free, key=lambda core: not set(cores[core]) & set(near_cpus))[:wanted]
+            free = [core for core in free if core not in best]
+            dealt.append(sorted(number for core in best for number in cores[core]))
+        return dealt
     sockets = sorted({cpu.socket for cpu in cpus})
-    mine = {cpu.socket for cpu in cpus if cpu.number in near} or {sockets[index % len(sockets)]}
-    return sorted(cpu.number for cpu in cpus if cpu.socket in mine)
-
-
-def _deal_cores(cpus: Sequence[Cpu], near: Sequence[Sequence[int]], threads: int) -> list[list[int]]:
-    cores: dict[tuple[int, int], list[int]] = {}
-    for cpu in cpus:
-        cores.setdefault((cpu.socket, cpu.core), []).append(cpu.number)
-    wanted, free, dealt = min(threads, len(cores)), list(cores), []
-    for near_cpus in near:
-        if len(free) < wanted:
-            free += [core for core in cores if core not in free]
-        best = sorted(free, key=lambda core: not set(cores[core]) & set(near_cpus))[:wanted]
-        free = [core for core in free if core not in best]
-        dealt.append(sorted(number for core in best for number in cores[core]))
+    for index, near_cpus in enumerate(near):
+        mine = {cpu.socket for cpu in cpus if cpu.number in near_cpus} or {sockets[index % len(sockets)]}
+        dealt.append(sorted(cpu.number for cpu in cpus if binding == "none" or cpu.socket in mine))
     return dealt
 
 
 def bind(binding: str, local_rank: int, local_processes: int, threads: int, devices: int) -> None:
     """Restrict this process to its CPUs, before it starts threads. `devices`: how many of its neighbours have a GPU."""
-    if binding == "none":
-        return
-    near = [near_device(bus_id) for bus_id in bus_ids(devices)] + [[]] * (local_processes - devices)
-    cpus = topology(sorted(os.sched_getaffinity(0)))
-    os.sched_setaffinity(0, deal(binding, cpus, near, threads)[local_rank])
+    if binding != "none":
+        near = [near_device(bus_id) for bus_id in bus_ids(devices)] + [[]] * (local_processes - devices)
+        cpus = topology(sorted(os.sched_getaffinity(0)))
+        os.sched_setaffinity(0, deal(binding, cpus, near, threads)[local_rank])

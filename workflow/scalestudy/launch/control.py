@@ -9,37 +9,43 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 from scalestudy.files import read_json
 from scalestudy.launch import launchers
-from scalestudy.launch.agent import AGENT_CONFIG, AgentConfig
+from scalestudy.launch.agent import AGENT_CONFIG, AS_JSON, AgentConfig
 from scalestudy.launch.connections import Connections
-from scalestudy.launch.failures import SETTLE_S, Failure, raise_cause
-from scalestudy.launch.heartbeat import INTERVAL_S
-from scalestudy.launch.launcher_processes import LauncherProcesses
+from scalestudy.launch.failures import SETTLE_S, Failure, RankFailed, failure_with_log, raise_cause
+from scalestudy.launch.ranks import INTERVAL_S
 from scalestudy.measure.devices import COLUMNS, ERRORS
+from scalestudy.processes import die_with
 from scalestudy.spec.config import read_site
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
 START_S = 600.0
 NAME_MISSING_S = 30.0
-"""After so long it is printed which nodes have not come up."""
+"""Delay until the nodes that have not come up are named."""
+TASK_S = 60.0
 POLL_S = 0.2
 GRACE_S = 4.0
+MIN_GRACE_S = 0.5
+LAST_MESSAGES_S = 2.0
+"""The last messages of agents may arrive so long after their launcher has ended."""
 DEVICE_COLUMNS = (*COLUMNS, *ERRORS)
 OF_THE_HOST = ("time_s", "clock_s", "busy_s", "throttled_s", "cores", "machine_cpu_percent")
 """Of a sample: what is the same for all agents of a host."""
-LAST_MESSAGES_S = 2.0
-"""The last messages of agents may arrive so long after their launcher has ended."""
 
 
 class Control:
-    """The agents of one run."""
+    """The agents of one run, and the processes of its launcher (srun, ssh, mpirun, …), which end with this process."""
 
     def __init__(self, job: Job, launcher: str) -> None:
         self.job, self.launcher = job, launcher
@@ -49,7 +55,8 @@ class Control:
         self.done: set[int] = set()
         self.failures: list[Failure] = []
         self.silent_s: dict[int, float] = {}
-        self.launchers = LauncherProcesses(job, launcher)
+        self.launchers: list[subprocess.Popen[bytes]] = []
+        self.log = job.log / "launch.log"
 
     def run(self) -> list[dict[str, float]]:
         """Run to the end; returns the agents' samples. Raises RankFailed, with every process ended."""
@@ -63,20 +70,44 @@ class Control:
             self.end()
 
     def launch(self) -> None:
-        """Write the agents' configuration, and start them."""
-        port, token = self.connections.port, self.connections.token
-        config = AgentConfig(self.job, rendezvous.addresses(), port, token, self.launcher)
+        """Write the agents' configuration, and start them. Raises RankFailed where the launcher is missing."""
+        port: int = self.connections.listener.getsockname()[1]
+        config = AgentConfig(self.job, rendezvous.addresses(), port, self.connections.token, self.launcher)
         descriptor = os.open(self.job.folder / AGENT_CONFIG, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "wb") as stream:
-            stream.write(config.to_json())
+            stream.write(AS_JSON.dump_json(config, by_alias=True))
         by_mpirun = self.launcher == "mpirun" and not launchers.mpi_by_srun(read_site())
-        self.launchers.start(launchers.write_script(self.job.folder, by_mpirun=by_mpirun))
+        script = launchers.write_script(self.job.folder, by_mpirun=by_mpirun)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.log, "wb") as output:
+            for command in launchers.commands(self.launcher, self.job, script):
+                self._start(command, output)
+
+    def _start(self, command: list[str], output: IO[bytes]) -> None:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=launchers.environment_for(command[0]),
+                preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),  # noqa: PLW1509 (there are no other threads)
+                process_group=0,  # not the keeper's: mpirun has to clean up after itself
+            )
+            self.launchers.append(process)
+            if self.launcher == "pbsdsh":  # PBS takes one request of a job at a time
+                process.wait(TASK_S)
+        except FileNotFoundError:
+            raise RankFailed(f"`{command[0]}`, the launcher of this run, is not installed here") from None
+        except subprocess.TimeoutExpired:
+            host = self.job.hosts[len(self.launchers) - 1]
+            raise RankFailed(f"pbsdsh: node {host} has not started its task within {TASK_S:g} s") from None
 
     def start(self) -> None:
         """All agents are there: every rank may start."""
         # This machine's address as another one reaches it, where there is another: the address that it uses to reach
         # itself, loopback or a bridge of its own, is of no use to others.
-        addresses = self.connections.addresses()
+        addresses = {index: channel.addresses for index, channel in self.connections.agents.items()}
         others = [mine for mine, theirs in addresses.values() if mine != theirs]
         mine, first = addresses[0]
         here = others[0] if others else mine
@@ -96,37 +127,36 @@ class Control:
             else:
                 self.note_dead_launchers()
                 if now - begin > limit_s:
-                    self.failures.append(
-                        self.launchers.failure(f"{self.missing()} did not come up within {limit_s:g} s", "node")
-                    )
+                    self.lose_node(f"{self.missing()} did not come up within {limit_s:g} s")
                 if now - begin > NAME_MISSING_S and not missing_named:
                     missing_named = True
                     print(f"scalestudy: waiting for {self.missing()}", file=sys.stderr, flush=True)
             before = now
             if self.failures:
-                self.hear_other_failures()
+                self.hear(SETTLE_S)
                 raise_cause(self.failures, self.job)
 
-    def hear_other_failures(self) -> None:
-        """Receive other failures of the meantime."""
-        deadline = time.monotonic() + SETTLE_S
-        while time.monotonic() < deadline:
-            self.hear()
+    def hear(self, for_s: float = 0.0) -> None:
+        """Receive the agents' reports, once or for a time."""
+        deadline = time.monotonic() + for_s
+        while True:
+            for index, message in self.connections.messages(POLL_S):
+                self.silent_s[index] = 0.0
+                match message:
+                    case {"ready": port}:
+                        self.ready[index] = int(port)
+                    case {"failure": failure}:
+                        self.failures.append(Failure(**{**failure, "tail": tuple(failure["tail"])}))
+                    case {"done": _}:
+                        self.done.add(index)
+                    case None if index not in self.done:
+                        self.lose_node(f"the agent on {self.host(index)} ended without a message")
+            if time.monotonic() >= deadline:
+                return
 
-    def hear(self) -> None:
-        """Receive the agents' reports; waits POLL_S at most."""
-        for index, message in self.connections.messages(POLL_S):
-            self.silent_s[index] = 0.0
-            match message:
-                case {"ready": port}:
-                    self.ready[index] = int(port)
-                case {"failure": failure}:
-                    self.failures.append(Failure(**{**failure, "tail": tuple(failure["tail"])}))
-                case {"done": _}:
-                    self.done.add(index)
-                case None if index not in self.done:
-                    what = f"the agent on {self.host(index)} ended without a message"
-                    self.failures.append(self.launchers.failure(what, "node"))
+    def lose_node(self, what: str) -> None:
+        """Note the loss of a node, with the last lines that the launcher or its agents wrote."""
+        self.failures.append(failure_with_log("node", f"{self.launcher}: {what}", self.log))
 
     def note_silence(self, elapsed_s: float) -> None:
         """An agent that is silent for longer than a rank may be is gone, with its node or its network."""
@@ -137,33 +167,38 @@ class Control:
                 self.failures.append(Failure("node", what))
 
     def note_dead_launchers(self) -> None:
-        """A launcher that ended before its agents came starts no more of them."""
-        if (ended := self.launchers.first_ended()) is None:
+        """A launcher that ended before its agents came starts no more of them; pbsdsh ends when it has succeeded."""
+        for index, process in enumerate(self.launchers):
+            status = process.poll()
+            if status is None or (status == 0 and self.launcher == "pbsdsh"):
+                continue
+            deadline = time.monotonic() + LAST_MESSAGES_S
+            while len(self.ready) < self.count and not self.failures and time.monotonic() < deadline:
+                self.hear()
+            if not self.failures:
+                whom = f"node {self.host(index)}" if len(self.launchers) > 1 else self.missing()
+                self.lose_node(f"{whom} could not be started (exit status {status})")
             return
-        index, status = ended
-        deadline = time.monotonic() + LAST_MESSAGES_S
-        while len(self.ready) < self.count and not self.failures and time.monotonic() < deadline:
-            self.hear()
-        if not self.failures:
-            whom = f"node {self.host(index)}" if len(self.launchers.processes) > 1 else self.missing()
-            what = f"{whom} could not be started (exit status {status})"
-            self.failures.append(self.launchers.failure(what, "node"))
 
     def missing(self) -> str:
         """Name the nodes without an agent, for a message."""
         names = sorted({self.host(index) for index in range(self.count) if index not in self.ready})
         return ("node " if len(names) == 1 else "nodes ") + ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
+    def node(self, index: int) -> int:
+        """The node of an agent."""
+        return self.job.host_of(index) if self.launcher == "mpirun" else index
+
     def host(self, index: int) -> str:
         """The machine of an agent."""
-        return self.job.hosts[self.job.host_of(index) if self.launcher == "mpirun" else index]
+        return self.job.hosts[self.node(index)]
 
     def samples(self) -> list[dict[str, float]]:
         """Return the agents' samples, with the index of the node."""
         of_node: dict[int, list[list[dict[str, float]]]] = {}
         for index in range(self.count):
-            node = self.job.host_of(index) if self.launcher == "mpirun" else index
-            of_node.setdefault(node, []).append(read_samples(self.job.folder / f"system.{index}.json"))
+            found = read_samples(self.job.folder / f"system.{index}.json")
+            of_node.setdefault(self.node(index), []).append(found)
         return [{"node": node, **row} for node, agents in of_node.items() for row in added(agents)]
 
     def end(self) -> None:
@@ -173,7 +208,16 @@ class Control:
         while self.connections.agents and time.monotonic() < deadline:
             self.hear()  # an agent's connection ends once its ranks have
         self.connections.close()
-        self.launchers.end(deadline - time.monotonic())
+        for process in self.launchers:
+            wait_s = max(MIN_GRACE_S, deadline - time.monotonic())
+            for ask in (process.terminate, process.kill):
+                try:
+                    process.wait(wait_s)
+                except subprocess.TimeoutExpired:
+                    ask()
+            process.wait()
+        if self.log.exists() and self.log.stat().st_size == 0:
+            self.log.unlink()
 
 
 def read_samples(file: Path) -> list[dict[str, float]]:
@@ -196,8 +240,3 @@ def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
         rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST if name in latest},
                      **{name: devices[name] for name in DEVICE_COLUMNS if name in devices}})  # fmt: skip
     return rows
-
-
-def run_on_nodes(job: Job, launcher: str) -> list[dict[str, float]]:
-    """Make a run with processes on several machines, or started by mpirun."""
-    return Control(job, launcher).run()

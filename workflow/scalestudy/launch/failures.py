@@ -18,7 +18,7 @@ USER_ERROR, LOST_PARTNER, SKIPPED, DONE = 2, 3, 4, 64
 CAUSES = ("skipped", "user", "killed", "failed", "silent", "node", "partner")
 """Kinds of failure, those that explain the others first."""
 SETTLE_S = 0.5
-"""After the first failure others are heard for so long: the one that explains them may come from a farther node."""
+"""Time for other failures after the first: the one that explains them may come from a farther node."""
 TAIL_LINES = 30
 # `file.py:12: UserWarning: …` with the line of code below it, and `[W1123 00:00:00.0 file.cpp:12] Warning: …`.
 WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:[ \t]+\S.*\n?)?|^\[W\d+ .*\n?", re.MULTILINE)
@@ -54,32 +54,22 @@ class NodeFailed(RankFailed):
 
 
 def failure_with_log(kind: str, what: str, log: Path) -> Failure:
-    """Return a failure with the last lines of the failed process's output."""
-    return Failure(kind, what, str(log), tuple(last_lines(log)))
+    """Return a failure with the last lines of the failed process's output.
 
-
-def cause(failures: Sequence[Failure]) -> Failure:
-    """The failure that explains the others: those that only lost their partner fail next."""
-    return min(failures, key=lambda failure: CAUSES.index(failure.kind))
+    Warnings of Python and of torch are left out, as they do not say why a process ended, and so are control characters.
+    """
+    lines = WARNING.sub("", tail(log)).splitlines()[-TAIL_LINES:]
+    return Failure(kind, what, str(log), tuple(CONTROL.sub("\N{REPLACEMENT CHARACTER}", line) for line in lines))
 
 
 def raise_cause(failures: Sequence[Failure], job: Job) -> NoReturn:
-    """End the run's supervision with the cause of its failure."""
-    first = cause(failures)
+    """End the run's supervision with the failure that explains the others: those that lost their partner fail next."""
+    first = min(failures, key=lambda failure: CAUSES.index(failure.kind))
     if first.kind == "skipped":
         raise Skipped(first.what)
     if first.kind == "user":
         raise UserError(first.what, job.run)
     raise (NodeFailed if first.kind == "node" else RankFailed)(str(first))
-
-
-def last_lines(log: Path, count: int = TAIL_LINES) -> list[str]:
-    """The last lines of a file; none where there is no file.
-
-    Warnings of Python and of torch are left out, as they do not say why a process ended, and so are control characters.
-    """
-    lines = WARNING.sub("", tail(log)).splitlines()
-    return [CONTROL.sub("\N{REPLACEMENT CHARACTER}", line) for line in lines[-count:]]
 
 
 def ending(code: int) -> str:
@@ -88,6 +78,4 @@ def ending(code: int) -> str:
         return f"was killed by signal {-code} ({signal.Signals(-code).name}), cause unknown"
     if code == 0:
         return "ended before its work was done (exit status 0): the model, the data or a library called `exit`"
-    if code == LOST_PARTNER:
-        return "lost the connection to another process"
-    return f"failed (exit status {code})"
+    return "lost the connection to another process" if code == LOST_PARTNER else f"failed (exit status {code})"

@@ -17,19 +17,15 @@ from scalestudy.errors import UserError
 from scalestudy.site_fault import JOB_IDS
 from scalestudy.spec.hostlist import places, slurm_hosts
 
-NODE_LISTS = {"SLURM_JOB_NODELIST": "srun", "PBS_NODEFILE": "pbsdsh", "PE_HOSTFILE": "qrsh"}
-"""Where each scheduler lists the nodes of a job, and what starts processes on them."""
+LAUNCHERS = {"SLURM_JOB_NODELIST": "srun", "PBS_NODEFILE": "pbsdsh", "PE_HOSTFILE": "qrsh"}
+"""By each scheduler's variable with the nodes of a job, what starts processes on them."""
 OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 PLACES = {"srun": ("SLURM_NODEID",), "mpiexec": OF_MPI, "mpirun": OF_MPI}
-"""By launcher, the variables that number the processes that it starts.
-
-Another launcher's variables say nothing: in a batch job of Slurm every process of mpirun has SLURM_NODEID=0.
-"""
+"""By launcher, the variables that number its processes; in a batch job of Slurm mpirun's all have SLURM_NODEID=0."""
 DEADLINES = ("MULTINODE_DEADLINE", "SCALESTUDY_DEADLINE")
-"""When a job will be killed: as the executor says it in its own jobs, and as a person says it elsewhere."""
-FAULTS = ("MULTINODE_FAULT", "SCALESTUDY_FAULT")
-"""Names a file of the executor: a job that finds its node unfit says why there, and is tried on another one. The second
-name is that of jobs which an earlier version of it has submitted."""
+"""Time of a job's kill, from the executor in its own jobs and from a person elsewhere."""
+FAULT = "MULTINODE_FAULT"
+"""File of the executor for the reason why a node is unfit: the job is tried on another one."""
 SCONTROL_S = 60
 
 
@@ -39,28 +35,31 @@ class JobEnvironment:
     def __init__(self, variables: Mapping[str, str] = os.environ) -> None:
         self.variables = variables
 
+    def _first(self, names: Sequence[str]) -> str | None:
+        """The first of these variables that is set."""
+        return next((name for name in names if self.variables.get(name)), None)
+
     @property
     def job_id(self) -> str | None:
         """The scheduler's id of the job, None outside jobs."""
-        return next((self.variables[name] for name in JOB_IDS if self.variables.get(name)), None)
+        name = self._first(JOB_IDS)
+        return None if name is None else self.variables[name]
 
     @property
     def launcher(self) -> str | None:
         """The launcher of processes on the job's nodes, None without a scheduler's list of nodes."""
-        variable = self._node_list
-        return None if variable is None else NODE_LISTS[variable]
+        name = self._first(tuple(LAUNCHERS))
+        return None if name is None else LAUNCHERS[name]
 
     @property
     def deadline(self) -> float | None:
         """When the job will be killed, seconds since 1970. Raises UserError where the variable is not a number."""
-        name = next((name for name in DEADLINES if self.variables.get(name)), None)
-        if name is None:
-            return None
-        text = self.variables[name]
+        name = self._first(DEADLINES)
         try:
-            return float(text)
+            return None if name is None else float(self.variables[name])
         except ValueError:
-            raise UserError(f"`{text}` is not a time", name, "set it to seconds since 1970, or unset it") from None
+            what, remedy = f"`{self.variables[str(name)]}` is not a time", "set it to seconds since 1970, or unset it"
+            raise UserError(what, str(name), remedy) from None
 
     @property
     def is_of_slurm(self) -> bool:
@@ -69,7 +68,7 @@ class JobEnvironment:
 
     def report_fault(self, why: str) -> None:
         """Report this node as unfit for the job, to the executor where there is one."""
-        if file := next((self.variables[name] for name in FAULTS if self.variables.get(name)), None):
+        if file := self.variables.get(FAULT):
             with suppress(OSError):
                 Path(file).write_text(" ".join(why.split()) + "\n", encoding="utf-8")
 
@@ -91,11 +90,14 @@ class JobEnvironment:
 
         Raises UserError where the list of nodes cannot be read.
         """
-        variable = self._node_list
-        if variable is None:
+        name = self._first(tuple(LAUNCHERS))
+        if name is None:
             return {}
-        lines = self._of_slurm() if variable == "SLURM_JOB_NODELIST" else _of_file(variable, self.variables[variable])
-        slots: dict[str, int] = {}
+        nodes, slots = self.variables[name], dict[str, int]()
+        try:
+            lines = self._of_slurm(nodes) if name == "SLURM_JOB_NODELIST" else _of_file(nodes)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UserError(f"the job's list of nodes cannot be read: {error}", f"{name}={nodes}") from None
         for host, count in lines:
             slots[host] = slots.get(host, 0) + count
         return slots
@@ -114,30 +116,20 @@ class JobEnvironment:
         lines = Path(self.variables["PBS_NODEFILE"]).read_text(encoding="utf-8").split()
         return [lines.index(host) for host in hosts]
 
-    @property
-    def _node_list(self) -> str | None:
-        return next((name for name in NODE_LISTS if self.variables.get(name)), None)
-
-    def _of_slurm(self) -> list[tuple[str, int]]:
-        nodes = self.variables["SLURM_JOB_NODELIST"]
+    def _of_slurm(self, nodes: str) -> list[tuple[str, int]]:
         command = ["scontrol", "show", "hostnames", nodes]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SCONTROL_S, check=True)
             hosts = done.stdout.split()
         except FileNotFoundError:  # in a container
             hosts = slurm_hosts(nodes)
-        except (OSError, subprocess.SubprocessError) as error:
-            raise UserError(f"the nodes of the job cannot be listed: {error}", "SLURM_JOB_NODELIST") from None
         tasks = slurm_tasks(self.variables.get("SLURM_TASKS_PER_NODE", ""))
         return list(zip(hosts, tasks if len(tasks) == len(hosts) else [0] * len(hosts), strict=True))
 
 
-def _of_file(name: str, file: str) -> list[tuple[str, int]]:
+def _of_file(file: str) -> list[tuple[str, int]]:
     """Host and slots per line: PBS repeats a host once per slot, Grid Engine writes the number after it."""
-    try:
-        rows = [line.split() for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
-    except OSError as error:
-        raise UserError(f"the job's list of nodes cannot be read: {error.strerror}", f"{name}={file}") from None
+    rows = [line.split() for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
     return [(row[0], int(row[1]) if len(row) > 1 and row[1].isdigit() else 1) for row in rows]
 
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-
-from scalestudy.processes import Lifeline
+from scalestudy.measure.system import group_members
+from scalestudy.processes import die_with
 from scalestudy.program.observe import end_processes
 
 IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -24,78 +23,68 @@ BEAT_S = 10.0
 class Keeper:
     """The supervisor's end of it."""
 
-    def __init__(self, group: int, lifeline: Lifeline) -> None:
-        self.group, self._lifeline = group, lifeline
+    def __init__(self, group: int, orders: int) -> None:
+        self.group, self._orders = group, orders
         """Process group that the run's processes join, with all that they start and leave running."""
 
     @contextmanager
     def scratch(self, folder: Path) -> Iterator[int]:
         """Yield the process group. The keeper removes `folder` if this process is killed; with the block, the group ends."""
-        self._lifeline.tell(str(folder))
+        os.write(self._orders, os.fsencode(f"{folder}\n"))
         try:
             yield self.group
         finally:
             self.end_group()
-            self._lifeline.tell("")
+            os.write(self._orders, b"\n")
 
     def end_group(self) -> None:
         """Kill all of the group but the keeper."""
         killed = {self.group}
-        while members := {process for process in psutil.pids() if self._has(process)} - killed:
+        while members := {*group_members(self.group)} - killed:
             for process in members:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
             killed |= members  # a member may have forked another one meanwhile
 
-    def _has(self, process: int) -> bool:
-        try:
-            return os.getpgid(process) == self.group
-        except ProcessLookupError:
-            return False
-
 
 @contextmanager
 def keeper(lock: Path | None = None) -> Iterator[Keeper]:
     """Held by a run's supervisor; the keeper touches `lock`. When the block ends, everything in the group is ended."""
-    lifeline = Lifeline()
+    reading, writing = os.pipe()
+    os.write(writing, b"\n")
+    parent = os.getpid()
     group = os.fork()
     if group == 0:
-        _keep(lifeline, lock)
-    lifeline.hold()
+        _keep(parent, reading, lock)
+    os.close(reading)
     with suppress(PermissionError):  # it may have done so itself
         os.setpgid(group, group)
     try:
-        yield Keeper(group, lifeline)
+        yield Keeper(group, writing)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
         os.waitpid(group, 0)
-        lifeline.release()
+        os.close(writing)
 
 
-def _keep(lifeline: Lifeline, lock: Path | None) -> None:
+def _keep(parent: int, orders: int, lock: Path | None) -> None:
+    """Beat until the supervisor has ended, of which the kernel sends a signal; then remove its folder and its group."""
     try:
         os.setpgid(0, 0)
         for number in IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        if folder := _folder_at_the_end(lifeline.watch(), lock):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        die_with(parent, signal.SIGUSR1)
+        while os.getppid() == parent:
+            signal.sigtimedwait({signal.SIGUSR1}, BEAT_S)
+            if lock is not None:
+                with suppress(OSError):
+                    os.utime(lock)
+        if folder := os.fsdecode(os.read(orders, select.PIPE_BUF * 16).split(b"\n")[-2]):
             end_processes(folder)
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)  # a process that was still writing has ended by now
         os.killpg(0, signal.SIGKILL)
     finally:
         os._exit(1)
-
-
-def _folder_at_the_end(orders: int, lock: Path | None) -> str:
-    """Beat until the supervisor has ended; the folder that it had then."""
-    text = b"\n"
-    while True:
-        if not select.select([orders], [], [], BEAT_S)[0]:
-            if lock is not None:
-                with suppress(OSError):
-                    os.utime(lock)
-        elif order := os.read(orders, select.PIPE_BUF):
-            text += order
-        else:
-            return os.fsdecode(text.split(b"\n")[-2])

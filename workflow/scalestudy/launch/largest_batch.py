@@ -18,8 +18,6 @@ import torch._dynamo  # the optimisers import it on first use: once here, and no
 
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.errors import UserError
-from scalestudy.limits import free_memory_bytes
-from scalestudy.locks import Patience
 from scalestudy.measure.allocator import keep_freed_memory
 from scalestudy.measure.system import sizes
 from scalestudy.spec.run import Batch
@@ -35,7 +33,6 @@ STEPS = 2
 MAX_BATCH = 1 << 20
 HELD = 2
 """Batches that the loader holds on a GPU (data/load/loader.py: on_device)."""
-LOOK_S = 1.0
 DISTINCT = 16
 """Samples that are read; a batch repeats them."""
 
@@ -76,7 +73,7 @@ def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Trial]]:
     def fits(batch: int) -> bool:
         try:
             if batch not in tried:
-                smaller_fits = any(trial.fits for trial in tried.values() if trial.batch < batch)
+                smaller_fits = any(trial.fits for trial in tried.values())
                 tried[batch] = _in_a_process(job, data, limit_bytes, batch, smaller_fits)
         except UserError:
             if batch > 1:
@@ -95,56 +92,43 @@ def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Trial]]:
 def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int, smaller_fits: bool = False) -> Trial:
     """Train in a separate process: a failed trial leaves nothing behind.
 
-    A batch that fails under the limit and works with more did not fit: not every library reports exhausted memory. More is
-    twice the limit, or the free memory where that is less: the memory of others is not touched. Where that decides nothing,
-    and a smaller batch fits (`smaller_fits`), memory is the difference.
+    Not every library reports exhausted memory: a batch that fails under a limit, where a smaller one works, did not fit.
     """
-    answer = _answer_of_child(job, data, limit_bytes, batch)
-    if "error" in answer and limit_bytes is not None:
-        more = min(2 * limit_bytes, max(limit_bytes, free_memory_bytes()))
-        open_still = more < 2 * limit_bytes and smaller_fits
-        if open_still or "error" not in _answer_of_child(job, data, more, batch):
-            answer = {}
-    if "error" in answer:
-        raise UserError(f"a step with {batch} samples failed: {answer['error']}", "model")
-    peak = answer.get("peak_bytes")
-    return Trial(batch, peak is not None, peak)
-
-
-def _answer_of_child(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> dict[str, Any]:
-    """Its peak of memory, or an error; nothing where it was killed by SIGKILL, or reported that memory ran out."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(sending, job, data, limit_bytes, batch))
     child.start()
     sending.close()
-    patience = Patience(lambda: f"process {child.pid}, which tries a batch of {batch}")
-    while not receiving.poll(LOOK_S):
-        patience.look(0.0)
+    answer: dict[str, Any] = {}
     try:
-        answer: dict[str, Any] | None = receiving.recv()
+        answer = receiving.recv()
     except EOFError:
-        answer = None
+        # The kernel ends a process whose memory it cannot provide by SIGKILL; any other end has another cause.
+        child.join()
+        if child.exitcode != -signal.SIGKILL:
+            answer = {"error": f"the process ended with status {child.exitcode}"}
     child.join()
-    if answer is not None:
-        return answer
-    # The kernel ends a process whose memory it cannot provide by SIGKILL; any other end has another cause.
-    return {} if child.exitcode == -signal.SIGKILL else {"error": f"the process ended with status {child.exitcode}"}
+    if "error" in answer and not (smaller_fits and limit_bytes is not None):
+        raise UserError(f"a step with {batch} samples failed: {answer['error']}", "model")
+    peak = answer.get("peak_bytes")
+    return Trial(batch, peak is not None, peak)
 
 
 def _child(answer: Connection, job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> None:
+    """Send the peak of memory, or an error; nothing where memory ran out."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # the process that started it says why it ends
     keep_freed_memory()  # as ranks do
+    said: dict[str, Any] = {}
     try:
-        answer.send({"peak_bytes": _train(job, data, limit_bytes, batch)})
+        said = {"peak_bytes": _train(job, data, limit_bytes, batch)}
     except MemoryError:
-        answer.send({})
-    except UserError as error:
-        answer.send({"error": str(error)})
+        pass
     except Exception as error:
-        said = (str(error) or type(error).__name__).splitlines()[0]
-        answer.send({} if is_oom(error) or "can't allocate memory" in said else {"error": said})
+        first_line = (str(error) or type(error).__name__).splitlines()[0]
+        if not is_oom(error) and "can't allocate memory" not in first_line:
+            said = {"error": str(error) if isinstance(error, UserError) else first_line}
+    answer.send(said)
     answer.close()
     os._exit(0)
 

@@ -15,10 +15,12 @@ from typing import Any
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import Skipped
 from scalestudy.files import atomic_path
-from scalestudy.launch import attempts, control, local, signals
-from scalestudy.launch.allocation import Allocation, uneven
+from scalestudy.launch import attempts, signals
+from scalestudy.launch.allocation import uneven
+from scalestudy.launch.control import Control
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.keeper import Keeper
+from scalestudy.launch.ranks import run_here
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
 from scalestudy.program.result import program_result
 from scalestudy.results.history import append_history
@@ -105,14 +107,21 @@ def _measure(
     resolved, where = resolve(spec, machine)
     check_promised_gpus(resolved, machine, machine_file(folder.parent.parent.name))
     weights = folder / "weights.safetensors" if spec.keep == "weights" else None
-    with network_of(spec, resolved, where) as nodes, _scratch(where, folder, keeper) as (scratch, group):
+    # Where other machines take part they share the scratch folder, which lies in that of the result.
+    shared = None if where.is_here else folder.resolve()
+    prefix = "scalestudy-run-" if shared is None else ".nodes-"
+    with (
+        network_of(spec, resolved, where) as nodes,
+        tempfile.TemporaryDirectory(prefix=prefix, dir=shared) as name,
+        keeper.scratch(scratch := Path(name)) as group,
+    ):
         job = Job(
             chain.run, spec, resolved, manifest_file.resolve(), scratch, extensions.resolve(), weights,
             (folder / "log").resolve(), where.hosts, where.away, network=nodes, **chain.for_job(),
         )  # fmt: skip
         with _kept_files(job, folder):
             with signals.handled(scratch):
-                samples = start_and_watch(job, where, group)
+                samples = run_here(job, group) if where.launcher == "local" else Control(job, where.launcher).run()
             memory_bytes = write_samples(samples, folder / "system.parquet")
             attempts.raise_if_stopped(scratch)
         wall_s = time.perf_counter() - begin
@@ -127,43 +136,19 @@ def _measure(
     return outcome
 
 
-def start_and_watch(job: Job, where: Allocation, group: int) -> list[dict[str, float]]:
-    """Run all processes to their end; returns samples of their use, one per node and second.
-
-    Raises RankFailed when one dies or falls silent, UserError or Skipped when one reports so, after ending the others.
-    """
-    if where.launcher == "local":
-        return local.run_here(job, group)
-    return control.run_on_nodes(job, where.launcher)
-
-
-@contextmanager
-def _scratch(where: Allocation, folder: Path, keeper: Keeper) -> Iterator[tuple[Path, int]]:
-    """A folder for the processes of a run, and their process group; both are gone when the block ends.
-
-    Where other machines take part they share the folder, which lies in that of the result.
-    """
-    shared = None if where.is_here else folder.resolve()
-    prefix = "scalestudy-run-" if shared is None else ".nodes-"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=shared) as name, keeper.scratch(Path(name)) as group:
-        yield Path(name), group
-
-
 @contextmanager
 def _kept_files(job: Job, folder: Path) -> Iterator[None]:
     """Move the ranks' files in `job.keep` into the run's folder, also those of a skipped run."""
     job.keep.mkdir()
+    skipped_by: Skipped | None = None
     try:
         yield
-    except Skipped:
-        _move_all(job.keep, folder)
-        raise
-    _move_all(job.keep, folder)
-
-
-def _move_all(source: Path, target: Path) -> None:
-    for file in sorted(source.iterdir()):
-        _move(file, target / file.name)
+    except Skipped as error:
+        skipped_by = error
+    for file in sorted(job.keep.iterdir()):
+        _move(file, folder / file.name)
+    if skipped_by is not None:
+        raise skipped_by
 
 
 def _move(source: Path, target: Path) -> None:

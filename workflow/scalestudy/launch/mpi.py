@@ -88,14 +88,9 @@ def variables_of_ranks(folder: Path, environment: Mapping[str, str] = os.environ
     """
     known = family("mpirun")
     found = {name: environment.get(name, value) for name, value in ({} if known is None else known.variables).items()}
-    if known not in (INTEL, HYDRA):
-        return found
-    # Hydra speaks with its processes through a file descriptor, which those of a warm parent do not inherit.
-    found["SCALESTUDY_WARM"] = "0"
-    if library := _of_debian(environment):
+    if known in (INTEL, HYDRA) and (library := _of_debian(environment)):
         link = folder / "lib" / INTERFACE
-        link.parent.mkdir(exist_ok=True)
-        link.unlink(missing_ok=True)
+        link.parent.mkdir()
         link.symlink_to(library)
         before = environment.get("LD_LIBRARY_PATH")
         found["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(link.parent), before]))
@@ -105,10 +100,8 @@ def variables_of_ranks(folder: Path, environment: Mapping[str, str] = os.environ
 def _of_debian(environment: Mapping[str, str]) -> str | None:
     """Debian's library of MPICH, where none has the usual name."""
     folders = environment.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    if any((Path(folder) / INTERFACE).exists() for folder in folders if folder):
-        return None
     program = shutil.which("ldconfig", path=os.pathsep.join([environment.get("PATH", ""), "/usr/sbin", "/sbin"]))
-    if program is None:
+    if program is None or any((Path(folder) / INTERFACE).exists() for folder in folders if folder):
         return None
     done = subprocess.run([program, "-p"], capture_output=True, text=True, timeout=VERSION_S, check=False)
     lines = [line.split() for line in done.stdout.splitlines() if " => " in line]

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from scalestudy.errors import UserError
 
 MODULES = (
     "torch",
@@ -20,42 +15,19 @@ MODULES = (
     "scalestudy.results.result",
 )
 """None of them starts threads that a fork would miss, or touches a GPU: a process may fork ranks afterwards."""
-OF_RUNS = (
-    "scalestudy.launch.launch",
-    "scalestudy.data.prepare.datasets",
-    "pyarrow.parquet",
-    "pandas",
-)
-"""What the process that makes a run imports besides, the last ones to write its tables."""
+OF_RUNS = ("scalestudy.launch.launch", "scalestudy.data.prepare.datasets", "pyarrow.parquet", "pandas")
+"""Imports of a run's supervisor besides."""
 
 
 def preload(*more: str) -> None:
-    """Import MODULES, and more. Raises UserError where memory for one cannot be had under a limit of this process."""
-    with _no_collection():
-        for module in (*MODULES, *more):
-            try:
-                importlib.import_module(module)
-            except (ImportError, OSError, MemoryError) as error:
-                limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-                if limit == resource.RLIM_INFINITY:
-                    raise
-                said = str(error).partition("\n")[0] or type(error).__name__
-                what = f"cannot be loaded with {limit / 2**20:,.0f} MiB of address space: {said}"
-                raise UserError(what, module, "raise the limit of this shell: ulimit -v unlimited") from error
+    """Import MODULES and more, without garbage collection, whose passes take a quarter of that time.
 
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage is collected meanwhile, and objects that remain at the end never are.
-
-    Importing makes objects that stay; to look at them all again and again takes a quarter of its time, and afterwards
-    would copy them, page by page, in every process that was forked.
+    Objects that remain are never collected: that would copy them, page by page, in every forked process.
     """
-    enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        for module in (*MODULES, *more):
+            importlib.import_module(module)
     finally:
         gc.freeze()
-        if enabled:
-            gc.enable()
+        gc.enable()

@@ -3,35 +3,120 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import multiprocessing
 import os
 import signal
+import struct
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import REMEDIES, Skipped, UserError, of_system
-from scalestudy.files import plain_file, refuse_links_in
+from scalestudy.hardware import bus_ids
 from scalestudy.launch import binding
-from scalestudy.launch.failures import DONE, LOST_PARTNER, SKIPPED, USER_ERROR, Failure, ending, failure_with_log
-from scalestudy.launch.heartbeat import INTERVAL_S, Heartbeats, why_silent
+from scalestudy.launch.failures import (
+    DONE,
+    LOST_PARTNER,
+    SETTLE_S,
+    SKIPPED,
+    USER_ERROR,
+    Failure,
+    ending,
+    failure_with_log,
+    raise_cause,
+)
 from scalestudy.launch.keeper import IGNORED_SIGNALS
+from scalestudy.launch.preload import preload
 from scalestudy.measure.allocator import keep_freed_memory
-from scalestudy.processes import die_with
+from scalestudy.measure.system import UNMEASURED, Sampler
+from scalestudy.processes import die_with, state
 from scalestudy.program.observe import end_processes
 from scalestudy.program.trainer import metrics_folder
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
+INTERVAL_S = 1.0
+COUNTER = struct.Struct("=Q")
+STATES = {
+    "T": " (it is stopped, by SIGSTOP or a debugger)",
+    "t": " (it is stopped by a debugger)",
+    "D": " (it waits for a device)",
+}
 # What gloo, NCCL and their stores say when the process at the other end has gone.
 PARTNER_IS_GONE = ("closed by peer", "reset by peer", "broken pipe", "remote process exited", "socket timeout",
                    "connection was likely closed", "failed to recv", "connection refused")  # fmt: skip
+
+
+def run_here(job: Job, group: int) -> list[dict[str, float]]:
+    """Run all processes to their end, in the process group `group`; returns samples of their use.
+
+    Raises RankFailed, UserError or Skipped, with every process ended.
+    """
+    if job.spec.program is None:
+        preload()
+    else:
+        job = replace(job, store=("127.0.0.1", rendezvous.free_port()))
+    ranks = Ranks(job, range(job.processes), group)
+    try:
+        ranks.start()
+        while ranks.running and not ranks.failures:
+            ranks.watch()
+        deadline = time.monotonic() + SETTLE_S  # for those that fail in the wake of the first
+        while ranks.running and time.monotonic() < deadline:
+            ranks.watch(timeout_s=SETTLE_S / 5)
+        samples = ranks.samples()
+    finally:
+        ranks.end()
+    if ranks.failures:
+        raise_cause(ranks.failures, job)
+    return [{"node": 0, **row} for row in samples]
+
+
+class Heartbeats:
+    """A counter per process, in memory that it shares with the process that started it: it counts up once a second.
+
+    The counting thread is one of Python's: it runs while the main thread waits, sleeps, or computes in a library that
+    has released the interpreter's lock, as torch does. So a slow step beats, a stopped process does not.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._memory = mmap.mmap(-1, COUNTER.size * max(1, count))
+        self._seen = [0] * count
+        self._silent_s = [0.0] * count
+
+    def start(self, slot: int) -> None:
+        """Begin to beat; called by the process itself."""
+
+        def beat() -> None:
+            count = 0
+            while True:
+                count += 1
+                COUNTER.pack_into(self._memory, slot * COUNTER.size, count)
+                time.sleep(INTERVAL_S)
+
+        threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+
+    def silent_s(self, slot: int, elapsed_s: float) -> float:
+        """Seconds that the process has been silent, `elapsed_s` after the last call.
+
+        A gap between two calls counts as two intervals at most: a job that is suspended as a whole and
+        resumed has lost no process.
+        """
+        (count,) = COUNTER.unpack_from(self._memory, slot * COUNTER.size)
+        if count != self._seen[slot]:
+            self._seen[slot], self._silent_s[slot] = count, 0.0
+        else:
+            self._silent_s[slot] += min(elapsed_s, 2 * INTERVAL_S)
+        return self._silent_s[slot]
 
 
 class Ranks:
@@ -40,34 +125,40 @@ class Ranks:
     def __init__(self, job: Job, ranks: Sequence[int], group: int, environment: dict[str, str] | None = None) -> None:
         self.job, self.ranks, self.group = job, list(ranks), group
         self.environment = environment or {}
-        self.host = job.hosts[job.host_of(self.ranks[0])]
+        self.host = job.host_of(self.ranks[0])
         self.processes: list[BaseProcess] = []
         self.failures: list[Failure] = []
         self.heartbeats = Heartbeats(len(self.ranks))
+        self.sampler: Sampler | None = None
         self._running: dict[int, int] = {}
         self._looked_s = time.monotonic()
 
     def start(self) -> None:
-        """Fork them all. They are in the keeper's process group, and end with this process."""
+        """Fork them all, and begin to sample. They are in the keeper's process group, and end with this process."""
         context = multiprocessing.get_context("fork")
         self.job.log.mkdir(parents=True, exist_ok=True)
-        refuse_links_in(self.job.log)  # libraries write logs of their own there
         for rank in self.ranks:
-            os.close(_emptied(self.job.log_of(rank)))  # here, where an error reaches the user
+            self.job.log_of(rank).write_bytes(b"")  # here, where an error reaches the user
         # A collection in a rank would copy the pages that it shares with this process: a pause of half a second in a step.
         gc.freeze()
-        parent = os.getpid()
         for slot, rank in enumerate(self.ranks):
-            process = context.Process(target=self._run, args=(slot, rank, parent), name=self.job.title(rank))
+            process = context.Process(target=self._run, args=(slot, rank, os.getpid()), name=self.job.title(rank))
             process.start()
             self.processes.append(process)
             self._running[process.sentinel] = slot
         self._looked_s = time.monotonic()
+        # Where each rank has an agent of its own, that of the first one looks at the machine's devices.
+        devices = self.devices() if self.ranks[0] == self.job.on_host(self.host)[0] else ()
+        pids = [process.pid or 0 for process in self.processes]
+        self.sampler = Sampler(pids, self.group, devices, self.job.spec.program is not None)
+        self.sampler.start()
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids."""
-        return [process.pid or 0 for process in self.processes]
+    def devices(self) -> list[str | None]:
+        """PCI addresses of the accelerators that the run uses on this machine; None where one is not known."""
+        if self.job.resolved.device != "cuda":
+            return []
+        ranks = self._ranks_with_device()
+        return bus_ids(min(ranks, self.job.resolved.devices) if self.job.shares_devices else ranks)
 
     @property
     def running(self) -> bool:
@@ -85,20 +176,32 @@ class Ranks:
         self._note_silence()
         return [item for item in ready if item in others]
 
+    def samples(self) -> list[dict[str, float]]:
+        """The samples of their use, to this moment; notes in the job's folder what could not be measured."""
+        assert self.sampler is not None, "they were started"
+        self.sampler.stop()
+        if self.sampler.said:
+            (self.job.folder / f"{UNMEASURED}{self.ranks[0]}").write_text(self.sampler.said, encoding="utf-8")
+        return self.sampler.rows
+
     def end(self) -> None:
         """End all processes that still run, stopped or not; a failed run's processes hold nothing of value."""
         for process in self.processes:
-            if process.is_alive():
-                process.kill()
+            process.kill()
         for process in self.processes:
             process.join()
         self._running.clear()
+        if self.sampler is not None:
+            self.sampler.stop()
         if self.job.spec.program is not None:
             end_processes(str(metrics_folder(self.job)))
-        for rank in self.ranks:
-            log = self.job.log_of(rank)
+        for log in map(self.job.log_of, self.ranks):
             if log.exists() and log.stat().st_size == 0:
                 log.unlink()
+
+    def _ranks_with_device(self) -> int:
+        on_cuda = self.job.resolved.device == "cuda"
+        return sum(rank < self.job.spec.ranks for rank in self.job.on_host(self.host)) if on_cuda else 0
 
     def _note_end(self, slot: int) -> None:
         process, rank = self.processes[slot], self.ranks[slot]
@@ -110,8 +213,7 @@ class Ranks:
             message = error.read_text(encoding="utf-8")
             self.failures.append(Failure("user" if code == USER_ERROR else "skipped", message))
         elif code != DONE:
-            kind = "killed" if code < 0 else "partner" if code == LOST_PARTNER else "failed"
-            self._note(kind, rank, ending(code))
+            self._note("killed" if code < 0 else "partner" if code == LOST_PARTNER else "failed", rank, ending(code))
 
     def _note_silence(self) -> None:
         now = time.monotonic()
@@ -120,13 +222,12 @@ class Ranks:
         for sentinel, slot in list(self._running.items()):
             if self.heartbeats.silent_s(slot, elapsed_s) > limit_s:
                 del self._running[sentinel]
-                why = why_silent(self.processes[slot].pid or 0)
-                silence = f"sent no heartbeat for {limit_s:g} s" + (f" ({why})" if why else "")
+                why = STATES.get(state(self.processes[slot].pid or 0), "")
                 remedy = "set `heartbeat_timeout_s` to allow longer silence"
-                self._note("silent", self.ranks[slot], f"{silence}; {remedy}")
+                self._note("silent", self.ranks[slot], f"sent no heartbeat for {limit_s:g} s{why}; {remedy}")
 
     def _note(self, kind: str, rank: int, what: str) -> None:
-        who = f"{self.host}: {self.job.title(rank)} {what}"
+        who = f"{self.job.hosts[self.host]}: {self.job.title(rank)} {what}"
         self.failures.append(failure_with_log(kind, who, self.job.log_of(rank)))
 
     # In the started process
@@ -141,24 +242,28 @@ class Ranks:
         if self.job.network:
             self.job.network[self.job.node_of(rank)].enter()  # while this process has one thread
         self.heartbeats.start(slot)
-        job, local_ranks = self.job, self.job.on_host(self.job.host_of(rank))
+        local_ranks = self.job.on_host(self.host)
         local_rank = local_ranks.index(rank)
-        devices = sum(other < job.spec.ranks for other in local_ranks) if job.resolved.device == "cuda" else 0
         os.environ.update(self.environment)
-        os.environ.update(rendezvous.environment(job, rank, local_rank, len(local_ranks)))
+        os.environ.update(rendezvous.environment(self.job, rank, local_rank, len(local_ranks)))
         keep_freed_memory()
-        os._exit(self._train(rank, (local_rank, len(local_ranks), job.resolved.threads_per_rank, devices)))
+        place = (local_rank, len(local_ranks), self.job.resolved.threads_per_rank, self._ranks_with_device())
+        os._exit(self._train(rank, place))
 
     def _train(self, rank: int, place: tuple[int, int, int, int]) -> int:
+        status = DONE
         try:
             binding.bind(self.job.spec.launch.binding, *place)
             if self.job.spec.program is not None:
-                return self._run_program(rank)
+                from scalestudy.program.trainer import main as run_program
+
+                # The exit status of the user's command; one that has a meaning here becomes 1.
+                code = run_program(self.job, rank)
+                return DONE if code == 0 else code if code not in (LOST_PARTNER, SKIPPED, DONE) else 1
             from scalestudy.training.trainer import main
 
             main(self.job, rank)
             rendezvous.leave_mpi()
-            status = DONE
         except (Skipped, UserError) as error:
             (self.job.folder / f"error.{rank}").write_text(str(error), encoding="utf-8")
             status = SKIPPED if isinstance(error, Skipped) else USER_ERROR
@@ -171,13 +276,6 @@ class Ranks:
         sys.stderr.flush()
         return status
 
-    def _run_program(self, rank: int) -> int:
-        """Exit status of the user's command; one that has a meaning here becomes 1."""
-        from scalestudy.program.trainer import main
-
-        status = main(self.job, rank)
-        return DONE if status == 0 else status if status not in (LOST_PARTNER, SKIPPED, DONE) else 1
-
     def _refused(self, error: BaseException, rank: int) -> int:
         """Return the exit status after an error; with a message where a disk or a limit of the system caused it."""
         told = of_system(error)
@@ -189,15 +287,11 @@ class Ranks:
         return 1
 
 
-def _emptied(log: Path) -> int:
-    return plain_file(str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
-
-
 def _write_to(log: Path) -> None:
     """Send this process's output to a file, line by line, so that the output of a process that is killed is complete."""
     sys.stdout.flush()
     sys.stderr.flush()
-    descriptor = _emptied(log)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)

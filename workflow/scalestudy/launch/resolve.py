@@ -12,7 +12,7 @@ import psutil
 
 from scalestudy.emulation.network import EmulatedNode, emulated_nodes
 from scalestudy.errors import Skipped, UserError
-from scalestudy.hardware import ON_PURPOSE, Accelerators, accelerators
+from scalestudy.hardware import ON_PURPOSE, accelerators
 from scalestudy.launch import mpi
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import mpi_by_srun
@@ -54,17 +54,13 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         raise lacking("torch.compile needs a C++ compiler, and none was found (g++ or clang++)", "c++", site.lacks)
     sharers = max(devices, ranks_per_node) if spec.launch.oversubscribe else devices
     threads = spec.threads_per_rank or (max(1, cores // sharers) if device == "cuda" and devices else 1)
-    if threads > MAX_THREADS_PER_CORE * cores:
-        most = MAX_THREADS_PER_CORE * cores
-        raise Skipped(
-            f"{threads} threads per rank are more than {MAX_THREADS_PER_CORE} per core; {most} are possible here"
-        )
+    if threads > (most := MAX_THREADS_PER_CORE * cores):
+        what = f"{threads} threads per rank are more than {MAX_THREADS_PER_CORE} per core"
+        raise Skipped(f"{what}; {most} are possible here")
     _check_interfaces(spec)
     where = where_to_run(spec, nodes, site)
     if device == "cuda":
         _check_gpus(spec, where, devices, machine, site)
-        if where.is_here and spec.program is None:
-            _check_torch(accelerators())
     if where.launcher == "mpirun" and not by_srun:
         _check_mpi(spec, site)
     promised = machine.transport
@@ -73,6 +69,24 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         machine.peak_tflops.get(spec.autocast or ("tf32" if spec.tf32 else spec.dtype)),
     )  # fmt: skip
     return resolved, where
+
+
+def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
+    """Where ranks compute, and the seconds of a step where that is emulated.
+
+    On a machine with accelerators in its file, the CPU computes only where run or file name it.
+    """
+    if spec.accelerator is not None:
+        return "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
+    if device := spec.device or machine.device:
+        return device, None
+    found = accelerators()
+    if found.kind and not found.count:
+        what = f"the accelerator of this machine is of type `{found.kind}`, which scalestudy does not support"
+        raise Skipped(f"{what}; {ON_PURPOSE}")
+    if found.unusable:
+        raise Skipped(f"this machine has an accelerator, but it cannot be used: {found.unusable}; {ON_PURPOSE}")
+    return "cuda" if found.count or machine.devices_per_node else "cpu", None
 
 
 def _check_mpi(spec: RunSpec, site: Site) -> None:
@@ -86,31 +100,6 @@ def _check_mpi(spec: RunSpec, site: Site) -> None:
     if isinstance(strategy, MPIAllReduce) and strategy.algorithm not in ("default", *ALGORITHMS[family.name]):
         has = ", ".join(ALGORITHMS[family.name])
         raise Skipped(f"{family.name} cannot be asked for `algorithm: {strategy.algorithm}`; it has {has}")
-
-
-def nodes_needed(spec: RunSpec, machine: Machine) -> int:
-    """Nodes of a run on this machine. Raises Skipped or UserError where it cannot be made here."""
-    device, _ = _device(spec, machine)
-    devices = machine.devices_per_node or (accelerators().count if device == "cuda" else 0)
-    return geometry(spec, machine, devices)[0]
-
-
-def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
-    """Where ranks compute, and the seconds of a step where that is emulated.
-
-    On a machine with accelerators in its file, the CPU computes only where run or file name it.
-    """
-    if spec.accelerator is not None:
-        return "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
-    if spec.device or machine.device:
-        return spec.device or machine.device or "", None
-    found = accelerators()
-    if found.kind and not found.count:
-        what = f"the accelerator of this machine is of type `{found.kind}`, which scalestudy does not support"
-        raise Skipped(f"{what}; {ON_PURPOSE}")
-    if found.unusable:
-        raise Skipped(f"this machine has an accelerator, but it cannot be used: {found.unusable}; {ON_PURPOSE}")
-    return "cuda" if found.count or machine.devices_per_node else "cpu", None
 
 
 def check_promised_gpus(resolved: Resolved, machine: Machine, file: str = "the machine file") -> None:
@@ -136,29 +125,26 @@ def _check_interfaces(spec: RunSpec) -> None:
 
 
 def _check_gpus(spec: RunSpec, where: Allocation, devices: int, machine: Machine, site: Site) -> None:
+    """Require a GPU per rank, or an exchange that can share them, and a torch for GPUs."""
     ranks_on_host = -(-spec.ranks // len(where.hosts))
-    if ranks_on_host <= devices:
-        return
-    of = "this machine has" if len(where.hosts) == 1 else "a node has"
-    if not spec.launch.oversubscribe or not devices:
-        may = "; `launch.oversubscribe: true` lets them share, over gloo" if devices else ""
-        what = f"{ranks_on_host} ranks need as many GPUs; {of} {devices}{may}"
-        raise Skipped(what) if machine.devices_per_node else lacking(what, "gpu", site.lacks)
-    if not spec.strategy.shares_devices:
-        what = f"{ranks_on_host} ranks cannot share {devices} GPU{'s' if devices > 1 else ''}"
-        why = "NCCL refuses two ranks on one GPU, and gloo has not all that this exchange needs on GPUs"
-        raise Skipped(
-            f"{what} with strategy `{spec.strategy.name}`: {why}; use `allreduce`, `ring` or `parameter_server`"
-        )
+    if ranks_on_host > devices:
+        of = "this machine has" if len(where.hosts) == 1 else "a node has"
+        if not spec.launch.oversubscribe or not devices:
+            may = "; `launch.oversubscribe: true` lets them share, over gloo" if devices else ""
+            what = f"{ranks_on_host} ranks need as many GPUs; {of} {devices}{may}"
+            raise Skipped(what) if machine.devices_per_node else lacking(what, "gpu", site.lacks)
+        if not spec.strategy.shares_devices:
+            what = f"{ranks_on_host} ranks cannot share {devices} GPU{'s' if devices > 1 else ''}"
+            why = "NCCL refuses two ranks on one GPU, and gloo has not all that this exchange needs on GPUs"
+            remedy = "use `allreduce`, `ring` or `parameter_server`"
+            raise Skipped(f"{what} with strategy `{spec.strategy.name}`: {why}; {remedy}")
+    seen = accelerators().count
+    if where.is_here and spec.program is None and seen:
+        import torch
 
-
-def _check_torch(found: Accelerators) -> None:
-    """The torch that is installed has to be one for GPUs: it would say so in a traceback of every rank."""
-    import torch
-
-    if found.count and not torch.backends.cuda.is_built():
-        what = f"this machine has {found.count} GPU{'s' if found.count > 1 else ''}, and torch {torch.__version__} is built for the CPU alone"
-        raise Skipped(f"{what}; install a torch for GPUs, or set `device: cpu` to measure the CPU")
+        if not torch.backends.cuda.is_built():
+            what = f"this machine has {seen} GPU{'s' if seen > 1 else ''}, and torch {torch.__version__} is built for the CPU alone"
+            raise Skipped(f"{what}; install a torch for GPUs, or set `device: cpu` to measure the CPU")
 
 
 @contextmanager
