@@ -38,10 +38,6 @@ def test_without_binding_all_cores_stay() -> None:
     assert deal("none", TWO_SOCKETS, NO_DEVICES[:2], 1) == [[0, 1, 2, 3, 4, 5, 6, 7]] * 2
 
 
-def test_a_scheduler_that_gives_only_some_cores_is_kept_to() -> None:
-    assert deal("core", TWO_SOCKETS[4:6], NO_DEVICES[:2], 1) == [[2, 6], [2, 6]]
-
-
 def test_the_kernels_lists_and_topology_are_read(tmp_path: Path) -> None:
     for number, (core, socket) in enumerate([(0, 1), (1, 0), (0, 0)]):
         folder = tmp_path / f"devices/system/cpu/cpu{number}/topology"
@@ -68,11 +64,6 @@ def rank(number: int, cores: list[str], device: str | None = None, device_cpus: 
     return Report(number, affinity=[int(core.partition(":")[2]) for core in cores], placement=place)
 
 
-def test_ranks_with_cores_and_devices_of_their_own_are_not_warned_of() -> None:
-    ranks = [rank(0, ["0:0"], "0000:3b:00.0", [0, 1]), rank(1, ["0:1"], "0000:5e:00.0", [0, 1])]
-    assert list(placement_warnings(ranks, 1, "core")) == []
-
-
 @pytest.mark.parametrize(
     ("ranks", "binding", "words"),
     [
@@ -89,8 +80,3 @@ def test_ranks_with_cores_and_devices_of_their_own_are_not_warned_of() -> None:
 )
 def test_a_rank_in_a_bad_place_is_warned_of(ranks: list[Report], binding: str, words: str) -> None:
     assert words in "\n".join(placement_warnings(ranks, 1, binding))
-
-
-def test_more_ranks_than_devices_are_warned_of() -> None:
-    ranks = [rank(0, ["0:0"], "g"), rank(1, ["0:1"], "g"), rank(2, ["0:2"], "h")]
-    assert "3 ranks have 2 devices on a" in "\n".join(placement_warnings(ranks, 1, "none"))

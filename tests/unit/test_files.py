@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.files import atomic_path, read_json, write_text
+from scalestudy.files import atomic_path, write_text
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -22,23 +22,6 @@ def test_an_error_while_writing_names_the_file_that_was_to_be(tmp_path: Path, na
     assert caught.value.filename == str(file)
     assert file.read_text() == "before"
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_an_error_about_another_file_keeps_its_name(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError) as caught, atomic_path(tmp_path / "result.json"):
-        (tmp_path / "source").read_text()
-    assert caught.value.filename == str(tmp_path / "source")
-
-
-def test_an_error_while_reading_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing_disk(self: Path, **_: object) -> str:
-        raise OSError(errno.EIO, "Input/output error")  # as read(2) fails: it knows no name
-
-    (tmp_path / "result.json").write_text("{}", encoding="utf-8")
-    monkeypatch.setattr(Path, "read_text", failing_disk)
-    with pytest.raises(OSError) as caught:
-        read_json(tmp_path / "result.json")
-    assert caught.value.filename == str(tmp_path / "result.json")
 
 
 def test_a_write_follows_the_umask_and_never_changes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

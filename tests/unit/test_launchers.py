@@ -18,8 +18,8 @@ from scalestudy.launch.launchers import commands, forwarded, node_script, write_
 from scalestudy.launch.ranks import Heartbeats
 from scalestudy.launch.resolve import resolve
 from scalestudy.results.transports import (
-    nccl_transports,
     gloo_warnings,
+    nccl_transports,
     nccl_warnings,
     unpromised_transports,
 )

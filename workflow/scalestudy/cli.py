@@ -65,14 +65,18 @@ def run_command(arguments: list[str]) -> int:
         return _called(arguments)
     except UserError as error:
         if isinstance(error, SiteFault):
-            _tell_executor(error)
+            from scalestudy.launch.job_environment import JobEnvironment
+
+            JobEnvironment().report_fault(f"{error.where}: {error.what}")
         click.echo(f"scalestudy: {error}", err=True)
         return 2
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        number = _signal_of(error)
+        # Click passes a signal on as the cause of its own exception.
+        terminated = isinstance(error, Terminated) or isinstance(error.__cause__, Terminated)
+        number = signal.SIGTERM if terminated else signal.SIGINT
         click.echo(f"scalestudy: stopped by {number.name}\n    to resume, run the same command again", err=True)
         return 128 + number
     except SystemExit as error:
@@ -92,18 +96,6 @@ class Terminated(KeyboardInterrupt):
 
 def _end_on_sigterm(_number: int, _frame: FrameType | None) -> None:
     raise Terminated
-
-
-def _signal_of(error: BaseException) -> signal.Signals:
-    """The signal that ended a command; click passes it on as the cause of its own exception."""
-    terminated = isinstance(error, Terminated) or isinstance(error.__cause__, Terminated)
-    return signal.SIGTERM if terminated else signal.SIGINT
-
-
-def _tell_executor(fault: SiteFault) -> None:
-    from scalestudy.launch.job_environment import JobEnvironment
-
-    JobEnvironment().report_fault(f"{fault.where}: {fault.what}")
 
 
 def _called(arguments: list[str]) -> int:

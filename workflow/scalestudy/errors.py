@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scalestudy.limits import max_processes
-
 UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What a terminal acts on or shows elsewhere than where it is: control characters, marks of writing direction, halves of
 characters. Names of files can hold them."""
@@ -70,8 +68,7 @@ def raise_all(errors: list[UserError]) -> None:
 def nearest(word: str, valid: Iterable[str]) -> str:
     """A remedy: the nearest valid word, or the valid ones where none is near."""
     names = sorted(set(valid))
-    near = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
-    if near:
+    if near := difflib.get_close_matches(str(word), names, n=1, cutoff=0.6):
         return f"did you mean `{near[0]}`?"
     return "valid: " + ", ".join(names) if names else ""
 
@@ -79,40 +76,35 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 # What the system refuses
 
 AGAIN = "then run the same command again"
-MORE_MEMORY = f"close other programs, or raise the limit (ulimit -v, or the memory of the job), {AGAIN}"
+SPACE, MEMORY = (
+    "free some space there, or have the quota raised",
+    "close other programs, or raise the limit (ulimit -v)",
+)
 REMEDIES = {
-    errno.ENOSPC: f"free some space there, {AGAIN}",
-    errno.EDQUOT: f"free some space there, or have the quota raised, {AGAIN}",
-    errno.EROFS: f"the disk is mounted read-only: have it made writable, {AGAIN}",
-    errno.EIO: f"the disk, or the connection to it, reports an error (see dmesg): have it repaired, {AGAIN}",
-    errno.EMFILE: f"raise the limit of open files (ulimit -n 4096), {AGAIN}",
-    errno.ENFILE: f"this machine has too many files open: end what opened them, {AGAIN}",
-    errno.ENOMEM: MORE_MEMORY,
+    errno.ENOSPC: SPACE,
+    errno.EDQUOT: SPACE,
+    errno.EROFS: "the disk is mounted read-only: have it made writable",
+    errno.EIO: "the disk, or the connection to it, reports an error (see dmesg): have it repaired",
+    errno.EMFILE: "raise the limit of open files (ulimit -n 4096)",
+    errno.ENFILE: "this machine has too many files open: end what opened them",
+    errno.ENOMEM: MEMORY,
+    errno.EAGAIN: "no process or thread can be started: close other programs, or raise the limit (ulimit -u)",
 }
-NO_PROCESS = "no process or thread can be started"
-MORE_PROCESSES = f"close other programs, or raise the limits of processes and memory (ulimit -u, ulimit -v), {AGAIN}"
-REFUSALS = {
-    "can't start new thread": (NO_PROCESS, MORE_PROCESSES),
-    os.strerror(errno.EAGAIN): (NO_PROCESS, MORE_PROCESSES),
-    "std::bad_alloc": ("out of memory", MORE_MEMORY),
-    "failed to map segment": ("out of memory", MORE_MEMORY),
-    "cannot allocate memory": ("out of memory", MORE_MEMORY),
-    **{os.strerror(number): ("", remedy) for number, remedy in REMEDIES.items()},
+WORDS = {
+    "can't start new thread": REMEDIES[errno.EAGAIN],
+    **dict.fromkeys(("std::bad_alloc", "failed to map segment", "cannot allocate memory"), MEMORY),
+    **{os.strerror(number).lower(): remedy for number, remedy in REMEDIES.items()},
 }
-"""Words in errors of Python, torch, gloo and the loader of libraries, which have no number of an error."""
+"""Of errors of Python, torch, gloo and the loader of libraries, which have no number."""
 
 
 def of_system(error: BaseException) -> UserError | None:
     """Return the refusal of the operating system behind an error, with its remedy; None for another error."""
-    text = str(error)
     if isinstance(error, MemoryError):
-        return UserError(f"out of memory: {text or 'no more could be allocated'}", remedy=MORE_MEMORY)
-    if isinstance(error, OSError) and error.errno != errno.EAGAIN:
-        remedy = REMEDIES.get(error.errno or 0, f"fix this, {AGAIN}")
-        return UserError(error.strerror or text, str(error.filename or ""), remedy)
-    for words, (cause, remedy) in REFUSALS.items():
-        if words.lower() in text.lower():
-            if cause == NO_PROCESS:
-                text = f"at most {max_processes():,} are allowed here"
-            return UserError(f"{cause}: {text}" if cause else text, remedy=remedy)
-    return None
+        return UserError(f"out of memory: {str(error) or 'no more could be allocated'}", remedy=f"{MEMORY}, {AGAIN}")
+    if isinstance(error, OSError):
+        remedy = REMEDIES.get(error.errno or 0, "fix this")
+        return UserError(error.strerror or str(error), str(error.filename or ""), f"{remedy}, {AGAIN}")
+    text = str(error)
+    found = next((remedy for words, remedy in WORDS.items() if words in text.lower()), None)
+    return None if found is None else UserError(text, remedy=f"{found}, {AGAIN}")

@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import sha256_file
@@ -20,22 +19,8 @@ def load_class(path: Path, class_name: str) -> type:
     The file may import its neighbours: its folder is on sys.path while it is read, and no longer.
     """
     if not path.is_file():
-        raise UserError(
-            "there is no such file", str(path), nearest(path.stem, (p.stem for p in path.parent.glob("*.py")))
-        )
-    module = _load(path)
-    found = getattr(module, class_name, None)
-    if not isinstance(found, type):
-        own = [
-            name
-            for name, value in vars(module).items()
-            if isinstance(value, type) and value.__module__ == module.__name__
-        ]
-        raise UserError(f"there is no class `{class_name}`", str(path), nearest(class_name, own))
-    return found
-
-
-def _load(path: Path) -> ModuleType:
+        remedy = nearest(path.stem, (file.stem for file in path.parent.glob("*.py")))
+        raise UserError("there is no such file", str(path), remedy)
     name = f"scalestudy_extension_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -52,7 +37,11 @@ def _load(path: Path) -> ModuleType:
         raise
     finally:
         sys.path.remove(folder)
-    return module
+    classes = {key: value for key, value in vars(module).items() if isinstance(value, type)}
+    if class_name not in classes:
+        own = [key for key, value in classes.items() if value.__module__ == name]
+        raise UserError(f"there is no class `{class_name}`", str(path), nearest(class_name, own))
+    return classes[class_name]
 
 
 def imported_from(folder: Path) -> dict[str, str]:
@@ -74,18 +63,14 @@ def blamed_on(path: Path, doing: str, remedy: str = "") -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        line = _line_in(path, error)
-        raise UserError(
-            f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}",
-            f"{path}:{line}" if line else str(path),
-            remedy or (f"it was raised by {doing}" if doing.endswith(")") else ""),
-        ) from None
+        what = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _is(path, frame.filename)]
+        if isinstance(error, SyntaxError) and _is(path, error.filename or ""):
+            lines = [error.lineno]
+        where = f"{path}:{lines[-1]}" if lines else str(path)
+        raised_by = f"it was raised by {doing}" if doing.endswith(")") else ""
+        raise UserError(what, where, remedy or raised_by) from None
 
 
-def _line_in(path: Path, error: Exception) -> int | None:
-    """The line of `path` where an exception arose: the innermost, or the one that does not parse."""
-    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == path.resolve():
-        return error.lineno
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
-    return lines[-1] if lines else None
+def _is(path: Path, name: str) -> bool:
+    return Path(name).resolve() == path.resolve()

@@ -22,8 +22,6 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 """Variables that hide accelerators from a process."""
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg", "accel/accel*")
 """In /dev: NVIDIA's driver, AMD's, that of Windows, and the kernel's class of compute accelerators."""
-OF_NVIDIA = "nvidia[0-9]*"
-"""In /dev: one of NVIDIA's GPUs, whose driver is loaded."""
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 OWN_MEMORY = ("1", "2")
 """Heap types of memory that is the device's own, KFD_IOC_HEAP_TYPE_FB_PUBLIC and _PRIVATE (amdkfd)."""
@@ -123,18 +121,13 @@ def is_any_there(devices: Path = Path("/dev")) -> bool:
 
 def has_gpu_to_train_on(devices: Path = Path("/dev"), topology: Path = KFD_NODES) -> bool:
     """Whether the driver of a GPU is here that people buy to train on: of NVIDIA, or of AMD with memory of its own."""
-    return any(devices.glob(OF_NVIDIA)) or (
-        (devices / "kfd").exists() and any(map(_is_own, topology.glob("*/mem_banks/*")))
-    )
-
-
-def _is_own(bank: Path) -> bool:
-    try:
-        lines = (bank / "properties").read_text(encoding="ascii").splitlines()
-        said = dict(line.split(maxsplit=1) for line in lines)
-        return said["heap_type"] in OWN_MEMORY and int(said["size_in_bytes"]) >= MIN_OWN_BYTES
-    except (OSError, ValueError, KeyError):
-        return False
+    if any(devices.glob(DEVICE_FILES[0])):
+        return True
+    for bank in topology.glob("*/mem_banks/*/properties") if (devices / "kfd").exists() else ():
+        said = dict(line.split(maxsplit=1) for line in bank.read_text(encoding="ascii").splitlines())
+        if said.get("heap_type") in OWN_MEMORY and int(said.get("size_in_bytes", 0)) >= MIN_OWN_BYTES:
+            return True
+    return False
 
 
 def visible(found: Sequence[NvmlDevice], named: str | None) -> list[Device]:
@@ -163,35 +156,27 @@ def visible(found: Sequence[NvmlDevice], named: str | None) -> list[Device]:
 
 def _other() -> Accelerators:
     """Ask torch once for a process and those that it starts on its host."""
-    asked = _place()
-    try:
-        known = json.loads(os.environ.get(FOUND, "null"))
-        if known is not None and known["place"] == asked:
-            return _from_plain(known)
-    except (ValueError, KeyError, TypeError):
-        pass
+    asked = [platform.node(), sys.executable, *(os.environ.get(name) for name in VISIBLE)]
+    known = json.loads(os.environ.get(FOUND, "{}"))
+    if known and known["place"] == asked:
+        return _from_plain(known)
     found = ask_torch()
     os.environ[FOUND] = json.dumps({"place": asked, **asdict(found)})
     return found
-
-
-def _place() -> list[str | None]:
-    return [platform.node(), sys.executable, *(os.environ.get(name) for name in VISIBLE)]
 
 
 def ask_torch() -> Accelerators:
     """Ask torch for its accelerators, in a process of its own: it may start a driver, and take seconds."""
     command = [sys.executable, "-c", QUESTION]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=False)
-    except subprocess.TimeoutExpired:
-        return Accelerators("", (), f"torch did not answer within {ASK_S} s")
-    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=True)
         said = json.loads(done.stdout.strip().splitlines()[-1])
         return _from_plain({**said, "source": "torch" if said["kind"] else UNUSABLE})
-    except (ValueError, IndexError, KeyError, TypeError):
-        errors = done.stderr.strip().splitlines()
-        return Accelerators("", (), f"torch could not say: {errors[-1] if errors else f'status {done.returncode}'}")
+    except subprocess.CalledProcessError as error:
+        what = error.stderr.strip().splitlines()[-1:] or [f"status {error.returncode}"]
+        return Accelerators("", (), f"torch could not say: {what[0]}")
+    except (subprocess.TimeoutExpired, ValueError, LookupError, TypeError) as error:
+        return Accelerators("", (), f"torch could not say: {error}")
 
 
 def _from_plain(plain: Any) -> Accelerators:

@@ -8,14 +8,11 @@ hold it for ever, so that runs of other users are waited for up to MAX_WAIT_FOR_
 from __future__ import annotations
 
 import datetime
-import errno
 import fcntl
 import json
 import os
 import pwd
-import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +20,8 @@ from pathlib import Path
 
 from scalestudy import processes
 from scalestudy.errors import UserError
-from scalestudy.locks import NO_LOCKS_HERE
+from scalestudy.files import write_text
+from scalestudy.locks import MAX_NOTE_BYTES, NO_LOCKS_HERE
 
 LOCKS = "SCALESTUDY_LOCKS"
 """By this name a user says where the lock lies; runs with different folders do not wait for each other."""
@@ -31,7 +29,8 @@ FOLDER = Path("/tmp")
 """On every host, of all users, and none of them can remove what another made there."""
 MAX_WAIT_FOR_OTHERS_S = 1800.0
 POLL_S = 0.2
-MAX_NOTE_BYTES = 4096
+FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""For files in a folder of all users."""
 
 
 @contextmanager
@@ -40,8 +39,17 @@ def measured_run(name: str) -> Iterator[None]:
 
     `name` is shown to those who wait.
     """
-    with _held(fcntl.LOCK_EX), _noted(name):
-        yield
+    note = lock_folder() / f"scalestudy-{os.getuid()}.holder"
+    since = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    with _held(fcntl.LOCK_EX):
+        with suppress(OSError):  # without it those who wait are told less
+            write_text(note, json.dumps({"name": name, "process": processes.identity(os.getpid()), "since": since}))
+            note.chmod(0o644)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                note.unlink()
 
 
 @contextmanager
@@ -71,55 +79,43 @@ def lock_folder() -> Path:
 @contextmanager
 def _locked(file: Path, kind: int, limit_s: float | None) -> Iterator[None]:
     """Lock a file; with a limit, which is for the file of all users, continue without it when that is over."""
-    begin = time.monotonic()
-    said: str | None = None
-    while True:
-        try:
-            descriptor = _open(file, 0o600 if limit_s is None else 0o644)
-        except OSError as error:
-            if limit_s is None:
-                raise UserError(f"cannot be used: {error.strerror}", str(file), _remedy(file)) from error
-            _say(f"runs of other users on this host are not waited for: {file}: {error.strerror}")
-            yield
-            return
-        try:
-            waits = _is_taken(descriptor, kind)
-            if not waits and not _is_still(file, descriptor):
-                continue  # it was removed and made anew
-            if waits and limit_s is not None and time.monotonic() - begin > limit_s:
-                _say(
-                    f"waited {limit_s / 60:.0f} minutes for another user's work on this host; continuing at the same time"
-                )
-                waits = False
-            if not waits:
-                yield
-                return
-        finally:
-            os.close(descriptor)
-        if (holders := _holders(file.parent)) != said:
-            said = holders
-            _say(f"waiting for {holders or 'other work on this host'} to end")
-        time.sleep(POLL_S)
-
-
-def _open(file: Path, mode: int) -> int:
-    """Open a lock file, or make it. Raises OSError where it is not a file that may be used."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    begin, said = time.monotonic(), None
     try:
-        descriptor = os.open(file, flags)
-    except FileNotFoundError:
-        # Not with the flags above alone: fs.protected_regular refuses O_CREAT where another user made the file.
-        with suppress(FileExistsError):
-            made = os.open(file, flags | os.O_CREAT | os.O_EXCL, mode)
-            os.fchmod(made, mode)
-            return made
-        descriptor = os.open(file, flags)
-    found, private = os.fstat(descriptor), mode == 0o600
-    if not stat.S_ISREG(found.st_mode) or (private and found.st_uid != os.getuid()):
+        descriptor = _opened(file, 0o600 if limit_s is None else 0o644)
+    except OSError as error:
+        if limit_s is None:
+            remedy = f"have it removed, or set {LOCKS} to a folder that all your runs on this host use"
+            raise UserError(f"cannot be used: {error.strerror}", str(file), remedy) from error
+        _say(f"runs of other users on this host are not waited for: {file}: {error.strerror}")
+        yield
+        return
+    try:
+        while _is_taken(descriptor, kind):
+            if limit_s is not None and time.monotonic() - begin > limit_s:
+                waited = f"waited {limit_s / 60:.0f} minutes for another user's work on this host"
+                _say(f"{waited}; continuing at the same time")
+                break
+            if (holders := _holders(file.parent)) != said:
+                said = holders
+                _say(f"waiting for {holders or 'other work on this host'} to end")
+            time.sleep(POLL_S)
+        yield
+    finally:
         os.close(descriptor)
-        raise PermissionError(errno.EPERM, "it is not a file of this user" if private else "it is not a file")
-    if private and stat.S_IMODE(found.st_mode) != mode:
-        os.fchmod(descriptor, mode)
+
+
+def _opened(file: Path, mode: int) -> int:
+    """Open a lock file, or make it. Raises OSError where it is not this user's, and should be."""
+    # Not by O_CREAT alone: fs.protected_regular refuses it where another user made the file.
+    with suppress(FileExistsError):
+        made = os.open(file, FLAGS | os.O_CREAT | os.O_EXCL, mode)
+        os.fchmod(made, mode)
+        return made
+    descriptor = os.open(file, FLAGS)
+    owner = os.fstat(descriptor).st_uid
+    if mode == 0o600 and owner != os.getuid():
+        os.close(descriptor)
+        raise PermissionError(1, f"it belongs to {_user(owner)}")
     return descriptor
 
 
@@ -136,67 +132,20 @@ def _is_taken(descriptor: int, kind: int) -> bool:
     return False
 
 
-def _is_still(file: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(file.lstat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
-def _remedy(file: Path) -> str:
-    with suppress(OSError, KeyError):
-        owner = pwd.getpwuid(file.lstat().st_uid).pw_name
-        return f"it belongs to {owner}: have it removed, or set {LOCKS} to a folder that all your runs here use"
-    return f"set {LOCKS} to a folder that all your runs on this host use"
-
-
-# Who holds it
-
-
-@contextmanager
-def _noted(name: str) -> Iterator[None]:
-    """A note beside the locks, which every user can read: the run, its process, since when."""
-    note = lock_folder() / f"scalestudy-{os.getuid()}.holder"
-    since = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    content = json.dumps({"name": name, "process": processes.identity(os.getpid()), "since": since})
-    with suppress(OSError):  # without it those who wait are told less
-        descriptor, temporary = tempfile.mkstemp(dir=note.parent, prefix=f"{note.name}.")
-        with open(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(content)
-            os.fchmod(descriptor, 0o644)
-        try:
-            Path(temporary).replace(note)
-        except OSError:
-            Path(temporary).unlink()
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            note.unlink()
-
-
 def _holders(folder: Path) -> str:
     """The measured runs on this host by name, user and process; empty where none has left a note that is true."""
     found = []
     for note in sorted(folder.glob("scalestudy-*.holder")):
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            found.append(_holder(note))
-    return "; ".join(filter(None, found))
-
-
-def _holder(note: Path) -> str:
-    descriptor = os.open(note, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as stream:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return ""
-        said = json.loads(stream.read(MAX_NOTE_BYTES))
-    process = said["process"].partition(":")[0]
-    # Anybody can write a note: it counts only for a living process of the user who wrote it.
-    if processes.identity(int(process)) != said["process"] or Path(f"/proc/{process}").stat().st_uid != status.st_uid:
-        return ""
-    name, since = (_plain(str(said[key])) for key in ("name", "since"))
-    return f"{name} of {_user(status.st_uid)} (process {process}, since {since})"
+            with open(note, "rb", opener=lambda name, _: os.open(name, FLAGS)) as stream:
+                said, owner = json.loads(stream.read(MAX_NOTE_BYTES)), os.fstat(stream.fileno()).st_uid
+            process = said["process"].partition(":")[0]
+            # Anybody can write a note: it counts only for a living process of the user who wrote it.
+            lives = processes.identity(int(process)) == said["process"]
+            if lives and Path(f"/proc/{process}").stat().st_uid == owner:
+                name, since = (_printable(str(said[key])) for key in ("name", "since"))
+                found.append(f"{name} of {_user(owner)} (process {process}, since {since})")
+    return "; ".join(found)
 
 
 def _user(uid: int) -> str:
@@ -206,7 +155,7 @@ def _user(uid: int) -> str:
         return f"user {uid}"
 
 
-def _plain(text: str) -> str:
+def _printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)[:200]
 
 

@@ -1,4 +1,4 @@
-"""Cores, memory and processes that this process may use: the least of the machine's, its affinity and its control groups' limits.
+"""Cores and memory that this process may use: the least of the machine's, its affinity and its control groups' limits.
 
 A container, a scheduler or a login node limits a process by control groups (cgroups(7)) of version 1 or 2. A limit of a
 parent group holds for its children.
@@ -7,13 +7,11 @@ parent group holds for its children.
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
-MAX_THREADS = Path("/proc/sys/kernel/threads-max")
 
 
 def usable_cores() -> int:
@@ -33,14 +31,6 @@ def free_memory_bytes() -> int:
     import psutil
 
     return min([int(psutil.virtual_memory().available), *(limit - used for limit, used in _memory_limits())])
-
-
-def max_processes() -> int:
-    """Processes and threads that this user may have at once, or a group of this process."""
-    soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    texts = [_read(group / "pids.max") for group in _groups("pids")]
-    limits = [int(text) for text in texts if text.isdigit()] + ([soft] if soft != resource.RLIM_INFINITY else [])
-    return min([int(_read(MAX_THREADS)), *limits])
 
 
 def _quotas() -> Iterator[tuple[str, str]]:

@@ -64,7 +64,15 @@ class Nvml:
 
     def devices(self) -> list[NvmlDevice]:
         """List all GPUs of the machine in the order of their PCI addresses, which is NVML's."""
-        return [_device(index) for index in range(_required(pynvml.nvmlDeviceGetCount))]
+        found = []
+        for index in range(_required(pynvml.nvmlDeviceGetCount)):
+            handle = _required(pynvml.nvmlDeviceGetHandleByIndex, index)
+            pci = _required(pynvml.nvmlDeviceGetPciInfo, handle)
+            name, uuid = _required(pynvml.nvmlDeviceGetName, handle), _required(pynvml.nvmlDeviceGetUUID, handle)
+            memory_bytes = _required(pynvml.nvmlDeviceGetMemoryInfo, handle).total
+            address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+            found.append(NvmlDevice(handle, name, uuid, address, memory_bytes))
+        return found
 
     def reading(self, device: NvmlDevice) -> dict[str, float]:
         """Read the state of one device; NaN where it does not answer.
@@ -112,18 +120,6 @@ class Nvml:
         }
 
 
-def _device(index: int) -> NvmlDevice:
-    handle = _required(pynvml.nvmlDeviceGetHandleByIndex, index)
-    pci = _required(pynvml.nvmlDeviceGetPciInfo, handle)
-    return NvmlDevice(
-        handle,
-        _required(pynvml.nvmlDeviceGetName, handle),
-        _required(pynvml.nvmlDeviceGetUUID, handle),
-        f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0",
-        _required(pynvml.nvmlDeviceGetMemoryInfo, handle).total,
-    )
-
-
 def _required(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
@@ -154,12 +150,9 @@ def unusual_modes(bus_ids: Collection[str | None] | None = None) -> list[str]:
     """Name the unusual settings of the GPUs at these addresses, or of all; each sentence once. Empty without NVML."""
     try:
         nvml = Nvml()
-    except NvmlError:
-        return []
-    try:
         wanted = [device for device in nvml.devices() if bus_ids is None or device.bus_id in bus_ids]
-        return list(dict.fromkeys(said for device in wanted for said in nvml.modes(device)))
+        said = list(dict.fromkeys(mode for device in wanted for mode in nvml.modes(device)))
+        nvml.close()
     except NvmlError:
         return []
-    finally:
-        nvml.close()
+    return said

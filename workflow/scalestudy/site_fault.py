@@ -33,12 +33,11 @@ class SiteFault(UserError):
     The executor tries the job once more, elsewhere if possible; after that the same command makes the run again.
     """
 
-    def __init__(self, what: str, remedy: str | None = None) -> None:
-        super().__init__(what, platform.node(), again() if remedy is None else remedy)
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what, platform.node(), remedy or _correct_site())
 
 
-def again() -> str:
-    """The remedy for a fault of the site without further evidence."""
+def _correct_site() -> str:
     return f"correct the site, or what {site_file()} loads and requests, then run the same command again"
 
 
@@ -54,7 +53,5 @@ def lacking(reason: str, what: Lackable | None = None, lacks: Collection[Lackabl
     """
     if what in lacks or not in_job():
         return Skipped(reason)
-    none = (
-        f"; where no node has it, `lacks: [{what}]` in {site_file()} has such runs skipped" if what is not None else ""
-    )
-    return SiteFault(reason, again() + none)
+    skip = f"; where no node has it, `lacks: [{what}]` in {site_file()} has such runs skipped" if what else ""
+    return SiteFault(reason, _correct_site() + skip)

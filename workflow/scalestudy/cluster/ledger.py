@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, json_lines, plain_file
+from scalestudy.files import canonical_json, json_lines
 from scalestudy.results.stored import read_result
 from scalestudy.spec.layout import RESULTS
 from scalestudy.spec.study import Study
@@ -158,7 +158,7 @@ def note_plan(machine: str, run: str, asked: Resources, estimate: TimeEstimate) 
     }  # fmt: skip
     file = plans_file(machine)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with open(file, "a", encoding="utf-8", opener=plain_file) as stream:
+    with open(file, "a", encoding="utf-8") as stream:
         stream.write(canonical_json(line) + "\n")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, plain_file
+from scalestudy.files import canonical_json
 from scalestudy.locks import locked
 from scalestudy.spec.layout import HISTORY_FILE
 
@@ -29,7 +29,7 @@ def append_history(out: Path, result: dict[str, Any]) -> None:
     text = canonical_json(json.loads(json.dumps(line))) + "\n"
     try:
         file = out.parent.parent.parent / HISTORY_FILE
-        with open(file, "ab", buffering=0, opener=plain_file) as history, locked(history):
+        with open(file, "ab", buffering=0) as history, locked(history):
             history.write(text.encode())
             os.fsync(history.fileno())
     except (OSError, UserError) as error:

@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, finite, refuse_link, sync_directory
+from scalestudy.files import canonical_json, finite, sync_directory
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.report import CheckpointCost
 
@@ -67,7 +67,6 @@ def write(
     partial = folder / f".{final.name}.partial"
     try:
         if rank == 0:
-            refuse_link(partial)
             shutil.rmtree(partial, ignore_errors=True)
         gather(None)  # no rank writes while the folder is being cleared
         partial.mkdir(parents=True, exist_ok=True)
