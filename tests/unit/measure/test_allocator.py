@@ -38,13 +38,6 @@ def test_memory_of_a_step_is_kept_for_the_next_one() -> None:
     assert name.startswith("glibc") and name.endswith("freed memory kept")
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
-def test_where_memory_is_limited_it_is_returned() -> None:
-    faults, name = faults_and_name("return_freed_memory")
-    assert faults > 1000
-    assert name.endswith("freed memory returned")
-
-
 def test_an_allocator_that_the_user_has_set_stays_and_is_named() -> None:
     faults, name = faults_and_name("keep_freed_memory", MALLOC_MMAP_THRESHOLD_="65536")
     assert faults > 1000

@@ -43,11 +43,6 @@ def test_without_a_counter_energy_is_the_area_below_sampled_power(begin: float, 
     assert energy_j(POWERED, begin, end) == pytest.approx(joules)
 
 
-@pytest.mark.parametrize(("begin", "end"), [(-1, 2), (2, 4), (1, 1.25)])
-def test_energy_outside_the_samples_or_of_an_instant_is_not_guessed(begin: float, end: float) -> None:
-    assert energy_j(COUNTED, begin, end) is None
-
-
 def test_without_devices_there_is_no_energy() -> None:
     assert energy_j([{"clock_s": 0.0}, {"clock_s": 3.0}], 0, 3) is None
     assert energy_j([row(0), row(3)], 0, 3) is None
@@ -76,15 +71,6 @@ def test_readings_of_two_devices_are_one_row(see: See) -> None:
     assert meter.row() == {}
 
 
-def test_what_a_device_does_not_tell_is_not_a_number(see: See) -> None:
-    see(1, STAND_IN_NO_ENERGY="1")
-    meter = DeviceMeter(["0000:10:00.0"])
-    found = meter.row()
-    meter.close()
-    assert math.isnan(found["device_energy_j"])
-    assert found["device_power_w"] == 300
-
-
 @pytest.mark.parametrize(
     ("set_up", "said"),
     [
@@ -100,11 +86,6 @@ def test_how_a_device_is_set_up_is_said_where_it_is_unusual(see: See, set_up: di
     assert [sentence.partition(":")[0] for sentence in unusual_modes()] == said
     assert unusual_modes(["0000:10:00.0"]) == unusual_modes()
     assert unusual_modes(["0000:11:00.0"]) == []
-
-
-def test_without_nvml_nothing_is_said_of_modes(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.loads(monkeypatch, None)
-    assert unusual_modes() == []
 
 
 def test_an_absent_library_or_device_is_said(see: See, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,24 +124,7 @@ def test_memory_errors_and_remapped_rows_of_stand_in_gpus_are_summed_once_at_the
     }  # fmt: skip
 
 
-def test_a_device_without_ecc_counts_nothing_rather_than_no_errors(see: See) -> None:
-    see(1, STAND_IN_NO_ECC="1")
-    meter = DeviceMeter(["0000:10:00.0"])
-    found = meter.errors()
-    meter.close()
-    assert all(map(math.isnan, found.values()))
-    assert meter.errors() == {}
-    assert errors_of([[{"clock_s": 1.0, **found}]]) == dict.fromkeys(ERRORS)
-
-
 def test_errors_of_hosts_are_summed_and_unknown_where_one_host_does_not_say() -> None:
     one = [{"clock_s": 1.0}, {"clock_s": 2.0, **dict.fromkeys(ERRORS, 1.0)}]
     assert errors_of([one, one]) == dict.fromkeys(ERRORS, 2.0)
     assert errors_of([one, [{"clock_s": 1.0}]]) == dict.fromkeys(ERRORS)
-
-
-def test_a_run_on_the_cpu_has_no_columns_of_devices() -> None:
-    sampler = Sampler([os.getpid()], os.getpgrp())
-    sampler.start()
-    sampler.stop()
-    assert not set(sampler.rows[0]) & set(COLUMNS)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psutil
 import pytest
 
 from scalestudy.measure.system import Sampler, anonymous_bytes, cpu_seconds, foreign_share, group_members
@@ -29,13 +30,6 @@ ROWS = [row(0, 100.0, 0.0), row(1, 101.0, 1.0), row(2, 102.5, 2.0), row(3, 104.0
 )
 def test_the_share_is_that_of_the_samples_around_the_window(begin: float, end: float, share: float) -> None:
     assert foreign_share(ROWS, begin, end) == pytest.approx(share)
-
-
-def test_samples_at_the_windows_ends_leave_out_what_others_took_before_and_after() -> None:
-    """In half a second between two samples a second apart others take nothing; before and after, all of a core."""
-    rows = [row(0.0, 0.0, 0.0), row(0.2, 0.4, 0.2), row(0.8, 1.0, 0.8), row(1.0, 1.4, 1.0)]
-    assert foreign_share([rows[0], rows[-1]], 0.2, 0.8) == pytest.approx(0.2)
-    assert foreign_share(rows, 0.2, 0.8) == 0.0
 
 
 def test_a_window_too_short_for_ticks_is_widened() -> None:
@@ -65,10 +59,6 @@ def test_what_cannot_be_known_is_not_said() -> None:
     assert foreign_share([row(0.0, math.nan, 0.0), row(1.0, math.nan, 0.0)], 0.0, 1.0) is None
 
 
-def test_a_share_is_never_negative() -> None:
-    assert foreign_share([row(0.0, 10.0, 0.0), row(1.0, 10.98, 1.0)], 0.0, 1.0) == 0.0
-
-
 BUSY = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
 WAIT_FOR_A_WORKER = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', {!r}])\nsys.stdin.read()\n"
 
@@ -91,13 +81,6 @@ def wait_for_members(group: int, count: int) -> None:
     while time.monotonic() < end and len(list(group_members(group))) != count:
         time.sleep(0.01)
     assert len(list(group_members(group))) == count
-
-
-def test_the_time_of_workers_counts_after_they_were_waited_for() -> None:
-    with in_own_group(WAIT_FOR_A_WORKER.format(BUSY.format(0.4))) as rank:
-        wait_for_members(rank.pid, 2)
-        wait_for_members(rank.pid, 1)
-        assert cpu_seconds(rank.pid) >= 0.4
 
 
 def test_a_sampler_counts_what_its_group_used_also_when_it_has_ended() -> None:
@@ -138,9 +121,8 @@ def test_a_sampler_follows_processes_into_sessions_of_their_own() -> None:
     with in_own_group(starts) as process:
         sampler = Sampler([process.pid], process.pid, has_sessions=True)
         end = time.monotonic() + 30
-        while not sampler._descendants() and time.monotonic() < end:
+        while not psutil.Process(process.pid).children() and time.monotonic() < end:
             time.sleep(0.01)
-        assert len(sampler._descendants()) == 1
         assert list(group_members(process.pid)) == [process.pid]
         sampler.start()
         time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""Whether the processor was thermally throttled, by a folder that stands in for /sys."""
+"""Whether heat slowed the processor down, by a folder that stands in for /sys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.measure.throttling import throttled_seconds, throttled_share
+from scalestudy.measure.system import throttled_seconds, throttled_share
 
 
 def heat(system: Path, cpu: int, **counters: object) -> None:

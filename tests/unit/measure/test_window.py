@@ -34,14 +34,6 @@ def test_the_interval_holds_the_true_mean_step_though_steps_come_in_spells(steps
     assert covered(steps, correlation) >= 0.92
 
 
-def test_four_times_the_steps_halve_the_half_width() -> None:
-    rng = np.random.default_rng(0)
-    short, long = (
-        np.mean([relative_half_width(alike(rng, steps, 0.0, 0.1)) or np.nan for _ in range(50)]) for steps in (200, 800)
-    )
-    assert long / short == pytest.approx(0.5, abs=0.1)
-
-
 def test_of_seven_steps_nothing_is_said() -> None:
     assert relative_half_width(np.full(7, 0.1)) is None
     assert relative_half_width(np.full(8, 0.1)) == 0.0

@@ -30,7 +30,11 @@ def name() -> str:
 
 def keep_freed_memory() -> None:
     """Have the allocator keep freed blocks for the next step. One that the user chose or set by variables stays as it is."""
-    chosen, variables = _preloaded(), _user_settings()
+    maps = MAPS.read_text(encoding="utf-8", errors="replace")
+    chosen = next((other for other in OTHERS if f"lib{other}" in maps), None)  # loaded in place of the C library's
+    variables = [f"{key}={value}" for key, value in sorted(os.environ.items()) if key.startswith("MALLOC_")]
+    if "glibc.malloc" in (tunables := os.environ.get("GLIBC_TUNABLES", "")):
+        variables.append(tunables)
     if chosen is not None:
         _of_process["name"] = chosen
     elif variables:
@@ -71,19 +75,3 @@ def _library() -> str:
         return os.confstr("CS_GNU_LIBC_VERSION") or "C library"
     except (OSError, ValueError):
         return "C library"
-
-
-def _user_settings() -> list[str]:
-    """Variables by which the user has set the allocator."""
-    tunables = os.environ.get("GLIBC_TUNABLES", "")
-    named = [f"{key}={value}" for key, value in sorted(os.environ.items()) if key.startswith("MALLOC_")]
-    return [*named, tunables] if "glibc.malloc" in tunables else named
-
-
-def _preloaded() -> str | None:
-    """An allocator that was loaded in place of the C library's."""
-    try:
-        maps = MAPS.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return next((other for other in OTHERS if f"lib{other}" in maps), None)

@@ -35,14 +35,9 @@ def instrument(device: str) -> dict[str, Any]:
     """The instrument as far as this process knows it; `of_rank` has the rest, and that of another host."""
     here = of_host()
     return {
-        "code": code_digest(),
-        "python": platform.python_version(),
-        "cpu": here["cpu"],
-        "cores": usable_cores(),
-        "memory_gib": here["memory_gib"],
-        "device_name": device,
-        "system": here["system"],
-    }
+        "code": code_digest(), "python": platform.python_version(), "cpu": here["cpu"], "cores": usable_cores(),
+        "memory_gib": here["memory_gib"], "device_name": device, "system": here["system"],
+    }  # fmt: skip
 
 
 def of_rank() -> dict[str, Any]:
@@ -54,11 +49,12 @@ def of_rank() -> dict[str, Any]:
 
 def of_host(system: Path = SYSTEM) -> dict[str, Any]:
     """Processor, its clock, memory and kernel of the machine that this process is on."""
+    huge_pages = _read(system / "kernel/mm/transparent_hugepage/enabled")  # the chosen word stands in brackets
     return {
         "cpu": cpu_name(),
         "memory_gib": round(usable_memory_bytes() / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
-        "huge_pages": _chosen(_read(system / "kernel/mm/transparent_hugepage/enabled")),
+        "huge_pages": huge_pages.partition("[")[2].partition("]")[0] or UNKNOWN,
         **cpu_clock(system),
     }
 
@@ -76,23 +72,15 @@ def cpu_clock(system: Path = SYSTEM) -> dict[str, str]:
     }
 
 
-def _chosen(text: str) -> str:
-    """The word in brackets, as the kernel writes the chosen one of several."""
-    return text.partition("[")[2].partition("]")[0] or UNKNOWN
-
-
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="ascii").strip()
+        return file.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
 
 def cpu_name() -> str:
     """The processor's name as the kernel has it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
+    lines = _read(Path("/proc/cpuinfo")).splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    return names[0] if names else platform.processor() or platform.machine()

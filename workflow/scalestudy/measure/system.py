@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from scalestudy.measure.devices import DeviceMeter
-from scalestudy.measure.throttling import around, throttled_seconds
+from scalestudy.measure.placement import SYSTEM
 
 INTERVAL_S = 1.0
 UNMEASURED = "unmeasured."
@@ -24,6 +24,9 @@ MOST_FOREIGN = 0.05
 LEAST_SPAN_S = 0.5
 """Ticks of 10 ms say little about less time than this."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+THROTTLED = ("core_throttle_total_time_ms", "package_throttle_total_time_ms")
+"""Of a hardware thread's core and of its socket, since the machine's start; Intel processors, Linux 5.8 and later
+(drivers/thermal/intel/therm_throt.c)."""
 
 
 def sizes(file: str, pid: int | str = "self") -> dict[str, int]:
@@ -50,11 +53,9 @@ def anonymous_bytes(pid: int) -> int:
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process and of its children that it has waited for, seconds; 0 when it is gone."""
     try:
-        # After the name, which may hold anything, from the third field on (proc(5), /proc/pid/stat).
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
+        return float(sum(psutil.Process(pid).cpu_times()[:4]))
+    except psutil.Error:
         return 0.0
-    return sum(map(int, fields[11:15])) / TICKS_PER_S
 
 
 def busy_seconds(cores: frozenset[int]) -> float:
@@ -62,27 +63,37 @@ def busy_seconds(cores: frozenset[int]) -> float:
 
     Interrupts are left out: they belong to no process, and may be those of the run's own messages.
     """
-    ticks = 0
+    ticks, names = 0, {f"cpu{core}" for core in cores}
     try:
         lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
     except OSError:
         return math.nan
-    for line in lines:
-        name, *values = line.split()
-        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
+    for name, *values in map(str.split, lines):
+        if name in names:
             user, nice, system, _idle, _iowait, _irq, _softirq, steal = map(int, values[:8])
             ticks += user + nice + system + steal
     return ticks / TICKS_PER_S
 
 
+def throttled_seconds(cores: Collection[int], system: Path = SYSTEM) -> float:
+    """Time since the machine's start in which heat slowed these cores down, mean over them; NaN: the kernel has none."""
+    found = []
+    for core in cores:
+        counts = []
+        for name in THROTTLED:
+            with suppress(OSError, ValueError):
+                file = system / f"devices/system/cpu/cpu{core}/thermal_throttle" / name
+                counts.append(int(file.read_text(encoding="ascii")))
+        found += [max(counts) / 1000] if counts else []
+    return sum(found) / len(found) if found else math.nan
+
+
 def group_members(group: int) -> Iterator[int]:
     """The processes of a process group."""
-    for name in [path.name for path in Path("/proc").iterdir()]:
-        try:
-            if name.isdigit() and os.getpgid(int(name)) == group:
-                yield int(name)
-        except OSError:
-            continue
+    for pid in psutil.pids():
+        with suppress(OSError):
+            if os.getpgid(pid) == group:
+                yield pid
 
 
 def cpu_row(group: int, leader: int, cores: frozenset[int], more: Sequence[int] = ()) -> dict[str, float]:
@@ -109,6 +120,13 @@ def rows_of_rank(processes: int) -> list[dict[str, float]]:
     return [row | {"anonymous_bytes": memory_of(group)}]
 
 
+def _around(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> dict[str, float]:
+    """Growth of each column from the last sample before a stretch of time to the first one after it, as far as there are any."""
+    first = next((row for row in reversed(rows) if row["clock_s"] <= begin), rows[0])
+    last = next((row for row in rows if row["clock_s"] >= end), rows[-1])
+    return {name: last[name] - first.get(name, math.nan) for name in last}
+
+
 def foreign_share(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> float | None:
     """Share of a host's cores that processes outside of the run took between two moments of `perf_counter`, 0 to 1.
 
@@ -116,15 +134,26 @@ def foreign_share(rows: Sequence[Mapping[str, float]], begin: float, end: float)
     short for that is widened. Only cores count that the run may use. None where the samples are too near each other to
     know, or where the kernel does not say.
     """
-    widened_s = max(0.0, LEAST_SPAN_S - (end - begin)) / 2
     if not rows:
         return None
-    first, last = around(rows, begin - widened_s, end + widened_s)
-    span_s = last["clock_s"] - first["clock_s"]
-    foreign_s = (last["busy_s"] - first["busy_s"]) - (last["cpu_s"] - first["cpu_s"])
-    if span_s < LEAST_SPAN_S or math.isnan(foreign_s):
+    widened_s = max(0.0, LEAST_SPAN_S - (end - begin)) / 2
+    grown = _around(rows, begin - widened_s, end + widened_s)
+    foreign_s = grown["busy_s"] - grown["cpu_s"]
+    if grown["clock_s"] < LEAST_SPAN_S or math.isnan(foreign_s):
         return None
-    return min(1.0, max(0.0, foreign_s / (span_s * last["cores"])))
+    return min(1.0, max(0.0, foreign_s / (grown["clock_s"] * rows[0]["cores"])))
+
+
+def throttled_share(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> float | None:
+    """Share of the time between two moments of `perf_counter` in which heat slowed a host's cores down, 0 to 1.
+
+    From the last sample before to the first sample after; `rows` are a Sampler's. None where the kernel does not say.
+    """
+    grown = _around(rows, begin, end) if rows else {"clock_s": 0.0}
+    throttled_s = grown.get("throttled_s", math.nan)
+    if grown["clock_s"] <= 0 or math.isnan(throttled_s):
+        return None
+    return min(1.0, max(0.0, throttled_s / grown["clock_s"]))
 
 
 @dataclass
@@ -175,22 +204,16 @@ class Sampler:
         self._meter.close()
 
     def _row(self) -> dict[str, float]:
-        sessions = self._descendants() if self.has_sessions else []
-        row = cpu_row(self.group, os.getpid(), self._cores, sessions)
-        row |= {"time_s": row["clock_s"] - self._begin, "read_bytes": 0.0,
-                "anonymous_bytes": memory_of(self.group, [*self.pids, *sessions])}  # fmt: skip
+        sessions: list[int] = []  # processes that the run's have started, in whatever session
+        read_bytes = 0.0
         for pid in self.pids:
-            try:
-                row["read_bytes"] += psutil.Process(pid).io_counters().read_bytes
-            except (psutil.Error, OSError):
-                continue
+            with suppress(psutil.Error, OSError):
+                process = psutil.Process(pid)
+                if self.has_sessions:
+                    sessions += [child.pid for child in process.children(recursive=True)]
+                read_bytes += process.io_counters().read_bytes
+        row = cpu_row(self.group, os.getpid(), self._cores, sessions)
+        row |= {"time_s": row["clock_s"] - self._begin, "read_bytes": read_bytes,
+                "anonymous_bytes": memory_of(self.group, [*self.pids, *sessions])}  # fmt: skip
         row["machine_cpu_percent"] = psutil.cpu_percent()
         return row | self._meter.row()
-
-    def _descendants(self) -> list[int]:
-        """Processes that the run's have started, in whatever session."""
-        found: list[int] = []
-        for pid in self.pids:
-            with suppress(psutil.Error):
-                found += [child.pid for child in psutil.Process(pid).children(recursive=True)]
-        return found

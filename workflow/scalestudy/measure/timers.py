@@ -36,7 +36,8 @@ class StepTimer:
 
             new_event = partial(torch.cuda.Event, enable_timing=True)
         self._now: Callable[[], Any] = time.perf_counter if new_event is None else partial(_recorded, new_event)
-        self._on_gpu = new_event is not None
+        self.on_gpu = new_event is not None
+        """Whether marks are events of a GPU, which come later than they are queued."""
         self._row: list[Any] = []
         self._rows: list[list[Any]] = []
         """Steps whose marks are not yet in seconds."""
@@ -48,18 +49,13 @@ class StepTimer:
         """What `seconds` returned when the run was stopped; the gap since then is not counted."""
 
     @property
-    def on_gpu(self) -> bool:
-        """Whether marks are events of a GPU, which come later than they are queued."""
-        return self._on_gpu
-
-    @property
     def steps(self) -> int:
         """Steps that were timed, those before a stop included."""
         return len(self.earlier) + sum(map(len, self._drained)) + len(self._rows)
 
     def wait(self) -> float:
         """Wait until a GPU has done all that was queued; seconds from the last mark to then, 0 on a CPU."""
-        if not self._on_gpu or (self._last is None and not self._rows):
+        if not self.on_gpu or (self._last is None and not self._rows):
             return 0.0
         end = self._now()
         end.synchronize()
@@ -89,7 +85,7 @@ class StepTimer:
 
         Waits for the device.
         """
-        if self._rows and self._on_gpu:
+        if self._rows and self.on_gpu:
             self._rows[-1][-1].synchronize()
         return self.seconds_so_far()
 
@@ -106,14 +102,14 @@ class StepTimer:
     def _drain(self) -> None:
         """Turn marks that have been reached into seconds. Events of one stream are reached in order."""
         count = len(self._rows)
-        while self._on_gpu and count and not self._rows[count - 1][-1].query():
+        while self.on_gpu and count and not self._rows[count - 1][-1].query():
             count -= 1
         rows, self._rows = self._rows[:count], self._rows[count:]
         if not rows:
             return
         marks = [mark for row in rows for mark in row]
         before = [marks[0] if self._last is None else self._last, *marks[:-1]]
-        gaps = [_between(one, other) if self._on_gpu else other - one for one, other in zip(before, marks, strict=True)]
+        gaps = [_between(one, other) if self.on_gpu else other - one for one, other in zip(before, marks, strict=True)]
         ends = self._last_s + np.cumsum(np.array(gaps, dtype=np.float64))
         self._last, self._last_s = marks[-1], float(ends[-1])
         self._drained.append(ends.reshape(len(rows), MARKS))

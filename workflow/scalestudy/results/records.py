@@ -11,8 +11,7 @@ import numpy as np
 
 from scalestudy.files import write_with
 from scalestudy.measure.devices import ERRORS, energy_j, errors_of, mean_of, throttling
-from scalestudy.measure.system import MOST_FOREIGN, UNMEASURED, foreign_share
-from scalestudy.measure.throttling import throttled_share
+from scalestudy.measure.system import MOST_FOREIGN, UNMEASURED, foreign_share, throttled_share
 from scalestudy.measure.timers import PHASES
 from scalestudy.results.reports import Measured
 from scalestudy.training.job import Job
