@@ -80,8 +80,6 @@ def by_ring(rank: int, folder: Path) -> dict[str, Any]:
         Strategy.finish = lambda self: None  # type: ignore[method-assign] # Horovod cannot start twice in a process
         average = Horovod(name="horovod", transport="mpi")
         results["horovod"] = train(Case("groupnorm", average), world)
-        adasum = Horovod(name="horovod", transport="mpi", operation="adasum")
-        results["adasum"] = train(Case("groupnorm", adasum), world)
         importlib.import_module("horovod.torch").shutdown()
     dist.destroy_process_group()
     return results

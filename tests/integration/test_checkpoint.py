@@ -208,23 +208,6 @@ def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_resumes(tmp_
     assert weights(out) == weights(tmp_path / "whole")
 
 
-def test_a_second_signal_ends_a_run_whose_ranks_do_not_agree_and_keeps_its_checkpoint(tmp_path: Path) -> None:
-    settings = (
-        *SLOW[:-1],
-        "checkpoint.every_steps=5",
-        "faults=[{kind: slow_rank, rank: 0, seconds: 100, from_step: 12}]",
-    )
-    process = begin(tmp_path, *settings)
-    wait_until(lambda: any((tmp_path / "checkpoint").glob("step-000000010")))
-    process.send_signal(signal.SIGTERM)
-    time.sleep(1.5)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=20)
-    assert process.returncode == 1 and "second signal" in output
-    assert state(tmp_path) == {"state": "running", "progress": 10, "cause": "saved after step 10, every 5 steps"}
-    assert checkpoints(tmp_path)[-1].name == "step-000000010"
-
-
 @pytest.fixture
 def stopped_run(tmp_path: Path) -> tuple[Path, tuple[str, ...]]:
     """A run on two ranks with two checkpoints, of steps 10 and 20 of 88."""
@@ -289,22 +272,6 @@ def test_a_training_continues_with_other_ranks_and_another_exchange_where_its_sa
     ):
         ended = attempt(tmp_path / "refused", *settings, *refused, *here)
         assert ended.returncode == 2 and said in ended.stdout and "Traceback" not in ended.stdout
-
-
-def test_another_runs_checkpoints_in_the_folder_are_named_and_left_alone(
-    stopped_run: tuple[Path, tuple[str, ...]],
-) -> None:
-    run, _ = stopped_run
-    ended = attempt(run, "train.epochs=1")
-    assert ended.returncode == 2 and "holds another run" in ended.stdout and "Traceback" not in ended.stdout
-    assert [path.name for path in checkpoints(run)] == ["step-000000010", "step-000000020"]
-
-
-def test_a_run_that_is_not_stopped_writes_no_checkpoint(tmp_path: Path) -> None:
-    found = done(tmp_path, *TINY)
-    assert found["checkpoints"] == [] and found["metrics"]["checkpoint_s"] is None
-    assert len(found["links"]) == 1
-    assert not (tmp_path / "checkpoint").exists()
 
 
 def test_a_run_cut_short_gives_an_interval_of_its_training_time_with_evaluations_and_checkpoints(

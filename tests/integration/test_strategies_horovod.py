@@ -26,7 +26,6 @@ def cases_of(ranks: int) -> dict[str, Case]:
     return {
         **{model: Case(model, plain) for model in MODELS},
         "fp16": Case("mlp", fp16),
-        "emulated": Case("mlp", plain, emulated=True),
     }
 
 

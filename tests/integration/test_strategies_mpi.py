@@ -16,15 +16,8 @@ import torch
 from tests.integration.forked import on_processes, one_thread
 from tests.integration.mpi_process import EQUAL, RANKS, STAND_IN, main, pipes
 from tests.integration.trainings import (
-    STEPS,
-    apply,
     difference,
-    loss_of,
-    make_model,
-    make_optimiser,
-    rate,
     reference,
-    share_of,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -110,45 +103,3 @@ def test_horovod_over_mpi_gives_the_weights_of_one_process(by_ring: list[Any]) -
         pytest.skip("Horovod is not installed: make horovod")
     for result in by_ring:
         assert difference(result["horovod"], reference("groupnorm", 4)) < 1e-12
-
-
-def test_adasum_combines_the_updates_of_ranks_as_published(by_ring: list[Any]) -> None:
-    if "adasum" not in by_ring[0]:
-        pytest.skip("Horovod is not installed: make horovod")
-    expected = adasum_training("groupnorm", 4)
-    for result in by_ring:
-        assert difference(result["adasum"], expected) < 1e-10
-    assert difference(by_ring[0]["adasum"], reference("groupnorm", 4)) > 1e-4
-
-
-def adasum_training(model_name: str, ranks: int) -> list[torch.Tensor]:
-    """Maleki et al. (MLSys 2021), section 3: each rank steps for itself, and the steps are combined two by two."""
-    models = [make_model(model_name, 0, torch.float64) for _ in range(ranks)]
-    optimisers = [make_optimiser(model.parameters()) for model in models]
-    weights = [parameter.detach().clone() for parameter in models[0].parameters()]
-    for step in range(STEPS):
-        steps = []
-        for rank, (model, optimiser) in enumerate(zip(models, optimisers, strict=True)):
-            with torch.no_grad():
-                for parameter, weight in zip(model.parameters(), weights, strict=True):
-                    parameter.copy_(weight)
-            optimiser.zero_grad()
-            x, y = share_of(rank, ranks, model_name, step, torch.float64)
-            loss_of(model(x), y).backward()  # type: ignore[no-untyped-call]
-            apply(model, optimiser, rate(step))
-            steps.append([p.detach() - w for p, w in zip(model.parameters(), weights, strict=True)])
-        weights = [weight + combined(parts) for weight, *parts in zip(weights, *steps, strict=True)]
-    return weights
-
-
-def combined(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Neighbours first, then neighbouring pairs."""
-    while len(parts) > 1:
-        parts = [adasum(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
-
-
-def adasum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Orthogonal vectors are added, parallel ones averaged."""
-    dot = (a * b).sum()
-    return (1 - dot / (2 * (a * a).sum())) * a + (1 - dot / (2 * (b * b).sum())) * b

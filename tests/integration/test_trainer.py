@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from scalestudy.strategies.fsdp import SUPPORTED
 from tests.integration.processes import ranks_of, wait_until, with_files_below
-from tests.integration.tries import ROOT, SCALESTUDY, attempt, begin, completed, held, result, weights
+from tests.integration.tries import ROOT, attempt, begin, completed, held, result, weights
 
 SHORT = ("train.epochs=2", "optimiser.learning_rate=0.05")
 PERCEPTRON = "model={name: mlp, hidden: 64, layers: 2}"
@@ -29,15 +29,6 @@ def test_the_same_seed_data_and_ranks_give_the_same_weights_bit_for_bit(tmp_path
     assert completed(attempt(tmp_path / "c", *settings, "seed=1"))
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
     assert weights(tmp_path / "a") != weights(tmp_path / "c")
-
-
-def test_kept_weights_have_the_unwrapped_models_names(tmp_path: Path) -> None:
-    attempt(
-        tmp_path, *SHORT, "strategy=allreduce", "ranks=2", "model={name: mlp, hidden: 16, layers: 2}", "keep=weights"
-    )
-    assert not [name for name in weights(tmp_path) if name.startswith("module.")]
-    shapes = sorted(tuple(tensor.shape) for tensor in load_file(tmp_path / "weights.safetensors").values())
-    assert shapes == [(10,), (10, 16), (16,), (16, 64)]
 
 
 @pytest.mark.parametrize("strategy", ["allreduce", "halving_doubling", "parameter_server"])
@@ -58,15 +49,6 @@ def test_one_rank_and_two_ranks_of_half_the_batch_learn_the_same_in_float64(tmp_
     assert max((one[name] - two[name]).abs().max().item() for name in one) < 1e-11
 
 
-@pytest.mark.parametrize("warm", ["0", "1"])
-def test_every_run_keeps_freed_memory_also_under_a_warm_server(tmp_path: Path, warm: str) -> None:
-    attempt(tmp_path, *SHORT, "strategy=parameter_server", "ranks=2", SCALESTUDY_WARM=warm)
-    found = result(tmp_path)
-    assert found["instrument"]["allocator"].endswith("freed memory kept")
-    assert found["metrics"]["minor_faults"] is not None
-    assert 0 <= found["metrics"]["system_share"] <= 1
-
-
 def test_steps_hold_every_step_of_every_rank_and_mark_the_window(tmp_path: Path) -> None:
     import pandas as pd
 
@@ -77,13 +59,6 @@ def test_steps_hold_every_step_of_every_rank_and_mark_the_window(tmp_path: Path)
     assert (steps[["data_s", "compute_s", "optimiser_s"]] > 0).all().all()
 
 
-def test_a_run_cut_short_says_that_its_training_time_is_extrapolated(tmp_path: Path) -> None:
-    attempt(tmp_path, "measure.steps=30", "train.epochs=50")
-    found = result(tmp_path)
-    assert found["kinds"] == {"training_time_s": "extrapolated", "time_to_train_s": "extrapolated"}
-    assert found["metrics"]["training_time_s"] > 5 * found["metrics"]["wall_s"]
-
-
 def test_an_emulated_accelerator_waits_as_long_as_published_and_claims_no_accuracy(tmp_path: Path) -> None:
     settings = ("model=resnet50", "device=emulated:p100", "data={source: synthetic, samples: 640, shape: [3, 32, 32]}")
     attempt(tmp_path, *settings, "batch.per_rank=32", "measure.steps=8", "measure.warmup_steps=2")
@@ -92,22 +67,6 @@ def test_an_emulated_accelerator_waits_as_long_as_published_and_claims_no_accura
     assert found["metrics"]["accuracy"] is None and found["metrics"]["loss"] is None
     assert found["resolved"]["step_time_s"] == pytest.approx(32 / 195)
     assert found["metrics"]["compute_s"] >= 32 / 195
-
-
-def test_an_accelerator_that_never_waits_for_a_batch_is_busy_for_99_percent_of_the_time(tmp_path: Path) -> None:
-    # A step takes 1.2 s. If the host normalised such a batch for the emulated GPU, that alone would take more than 5 %.
-    data = "data={source: synthetic, samples: 4096, shape: [3, 640, 640]}"
-    settings = ("model=resnet50", "device=emulated:k80", data, "batch.per_rank=64", "loader.workers=2")
-    best = {"accelerator_utilisation": 0.0}
-    for number in range(5):  # where others compute, a rank that sleeps is woken late
-        attempt(tmp_path / str(number), *settings, "measure.steps=4", "measure.warmup_steps=1")
-        found = result(tmp_path / str(number))["metrics"]
-        best = max(best, found, key=lambda each: each["accelerator_utilisation"])
-        if best["accelerator_utilisation"] >= 0.99:
-            break
-    assert best["accelerator_utilisation"] >= 0.99
-    assert best["data_stall"] <= 0.01
-    assert best["convert_s"] <= 0.001 * best["step_time_s"]
 
 
 PARTS = ("data_s", "convert_s", "compute_s", "exchange_s", "optimiser_s")
@@ -200,40 +159,6 @@ def test_an_unknown_accelerator_is_answered_with_those_that_are_known(tmp_path: 
     assert not (tmp_path / "result.json").exists()
 
 
-LAMPS = """
-import numpy as np
-
-class Lamps:
-    classes = 3
-
-    def __init__(self, train):
-        self.samples, self.first = (600, 0) if train else (120, 600)
-
-    def __len__(self):
-        return self.samples
-
-    def __getitem__(self, index):
-        draws = np.random.default_rng(self.first + index)
-        label = draws.integers(0, 2, 3).astype(np.float32)
-        image = draws.random((1, 8, 8), dtype=np.float32)
-        image[0, :3, 0] += label
-        return image, label
-"""
-"""Three labels, each to be seen by one pixel."""
-
-
-def test_labels_that_pixels_show_are_learnt_and_scored_by_auroc(tmp_path: Path) -> None:
-    (tmp_path / "config" / "extensions").mkdir(parents=True)
-    (tmp_path / "config" / "extensions" / "lamps.py").write_text(LAMPS)
-    settings = ("data={import: 'lamps:Lamps'}", "model={name: mlp, hidden: 32, layers: 2}")
-    attempt(tmp_path / "learnt", *settings, "train.epochs=8", "optimiser.learning_rate=0.5", cwd=tmp_path)
-    attempt(tmp_path / "unlearnt", *settings, "train.epochs=1", "optimiser.learning_rate=1e-9", cwd=tmp_path)
-    learnt, unlearnt = (result(tmp_path / name)["metrics"] for name in ("learnt", "unlearnt"))
-    assert learnt["accuracy"] is None
-    assert learnt["auroc"] > 0.95
-    assert 0.2 < unlearnt["auroc"] < 0.8
-
-
 def test_a_loss_that_is_not_finite_makes_the_run_invalid_and_keeps_its_weights(tmp_path: Path) -> None:
     done = attempt(tmp_path, "train.epochs=3", "optimiser.learning_rate=1000", "keep=weights")
     assert done.returncode == 1
@@ -241,22 +166,6 @@ def test_a_loss_that_is_not_finite_makes_the_run_invalid_and_keeps_its_weights(t
     assert found["status"] == "invalid"
     assert "not finite" in found["reason"] and "learning_rate" in found["reason"]
     assert (tmp_path / "weights.safetensors").exists()
-
-
-def test_a_window_too_short_to_mean_something_is_invalid(tmp_path: Path) -> None:
-    attempt(tmp_path, "measure.steps=2")
-    found = result(tmp_path)
-    assert found["status"] == "invalid"
-    assert "2 steps" in found["reason"] and "raise measure.steps" in found["reason"]
-
-
-def test_a_device_that_is_not_there_is_a_skipped_run_not_a_crash(tmp_path: Path) -> None:
-    if Path("/proc/driver/nvidia/gpus").exists():
-        pytest.skip("this machine has a GPU")
-    done = attempt(tmp_path, "device=cuda")
-    assert completed(done), done.stdout
-    found = result(tmp_path)
-    assert found["status"] == "skipped" and "GPU" in found["reason"]
 
 
 def test_a_model_that_ends_its_process_is_named_as_the_cause(tmp_path: Path) -> None:
@@ -300,11 +209,6 @@ def test_a_slow_rank_is_counted_and_seen_in_its_steps(tmp_path: Path) -> None:
     assert found["faults"] == {"slow_rank": 34}
     steps = pd.read_parquet(tmp_path / "steps.parquet").query("step >= 10")
     assert steps[steps["rank"] == 1].compute_s.min() >= 0.02
-
-
-def test_a_slow_decode_is_counted(tmp_path: Path) -> None:
-    attempt(tmp_path, "train.epochs=1", "faults=[{kind: slow_decode, seconds: 0.005}]")
-    assert result(tmp_path)["faults"] == {"slow_decode": 44}
 
 
 def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
@@ -364,24 +268,6 @@ def test_a_wrong_setting_gets_one_message_and_nothing_is_written(
     assert message in done.stdout
     assert "Traceback" not in done.stdout
     assert not (tmp_path / "out" / "result.json").exists()
-
-
-def test_a_model_of_ones_own_trains_and_its_mistakes_are_named(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    (project / "config" / "extensions").mkdir(parents=True)
-    (project / "config" / "extensions" / "my_nets.py").write_text(
-        "import torch\n\n\nclass Tiny(torch.nn.Sequential):\n"
-        "    def __init__(self, classes, channels, width=8):\n"
-        "        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64 * channels, width), torch.nn.Linear(width, classes))\n"
-    )
-    settings = (*SHORT, "keep=weights")
-    own = "model={import: 'my_nets:Tiny', kwargs: {width: 12}}"
-    done = attempt(project / "out", own, *settings, cwd=project)
-    assert completed(done), done.stdout
-    assert load_file(project / "out" / "weights.safetensors")["1.weight"].shape == (12, 64)
-    done = attempt(project / "wrong", "model={import: 'my_nets:Tny'}", *settings, cwd=project)
-    assert done.returncode == 2
-    assert "Tny" in done.stdout and "my_nets.py" in done.stdout and "Traceback" not in done.stdout
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -451,14 +337,3 @@ def test_auroc_of_every_label_is_in_the_result(tmp_path: Path) -> None:
     [_, last] = result(tmp_path)["evaluations"]
     assert len(last["auroc_per_label"]) == 5 and last["accuracy"] is None
     assert result(tmp_path)["metrics"]["auroc"] == pytest.approx(sum(last["auroc_per_label"]) / 5)
-
-
-def test_a_larger_batch_than_the_one_found_does_not_fit(tmp_path: Path) -> None:
-    command = [SCALESTUDY, "largest-batch"]
-    settings = ("model={name: small_vgg, width: 32}", "data={source: synthetic, shape: [1, 128, 128]}")
-    done = subprocess.run([*command, *settings, "--memory-mib", "60"], capture_output=True, text=True, timeout=200, cwd=ROOT, check=False)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    *tried, last = done.stdout.splitlines()
-    found = int(last.rpartition(": ")[2].replace(",", ""))
-    too_large = [int(line.split()[0].replace(",", "")) for line in tried if "does not fit" in line]
-    assert found >= 1 and min(too_large) == found + 1

@@ -13,7 +13,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 
-from scalestudy.emulation.accelerator import Emulated
 from scalestudy.strategies.base import Strategy, World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import AnyStrategy
@@ -76,7 +75,6 @@ class Case:
     model: str
     strategy: AnyStrategy | None
     dtype: torch.dtype = torch.float64
-    emulated: bool = False
     per_node: int | None = None
     """Ranks per logical node; None: as PER_NODE has it."""
     stopped: bool = False
@@ -152,7 +150,7 @@ def train(case: Case, world: World) -> Any:
     """A rank's parameters after training; of a server the number of steps served, and its records."""
     model = make_model(case.model, seed=world.rank, dtype=case.dtype)  # only rank 0 has the right weights
     strategy = build(case.strategy, world) if case.strategy else NoExchange(None, world)
-    module = strategy.prepare(Emulated(model, 0.001) if case.emulated else model, make_optimiser)
+    module = strategy.prepare(model, make_optimiser)
     if world.is_server:
         return strategy.serve(rate), strategy.records()
     for step in range(STEPS):
@@ -164,7 +162,7 @@ def train(case: Case, world: World) -> Any:
 
 
 def stop_and_resume(case: Case, world: World, folder: Path) -> Any:
-    """A rank's parameters after training with a stop between, and the state at the stop; of a server nothing."""
+    """A rank's parameters after training with a stop between; of a server nothing."""
     file = folder / "state.pt"
     first = build(case.strategy, world)  # type: ignore[arg-type]
     module = first.prepare(make_model(case.model, seed=world.rank, dtype=case.dtype), make_optimiser)
@@ -192,7 +190,7 @@ def stop_and_resume(case: Case, world: World, folder: Path) -> Any:
         parameters = [parameter.detach().clone() for parameter in model.parameters()]
     second.finish()
     dist.barrier(group=world.workers)
-    return parameters, state
+    return parameters
 
 
 def make_step(case: Case, strategy: Strategy, module: nn.Module, step: int) -> None:

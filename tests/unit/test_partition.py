@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -27,7 +26,6 @@ from scalestudy.strategies.pipeline.partition import (
 from scalestudy.strategies.pipeline.plan import (
     Blocks,
     Devices,
-    blocks,
     choose,
     fewest_devices,
     plan_for,
@@ -123,52 +121,6 @@ def test_a_partition_under_a_memory_limit_is_the_best_of_those_that_fit(
     assert found is None or found[0] == pytest.approx(best)
 
 
-MODELS = {
-    "mlp": (lambda: nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.Tanh()))), (64,)),
-    "vgg": (lambda: torchvision.models.vgg.make_layers([8, "M", 16, 16, "M", 16]), (3, 32, 32)),
-    "encoder": (
-        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2),
-        (5, 16),
-    ),
-}
-
-
-def profiled(name: str) -> Blocks:
-    """A real model, profiled at two sizes."""
-    make, shape = MODELS[name]
-    torch.manual_seed(0)
-    traced = trace(make(), torch.randn(2, *shape))
-    return blocks(traced, profile(traced, torch.randn(2, *shape), 1), profile(traced, torch.randn(8, *shape), 1))
-
-
-def shortened(model: BlockCosts, count: int) -> BlockCosts:
-    """The first blocks of a chain."""
-    per_block = ("forward_s", "backward_s", "parameter_bytes", "fixed_bytes", "working_bytes")
-    return BlockCosts(
-        **{name: getattr(model, name)[:count] for name in per_block},
-        crossing_bytes=model.crossing_bytes[: count + 1],
-        gradient_bytes=model.gradient_bytes[: count + 1],
-        activation_bytes=model.activation_bytes[: count + 1, : count + 1],
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_the_stages_of_a_real_profile_are_within_a_tenth_of_brute_force(name: str) -> None:
-    found = profiled(name)
-    model, link = shortened(found.at(8), min(13, found.small.blocks)), MessageTime(1e-5, 1e-10)
-    anything = np.ones((model.blocks + 1,) * 2, dtype=bool)
-    for stages in (2, 3, 4):
-        best = partition(stage_times(model, link), [anything] * stages)
-        assert best is not None
-        assert slowest(model, best[1], link) <= 1.1 * brute_force(model, stages, link)
-
-
-def test_a_chain_between_two_sizes_is_affine() -> None:
-    few, many = chain([1.0, 2.0]), chain([3.0, 10.0])
-    assert between(few, many, 0.5).forward_s.tolist() == [2.0, 6.0]
-
-
 # The order of passes
 
 
@@ -176,10 +128,6 @@ def test_1f1b_goes_backward_as_soon_as_it_can() -> None:
     first, last = (schedule.order("1f1b", 2, stage, 3) for stage in (0, 1))
     assert [f"{kind[0]}{k}" for kind, k in first] == ["f0", "f1", "b0", "f2", "b1", "b2"]
     assert [f"{kind[0]}{k}" for kind, k in last] == ["f0", "b0", "f1", "b1", "f2", "b2"]
-
-
-def test_gpipe_goes_forward_with_all_micro_batches_first() -> None:
-    assert [f"{kind[0]}{k}" for kind, k in schedule.order("gpipe", 2, 1, 2)] == ["f0", "f1", "b0", "b1"]
 
 
 @given(st.sampled_from(["gpipe", "1f1b"]), st.integers(1, 6), st.integers(1, 9))
@@ -223,12 +171,6 @@ def made_up_blocks(given_chain: BlockCosts) -> Blocks:
 
 
 FREELY = Pipeline(name="pipeline")
-
-
-def test_data_parallelism_is_chosen_where_links_cost_nothing() -> None:
-    plan = choose(made_up_blocks(chain([1.0] * 8)), machine(4), FREELY)
-    assert plan is not None
-    assert (plan.stages, plan.replicas, plan.micro_batches) == (1, 4, 1)
 
 
 def test_stages_are_chosen_where_parameters_are_dear_to_exchange() -> None:

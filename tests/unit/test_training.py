@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import os
 import signal
 from collections.abc import Callable
@@ -21,16 +20,15 @@ from scalestudy.errors import UserError
 from scalestudy.launch import largest_batch
 from scalestudy.results.metrics import expected_read_bytes, extrapolation, intervals, metrics
 from scalestudy.results.reports import Measured
-from scalestudy.results.result import is_oversubscribed
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
-from scalestudy.results.warnings import fault_warnings, window_warnings
+from scalestudy.results.warnings import window_warnings
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training import evaluator
 from scalestudy.training.evaluator import auroc_per_label, evaluate
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.replica import label_weights
-from scalestudy.training.report import Evaluation, KernelUsage, Report, Staging
+from scalestudy.training.report import Evaluation, KernelUsage, Report
 from scalestudy.training.schedule import rate_at
 
 
@@ -107,21 +105,6 @@ def test_model_flops_utilisation_is_over_the_stated_peak_and_not_clipped() -> No
     assert metrics(stated, found, manifest(640), 2.0, None)["mfu"] == pytest.approx(3.2)
 
 
-def test_a_server_needs_a_core_too_where_compute_is_real() -> None:
-    served = spec(strategy="parameter_server", ranks=2, **CUT)
-    assert is_oversubscribed(job(served))  # two ranks and a server on two cores
-    assert not is_oversubscribed(job(spec(strategy="parameter_server", ranks=1, **CUT)))
-    assert not is_oversubscribed(job(spec(strategy="halving_doubling", ranks=2, **CUT)))
-    assert not is_oversubscribed(job(served, step_time_s=0.1))
-
-
-def test_what_the_kernel_does_not_tell_a_rank_is_read_back_as_unknown() -> None:
-    plain = json.loads(json.dumps(Report(0, host_rows=[{"clock_s": 1.0, "throttled_s": None}]).plain()))  # type: ignore[dict-item]
-    (row,) = Report.from_plain(plain).host_rows
-    assert row["clock_s"] == 1.0
-    assert math.isnan(row["throttled_s"])
-
-
 def test_what_the_kernel_counted_is_summed_over_ranks_and_told_per_step() -> None:
     run = spec(strategy="halving_doubling", ranks=2, **CUT)
     found = measured(run)
@@ -131,13 +114,6 @@ def test_what_the_kernel_counted_is_summed_over_ranks_and_told_per_step() -> Non
     values = metrics(job(run), found, manifest(640), 2.0, None)
     assert values["system_share"] == pytest.approx(0.3)
     assert [values[name] for name in ("minor_faults", "major_faults", "involuntary_switches")] == [300.0, 1.0, 10.0]
-
-
-def test_page_faults_are_warned_of_from_a_tenth_of_the_cpu_time_on() -> None:
-    few, many = (Report(0, window_usage=KernelUsage(5.0, 5.0, faults, 0, 0)) for faults in (900_000, 2_400_000))
-    assert list(fault_warnings([few])) == []
-    (sentence,) = fault_warnings([many])
-    assert sentence.startswith("page faults (2,400,000 in the window) took at least 24% of the ranks' CPU time")
 
 
 def test_what_an_overlapped_exchange_adds_is_the_mean_of_pairs_with_an_interval() -> None:
@@ -163,21 +139,6 @@ def test_an_exchange_inside_backward_has_no_time_of_its_own() -> None:
     assert values["step_time_s"] == pytest.approx(0.04 + 0.005 + 0.045 + 0.01)
 
 
-def test_forward_and_backward_that_alternate_have_no_times_of_their_own() -> None:
-    run = spec(batch={"per_rank": 32, "accumulate": 2}, **CUT)
-    values = metrics(job(run), measured(run, forward_apart=False), manifest(640), 2.0, None)
-    assert (values["forward_s"], values["backward_s"]) == (None, None)
-    assert (values["compute_s"], values["exchange_s"]) == pytest.approx((0.025, 0.02))
-
-
-def test_the_first_batch_is_that_of_the_rank_that_waits_longest_after_staging() -> None:
-    run = spec(strategy="ring", ranks=2, **CUT)
-    found = with_steps(measured(run), [(0.01, 0, 0.01, 0.01, 0.01, 0.01), (0.03, 0, 0.01, 0.01, 0.01, 0.01)])
-    assert metrics(job(run), found, manifest(640), 2.0, None)["first_batch_s"] == pytest.approx(0.03)
-    found.reports[0].stage = Staging(0, 4.0, 100, 100, 1, "here", "everything")
-    assert metrics(job(run), found, manifest(640), 2.0, None)["first_batch_s"] == pytest.approx(4.03)
-
-
 SUMMED = ("data_s", "convert_s", "compute_s", "exchange_s", "optimiser_s")
 
 
@@ -198,31 +159,12 @@ def test_a_slow_rank_is_counted_once_and_the_parts_sum_to_the_step() -> None:
     assert values["exchange_wait_s"] == pytest.approx(0.025)  # 50 ms on one of two ranks
 
 
-def test_one_starved_rank_of_128_is_all_of_the_data_stall() -> None:
-    run = spec(strategy="ring", ranks=128, batch={"per_rank": 1}, **CUT)
-    fed, starved = (0.0, 0, 0.005, 0.005, 0.09, 0.0), (0.08, 0, 0.005, 0.005, 0.01, 0.0)
-    values = metrics(job(run), with_steps(measured(run), [fed] * 127 + [starved]), manifest(640), 2.0, None)
-    assert values["data_stall"] == pytest.approx(0.8)
-    assert sum(values[name] or 0.0 for name in SUMMED) == pytest.approx(0.1)
-
-
 def test_ranks_at_their_own_pace_are_not_added_up_to_a_step_that_none_of_them_made() -> None:
     run = spec(strategy="async_parameter_server", ranks=2, **CUT)
     slow, fast = (0.02, 0, 0.01, 0.02, 0.05, 0.0), (0.05, 0, 0.01, 0.01, 0.01, 0.0)
     values = metrics(job(run), with_steps(measured(run), [slow, fast]), manifest(640), 2.0, None)
     assert [values[name] for name in SUMMED] == pytest.approx([0.02, 0.0, 0.03, 0.05, 0.0])
     assert values["exchange_wait_s"] is None
-
-
-def test_the_step_is_the_mean_over_the_window_like_its_parts() -> None:
-    run = spec(**CUT)
-    found = measured(run)
-    found.marks[0, 5:] += 0.1  # one step takes twice as long, in its optimiser
-    found.marks[0, 4, -1] += 0.1
-    values = metrics(job(run), found, manifest(640), 2.0, None)
-    assert values["step_time_s"] == pytest.approx(0.1 + 0.1 / 8)
-    assert values["optimiser_s"] == pytest.approx(0.01 + 0.1 / 8)
-    assert values["throughput_samples_per_s"] == pytest.approx(32 / (0.1 + 0.1 / 8))
 
 
 def test_a_window_whose_halves_differ_and_one_that_others_disturbed_are_warned_of() -> None:
@@ -244,11 +186,6 @@ def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations()
     found = measured(run, evaluation_s=3.0, evaluations=[Evaluation(50, 10, 1.0, 3.0)])
     values = metrics(job(run), found, manifest(320), 2.0, None)
     assert values["training_time_s"] == pytest.approx(50 * 10 * 0.1 + 5 * 3.0)
-
-
-def test_the_training_time_of_a_full_run_is_its_loop() -> None:
-    run = spec()
-    assert metrics(job(run), measured(run), manifest(320), 2.0, None)["training_time_s"] == 1.5
 
 
 @pytest.mark.parametrize(
@@ -327,29 +264,6 @@ def test_a_full_run_that_stopped_early_is_invalid() -> None:
     )
 
 
-def test_a_cold_run_that_read_too_little_is_invalid() -> None:
-    run = spec(loader={"cache": "cold"}, **CUT)
-    found = measured(run, read_bytes=899)
-    assert "the data was cached" in str(
-        invalid_reason(RunEvidence(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()))
-    )
-    found = measured(run, read_bytes=901)
-    assert (
-        invalid_reason(RunEvidence(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest()))
-        is None
-    )
-
-
-def test_a_cold_run_on_a_file_system_that_is_not_counted_is_valid_and_unchecked() -> None:
-    run = spec(loader={"cache": "cold"}, **CUT)
-    found = measured(run, read_bytes=0, uncounted_reads="lustre")
-    values = metrics(job(run), found, manifest(), 1.0, None)
-    assert invalid_reason(RunEvidence(job(run), found, values, manifest())) is None
-    assert values["read_bytes"] is None
-    (sentence,) = unchecked(RunEvidence(job(run), found, values, manifest()))
-    assert "reads on lustre are not counted by the kernel" in sentence
-
-
 def test_a_run_cut_short_says_how_far_it_is_extrapolated() -> None:
     run = spec(train={"epochs": 50}, **CUT)
     extent = extrapolation(run, measured(run), manifest(320))
@@ -357,10 +271,6 @@ def test_a_run_cut_short_says_how_far_it_is_extrapolated() -> None:
     assert extent == pytest.approx({"factor": 62.5, "window_s": 0.8, "whole_s": 50.0})
     values = metrics(job(run), measured(run), manifest(320), 2.0, None)
     assert values["extrapolation_factor"] == pytest.approx(62.5)
-
-
-def test_a_full_run_is_not_extrapolated() -> None:
-    assert extrapolation(spec(), measured(spec()), manifest(320)) is None
 
 
 def test_what_does_not_fit_in_memory_must_be_read_again_each_epoch() -> None:
@@ -395,13 +305,6 @@ def scored(
         monkeypatch.setattr(evaluator, "gathered", lambda part, world: [part, of_others])
     world = World(0, 1, 0, torch.device("cpu"), 1, None)
     return evaluate(torch.nn.Identity(), data, run or spec(), world, torch.float32)  # type: ignore[arg-type]
-
-
-def test_held_out_samples_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = scored(monkeypatch, [[2.0, 1.0], [0.0, 1.0], [5.0, 1.0], [1.0, 0.0]], [0, 1, 1, 0])
-    assert (found["accuracy"], found["auroc"]) == (0.75, None)
-    found = scored(monkeypatch, [[0.1], [0.4], [0.35], [0.8]], [[0.0], [0.0], [1.0], [1.0]])
-    assert (found["accuracy"], found["auroc"]) == (None, pytest.approx(0.75))
 
 
 OWN = spec(model={"import": "nets:Net"})
@@ -500,15 +403,6 @@ def killed(number: signal.Signals) -> int:
     """End this process by a signal."""
     os.kill(os.getpid(), number)
     return 0
-
-
-def test_a_model_that_cannot_be_trained_on_one_sample_is_tried_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    def batch_norm(batch: int) -> int:
-        if batch == 1:
-            raise ValueError("Expected more than 1 value per channel when training")
-        return batch if batch <= 5 else killed(signal.SIGKILL)
-
-    assert found_with(monkeypatch, batch_norm) == 5
 
 
 @pytest.mark.parametrize(

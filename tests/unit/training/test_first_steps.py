@@ -12,17 +12,14 @@ from torch import nn
 
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.errors import UserError
-from scalestudy.results.reports import Measured
-from scalestudy.results.warnings import pause_warnings
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training.first_steps import FirstSteps
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.replica import Replica
-from scalestudy.training.report import Report
 from scalestudy.training.training_data import TrainingData
-from tests.unit.training.test_trainer import job, trainer
+from tests.unit.training.test_trainer import job
 
 
 class Detached(nn.Module):
@@ -53,12 +50,6 @@ def test_parameters_without_a_gradient_frozen_ones_and_layers_in_plain_lists_are
         "2 of 6 parameters (first.weight, first.bias) got no gradient in the first step: the loss does not depend on them",
         "2 of 6 parameters (frozen.weight, frozen.bias) are not trained, since `requires_grad` is off",
     ]
-
-
-def test_a_model_as_it_should_be_has_no_warning(tmp_path: Path) -> None:
-    own = trainer(job(tmp_path))
-    own.run()
-    assert own.first_steps.warnings == []
 
 
 OWN = """
@@ -106,12 +97,6 @@ def test_own_data_that_repeats_itself_changes_or_ignores_the_split_is_named(
     assert own_data(tmp_path, monkeypatch, kind).unusual() == TOLD[kind]
 
 
-def test_items_that_take_long_are_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = own_data(tmp_path, monkeypatch, "repeats")
-    monkeypatch.setattr("scalestudy.training.training_data.DIGEST_S", 1e-6)
-    assert data.unusual() == []
-
-
 @pytest.mark.parametrize(
     ("kind", "words"), [("half", "a label is 3.5, and classes are whole numbers"), ("many", "has the label 11")]
 )
@@ -122,22 +107,3 @@ def test_a_label_that_is_no_class_is_an_error(
         own_data(tmp_path, monkeypatch, kind).train.batch(
             np.array([1, 2]), size=None, augment="none", seed=0, epoch=0, train=True
         )
-
-
-def steps(longest_s: float = 0.1) -> Measured:
-    """Two ranks of 40 steps of 0.1 s; one part of one of them takes `longest_s`."""
-    parts = np.full((2, 40, 6), 0.1 / 6)
-    parts[1, 7, 2] = longest_s
-    marks = np.concatenate([np.zeros((2, 40, 1)), parts.cumsum(axis=2)], axis=2)
-    return Measured([Report(0), Report(1)], marks, np.ones((2, 40)))
-
-
-def test_a_gap_in_the_clock_is_named() -> None:
-    even = [{"node": 0, "clock_s": float(second)} for second in range(60)]
-    slept = even[:10] + even[50:]
-    assert list(pause_warnings(steps(), even)) == []
-    (sentence,) = pause_warnings(steps(), slept)
-    assert sentence.startswith("the run stood still for 41 s, as a machine that sleeps")
-    assert list(pause_warnings(steps(12.0), even)) == [
-        "rank 1 stood still for 12 s in step 7; the median step takes 0.1 s"
-    ]

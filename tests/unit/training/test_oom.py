@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from scalestudy.errors import Skipped, UserError
-from scalestudy.launch import largest_batch
 from scalestudy.training.oom import is_oom, oom_as_skip
 
 GIB = 2**30
@@ -69,28 +68,8 @@ def test_memory_that_others_hold_is_no_property_of_the_run(device: SimpleNamespa
         ends(torch.OutOfMemoryError(OUT_OF_MEMORY), shares=True)
 
 
-def test_a_device_that_answers_nothing_more_hides_no_reason(device: SimpleNamespace, monkeypatch: Any) -> None:
-    def gone(*_: Any) -> None:
-        raise RuntimeError("CUDA error: unspecified launch failure")
-
-    monkeypatch.setattr(torch.cuda, "get_device_properties", gone)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", gone)
-    with pytest.raises(Skipped, match=r"does not fit: 2\.50 GiB more were asked for; use"):
-        ends(torch.OutOfMemoryError(OUT_OF_MEMORY))
-
-
 def test_other_errors_stay_what_they_are() -> None:
     for error in (RuntimeError("CUDA error: an illegal memory access was encountered"), ValueError("out of memory")):
         assert not is_oom(error)
         with pytest.raises(type(error)):
             ends(error)
-
-
-@pytest.mark.parametrize("said", [OUT_OF_MEMORY, *AS_LIBRARIES_SAY])
-def test_a_batch_of_which_a_library_says_so_does_not_fit(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    def train(*_: Any) -> int:
-        raise torch.OutOfMemoryError(said) if said == OUT_OF_MEMORY else RuntimeError(said)
-
-    monkeypatch.setattr(largest_batch, "_train", train)
-    found = largest_batch._in_a_process(None, None, None, 4)  # type: ignore[arg-type]
-    assert found == largest_batch.Trial(batch=4, fits=False, peak_bytes=None)

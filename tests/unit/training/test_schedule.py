@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
-import pytest
-
-from scalestudy.errors import UserError
 from scalestudy.spec.run import RunSpec
-from scalestudy.training.job import Job, Resolved
 from scalestudy.training.report import CheckpointCost, Evaluation, Report, Staging
 from scalestudy.training.schedule import Schedule
-from scalestudy.training.training_data import TrainingData
 
 
 def spec(**data: object) -> RunSpec:
@@ -38,38 +30,11 @@ def test_warm_up_and_window_follow_the_steps_of_another_run() -> None:
     assert [schedule.timed_window_begins(done) for done in (2, 21, 22)] == [False, False, True]
 
 
-def test_a_checkpoint_after_the_last_step_leaves_nothing_to_train() -> None:
-    with pytest.raises(UserError, match="has 35 steps, and the checkpoint was written after step 35"):
-        Schedule(spec(train={"epochs": 5}), 7, first_step=35)
-
-
 def test_evaluations_follow_the_epochs_that_the_spec_names() -> None:
     schedule = Schedule(spec(train={"epochs": 5, "evaluate_every_epochs": 2}), 3)
     assert [done for done in range(16) if schedule.evaluates_after(done)] == [6, 12]
     never = Schedule(spec(train={"epochs": 5, "evaluate_every_epochs": 0}), 3)
     assert [done for done in range(16) if never.evaluates_after(done)] == []
-
-
-def data_of_rank(rank: int) -> TrainingData:
-    """12 samples in steps of 4, of which each of two ranks has 2."""
-    run = spec(strategy="allreduce", ranks=2, batch={"per_rank": 2})
-    job = Job("r", run, Resolved(1, 2, 1, "cpu", 2, None), Path(), Path(), Path(), None)
-    dataset = SimpleNamespace(samples=12, stream=None, files=[])
-    return TrainingData(job, rank, dataset, dataset)  # type: ignore[arg-type]
-
-
-def test_the_batches_of_two_ranks_hold_every_sample_of_an_epoch_once() -> None:
-    plans = [list(data_of_rank(rank).plan(0, 3)) for rank in (0, 1)]
-    assert [epoch for epoch, _ in plans[0]] == [0, 0, 0]
-    assert sorted(np.concatenate([indices for plan in plans for _, indices in plan]).tolist()) == list(range(12))
-
-
-@pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 1), (2, 3), (2, 7), (4, 6), (5, 9)])
-def test_a_plan_that_begins_later_has_the_same_batches(first: int, last: int) -> None:
-    whole, part = list(data_of_rank(1).plan(0, 9)), list(data_of_rank(1).plan(first, last))
-    assert [(epoch, batch.tolist()) for epoch, batch in part] == [
-        (epoch, batch.tolist()) for epoch, batch in whole[first:last]
-    ]
 
 
 def test_a_report_is_read_as_it_was_written_and_keys_of_other_versions_are_left_out() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from scalestudy.analysis.on_devices import precision
 from scalestudy.errors import Skipped
 from scalestudy.launch.resolve import resolve
 from scalestudy.spec.check_run import run_problems
@@ -45,12 +42,6 @@ def test_both_kinds_of_product_are_set_alike_and_unset_leaves_torchs_choice() ->
     assert uses_tf32(torch.device("cpu")) is None
 
 
-def test_torch_lets_convolutions_alone_use_it_unless_told() -> None:
-    code = "import torch; print(torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True"]
-
-
 def test_it_is_of_float32_and_of_gpus() -> None:
     assert [p.path for p in run_problems(run(tf32=False, dtype="float64"))] == [("tf32",)]
     assert [p.path for p in run_problems(run(tf32=True, device="cpu"))] == [("tf32",)]
@@ -58,9 +49,3 @@ def test_it_is_of_float32_and_of_gpus() -> None:
     assert not list(run_problems(run(tf32=False, device="cpu")))
     with pytest.raises(Skipped, match="TF32 is of GPUs"):
         resolve(run(tf32=True), Machine.model_validate({"device": "cpu"}), Site())
-
-
-def test_what_a_run_computed_in_is_named() -> None:
-    assert precision(run()) == "float32"
-    assert precision(run(tf32=True)) == "TF32"
-    assert precision(run(tf32=True, autocast="bfloat16")) == "bfloat16"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -90,13 +89,6 @@ def test_a_resumed_rank_has_the_weights_losses_and_report_of_one_never_stopped(t
     assert [report.seen] == [whole.recorder.report.seen] == planned_checksums(32, 4, 1, 0, 0, 24)
 
 
-def test_a_run_that_a_version_without_tallies_began_is_not_tallied(tmp_path: Path) -> None:
-    own = trainer(job(tmp_path))
-    own.recorder.report.seen = None
-    own.run()
-    assert read_reports(own.job).reports[0].seen is None
-
-
 def test_steps_made_by_another_run_are_not_this_runs_and_stay_so_after_a_stop(tmp_path: Path) -> None:
     trainer(job(tmp_path, checkpoint={"every_steps": 5})).train()
     measured = {"measure": {"warmup_steps": 1, "steps": 6}}
@@ -117,30 +109,12 @@ def test_a_checkpoint_after_the_last_step_is_refused(tmp_path: Path) -> None:
         trainer(dataclasses.replace(short, init_from=checkpoint_after(tmp_path, 20)))
 
 
-def test_the_loader_alone_is_timed_and_leaves_the_order_of_training_as_it_was(tmp_path: Path) -> None:
-    plain, timed = trainer(job(tmp_path)), trainer(job(tmp_path, measure={"loader_batches": 4}))
-    for each in (plain, timed):
-        each.run()
-    rate = timed.recorder.report.loader_samples_per_s
-    assert rate is not None and rate > 0
-    assert plain.recorder.report.loader_samples_per_s is None
-    assert np.array_equal(plain.recorder.all_losses(), timed.recorder.all_losses())
-
-
 def test_the_digest_of_parameters_does_not_depend_on_their_memory_format(tmp_path: Path) -> None:
     # resnet18 has 1 x 1 convolutions, whose channels-last weights count as contiguous too
     resnet = {"model": "resnet18", "data": {"source": "synthetic", "samples": 32, "shape": [3, 32, 32]}}
     plain = trainer(job(tmp_path, **resnet)).replica.digest()
     assert plain is not None
     assert trainer(job(tmp_path, **resnet, memory_format="channels_last")).replica.digest() == plain
-
-
-def test_an_emulated_accelerator_gets_the_batch_as_the_loader_made_it(tmp_path: Path) -> None:
-    plain = job(tmp_path)
-    emulated = dataclasses.replace(plain, resolved=dataclasses.replace(plain.resolved, step_time_s=0.001))
-    x = torch.zeros(4, 1, 4, 4, dtype=torch.uint8)
-    assert trainer(emulated).replica.inputs(x) is x
-    assert trainer(plain).replica.inputs(x).dtype == torch.float32
 
 
 def test_forward_and_backward_are_timed_one_by_one_unless_they_alternate(tmp_path: Path) -> None:
@@ -172,13 +146,6 @@ def test_a_window_ends_when_it_is_precise_enough_and_not_before_300_steps(tmp_pa
     assert report.window == (2, report.steps_done)
 
 
-def test_a_window_that_does_not_become_precise_ends_at_its_limit(tmp_path: Path) -> None:
-    own = trainer(job(tmp_path, **LONG | {"measure": {"warmup_steps": 2, "steps": 30, "precision": 1e-9}}))
-    own.run()
-    (report,) = read_reports(own.job).reports
-    assert (report.window_ended_by, report.steps_done) == (None, 32)
-
-
 def test_steps_that_grow_slower_end_no_window_however_even_they_are(tmp_path: Path) -> None:
     own = trainer(job(tmp_path, **LONG | {"measure": {"warmup_steps": 0, "steps": 1000, "precision": 0.5}}))
     begins = np.array([0.1] * 200 + [0.2] * 200).cumsum()
@@ -189,24 +156,3 @@ def test_steps_that_grow_slower_end_no_window_however_even_they_are(tmp_path: Pa
     assert own.recorder.window_over() == "precision"
     own.recorder.report.steps_done, own.recorder.timer.earlier = 299, own.recorder.timer.earlier[:299]
     assert own.recorder.window_over() == ""
-
-
-def test_the_clock_of_the_window_begins_after_the_warm_up(tmp_path: Path) -> None:
-    begin = time.perf_counter()
-    own = trainer(job(tmp_path))
-    own.run()
-    (report,) = read_reports(own.job).reports
-    assert report.window_clock is not None
-    first, last = report.window_clock
-    assert begin < first < last < time.perf_counter()
-    short = trainer(job(tmp_path, measure={"warmup_steps": 30}))
-    short.run()
-    assert read_reports(short.job).reports[0].window_clock is None
-
-
-def test_thousands_of_losses_are_kept_in_order(tmp_path: Path) -> None:
-    own = trainer(job(tmp_path))
-    for step in range(2500):
-        own.recorder.step(torch.tensor(float(step)), 4)
-    assert len(own.recorder.losses) < 1000
-    assert own.recorder.all_losses().tolist() == list(range(2500))
