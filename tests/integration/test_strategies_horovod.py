@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from scalestudy.strategies.build import missing_build
 from scalestudy.strategies.catalogue import Horovod
 from tests.integration.forked import on_processes
 from tests.integration.trainings import MODELS, RANKS, Case, difference, reference, train_all
-from tests.integration.tries import attempt, completed, held, result
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -70,14 +68,3 @@ def test_all_ranks_of_horovod_end_with_the_same_bits(trained: Any) -> None:
     for case in cases_of(ranks):
         for rank in range(ranks):
             assert difference(results[rank][case], results[0][case]) == 0.0
-
-
-def test_what_horovod_tried_and_when_it_did_what_lie_beside_the_result(horovod: None, tmp_path: Path) -> None:
-    strategy = "strategy={name: horovod, autotune: true, timeline: true}"
-    often = {"HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2"}
-    done = attempt(tmp_path, "ranks=2", strategy, "train.epochs=4", **often)
-    assert completed(done) and held(result(tmp_path)), done.stdout
-    header, *tried = (tmp_path / "autotune.csv").read_text().splitlines()
-    assert "tensor_fusion_threshold" in header and "cycle_time" in header and tried
-    events = json.loads((tmp_path / "timeline.json").read_text())
-    assert "ALLREDUCE" in {event.get("name") for event in events}

@@ -100,7 +100,7 @@ OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
         {"name": "zero1"},
         {"name": "fsdp", "unit_mib": 1.0, "reshard": True},
         {"name": "horovod", "transport": "gloo", "fusion_mib": 128.0, "cycle_ms": 1.0, "compression": "none",
-         "operation": "average", "autotune": False, "timeline": False},
+         "operation": "average"},
         {"name": "pipeline", "stages": None, "micro_batches": None, "schedule": "1f1b", "memory_limit_mib": None},
     ],
     "data": [

@@ -7,8 +7,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -119,42 +117,21 @@ def _measure(
             chain.run, spec, resolved, manifest_file.resolve(), scratch, extensions.resolve(), weights,
             (folder / "log").resolve(), where.hosts, where.away, network=nodes, **chain.for_job(),
         )  # fmt: skip
-        with _kept_files(job, folder):
-            with signals.handled(scratch):
-                samples = run_here(job, group) if where.launcher == "local" else Control(job, where.launcher).run()
-            memory_bytes = write_samples(samples, folder / "system.parquet")
-            attempts.raise_if_stopped(scratch)
+        with signals.handled(scratch):
+            samples = run_here(job, group) if where.launcher == "local" else Control(job, where.launcher).run()
+        memory_bytes = write_samples(samples, folder / "system.parquet")
+        attempts.raise_if_stopped(scratch)
         wall_s = time.perf_counter() - begin
         if manifest is None:
             outcome = program_result(job, wall_s, memory_bytes, folder, samples)
         else:
             outcome = measured_result(job, manifest, wall_s, memory_bytes, folder, samples)
         if weights is not None:
-            _move(scratch / "weights.safetensors", weights)
+            with atomic_path(weights) as temporary:  # also on another file system
+                shutil.copyfile(scratch / "weights.safetensors", temporary)
     outcome["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
     outcome["warnings"] += uneven(where, resolved.ranks_per_node)
     return outcome
-
-
-@contextmanager
-def _kept_files(job: Job, folder: Path) -> Iterator[None]:
-    """Move the ranks' files in `job.keep` into the run's folder, also those of a skipped run."""
-    job.keep.mkdir()
-    skipped_by: Skipped | None = None
-    try:
-        yield
-    except Skipped as error:
-        skipped_by = error
-    for file in sorted(job.keep.iterdir()):
-        _move(file, folder / file.name)
-    if skipped_by is not None:
-        raise skipped_by
-
-
-def _move(source: Path, target: Path) -> None:
-    """Bring a file to its place, whole, also on another file system."""
-    with atomic_path(target) as temporary:
-        shutil.copyfile(source, temporary)
 
 
 def _now() -> str:

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,8 +36,6 @@ class World:
     workers: dist.ProcessGroup | None
     control: dist.ProcessGroup | None = None
     """A group of those that train for small messages through the host, where `workers` goes through GPUs."""
-    keep: Path | None = None
-    """Folder for files to be kept next to the result; None where nothing is kept."""
 
     @property
     def is_server(self) -> bool:

@@ -188,10 +188,6 @@ class Horovod(StrategySpec):
     """What gradients are rounded to on the wire."""
     operation: Literal["average", "adasum"] = "average"
     """The mean over ranks, or Adasum (Maleki et al. 2020), which needs `transport: mpi`."""
-    autotune: bool = False
-    """Horovod tunes threshold and cycle time itself; its log is kept next to the result as `autotune.csv`."""
-    timeline: bool = False
-    """Horovod's timeline of rank 0 is kept next to the result as `timeline.json`, for chrome://tracing."""
 
 
 class Pipeline(StrategySpec):

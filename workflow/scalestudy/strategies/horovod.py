@@ -37,7 +37,10 @@ class Horovod(Strategy):
         self.hvd: Any = horovod.torch
         # Horovod starts once in a process: started again after its end it crashes.
         if not self.hvd.is_initialized():
-            self._configure()
+            # Horovod reads its options from the environment when it starts.
+            os.environ["HOROVOD_FUSION_THRESHOLD"] = str(int(options.fusion_mib * 2**20))
+            os.environ["HOROVOD_CYCLE_TIME"] = str(options.cycle_ms)
+            os.environ["HOROVOD_CONTROLLER"] = os.environ["HOROVOD_CPU_OPERATIONS"] = options.transport
             if options.transport == "gloo":
                 self._meet()
             self.hvd.init()
@@ -70,7 +73,7 @@ class Horovod(Strategy):
             self.optimiser.step()
 
     def finish(self) -> None:
-        """End Horovod's thread, which completes its timeline."""
+        """End Horovod's thread."""
         self.hvd.shutdown()
         if self.rendezvous is not None:
             self.rendezvous.stop()
@@ -79,22 +82,6 @@ class Horovod(Strategy):
     def _sums_gradients(self) -> bool:
         """Not so with Adasum; and of one rank Horovod synchronises nothing."""
         return self.options.operation == "average" and self.world.ranks > 1
-
-    def _configure(self) -> None:
-        """Horovod reads its options from the environment when it starts."""
-        options = self.options
-        os.environ["HOROVOD_FUSION_THRESHOLD"] = str(int(options.fusion_mib * 2**20))
-        os.environ["HOROVOD_CYCLE_TIME"] = str(options.cycle_ms)
-        os.environ["HOROVOD_CONTROLLER"] = os.environ["HOROVOD_CPU_OPERATIONS"] = options.transport
-        if options.autotune:
-            os.environ["HOROVOD_AUTOTUNE"] = "1"
-        if self.world.keep is None:
-            return
-        # Rank 0 writes these, but all ranks must know of them.
-        if options.autotune:
-            os.environ["HOROVOD_AUTOTUNE_LOG"] = str(self.world.keep / "autotune.csv")
-        if options.timeline:
-            os.environ["HOROVOD_TIMELINE"] = str(self.world.keep / "timeline.json")
 
     def _meet(self) -> None:
         """Agree over torch's process group on the address at which Horovod's ranks find each other."""

@@ -62,11 +62,6 @@ class Job:
     deadline: float | None = None
     """When this job will be killed, seconds since 1970."""
 
-    @property
-    def keep(self) -> Path:
-        """Where ranks leave files for the folder of the result."""
-        return self.folder / "keep"
-
     def node_of(self, process: int) -> int:
         """The node, perhaps a logical one, of a process. Ranks fill node after node; servers are dealt to them in turn."""
         if process >= self.spec.ranks:

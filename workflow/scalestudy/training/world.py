@@ -39,9 +39,8 @@ def join(job: Job, rank: int) -> World:
         dist.init_process_group(backend, store=rendezvous_store(job, rank), rank=rank, world_size=job.processes)
         workers = new_group(spec.ranks)
         control = new_group(spec.ranks, "gloo") if backend == "nccl" else None
-    return World(
-        rank, spec.ranks, spec.strategy.servers_beside, device, resolved.ranks_per_node, workers, control, job.keep
-    )
+    servers = spec.strategy.servers_beside
+    return World(rank, spec.ranks, servers, device, resolved.ranks_per_node, workers, control)
 
 
 def allow_tf32(allowed: bool | None) -> None:

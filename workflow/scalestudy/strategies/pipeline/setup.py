@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,7 +16,7 @@ from scalestudy.errors import Skipped, UserError
 from scalestudy.strategies.base import MakeOptimiser, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.pipeline.partition import MessageTime
-from scalestudy.strategies.pipeline.plan import Blocks, Devices, PipelinePlan, blocks, choose, fewest_devices
+from scalestudy.strategies.pipeline.plan import Blocks, Devices, blocks, choose, fewest_devices
 from scalestudy.strategies.pipeline.profile import Precision, Profile, profile
 from scalestudy.strategies.pipeline.stage import Layout, layout_of
 from scalestudy.strategies.pipeline.step import posted
@@ -34,27 +36,74 @@ def rows(x: torch.Tensor, count: int) -> torch.Tensor:
     return x[torch.arange(count, device=x.device) % len(x)]
 
 
-def profiles_of(traced: Traced, x: torch.Tensor, precision: Precision) -> tuple[Profile, Profile]:
-    """The model at a few samples and at those of `x`, one rank's batch."""
-    if len(x) == 1:
-        return (one := profile(traced, x, precision=precision)), one
-    few, many = (profile(traced, rows(x, size), precision=precision) for size in (2, max(4, len(x))))
-    return few, many
+def decide(
+    world: World,
+    traced: Traced,
+    x: torch.Tensor,
+    options: Options,
+    precision: Precision,
+    make_optimiser: MakeOptimiser,
+    group: dist.ProcessGroup,
+) -> tuple[Layout, dict[str, float]]:
+    """Rank 0's choice for batches like `x`, on all ranks, and the seconds that it took, by column.
+
+    Raises UserError or Skipped, on all ranks, where there is no plan.
+    """
+    link = measure_link(world.rank, world.ranks, group, world.device)
+    small_messages = world.control or group
+    cores: list[Any] = [None] * world.ranks
+    dist.all_gather_object(cores, sorted(os.sched_getaffinity(0)), group=small_messages)
+    # As many ranks of a node profile at a time as will compute at a time: they share caches and memory then as well.
+    at_once_per_node = max(1, len(set().union(*cores)) // torch.get_num_threads())
+    begin = time.perf_counter()
+    if world.rank % world.ranks_per_node < at_once_per_node:
+        sizes = (2, max(4, len(x))) if len(x) > 1 else (1,)
+        profiles = [profile(traced, rows(x, size), precision=precision) for size in sizes]
+    decided: list[Any] = [None]
+    if world.rank == 0:
+        times = {"profile_s": time.perf_counter() - begin}
+        update_s_per_byte, slots = _optimiser_costs(make_optimiser, next(traced.graph_module.parameters()))
+        on_cpu = world.device.type == "cpu"
+        at_once = at_once_per_node * -(-world.ranks // world.ranks_per_node)
+        machine = Devices(
+            world.ranks,
+            rank_batch=len(x),
+            link=link,
+            update_s_per_byte=update_s_per_byte,
+            state_copies=2 + slots,
+            at_once=at_once if on_cpu and at_once < world.ranks else None,
+            limit_bytes=None if options.memory_limit_mib is None else options.memory_limit_mib * MIB,
+            process_bytes=PROCESS_BYTES if on_cpu else 0.0,
+        )
+        begin = time.perf_counter()
+        try:
+            layout = _layout(traced, profiles[0], profiles[-1], options, machine)
+            decided = [(layout, {**times, "search_s": time.perf_counter() - begin})]
+        except (UserError, Skipped) as error:
+            decided = [error]
+    dist.broadcast_object_list(decided, 0, group=small_messages)
+    (found,) = decided
+    if isinstance(found, Exception):
+        raise found
+    layout, times = found
+    return layout, times
 
 
-def chosen_layout(
-    traced: Traced, profiles: tuple[Profile, Profile], options: Options, machine: Devices
-) -> Layout | UserError | Skipped:
-    """Choose a layout; an error is returned, so that all ranks can raise it."""
-    model = blocks(traced, *profiles)
+def _layout(traced: Traced, few: Profile, many: Profile, options: Options, machine: Devices) -> Layout:
+    """The layout of the best plan, which it prints for the log."""
+    model = blocks(traced, few, many)
     plan = choose(model, machine, options)
     if plan is None:
-        return _why_none(model, machine, options)
-    print(_told(plan, machine), flush=True)
-    try:
-        return layout_of(traced, plan, *profiles)
-    except UserError as error:
-        return error
+        raise _why_none(model, machine, options)
+    stages = ", ".join(f"{1e3 * time_s:.3g}" for time_s in plan.stage_s)
+    memory = ", ".join(f"{size / MIB:.3g}" for size in plan.stage_bytes)
+    print(
+        f"pipeline: {plan.stages} stages x {plan.replicas} replicas, {plan.micro_batches} micro-batches of "
+        f"{plan.micro_batch}, {plan.schedule}; predicted step {1e3 * plan.step_s:.3g} ms, stages [{stages}] ms per "
+        f"micro-batch, [{memory}] MiB; link {1e6 * machine.link.latency_s:.3g} us",
+        flush=True,
+    )
+    return layout_of(traced, plan, few, many)
 
 
 def _why_none(model: Blocks, machine: Devices, options: Options) -> UserError | Skipped:
@@ -76,50 +125,6 @@ def _why_none(model: Blocks, machine: Devices, options: Options) -> UserError | 
 
 def _devices(count: int) -> str:
     return f"{count} {'device' if count == 1 else 'devices'}"
-
-
-def _told(plan: PipelinePlan, machine: Devices) -> str:
-    """The plan in one line, for the log."""
-    stages = ", ".join(f"{1e3 * time_s:.3g}" for time_s in plan.stage_s)
-    memory = ", ".join(f"{size / MIB:.3g}" for size in plan.stage_bytes)
-    return (
-        f"pipeline: {plan.stages} stages x {plan.replicas} replicas, {plan.micro_batches} micro-batches of "
-        f"{plan.micro_batch}, {plan.schedule}; predicted step {1e3 * plan.step_s:.3g} ms, stages [{stages}] ms per "
-        f"micro-batch, [{memory}] MiB; link {1e6 * machine.link.latency_s:.3g} us"
-    )
-
-
-# The machine
-
-
-def machine_of(
-    world: World,
-    rank_batch: int,
-    link: MessageTime,
-    cores: int,
-    limit_mib: float | None,
-    make_optimiser: MakeOptimiser,
-    like: torch.Tensor,
-) -> Devices:
-    """Devices of the ranks of `world`; `cores` are those that the ranks of this node may use together."""
-    update_s_per_byte, slots = _optimiser_costs(make_optimiser, like)
-    on_cpu = world.device.type == "cpu"
-    at_once = at_once_per_node(cores) * -(-world.ranks // world.ranks_per_node)
-    return Devices(
-        world.ranks,
-        rank_batch,
-        link,
-        update_s_per_byte,
-        2 + slots,
-        at_once if on_cpu and at_once < world.ranks else None,
-        None if limit_mib is None else limit_mib * MIB,
-        PROCESS_BYTES if on_cpu else 0.0,
-    )
-
-
-def at_once_per_node(cores: int) -> int:
-    """How many ranks of a node can compute at a time."""
-    return max(1, cores // torch.get_num_threads())
 
 
 def _optimiser_costs(make_optimiser: MakeOptimiser, like: torch.Tensor) -> tuple[float, float]:

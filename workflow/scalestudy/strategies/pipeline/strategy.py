@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,15 +17,7 @@ from scalestudy.measure.memory import PeakMemory
 from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
-from scalestudy.strategies.pipeline.setup import (
-    MIB,
-    at_once_per_node,
-    chosen_layout,
-    machine_of,
-    measure_link,
-    profiles_of,
-    rows,
-)
+from scalestudy.strategies.pipeline.setup import MIB, decide, rows
 from scalestudy.strategies.pipeline.stage import Layout, PipelineStage, as_layout, as_tensor, new_group
 from scalestudy.strategies.pipeline.step import Step
 from scalestudy.strategies.pipeline.trace import trace
@@ -78,37 +69,12 @@ class Pipeline(Strategy):
         assert self.example is not None
         x = self.example[0]
         self.traced = trace(model, rows(x, min(2, len(x))))
-        self.times = {"trace_s": time.perf_counter() - begin}
-        layout = self._decide(x)
-        self.example = None
+        trace_s = time.perf_counter() - begin
+        layout, times = decide(
+            self.world, self.traced, x, self.options, self.precision, self.make_optimiser, self.there
+        )
+        self.times, self.example = {"trace_s": trace_s, **times}, None
         return self._install(layout)
-
-    def _decide(self, x: torch.Tensor) -> Layout:
-        """Rank 0's choice, on all ranks."""
-        world = self.world
-        link = measure_link(world.rank, world.ranks, self.there, world.device)
-        cores: list[Any] = [None] * world.ranks
-        small_messages = world.control or self.there
-        dist.all_gather_object(cores, sorted(os.sched_getaffinity(0)), group=small_messages)
-        count = len(set().union(*cores))
-        begin = time.perf_counter()
-        # As many at a time as will compute at a time: they share caches and memory then as well.
-        if world.rank % world.ranks_per_node < at_once_per_node(count):
-            profiles = profiles_of(self.traced, x, self.precision)
-        decided: list[Any] = [None, None]
-        if world.rank == 0:
-            self.times["profile_s"] = time.perf_counter() - begin
-            limit_mib, like = self.options.memory_limit_mib, self.trainable[0]
-            machine = machine_of(world, len(x), link, count, limit_mib, self.make_optimiser, like)
-            begin = time.perf_counter()
-            layout = chosen_layout(self.traced, profiles, self.options, machine)
-            self.times["search_s"] = time.perf_counter() - begin
-            decided = [layout, self.times]
-        dist.broadcast_object_list(decided, 0, group=small_messages)
-        layout, self.times = decided
-        if isinstance(layout, Exception):
-            raise layout
-        return layout
 
     def _install(self, layout: Layout) -> nn.Module:
         """Become one stage: keep its parameters, drop the others', make its groups and its optimiser."""
