@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from scalestudy.measure.instrument import cpu_clock, of_host
+from scalestudy.measure.instrument import cpu_clock, debug_warnings, of_host, switches
 
 
 def write(file: Path, text: str) -> None:
@@ -26,3 +26,27 @@ def test_governor_clock_boost_and_huge_pages_are_those_of_the_kernel(tmp_path: P
 def test_what_a_virtual_machine_does_not_show_is_not_made_up(tmp_path: Path) -> None:
     assert cpu_clock(tmp_path) == {"governor": "not shown", "clock": "not shown"}
     assert of_host(tmp_path)["huge_pages"] == "not shown"
+
+
+def test_switches_of_libraries_are_part_of_the_instrument_and_threads_of_a_run_are_not() -> None:
+    environment = {
+        "NCCL_ALGO": "Ring",
+        "OMP_NUM_THREADS": "2",
+        "HOME": "/",
+        "TORCHELASTIC_RUN_ID": "7",
+        "LD_PRELOAD": "x.so",
+    }
+    assert switches(environment) == "LD_PRELOAD=x.so NCCL_ALGO=Ring"
+
+
+def test_debugging_is_warned_of_by_name_where_it_is_on() -> None:
+    environment = {
+        "CUDA_LAUNCH_BLOCKING": "1",
+        "TORCH_DISTRIBUTED_DEBUG": "OFF",
+        "NCCL_DEBUG": "WARN",
+        "MKL_VERBOSE": "1",
+    }
+    assert list(debug_warnings(environment)) == [
+        "debugging slows the steps of this run: unset CUDA_LAUNCH_BLOCKING, MKL_VERBOSE"
+    ]
+    assert list(debug_warnings({})) == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,19 @@ MEASURING = ("data", "emulation", "launch", "measure", "models", "results", "spe
 """Folders of the package whose code can change a measured number: all but analysis, figures, planning and commands."""
 
 UNKNOWN = "not shown"
+SWITCHES = re.compile(
+    r"(NCCL|GLOO|UCX|TORCH|PYTORCH|ATEN|CUBLAS|CUDNN|OMP|KMP|MKL|OPENBLAS|ONEDNN|DNNL|MALLOC)_\w+"
+    r"|CUDA_LAUNCH_BLOCKING|CUDA_DEVICE_MAX_CONNECTIONS|NVIDIA_TF32_OVERRIDE|GLIBC_TUNABLES|LD_PRELOAD|PYTHONMALLOC|PYTHONDEVMODE"
+)
+"""Environment variables that change how fast libraries are, or which algorithm they take."""
+SET_BY_RUNS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_EXTENSIONS_DIR", "TORCH_HOME")
+"""A run sets its own threads; folders change no speed."""
+DEBUG = re.compile(
+    r"CUDA_LAUNCH_BLOCKING|PYTORCH_NO_CUDA_MEMORY_CACHING|TORCH_DISTRIBUTED_DEBUG|TORCH_SHOW_CPP_STACKTRACES|NCCL_DEBUG"
+    r"|CUDNN_LOG\w+|(MKL|ONEDNN|DNNL)_VERBOSE|MALLOC_(CHECK|PERTURB)_|PYTHONMALLOC|PYTHONDEVMODE"
+)
+"""Switches for debugging, which slow a step down."""
+OFF = ("", "0", "OFF", "INFO", "WARN", "VERSION", "malloc", "pymalloc")
 
 
 @functools.lru_cache(maxsize=1)
@@ -37,7 +52,21 @@ def instrument(device: str) -> dict[str, Any]:
     return {
         "code": code_digest(), "python": platform.python_version(), "cpu": here["cpu"], "cores": usable_cores(),
         "memory_gib": here["memory_gib"], "device_name": device, "system": here["system"],
+        **({"environment": text} if (text := switches(os.environ)) else {}),
     }  # fmt: skip
+
+
+def switches(environment: Mapping[str, str]) -> str:
+    """The variables that change a library's speed, `NAME=value`, by name; those that a run sets itself are left out."""
+    names = sorted(name for name in environment if SWITCHES.fullmatch(name) and name not in SET_BY_RUNS)
+    return " ".join(f"{name}={environment[name]}" for name in names)
+
+
+def debug_warnings(environment: Mapping[str, str]) -> Iterator[str]:
+    """A warning that names the debugging switches that are on."""
+    on = [name for name in sorted(environment) if DEBUG.fullmatch(name) and environment[name] not in OFF]
+    if on:
+        yield f"debugging slows the steps of this run: unset {', '.join(on)}"
 
 
 def of_rank() -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scalestudy.files import read_json, write_with
-from scalestudy.measure.instrument import instrument
+from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.measure.window import relative_half_width
 from scalestudy.program.trace import Trace, Traces, Window, windows
 from scalestudy.program.trainer import metrics_folder
@@ -97,6 +98,7 @@ def program_result(
         "warnings": [
             *_unlike(evidence),
             *hosts.warnings,
+            *debug_warnings(os.environ),
             *disturbance_warnings(hosts.values["foreign_cpu_share"]),
         ],
     }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from scalestudy.data.manifest import Manifest
-from scalestudy.measure.instrument import instrument
+from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.results.metrics import Values, extrapolation, intervals, kinds, metrics
 from scalestudy.results.records import HostFacts, facts_of_hosts, staleness, write_events, write_steps
 from scalestudy.results.reports import read_reports
@@ -75,6 +76,7 @@ def measured_result(
             *window_warnings(measured, hosts.values["foreign_cpu_share"]),
             *pause_warnings(measured, samples),
             *hosts.warnings,
+            *debug_warnings(os.environ),
             *filter(None, [evidence.reads.warning]),
         ],
         "staleness": staleness(job),
