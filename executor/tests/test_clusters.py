@@ -99,10 +99,3 @@ def test_an_option_that_is_set_already_is_known_by_its_short_form_too(kind: str,
     request = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None, extra=(word,))
     with pytest.raises(ValueError, match=f"the resource `{kind}_extra` may not hold -"):
         scheduler_of({"kind": kind}).submit_command(request)
-
-
-def test_a_person_is_told_how_to_delete_jobs_of_several_clusters() -> None:
-    slurm = scheduler_of({"kind": "slurm"})
-    assert slurm.delete_line(["28"]) == "scancel 28"
-    assert slurm.delete_line(["28;big", "3", "29;big"]) == "scancel -M big 28 29; scancel 3"
-    assert scheduler_of({"kind": "pbs"}).delete_line(["1.head", "2.head"]) == "qdel 1.head 2.head"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +11,7 @@ from snakemake_executor_plugin_multinode.decide import Action, Limits, apply_sta
 from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase, SnakemakeJob
 from snakemake_executor_plugin_multinode.records import Attempt, Record
 from snakemake_executor_plugin_multinode.runstate import RunState
-from snakemake_executor_plugin_multinode.schedulers import Cause, State, Status
+from snakemake_executor_plugin_multinode.schedulers import Cause, Request, State, Status
 from snakemake_executor_plugin_multinode.status_files import Began, End
 
 LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, blocked_s=1800)
@@ -48,7 +48,7 @@ NOTHING = Known()
 def job(state: JobState, adopted: bool = False, job_id: str | None = "1", cancelled: bool = False) -> MonitoredJob:
     work = SnakemakeJob(None, "k", "train a", "train", (), lambda *_: None, lambda _: None, None, ())  # type: ignore[arg-type, return-value]
     attempts = [Attempt("train.a.1", job_id, 0.0, 0.0, cancelled=cancelled)]
-    return MonitoredJob(work, Record("k", "train a", attempts), state, adopted)
+    return MonitoredJob(work, Record("k", "train a", attempts), state, adopted=adopted)
 
 
 def ending(
@@ -155,7 +155,7 @@ def test_a_job_that_a_driver_before_submitted(state: JobState, known: Known, now
 def test_a_job_that_was_deleted_is_not_submitted_again_where_its_scheduler_keeps_no_record(adopted: bool) -> None:
     state = ending(0.0, TERMINATED, asked_s=1.0, answers=2)
     deleted = job(state, adopted=adopted)
-    deleted.asked = dataclasses.replace(deleted.asked, runtime_min=60)
+    deleted.request = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, 60, None)
     decision = decide(deleted, Known(began=BEGAN, run_state=SAVED, ran_s=600.0), 15.0, LIMITS)
     assert decision.action is Action.FAIL
     assert "deleted by somebody, or preempted; it has saved" in decision.why

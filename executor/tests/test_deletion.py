@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers import JobRef, scheduler_of
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
 
 JOBS = {
@@ -67,15 +67,6 @@ def test_pbs_deletes_one_job_after_the_other_since_a_list_with_a_forgotten_id_en
         "f": away,
     }
     assert asked == ["1.head", "2.head", "11.head", "12.head", "13.head"]
-
-
-@pytest.mark.parametrize("kind", ["slurm", "sge", "pbs"])
-def test_a_command_that_hangs_has_deleted_nothing(kind: str) -> None:
-    def hangs(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        raise NoAnswer(f"{argv[0]} did not answer within 90 s")
-
-    found = scheduler_of({"kind": kind}, hangs).cancel([*JOBS[kind], JobRef("unknown", None)])
-    assert sorted(found) == ["a", "b", "c", "unknown"]
 
 
 def test_a_failure_in_one_cluster_keeps_no_other_deletion_back() -> None:

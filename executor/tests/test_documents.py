@@ -36,13 +36,6 @@ def test_the_site_files_of_the_readme_are_taken(kind: str) -> None:
     assert scheduler_of(site["scheduler"]).submit_command(request)[-1] == "/a.sh"
 
 
-def test_the_profile_of_the_readme_names_options_that_there_are() -> None:
-    (profile,) = [block for block in BLOCKS if "executor" in block]
-    assert profile["executor"] == "multinode"
-    own = {f"multinode-{field.name.replace('_', '-')}" for field in fields(plugin.ExecutorSettings)}
-    assert {key for key in profile if key.startswith("multinode-")} <= own
-
-
 def test_the_built_in_requests_are_those_of_the_readme() -> None:
     (shown,) = [block for block in BLOCKS if set(block) == {"slurm", "pbs", "sge"}]
     assert shown == {kind.kind: kind.default_request for kind in (Slurm, Pbs, Sge)}
@@ -90,7 +83,3 @@ def test_it_imports_its_dependencies_and_nothing_else() -> None:
     assert found - set(sys.stdlib_module_names) - {"snakemake_executor_plugin_multinode"} == needed - {"snakemake"}
     (snakemake,) = [Requirement(text) for text in project["dependencies"] if Requirement(text).name == "snakemake"]
     assert snakemake.specifier.contains("9.27.1") and not snakemake.specifier.contains("9.28.0")
-
-
-def test_its_version_is_in_its_changelog() -> None:
-    assert f"## [{plugin.__version__}]" in (PROJECT / "CHANGELOG.md").read_text()

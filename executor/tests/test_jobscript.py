@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import signal
@@ -43,23 +42,6 @@ def test_the_exit_status_of_the_command_is_marked(tmp_path: Path, code: int) -> 
     assert end is not None
     assert (end.code, end.signal) == (code, "")
     assert end.ended_s >= end.began_s > 0
-
-
-def test_who_reads_its_output_does_not_wait_for_what_touches_its_file(tmp_path: Path) -> None:
-    # Here nothing ends the sleep between two touches, as where a command ended while it was just being started.
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "pkill").symlink_to("/bin/true")
-    folder = script(tmp_path, "echo said; exit 3", beat_s=300)
-    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    with subprocess.Popen(
-        ["bash", str(folder / "job.sh")], stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    ) as process:
-        try:
-            assert process.communicate(timeout=60)[0] == "said\n"
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # it ended before its sleep began
-                os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 3
 
 
 def test_it_has_the_setup_the_environment_the_deadline_and_the_wrapper(tmp_path: Path) -> None:
@@ -116,12 +98,6 @@ def test_a_submission_that_was_given_up_does_nothing(tmp_path: Path) -> None:
     assert run(folder).returncode == 0
     assert not (folder / "ran").exists()
     assert files.end("job") is None
-
-
-def test_a_submission_that_runs_cannot_be_given_up(tmp_path: Path) -> None:
-    folder = script(tmp_path, "true")
-    run(folder)
-    assert not StatusFiles(folder / "marks").void("job")
 
 
 def counting(folder: Path, code: int = 1, **more: object) -> Path:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,13 +13,11 @@ from typing import Any
 
 import pytest
 
-from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.job import MonitoredJob, SnakemakeJob
 from snakemake_executor_plugin_multinode.monitor import JobMonitor
 from snakemake_executor_plugin_multinode.records import Records, job_key, job_name
 from snakemake_executor_plugin_multinode.schedulers import (
-    Cause,
     JobRef,
     LimitReached,
     NoAnswer,
@@ -35,7 +32,7 @@ from snakemake_executor_plugin_multinode.status_files import StatusFiles
 LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, blocked_s=1800, per_s=10)
 
 
-class StillClock(Clock):
+class StillClock:
     """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
@@ -119,7 +116,7 @@ class Bench:
             self.told,
             limits,
             time.time_ns(),
-            self.clock,
+            self.clock.now_s,
             background,
             "profiles/gpu/site.yaml",
         )
@@ -174,29 +171,11 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path / ".multinode")
 
 
-def raising_always(error: Exception) -> Callable[..., Any]:
-    def call(*_: Any, **__: Any) -> Any:
-        raise error
-
-    return call
-
-
-def raising(error: Exception) -> Callable[[Any], Any]:
-    def answer(_: Any) -> Any:
+def raising(error: Exception) -> Callable[..., Any]:
+    def answer(*_: Any) -> Any:
         raise error
 
     return answer
-
-
-def test_while_a_question_hangs_ends_are_seen_and_no_second_question_is_asked(tmp_path: Path) -> None:
-    hanging: list[Callable[[], None]] = []
-    bench = Bench(tmp_path / ".multinode", background=hanging.append)
-    bench.add()
-    bench.until(lambda: hanging)
-    bench.rounds(100)
-    bench.end(0)
-    bench.until(lambda: bench.told.done == ["train a"])
-    assert len(hanging) == 1
 
 
 def test_an_answer_that_comes_late_says_nothing_about_jobs_submitted_after_the_question(tmp_path: Path) -> None:
@@ -341,31 +320,6 @@ def test_a_job_whose_end_is_judged_can_never_start_again(bench: Bench, tmp_path:
     assert not tokens[1].is_symlink()
 
 
-def test_what_a_job_used_that_died_unseen_ends_with_its_last_sign_of_life(bench: Bench) -> None:
-    bench.add(gpus=4)
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.begin(began_s=1_000_000)
-    began = bench.files.folder / f"{bench.scheduler.submitted[0]}.began"
-    os.utime(began, (1_003_600, 1_003_600))
-    bench.scheduler.on_question = lambda jobs: {
-        job.name: Status("1", State.ENDED, "FAILED 0:9", Cause.SIGNAL, 9) for job in jobs
-    }
-    bench.until(lambda: bench.told.failures)
-    assert bench.records.gpu_hours() == 4.0
-
-
-def test_a_driver_pauses_until_the_next_submission_is_due(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / ".multinode", Limits(per_s=10.0))
-    for number in range(3):
-        bench.add(f"train {number}")
-    assert bench.monitor.pause_s() == 1.0
-    bench.monitor.round()  # reads what was submitted before
-    assert bench.monitor.pause_s() == 0.0
-    bench.monitor.round()
-    assert len(bench.scheduler.submitted) == 1
-    assert bench.monitor.pause_s() == pytest.approx(0.1)
-
-
 @pytest.mark.parametrize(("known", "job_id"), [(True, "1"), (False, None)])
 def test_a_job_is_deleted_by_its_name_once_its_scheduler_may_have_given_its_id_away(
     bench: Bench, known: bool, job_id: str | None
@@ -391,15 +345,6 @@ def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_
     bench.until(lambda: bench.told.done)
     assert bench.records.gpu_hours() == pytest.approx(0.2)
     assert Records(tmp_path / ".multinode").gpu_hours() == pytest.approx(0.2, abs=1e-4)
-
-
-def test_the_budget_and_the_ledger_count_idle_gpus_of_nodes_taken_whole(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / ".multinode", Limits(budget_gpu_hours=3))
-    bench.add("dataset a", held=2)
-    bench.add("dataset b", held=2)
-    bench.until(lambda: bench.told.failures)
-    assert "it may use 2 GPU hours, 2 of the budget of 3" in bench.told.failures["dataset b"]
-    assert next(event["gpus"] for event in bench.records.events() if event["event"] == "submitted") == 2
 
 
 def failing(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
@@ -452,7 +397,7 @@ def test_a_disk_that_fails_for_a_while_loses_no_job_and_submits_none_twice(
 def test_submissions_that_a_disk_refuses_are_given_up_where_no_job_is_in_the_queue(bench: Bench) -> None:
     for label in ("train a", "train b"):
         bench.add(label)
-    bench.records.note_submission = raising_always(OSError(errno.EDQUOT, "Disk quota exceeded"))  # type: ignore[method-assign]
+    bench.records.note_submission = raising(OSError(errno.EDQUOT, "Disk quota exceeded"))  # type: ignore[method-assign]
     bench.until(lambda: len(bench.told.failures) == 2, limit_s=45)
     assert bench.scheduler.submitted == []
     assert bench.told.failures["train b"] == (
@@ -488,22 +433,6 @@ def test_a_limit_that_nothing_of_ours_can_free_is_a_failure_in_the_end(bench: Be
     )
 
 
-def test_a_job_that_ended_while_no_driver_ran_has_its_line_in_the_ledger_though_nobody_asks_for_it(
-    tmp_path: Path,
-) -> None:
-    first = Bench(tmp_path / ".multinode")
-    first.add(gpus=4)
-    first.until(lambda: first.scheduler.submitted)
-    first.begin()
-    first.end(0)  # in an hour; the driver is gone
-    for _ in range(2):
-        second = Bench(tmp_path / ".multinode")
-        second.rounds(2)
-        [ended] = [event for event in second.records.events() if event["event"] == "ended"]
-        assert (ended["used_s"], ended["gpu_hours"]) == (3600, 4.0)
-        assert ended["cause"] == "ended with status 0 while no driver ran"
-
-
 def test_a_line_of_the_ledger_that_a_full_disk_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
     bench = Bench(tmp_path / ".multinode")
     bench.records.ledger.write_text('{"event": "submitted", "name": "a"}\n{"event": "subm')
@@ -533,15 +462,6 @@ def test_job_names_differ_from_submission_to_submission_and_keys_do_not() -> Non
     assert job_key("train", ["b", "a"], "s") == job_key("train", ["a", "b"], "s")
 
 
-def test_a_job_that_leaves_the_queue_without_having_begun_is_a_failure_and_can_never_run_later(bench: Bench) -> None:
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.scheduler.on_question = lambda jobs: {}
-    bench.until(lambda: bench.told.failures)
-    assert "left the queue without having begun" in bench.told.failures["train a"]
-    assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
-
-
 def never(jobs: Sequence[JobRef]) -> dict[str, Status]:
     return {job.name: Status(job.id or "1", State.NEVER, "PENDING PartitionNodeLimit") for job in jobs}
 
@@ -567,37 +487,12 @@ def test_a_job_that_cannot_run_as_things_are_is_named_after_half_an_hour_and_sta
     assert len(bench.scheduler.submitted) == 1
 
 
-def test_jobs_that_cannot_run_for_the_same_reason_are_named_together(bench: Bench) -> None:
-    bench.scheduler.on_question = never
-    for label in ("train a", "train b", "train c"):
-        bench.add(label)
-    bench.rounds(2000)
-    [said] = [line for line in bench.told.lines if "not been able to run" in line]
-    assert said.startswith("3 jobs of rule train have not been able to run for 30 minutes")
-    assert said.endswith("delete it: delete 1 2 3")
-
-
 def test_a_hold_and_its_release_are_told(bench: Bench) -> None:
     bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.HELD, "JobHeldUser") for job in jobs}
     bench.add()
     bench.until(lambda: any("is held (JobHeldUser)" in line for line in bench.told.lines))
     bench.scheduler.on_question = FakeScheduler.all_running
     bench.until(lambda: any("is running again" in line for line in bench.told.lines))
-
-
-def test_a_job_that_the_driver_before_cancelled_is_waited_for_and_then_made_again(tmp_path: Path) -> None:
-    folder = tmp_path / ".multinode"
-    first = Bench(folder)
-    first.add()
-    first.until(lambda: first.scheduler.submitted)
-    first.monitor.cancel_all()
-    assert first.scheduler.deleted == first.scheduler.submitted
-    second = Bench(folder)
-    second.add()
-    second.rounds(60)  # it still runs: it saves its checkpoint
-    assert second.scheduler.submitted == []
-    first.end(1, 0, "TERM")
-    second.until(lambda: second.scheduler.submitted)
 
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.HELD])
@@ -627,24 +522,3 @@ def test_a_project_that_was_moved_is_not_begun_anew_in_its_old_place(bench: Benc
     assert bench.scheduler.submitted == []
     assert not bench.folder.exists()
     assert moved.exists()
-
-
-def test_submissions_that_a_disk_refuses_wait_while_a_job_has_to_be_followed(bench: Bench) -> None:
-    bench.add("train a")
-    bench.until(lambda: bench.scheduler.submitted)
-    note = bench.records.note_submission
-    bench.records.note_submission = raising_always(OSError(errno.ENOSPC, "No space left on device"))  # type: ignore[method-assign]
-    bench.add("train b")
-    bench.rounds(300)
-    assert bench.told.failures == {}
-    bench.records.note_submission = note  # type: ignore[method-assign]
-    bench.until(lambda: len(bench.scheduler.submitted) == 2)
-
-
-def test_a_driver_that_snakemake_ends_for_an_error_of_its_own_names_no_signal(bench: Bench) -> None:
-    bench.monitor.say_cancelling(interrupted=False)
-    assert bench.told.lines == []
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.monitor.say_cancelling(interrupted=False)
-    assert bench.told.lines[-1] == "multinode: cancelling 1 job; this may take a while. The same command resumes"

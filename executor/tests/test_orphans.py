@@ -10,7 +10,7 @@ import pytest
 
 from snakemake_executor_plugin_multinode.records import job_key
 from snakemake_executor_plugin_multinode.schedulers import Cause, State, Status
-from test_monitor import Bench, FakeScheduler
+from test_monitor import Bench
 
 CANCELLED = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED)
 
@@ -101,19 +101,6 @@ def test_a_jobs_folder_stays_until_its_scheduler_has_copied_the_output_there(tmp
     assert not [name for name in bench.files.names() if name != ".clock"]
 
 
-def test_a_job_that_is_made_again_keeps_its_folder_when_the_copy_of_its_first_output_is_over(tmp_path: Path) -> None:
-    _, folder = finished(tmp_path)
-    second = Bench(tmp_path)
-    second.add()
-    second.until(lambda: second.scheduler.submitted)
-    second.scheduler.on_question = lambda jobs: FakeScheduler.all_running(
-        [job for job in jobs if job.name in second.scheduler.submitted]
-    )
-    second.rounds(60)
-    assert (folder / "links.json").exists()
-    assert len(second.scheduler.submitted) == 1
-
-
 def test_a_group_with_other_members_waits_for_the_one_of_an_earlier_driver_that_makes_the_same_files(
     tmp_path: Path,
 ) -> None:
@@ -131,21 +118,6 @@ def test_a_group_with_other_members_waits_for_the_one_of_an_earlier_driver_that_
     assert [line for line in second.told.lines if "waits" in line] == [said]
     first.end(0)
     second.until(lambda: len(second.scheduler.submitted) == 2)
-
-
-def test_a_group_whose_files_an_earlier_group_has_made_meanwhile_is_done_without_a_submission(tmp_path: Path) -> None:
-    first = Bench(tmp_path)
-    first.add("all of them", outputs=("a.1", "b.1", "b.2"))
-    first.until(lambda: first.scheduler.submitted)
-    first.begin()
-    second = Bench(tmp_path)
-    second.add("what is missing", outputs=("b.1", "b.2"))
-    second.rounds(60)
-    first.end(0)
-    second.until(lambda: second.told.done)
-    assert second.scheduler.submitted == []
-    second.add("what is missing", outputs=("b.1", "b.2"))  # its files are wanted again
-    second.until(lambda: second.scheduler.submitted)
 
 
 # status files go with the jobs that they are about

@@ -11,7 +11,6 @@ import pytest
 from snakemake_executor_plugin_multinode.schedulers import (
     Cause,
     JobRef,
-    NoAnswer,
     Refused,
     Request,
     Scheduler,
@@ -100,23 +99,3 @@ def test_a_refusal_has_the_servers_words(case: str, words: str) -> None:
 
 def test_a_deletion_is_asked_for_by_id() -> None:
     replayed("cancel").cancel([JobRef("full17", "53.pbshead")])
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        CommandAnswer(255, "", "Connection refused\nqstat: cannot connect to server pbshead (errno=111)\n"),
-        CommandAnswer(0, "<html>rubbish</html>\n", ""),
-        CommandAnswer(1, "", ""),
-    ],
-)
-def test_what_is_no_answer_says_nothing_about_any_job(answer: CommandAnswer) -> None:
-    scheduler = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: answer)
-    with pytest.raises(NoAnswer):
-        scheduler.statuses([JobRef("well", "35.pbshead")])
-
-
-def test_a_server_that_is_away_has_not_refused_a_submission() -> None:
-    away = CommandAnswer(162, "", "Connection refused\nqsub: cannot connect to server pbshead (errno=111)\n")
-    with pytest.raises(NoAnswer):
-        scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: away).submit(request())

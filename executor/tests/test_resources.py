@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from snakemake_executor_plugin_multinode.resources import of_group, request_of, state_file
+from snakemake_executor_plugin_multinode.resources import of_group, request_of
 from snakemake_executor_plugin_multinode.schedulers import scheduler_of
 
 PATHS = Path("/j/x.sh"), Path("/j/x.log")
@@ -87,9 +87,9 @@ def test_a_rules_account_and_words_come_in_place_of_and_after_those_of_the_site(
     [
         ({"gpu": 1, "gpus": 2}, "the resources `gpus` (2) and `gpu` (1) contradict each other"),
         ({"gpus": 4, "gpus_per_node": 4, "nodes": 2},
-         "the resources `gpus_per_node` (4 per node), `gpus` (2 per node) contradict each other"),
+         "the resources `gpus` (4) and `gpus_per_node` (4) contradict each other"),
         ({"gpus": 3, "nodes": 2}, "the resource `gpus` (3) is not a multiple of `nodes` (2)"),
-        ({"gres": "gpu:1", "gpu": 2}, "the resources `gpus` (2 per node), `gres` (1 per node) contradict each other"),
+        ({"gres": "gpu:1", "gpu": 2}, "the resources `gpus` (2 per node) and `gres` (gpu:1) contradict each other"),
         ({"gres": "licence:3"}, "the resource `gres` must be like gpu:2 or gpu:a100:2, not 'licence:3'; request anything but GPUs by `slurm_extra`"),
         ({"gres": "gpu:a100:1", "gpu_model": "h100"}, "the resources `gpu_model` (h100) and `gres` (gpu:a100:1) contradict each other"),
         ({"gpu_model": "h100"}, "the resource `gpu_model` (h100) has no effect without `gpus`"),
@@ -115,11 +115,6 @@ def test_what_contradicts_itself_or_is_of_a_wrong_kind_is_refused(resources: dic
     assert str(error.value) == sentence
 
 
-def test_names_for_one_batch_system_mean_nothing_to_the_others() -> None:
-    own = {"slurm_extra": "--nice", "slurm_account": "a", "sge_queue": "q"}
-    assert line("pbs", own) == "-l select=1:ncpus=1:mpiprocs=1 -l place=scatter"
-
-
 def test_a_group_has_the_sum_of_what_it_shares_out_and_the_most_of_what_holds_for_all() -> None:
     members = [{"mem_mb_per_cpu": 500, "nodes": 1, "gpu": 1}, {"mem_mb_per_cpu": 800, "nodes": 1, "gpu": 1}]
     merged = {"mem_mb_per_cpu": 1300, "nodes": 2, "gpu": 2, "_cores": 3, "runtime": 7}
@@ -133,18 +128,6 @@ def test_a_group_has_the_sum_of_what_it_shares_out_and_the_most_of_what_holds_fo
 def test_a_member_of_a_group_has_one_node_and_one_task(wide: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="cannot be part of a group"):
         of_group({}, [{}, wide], "slurm")
-
-
-def test_cores_of_members_that_name_them_and_of_those_that_have_threads_are_both_there() -> None:
-    assert of_group({"cpus_per_task": 2, "_cores": 5}, [{"cpus_per_task": 2}, {}])["cpus_per_task"] == 5
-
-
-def test_the_state_file_of_a_chain_is_the_one_that_the_resource_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert state_file({"chain_state": "run/state.json"}) == tmp_path / "run/state.json"
-    assert state_file({}) is None
 
 
 @pytest.mark.parametrize(("kind", "extra"), [("pbs", "-J 1-3"), ("pbs", "-N x"), ("sge", "-t 1-3"), ("sge", "-o /x")])

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.quoting import requoted
 from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.resources import request_of
@@ -77,21 +76,6 @@ def test_gpus_that_ranks_cannot_share_equally_are_refused_where_they_are_asked_f
         scheduler_of({"kind": "sge"}).submit_command(request)
 
 
-def test_a_job_says_what_it_needs_by_its_resources() -> None:
-    resources = {
-        "nodes": 2,
-        "ranks_per_node": 4,
-        "gpus_per_node": 4,
-        "mem_mb": 1000,
-        "runtime": 30,
-        "queue": "q",
-        "tmpdir": "<TBD>",
-    }
-    request = request_of(resources, 3, "a", Path("/s"), Path("/l"))
-    assert request == Request("a", Path("/s"), Path("/l"), 2, 4, 4, 3, 1000, 30, "q")
-    assert request.gpu_hours == 4.0
-
-
 def test_idle_gpus_that_a_job_keeps_from_others_are_counted_in_its_hours() -> None:
     request = request_of({"nodes": 2, "gpus_held_per_node": 4, "runtime": 30}, 1, "a", Path("/s"), Path("/l"))
     assert (request.gpus_per_node, request.gpus_held, request.gpu_hours) == (0, 8, 4.0)
@@ -102,7 +86,7 @@ def test_a_job_can_ask_for_nodes_by_name() -> None:
     assert request.hosts == ("n01", "n07")
 
 
-@pytest.mark.parametrize("hosts", ["n01", "n01,", "n01,-x", "n01 n02", "n01,n02,n03"])
+@pytest.mark.parametrize("hosts", ["n01,", "n01,-x", "n01,n02,n03"])
 def test_other_than_as_many_names_as_nodes_are_refused(hosts: str) -> None:
     with pytest.raises(ValueError, match="the resource `hosts` must name 2 nodes with commas between them"):
         request_of({"nodes": 2, "hosts": hosts}, 1, "a", Path("/s"), Path("/l"))
@@ -190,11 +174,6 @@ def test_a_job_with_an_id_of_a_federation_is_asked_about_and_deleted_by_its_numb
     assert calls[-1] == ["scancel", *(["-M", on] if on else []), number]
 
 
-def test_a_job_of_a_federation_is_followed_where_it_runs() -> None:
-    table = rows("7|RUNNING|None|node1|N/A|a", "7|REVOKED|None||N/A|a")
-    assert slurm(table).statuses([JobRef("a", "7")])["a"].state is State.RUNNING
-
-
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
@@ -215,8 +194,6 @@ def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_
 ) -> None:
     monkeypatch.setattr("snakemake_executor_plugin_multinode.schedulers.sge.ACCOUNT_S", 5.0)
     asked: list[str] = []
-    clock = Clock()
-    monkeypatch.setattr(clock, "now_s", lambda: 4.0 * len(asked))  # each answer takes four seconds
 
     def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         if argv[0] == "qacct":
@@ -224,7 +201,7 @@ def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_
             return CommandAnswer(1, "", "error: job id not found")
         return CommandAnswer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
 
-    scheduler = scheduler_of({"kind": "sge"}, run, clock)
+    scheduler = scheduler_of({"kind": "sge"}, run, lambda: 4.0 * len(asked))  # each answer takes four seconds
     jobs = [JobRef(str(number), str(number)) for number in range(6)]
     for _ in range(6):
         found = scheduler.statuses(jobs)
@@ -247,39 +224,6 @@ def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str, remembers: b
 
 
 @pytest.mark.parametrize(
-    ("kind", "error"),
-    [
-        ("slurm", "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"),
-        ("slurm", "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"),
-        ("pbs", "qsub: would exceed queue generic's per-user limit"),
-        ("pbs", "qsub: Maximum number of jobs already in queue workq"),
-        ("sge", "Unable to run job: job rejected: only 30 jobs are allowed per user (current job count: 30).\nExiting."),
-    ],
-)  # fmt: skip
-def test_a_limit_on_the_jobs_of_a_user_is_no_refusal(kind: str, error: str) -> None:
-    with pytest.raises(LimitReached):
-        scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(1, "", error)).submit(WHOLE)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
-        "sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy",
-    ],
-)
-def test_a_limit_on_one_job_is_a_refusal(error: str) -> None:
-    with pytest.raises(Refused):
-        scheduler_of({"kind": "slurm"}, lambda _argv, _limit_s: CommandAnswer(1, "", error)).submit(WHOLE)
-
-
-@pytest.mark.parametrize(("start", "started_s"), [("2026-11-21T18:23:09+00:00", 1795285389.0), ("N/A", None)])
-def test_when_slurm_started_a_job_is_read(start: str, started_s: float | None) -> None:
-    status = slurm(f"7|CANCELLED|None|node1|{start}|a\n").statuses([JobRef("a", "7")])["a"]
-    assert status.started_s == started_s
-
-
-@pytest.mark.parametrize(
     ("code", "cause", "number"), [("0:9", Cause.SIGNAL, 9), ("3:0", Cause.COMMAND, None), ("0:53", Cause.NODE, None)]
 )
 def test_why_a_job_of_slurm_failed_is_asked_for(code: str, cause: Cause, number: int | None) -> None:
@@ -292,6 +236,47 @@ def test_what_squeue_forgot_is_taken_from_the_accounting() -> None:
     table = CommandAnswer(0, "7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n", "")
     found = slurm("", sacct=table).statuses([JobRef("a", "7"), JobRef("b", "8"), JobRef("c", "9")])
     assert {name: status.cause for name, status in found.items()} == {"a": Cause.CANCELLED, "b": Cause.SIGNAL}
+
+
+POLICY = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+SENDTO = "sbatch: error: slurm_msg_sendto: address:port=10.0.0.1:6817 msg_type=4003: Unexpected missing socket error"
+
+
+# Limits of PBS: its own tests, test/tests/functional/pbs_qsub_limits.py and pbs_queued_jobs_threshold.py.
+@pytest.mark.parametrize(
+    ("kind", "answer", "outcome"),
+    [
+        ("slurm", (0, "28\n", ""), "28"),
+        ("slurm", (0, "28;cluster\n", ""), "28;cluster"),
+        ("sge", (0, "Warning: x\n34\n", ""), "34"),
+        ("slurm", (0, "rubbish", ""), NoAnswer),
+        ("slurm", (1, "", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"), NoAnswer),
+        ("slurm", (1, "", f"{SENDTO}\nsbatch: error: Batch job submission failed: Unexpected missing socket error"), NoAnswer),
+        ("slurm", (1, "", "sbatch: error: Batch job submission failed: Communication connection failure"), NoAnswer),
+        ("sge", (1, "", 'error: unable to send message to qmaster using port 6444 on host "h": got send error'), NoAnswer),
+        ("pbs", (162, "", "Connection refused\nqsub: cannot connect to server pbshead (errno=111)\n"), NoAnswer),
+        ("slurm", (1, "", f"sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}"), LimitReached),
+        ("slurm", (1, "", f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{POLICY}"), LimitReached),
+        ("sge", (1, "", "Unable to run job: job rejected: only 30 jobs are allowed per user (current job count: 30)."), LimitReached),
+        ("pbs", (1, "", "qsub: would exceed queue generic's per-user limit"), LimitReached),
+        ("pbs", (1, "", "qsub: Maximum number of jobs already in queue workq"), LimitReached),
+        ("pbs", (1, "", "qsub: would exceed limit on resource ncpus in complex for jobs in 'Q' state"), "by size"),
+        ("pbs", (1, "", "qsub: would exceed group staff's limit on resource ncpus in complex for jobs in 'Q' state"), "by size"),
+        ("slurm", (1, "", POLICY), Refused),
+        ("slurm", (1, "", f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}"), Refused),
+    ],
+)  # fmt: skip
+def test_an_answer_to_a_submission_is_an_id_a_limit_a_refusal_or_none(
+    kind: str, answer: tuple[int, str, str], outcome: Any
+) -> None:
+    try:
+        found: Any = scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(*answer)).submit(WHOLE)
+    except LimitReached as error:
+        found = "by size" if error.by_size else LimitReached
+    except (NoAnswer, Refused) as error:
+        found = type(error)
+        assert not str(error).startswith(("sbatch: sbatch:", "qsub: qsub:"))
+    assert found == outcome
 
 
 def sge(living: str, **others: CommandAnswer) -> Any:
@@ -339,40 +324,6 @@ def record(failed: str, status: str, more: str = "") -> CommandAnswer:
 def test_an_end_on_grid_engine_is_taken_from_the_accounting(answer: CommandAnswer, cause: Cause) -> None:
     status = sge("", qacct=answer).statuses([JobRef("a", "7")])["a"]
     assert (status.state, status.cause) == (State.ENDED, cause)
-
-
-def test_a_job_that_grid_engine_does_not_know_is_absent() -> None:
-    assert sge("").statuses([JobRef("a", "7")]) == {}
-
-
-@pytest.mark.parametrize(
-    ("kind", "error"),
-    [("slurm", "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"),
-     ("slurm", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"),
-     ("slurm", "sbatch: error: slurm_msg_sendto: address:port=10.0.0.1:6817 msg_type=4003: Unexpected missing socket error\n"
-               "sbatch: error: Batch job submission failed: Unexpected missing socket error"),
-     ("slurm", "sbatch: error: Batch job submission failed: Communication connection failure"),
-     ("sge", 'error: unable to send message to qmaster using port 6444 on host "h": got send error')],
-)  # fmt: skip
-def test_a_scheduler_that_is_away_has_not_refused_a_submission(kind: str, error: str) -> None:
-    with pytest.raises(NoAnswer):
-        scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(1, "", error)).submit(WHOLE)
-
-
-@pytest.mark.parametrize(
-    ("kind", "out", "job_id"),
-    [("slurm", "28\n", "28"), ("slurm", "28;cluster\n", "28;cluster"), ("sge", "Warning: x\n34\n", "34")],
-)
-def test_the_id_of_a_submission_is_read(kind: str, out: str, job_id: str) -> None:
-    assert scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(0, out, "")).submit(WHOLE) == job_id
-
-
-def test_a_refusal_has_the_schedulers_words() -> None:
-    answer = CommandAnswer(
-        1, "", "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed\n"
-    )
-    with pytest.raises(Refused, match="sbatch: sbatch: error: invalid partition specified: x sbatch: error: Batch job"):
-        scheduler_of({"kind": "slurm"}, lambda _argv, _limit_s: answer).submit(WHOLE)
 
 
 def test_a_command_that_hangs_is_given_up_with_its_children() -> None:
@@ -435,24 +386,6 @@ def test_a_job_is_known_by_its_id_where_its_name_was_changed(row_name: str, foun
     assert bool(pbs.statuses([JobRef(OURS, "7.head")])) is found
 
 
-def test_a_job_of_another_cluster_is_asked_about_and_deleted_there() -> None:
-    calls: list[str] = []
-
-    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        calls.append(" ".join(argv))
-        table = "CLUSTER: big\n7|FAILED|NonZeroExitCode|n1|N/A|a\n" if "big" in argv else ""
-        out = {"squeue": table, "sbatch": "7;big\n", "scontrol": "ExitCode=3:0"}.get(argv[0], "")
-        return CommandAnswer(0, out, "")
-
-    scheduler = scheduler_of({"kind": "slurm", "options": "-M big"}, run)
-    job = JobRef("a", scheduler.submit(WHOLE))
-    assert scheduler.statuses([job])["a"].id == "7;big"
-    scheduler.cancel([job])
-    assert [call.partition(" -h")[0] for call in calls[1:]] == [
-        "squeue -M big", "scontrol -M big -o show job 7", "scancel -M big 7",
-    ]  # fmt: skip
-
-
 def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() -> None:
     asked = []
 
@@ -467,15 +400,13 @@ def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() 
     assert asked == ["qstat", "qacct"]
 
 
-@pytest.mark.parametrize("kind", ["slurm", "sge"])
+@pytest.mark.parametrize("kind", ["slurm", "sge", "pbs"])
 @pytest.mark.parametrize(
-    "answer",
-    [
-        CommandAnswer(1, "", "Unable to contact slurm controller"),
-        CommandAnswer(0, "<html>rubbish", ""),
-        CommandAnswer(0, "rubbish\n", ""),
-    ],
+    "answer", [(1, "", "Unable to contact slurm controller"), (0, "<html>rubbish", ""), (1, "", "")]
 )
-def test_what_is_no_answer_says_nothing_about_any_job(kind: str, answer: CommandAnswer) -> None:
+def test_what_is_no_answer_says_nothing_about_any_job_and_deletes_none(kind: str, answer: tuple[int, str, str]) -> None:
+    scheduler = scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(*answer))
     with pytest.raises(NoAnswer):
-        scheduler_of({"kind": kind}, lambda _argv, _limit_s: answer).statuses([JobRef("a", "7")])
+        scheduler.statuses([JobRef("a", "7")])
+    if answer[0]:
+        assert list(scheduler.cancel([JobRef("a", "7")])) == ["a"]

@@ -80,6 +80,6 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_batch_system_without_its_commands_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match="the commands of sge are not in PATH: qsub, qstat, qacct, qdel"):
-        chosen_scheduler(read_site(site_file(tmp_path, "scheduler: {kind: sge}")), print)
+        chosen_scheduler(read_site(site_file(tmp_path, "scheduler: {kind: sge}")))
     with pytest.raises(ValueError, match="no batch system found"):
-        chosen_scheduler(read_site(None), print)
+        chosen_scheduler(read_site(None))

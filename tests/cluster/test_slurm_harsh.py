@@ -177,5 +177,5 @@ def test_jobs_beyond_the_limit_of_a_quality_of_service_wait_and_all_run(harsh_sl
     assert code == 0, output
     assert workflow.results() == 3
     assert set(workflow.starts().values()) == {1}
-    waits = "the scheduler takes no more jobs for now (sbatch: sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    waits = "the scheduler takes no more jobs for now (sbatch: error: QOSMaxSubmitJobPerUserLimit"
     assert output.count(waits) == 1

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
 
 from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.jobscript import BEAT_S
+from snakemake_executor_plugin_multinode.observe import Evidence
 from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import State, Status
 from snakemake_executor_plugin_multinode.status_files import Began, End
-from snakemake_executor_plugin_multinode.verdict import Outcome, failed_by_itself, verdict
+from snakemake_executor_plugin_multinode.verdict import Ending, Outcome, failed_by_itself, verdict
 
 SILENT_S = 4 * BEAT_S
 """Seconds without a heartbeat after which a job counts as silent."""
@@ -49,38 +49,6 @@ class Limits:
     budget_gpu_hours: float | None = None
 
 
-class Evidence(Protocol):
-    """Evidence on a job's last attempt; files are read on demand."""
-
-    @property
-    def end(self) -> End | None:
-        """How its script ended, as the script itself recorded."""
-
-    @property
-    def began(self) -> Began | None:
-        """When and where its script began."""
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds since the last heartbeat of its script."""
-
-    @property
-    def ran_s(self) -> float | None:
-        """Seconds from the start of its script to its end or, without one, to its last heartbeat; None: not begun."""
-
-    @property
-    def run_state(self) -> RunState | None:
-        """Read the run's own record."""
-
-    @property
-    def ended_before_driver(self) -> bool:
-        """Whether the end was written before this driver began, so that Snakemake has already seen its outputs."""
-
-    @property
-    def keeps_history(self) -> bool:
-        """Whether the scheduler keeps a record of deleted jobs; then a job without a record was lost."""
-
-
 class Action(Enum):
     """An action on a job."""
 
@@ -96,10 +64,6 @@ class Action(Enum):
     RESUBMIT = "submit it once more, since it never began"
     START_OVER = "start over, whatever there was before"
     FAIL = "report its failure"
-
-
-ENDS = (Action.SUCCEED, Action.CONTINUE, Action.RESUBMIT, Action.START_OVER, Action.FAIL)
-"""Actions that end an attempt."""
 
 
 @dataclass(frozen=True)
@@ -123,23 +87,19 @@ def apply_status(state: JobState, status: Status | None, asked_s: float, now_s: 
     if state.phase is Phase.ENDING:
         return _apply_status_to_end(state, status, asked_s, now_s)
     if status is None:
-        return _counted(state, Phase.MISSING, None, asked_s, now_s)
-    if status.state is State.NEVER:
-        return _counted(state, Phase.BLOCKED, status, asked_s, now_s)
-    phase = Phase.ENDING if status.state is State.ENDED else Phase.ALIVE
-    since_s = state.since_s if state.phase is phase else now_s
-    return JobState(phase, since_s, status, asked_s=asked_s)
-
-
-def _counted(state: JobState, phase: Phase, status: Status | None, asked_s: float, now_s: float) -> JobState:
-    """The same phase with one more answer counted, or a new phase."""
+        phase = Phase.MISSING
+    elif status.state is State.NEVER:
+        phase = Phase.BLOCKED
+    else:
+        phase = Phase.ENDING if status.state is State.ENDED else Phase.ALIVE
+    counted = phase in (Phase.MISSING, Phase.BLOCKED)
     if state.phase is not phase:
-        return JobState(phase, now_s, status, 1, asked_s)
-    return replace(state, status=status, answers=state.answers + 1, asked_s=asked_s)
+        return JobState(phase, now_s, status, int(counted), asked_s)
+    return replace(state, status=status, answers=state.answers + counted, asked_s=asked_s)
 
 
 def _apply_status_to_end(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
-    if status is None:  # that a record is purged later does not undo what it said
+    if status is None:  # a record that is purged later still holds
         known = state.status if state.status is not None and state.status.state is State.ENDED else None
         return replace(state, status=known, answers=state.answers + 1, asked_s=asked_s)
     if state.end is None and status.state is not State.ENDED:  # requeued, by its scheduler alone
@@ -149,34 +109,23 @@ def _apply_status_to_end(state: JobState, status: Status | None, asked_s: float,
 
 def decide(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
     """Return the next action on a job."""
-    match job.state.phase:
-        case Phase.NEW:
-            return Decision(Action.READ_RECORD, job.state)
-        case Phase.TO_SUBMIT:
-            return Decision(Action.SUBMIT, job.state)
-        case _:
-            return _submitted(job, evidence, now_s, limits)
-
-
-def _submitted(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
-    """Return the action on a job with a submission that may be queued or running."""
+    if not job.submitted:
+        return Decision(Action.READ_RECORD if job.state.phase is Phase.NEW else Action.SUBMIT, job.state)
     end = evidence.end
     if end is not None and begun_again(end, evidence.began):
         end = None  # of an earlier start; a network file system may show it for a while
     state = _with_end(job.state, end, now_s)
-    decision = Decision(Action.WAIT, state)
     match state.phase:
         case Phase.ENDING if state.end is not None and begun_again(state.end, evidence.began):
-            decision = _requeued(state, now_s)
+            return _requeued(state, now_s)
         case Phase.ENDING:
-            decision = _ending(job, state, evidence, now_s, limits)
+            return _ending(job, state, evidence, now_s, limits)
         case Phase.MISSING:
-            decision = _missing(job, state, evidence, now_s, limits)
+            return _missing(job, state, evidence, now_s, limits)
         case Phase.ALIVE if job.attempt.cancelled and now_s - state.since_s >= CANCELLED_S:
-            decision = Decision(
-                Action.UNCANCEL, state, "its deletion was requested but did not happen: it is followed again"
-            )
-    return decision
+            why = "its deletion was requested but did not happen: it is followed again"
+            return Decision(Action.UNCANCEL, state, why)
+    return Decision(Action.WAIT, state)
 
 
 def begun_again(end: End, began: Began | None) -> bool:
@@ -242,18 +191,20 @@ def _judged(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
     run, began = evidence.run_state, evidence.began
     host = host_of(state.status, state.end, began)
     unknown = state.answers >= LOST_ANSWERS and state.status is None
-    attempts = [attempt for attempt in job.record.attempts if not attempt.never_ran]
     judged = verdict(
-        state.end,
-        state.status,
-        run,
-        attempts,
-        job.asked,
-        host,
-        began_s=began.began_s if began is not None else None,
-        forgotten=unknown and evidence.keeps_history and not job.adopted,
-        ran_s=evidence.ran_s,
-        unrecorded=unknown and not evidence.keeps_history,
+        Ending(
+            end=state.end,
+            status=state.status,
+            run=run,
+            attempts=[attempt for attempt in job.record.attempts if not attempt.never_ran],
+            mem_mb=job.request.mem_mb if job.request is not None else None,
+            runtime_min=job.request.runtime_min if job.request is not None else None,
+            host=host,
+            began_s=began.began_s if began is not None else None,
+            ran_s=evidence.ran_s,
+            forgotten=unknown and evidence.keeps_history and not job.adopted,
+            unrecorded=unknown and not evidence.keeps_history,
+        )
     )
     cancelled = job.attempt.cancelled and not failed_by_itself(state.end, state.status)
     if cancelled and judged.outcome is not Outcome.SUCCESS:
@@ -281,18 +232,16 @@ def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: floa
     if state.forbidden is None:
         return Decision(Action.FORBID, state)
     if state.forbidden:
-        return _never_began(job, state, evidence)
+        return _never_began(job, state, evidence.keeps_history)
     # It is starting at this moment, or died while starting.
     return _judged(job, state, evidence) if missing_s > 2 * limits.lost_s else Decision(Action.WAIT, state)
 
 
-def _never_began(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
+def _never_began(job: MonitoredJob, state: JobState, keeps_history: bool) -> Decision:
     """It is not in the queue, and has been forbidden to start."""
-    attempt = job.attempt
-    if attempt.id is None:
+    if job.attempt.id is None:
         return Decision(Action.RESUBMIT, state, "was not submitted")
-    lost = not any(one.never_ran and one.id for one in job.record.attempts) and evidence.keeps_history
-    if job.adopted or attempt.cancelled or lost:
+    lost = keeps_history and not any(attempt.never_ran and attempt.id for attempt in job.record.attempts)
+    if job.adopted or job.attempt.cancelled or lost:
         return Decision(Action.RESUBMIT, state, "left the queue without a trace")
-    why = "left the queue without having begun: deleted, or lost by the scheduler"
-    return Decision(Action.FAIL, state, why)
+    return Decision(Action.FAIL, state, "left the queue without having begun: deleted, or lost by the scheduler")

@@ -1,41 +1,36 @@
-"""One driver per folder. Snakemake's own lock does not tell a living driver from one that was killed; this one does.
+"""One driver per folder: a flock on a file with a note of its owner.
 
-The file names host, process and the time it was started, and is touched while the driver lives. It is stale if its
-process is gone, or, where that cannot be seen, if it was not touched for ten minutes: on another host, after a restart
-of this one, and in another container, where hosts can have the same name.
+Snakemake's own lock does not tell a living driver from one that was killed; the kernel drops a flock with its process.
+A file system may keep flocks to one host, so the note of a driver elsewhere counts until it was silent for ten minutes:
+on another host, and on this one before it was started anew.
 """
 
 from __future__ import annotations
 
-import errno
+import fcntl
 import json
 import os
 import socket
 import threading
+import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from snakemake_executor_plugin_multinode.clock import Clock
-
 SILENT_S = 600.0
-WRITTEN_WITHIN_S = 5.0
-"""A lock without content is that of a driver that is about to write it, on a file system without hard links."""
 TOUCH_S = 20.0
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A driver."""
+    """A driver; `boot` is that of its kernel, `token` its own."""
 
     host: str
     pid: int
-    started: str
-    """Start time of its process, as the kernel counts it: process ids are reused."""
-    token: str
-    space: str = ""
-    """Its namespace of process ids; empty: an older version did not say."""
+    boot: str = ""
+    token: str = ""
 
 
 class Taken(Exception):
@@ -45,39 +40,36 @@ class Taken(Exception):
 class DriverLock:
     """The lock of a working directory."""
 
-    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
-        self.clock = clock or Clock()
-        self.path = folder / "driver.json"
-        self.me = Owner(socket.gethostname(), os.getpid(), _started(os.getpid()) or "", uuid.uuid4().hex, _space())
+    def __init__(self, folder: Path, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.path, self.now_s = folder / "driver.json", now_s
+        self.me = Owner(socket.gethostname(), os.getpid(), _boot(), uuid.uuid4().hex)
         self.taken_ns = 0
-        self._touched = -TOUCH_S
+        """When it was taken, by the clock of the file system."""
+        self._file = -1
+        self._touched_s = 0.0
 
     def take(self) -> Owner | None:
         """Take the lock; returns the owner of a stale lock that was replaced. Raises Taken if its owner is alive."""
-        before = None
-        for _ in range(10):
-            if self._create():
-                self.taken_ns = self.path.stat().st_mtime_ns
-                return before
-            self._wait_until_written()
-            owner = self.owner()
-            if owner is not None and self._lives(owner):
-                raise Taken(self._sentence(owner))
-            if self._remove_stale(owner):
-                before = owner
-        raise Taken(f"{self.path} keeps changing owners; start only one driver")
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        is_free, before = self._try_lock(), self.owner()
+        if not is_free or (before is not None and before.boot != self.me.boot and self._silent_s() < SILENT_S):
+            why = self._sentence(before)
+            os.close(self._file)
+            raise Taken(why)
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, (json.dumps(asdict(self.me)) + "\n").encode(), 0)
+        self.taken_ns, self._touched_s = os.fstat(self._file).st_mtime_ns, self.now_s()
+        return before
 
     def keep(self) -> bool:
         """Update the time stamp of the lock; False if it is another's. An unreadable lock has no owner."""
-        if self.clock.now_s() - self._touched < TOUCH_S:
+        if self.now_s() - self._touched_s < TOUCH_S:
             return True
-        self._touched = self.clock.now_s()
-        try:
-            if self.owner() not in (self.me, None):
-                return False
+        self._touched_s = self.now_s()
+        if self.owner() not in (self.me, None):
+            return False
+        with suppress(OSError):  # a temporary error of the file system proves nothing
             os.utime(self.path)
-        except OSError:  # a temporary error of the file system proves nothing
-            pass
         return True
 
     def keep_for_ever(self) -> None:
@@ -85,85 +77,48 @@ class DriverLock:
 
         def touch() -> None:
             while self.keep():
-                self.clock.wait(TOUCH_S)
+                time.sleep(TOUCH_S)
 
         threading.Thread(target=touch, daemon=True).start()
 
     def release(self) -> None:
-        """Release the lock, if it is ours."""
+        """Release the lock, if it is ours; its empty file stays."""
         if self.owner() == self.me:
-            self.path.unlink(missing_ok=True)
+            os.ftruncate(self._file, 0)
+            os.close(self._file)
 
     def owner(self) -> Owner | None:
         """The owner of the lock; None without an owner, or if the file cannot be read."""
         try:
-            return Owner(**json.loads(self.path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError):
+            note = json.loads(self.path.read_text(encoding="utf-8"))
+            return Owner(note["host"], note["pid"], note.get("boot", ""), note.get("token", ""))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
-    def _create(self) -> bool:
-        temporary = self.path.with_name(f".{self.path.name}.{self.me.token}")
+    def _try_lock(self) -> bool:
         try:
-            temporary.write_text(json.dumps(asdict(self.me)) + "\n", encoding="utf-8")
-            _link(temporary, self.path)
-        except FileExistsError:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             return False
-        finally:
-            temporary.unlink(missing_ok=True)
+        except OSError:  # a file system without flocks: the note alone counts
+            owner = self.owner()
+            return owner is None or self._silent_s() >= SILENT_S
         return True
-
-    def _wait_until_written(self) -> None:
-        """Returns at once unless the lock is there, new and empty."""
-        end = self.clock.now_s() + WRITTEN_WITHIN_S
-        while self.clock.now_s() < end:
-            try:
-                if self.path.stat().st_size or self._silent_s() > WRITTEN_WITHIN_S:
-                    return
-            except OSError:
-                return
-            self.clock.wait(0.1)
-
-    def _lives(self, owner: Owner) -> bool:
-        if self._is_here(owner):
-            return _started(owner.pid) == owner.started
-        return self._silent_s() < SILENT_S
-
-    def _is_here(self, owner: Owner) -> bool:
-        """Whether its process would be seen from here: same host, boot and namespace of process ids."""
-        boots = owner.started.partition(":")[0], self.me.started.partition(":")[0]
-        return owner.host == self.me.host and boots[0] == boots[1] and owner.space in ("", self.me.space)
 
     def _silent_s(self) -> float:
         """Seconds since the time stamp of the lock was updated, by the clock of the file system."""
         probe = self.path.with_name(f".{self.path.name}.clock.{self.me.token}")
         probe.touch()
         try:
-            return probe.stat().st_mtime - self.path.stat().st_mtime
-        except FileNotFoundError:
-            return 0.0
+            return probe.stat().st_mtime - os.fstat(self._file).st_mtime
         finally:
-            probe.unlink(missing_ok=True)
+            probe.unlink()
 
-    def _remove_stale(self, owner: Owner | None) -> bool:
-        """Move a stale lock away; if another driver took it in that moment, give it back."""
-        aside = self.path.with_name(f".{self.path.name}.stale.{self.me.token}")
-        try:
-            self.path.rename(aside)
-        except FileNotFoundError:
-            return False
-        try:
-            found = Owner(**json.loads(aside.read_text(encoding="utf-8")))
-        except (ValueError, TypeError, RecursionError):
-            found = None
-        if found is not None and found != owner:
-            with suppress(FileExistsError):
-                _link(aside, self.path)
-        aside.unlink(missing_ok=True)
-        return True
-
-    def _sentence(self, owner: Owner) -> str:
+    def _sentence(self, owner: Owner | None) -> str:
+        if owner is None:
+            return f"another driver has begun to work in this folder: {self.path} is locked. Wait for it"
         text = f"another driver works in this folder: process {owner.pid} on {owner.host}"
-        if self._is_here(owner):
+        if owner.boot == self.me.boot:
             return f"{text}. Wait for it, or end it: kill {owner.pid}"
         return (
             f"{text}, which was heard of {self._silent_s():.0f} s ago. "
@@ -171,36 +126,8 @@ class DriverLock:
         )
 
 
-def _link(content: Path, path: Path) -> None:
-    """Give a file another name, FileExistsError where that is taken. A copy, where the file system has no hard links."""
+def _boot() -> str:
     try:
-        os.link(content, path)  # fails if it is there, on network file systems too
-    except FileExistsError:
-        raise
-    except OSError as error:
-        if error.errno not in NO_HARD_LINKS:
-            raise
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(content.read_text(encoding="utf-8"))
-
-
-NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
-"""What link(2) says on FAT, on some FUSE and network file systems, and where the file system counts no more links."""
-
-
-def _space() -> str:
-    """The namespace of this process's id; empty where the system does not say."""
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
-        return ""
-
-
-def _started(pid: int) -> str | None:
-    """Start time of a process, with the boot it counts from; None if there is no such process."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"
+        return socket.gethostname()

@@ -54,41 +54,37 @@ class Executor(RemoteExecutor):
     def __post_init__(self) -> None:
         try:
             self._begin()
-        except WorkflowError as error:  # below its message Snakemake would print the frames of a traceback
+        except (Taken, ValueError) as error:  # below a WorkflowError Snakemake would print the frames of a traceback
             raise SystemExit(f"multinode: {error}") from None
-
-    def _begin(self) -> None:
-        self.folder = records_folder(self.executor_settings.folder)
-        file = self.executor_settings.site
-        try:
-            self.site = read_site(file)
-        except ValueError as error:
-            raise WorkflowError(f"multinode-site: {error}") from None
-        try:
-            self.scheduler = chosen_scheduler(self.site, self._note)
-        except ValueError as error:
-            raise WorkflowError(f"{file}: {error}" if file else str(error)) from None
-        try:
-            records, files = Records(self.folder), StatusFiles(self.folder / "marks")
-            self.driver_lock = DriverLock(self.folder)
-            before = self.driver_lock.take()
-        except (Taken, ValueError) as error:
-            raise WorkflowError(str(error)) from None
         except OSError as error:
             said = f"{self.folder} cannot be written: {error.strerror}; nothing was submitted"
-            raise WorkflowError(f"{said}. {REMEDY}") from None
+            raise SystemExit(f"multinode: {said}. {REMEDY}") from None
+
+    def _begin(self) -> None:
+        settings = self.executor_settings
+        self.folder = records_folder(settings.folder)
+        self.site = read_site(settings.site)
+        try:
+            self.scheduler = chosen_scheduler(self.site)
+        except ValueError as error:
+            raise ValueError(f"{settings.site}: {error}" if settings.site else str(error)) from None
+        records, files = Records(self.folder), StatusFiles(self.folder / "marks")
+        self.driver_lock = DriverLock(self.folder)
+        before = self.driver_lock.take()
         atexit.register(self.driver_lock.release)
         if before is not None:
-            self._note(f"process {before.pid} on {before.host} is gone; what it submitted is adopted")
+            self.warn(f"process {before.pid} on {before.host} is gone; what it submitted is adopted")
+        rate = self.workflow.scheduling_settings.max_jobs_per_timespan
+        latency_s = float(self.workflow.execution_settings.latency_wait)
         limits = Limits(
             poll_s=max(LEAST_POLL_S, float(self.next_seconds_between_status_checks)),
-            settle_s=max(15.0, float(self.workflow.execution_settings.latency_wait)),
-            lost_s=max(30.0, float(self.workflow.execution_settings.latency_wait)),
-            blocked_s=60 * self.executor_settings.give_up_min,
-            per_s=self._submissions_per_s(),
-            budget_gpu_hours=budget(self.executor_settings.budget_gpu_hours),
+            settle_s=max(15.0, latency_s),
+            lost_s=max(30.0, latency_s),
+            blocked_s=60 * settings.give_up_min,
+            per_s=SUBMISSIONS_PER_S if rate is None else min(SUBMISSIONS_PER_S, rate.max_jobs / rate.timespan),
+            budget_gpu_hours=budget(settings.budget_gpu_hours),
         )
-        site = str(self.executor_settings.site or "a site file")
+        site = str(settings.site or "a site file")
         self.monitor = JobMonitor(self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, site=site)
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False
@@ -96,12 +92,6 @@ class Executor(RemoteExecutor):
         """Whether this executor handles SIGINT."""
         self.interrupted = False
         """Whether SIGINT came."""
-
-    def _submissions_per_s(self) -> float:
-        limit = self.workflow.scheduling_settings.max_jobs_per_timespan
-        if limit is None:
-            return SUBMISSIONS_PER_S
-        return min(SUBMISSIONS_PER_S, limit.max_jobs / limit.timespan)
 
     # what Snakemake calls
 
@@ -203,8 +193,6 @@ class Executor(RemoteExecutor):
         """Something a person should know."""
         self.logger.warning(text, extra=MARKED)
 
-    _note = warn
-
     def waits(self, job: MonitoredJob, reason: str) -> None:
         """A submitted job waits, for the scheduler's reason; without a reason it runs."""
         self._show_wait(job.work.handle, reason)
@@ -252,8 +240,8 @@ class Executor(RemoteExecutor):
         if job.is_group():
             rule = "_".join(sorted({member.name for member in job.jobs}))
             label = " ".join([rule, *sorted(str(path) for path in job.output)[:1]])
-        command: str | ValueError | None = None
-        with contextlib.suppress(OSError):  # raised here, in Snakemake's own thread, it would cancel all jobs
+        command: str | None = None
+        with contextlib.suppress(OSError, ValueError):  # tried again, and told, when it is submitted
             command = self._command(job)
         state: Path | None = None
         with contextlib.suppress(ValueError):  # refused with the request
@@ -264,10 +252,10 @@ class Executor(RemoteExecutor):
             return request_of(asked, threads, name, script, log, self.scheduler.kind)
 
         def write_script(request: Request) -> None:
-            line = self._command(job) if command is None else command
-            if isinstance(line, ValueError):
-                raise line
-            self._write_script(request, label, properties, line)
+            text = self._script(request, label, properties, command or self._command(job)).text()
+            descriptor = os.open(request.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
+            with open(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(text)
 
         return SnakemakeJob(
             handle=info,
@@ -282,27 +270,24 @@ class Executor(RemoteExecutor):
             outputs=tuple(str(path) for path in job.expanded_output) if members is not None else (),
         )
 
-    def _command(self, job: JobExecutorInterface) -> str | ValueError:
-        """The shell line that runs one job with Snakemake, or why there can be none. OSError where a disk is full."""
+    def _command(self, job: JobExecutorInterface) -> str:
+        """The shell line that runs one job with Snakemake. ValueError where there can be none, OSError for a full disk."""
         for spec in job.get_target_spec():
             for name, value in spec.wildcards_dict.items():
                 if "," in str(value):
                     said = f"the wildcard `{name}` of rule {spec.rulename} is {value!r}"
-                    return ValueError(f"{said}: Snakemake cannot hand on a comma to a job")
+                    raise ValueError(f"{said}: Snakemake cannot hand on a comma to a job")
         values = [str(self.get_snakefile()), self.tmpdir, *encode_target_jobs_cli_args(job.get_target_spec())]
         values += [str(path) for path in job.get_wait_for_files()]
         values += [str(value) for value in self.workflow.config_settings.config_args or ()]
         values += [str(path) for path in self.workflow.overwrite_configfiles or ()]
-        try:
-            return requoted(self.format_job_exec(job), values)
-        except ValueError as error:
-            return error
+        return requoted(self.format_job_exec(job), values)
 
-    def _write_script(self, request: Request, label: str, properties: str, command: str) -> None:
+    def _script(self, request: Request, label: str, properties: str, command: str) -> Script:
         environment = dict(self.envvars())
         if "PYTHONPATH" in os.environ:  # by which this driver found its plugins; the job's Snakemake needs them too
             environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
-        script = Script(
+        return Script(
             name=request.name,
             title=label,
             properties=properties,
@@ -317,9 +302,6 @@ class Executor(RemoteExecutor):
             wrapper=self.scheduler.settings.wrapper,
             script=request.script,
         )
-        descriptor = os.open(request.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
-        with open(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(script.text())
 
     # signals
 

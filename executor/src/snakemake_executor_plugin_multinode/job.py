@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_multinode.records import Attempt, Intent, Record
+from snakemake_executor_plugin_multinode.records import Attempt, Record
 from snakemake_executor_plugin_multinode.schedulers import Request, Status
 from snakemake_executor_plugin_multinode.status_files import End
 
@@ -36,8 +36,8 @@ class Phase(Enum):
 
     NEW = "its record has not been read"
     TO_SUBMIT = "to be submitted"
-    SUBMITTED = "submitted, and nothing has been heard of it since"
-    ALIVE = "queued or running, its scheduler says"
+    SUBMITTED = "submitted, without an answer about it since"
+    ALIVE = "queued or running, by its scheduler"
     BLOCKED = "in the queue, and cannot run as things are"
     MISSING = "unknown to its scheduler"
     ENDING = "ended; why, or that it is requeued, may come later"
@@ -50,33 +50,15 @@ class JobState:
     phase: Phase
     since_s: float
     status: Status | None = None
-    """What the scheduler said last, where the phase follows from that; None where it did not know the job."""
+    """The scheduler's last answer, where the phase follows from that; None where it did not know the job."""
     answers: int = 0
     """BLOCKED, MISSING and ENDING: how many answers in a row say so, or do not have the job."""
     asked_s: float = 0.0
     """When the last answer was requested: an answer from before an end says nothing about it."""
     end: End | None = None
-    """ENDING: what the job script said; None if only the scheduler says that it has ended."""
+    """ENDING: the job script's own record; None if only the scheduler reports the end."""
     forbidden: bool | None = None
     """MISSING: whether the job could be forbidden to begin; None as long as that was not tried."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The job's request; for messages that name the value to raise."""
-
-    mem_mb: int | None
-    runtime_min: int | None
-
-
-@dataclass(frozen=True)
-class Size:
-    """The quantities that a user's limits count: queue and total request of a job."""
-
-    place: tuple[str | None, ...]
-    """Queue, account, quality of service."""
-    amount: tuple[int, ...]
-    """Nodes, cores, GPUs, MiB."""
 
 
 @dataclass(eq=False)
@@ -86,19 +68,19 @@ class MonitoredJob:
     work: SnakemakeJob
     record: Record
     state: JobState
+    request: Request | None = None
+    """Its size, limits and queue, with any name; None where it cannot be submitted, for a reason that its submission
+    gives."""
     adopted: bool = False
     """Whether a driver before this one submitted its last attempt."""
     known_s: float = 0.0
     """Since when this driver knows that attempt: answers to earlier queries say nothing about it."""
-    asked: Asked = Asked(None, None)
     ran_s: float = 0.0
     """Seconds that those of its attempts ran whose ends this driver has seen."""
     unsaved: bool = False
     """Whether its record could not be written, and is to be written again."""
-    intent: Intent | None = None
-    """What is submitted when it is tried again, under the same name."""
-    size: Size | None = None
-    """Looked up once a limit makes it matter."""
+    prepared: Request | None = None
+    """A submission with its script on disk, not yet taken by the scheduler: the next try has the same name."""
 
     @property
     def submitted(self) -> bool:
@@ -112,5 +94,5 @@ class MonitoredJob:
 
     @property
     def id(self) -> str:
-        """How its last submission is called in messages."""
+        """The name of its last submission in messages."""
         return self.attempt.id or self.attempt.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from snakemake_executor_plugin_multinode.decide import Limits
@@ -14,12 +14,9 @@ from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached,
 
 WAITING_S = 300.0
 """After so long in the queue with nothing running, the scheduler's reasons are said; then each time after twice as long."""
-MOST_REASONS = 3
+MAX_REASONS = 3
 BLOCKED_ANSWERS = 2
 PAUSED = State.HELD, State.SUSPENDED
-QUEUED = State.QUEUED, State.NEVER
-GOES_ON = State.QUEUED, State.RUNNING
-DIGITS = re.compile(r"\d+")
 SUBMISSION, QUESTION, FILES = "submission", "question", "status files"
 
 
@@ -43,58 +40,56 @@ class Reporter(Protocol):
 
 
 class Messages:
-    """Puts events of the scheduler and of its jobs into words, each once."""
+    """Puts events of the scheduler and of its jobs into words, each once.
+
+    `delete_line` is how a person deletes jobs, from their ids; `site` the file in which the site says how jobs are submitted.
+    """
 
     def __init__(self, tell: Reporter, limits: Limits, delete_line: Callable[[Sequence[str]], str], site: str) -> None:
-        self.tell, self.limits = tell, limits
-        self.delete_line, self.site = delete_line, site
-        """How a person deletes jobs, from their ids; the file in which the site says how jobs are submitted."""
-        self._without_answer: set[str] = set()
-        """Of QUESTION and FILES those that failed last time."""
-        self._not_submitted = ""
-        """What was said last about a submission without an answer, until one succeeds."""
-        self._full_was_said: set[bool] = set()
-        """Whether for limits on how many jobs there are (False), and on what they ask for (True)."""
+        self.tell, self.limits, self.delete_line, self.site = tell, limits, delete_line, site
+        self._told: dict[Hashable, str] = {}
+        """By topic, what was told last and still holds."""
         self._waiting_s = WAITING_S
-        self._blocked: set[str] = set()
-        """By name, the submissions of which it was said that they cannot run as things are."""
-        self._held_up: set[int] = set()
-        self._errors: dict[int, str] = {}
-        """By job, the error that was told last."""
+
+    def once(self, topic: Hashable, text: str, again_if_other: bool = False) -> None:
+        """Warn about a topic that is not over yet once, or once for each text."""
+        told = self._told.get(topic)
+        if told is None or (again_if_other and told != text):
+            self.tell.warn(text)
+        self._told[topic] = text
+
+    def over(self, topic: Hashable) -> bool:
+        """The topic is over; whether it was told."""
+        return self._told.pop(topic, None) is not None
 
     def no_answer(self, words: str, to: str) -> None:
         """The scheduler did not answer to a SUBMISSION or a QUESTION, or the FILES could not be read."""
-        whose = "the status files cannot be read" if to == FILES else "no answer from the scheduler"
-        if to == SUBMISSION:
-            new = words != self._not_submitted and QUESTION not in self._without_answer
-            self._not_submitted = words
+        what = "the status files cannot be read" if to == FILES else "no answer from the scheduler"
+        text = f"{what}, which changes nothing for the jobs: {words}"
+        if to == SUBMISSION and QUESTION in self._told:
+            self._told[to] = text
         else:
-            new = to not in self._without_answer
-            self._without_answer.add(to)
-        if new:
-            self.tell.warn(f"{whose}, which changes nothing for the jobs: {words}")
+            self.once(to, text, again_if_other=to == SUBMISSION)
 
     def answered(self, to: str) -> None:
         """A query that had failed has succeeded."""
-        if to == SUBMISSION:
-            self._not_submitted = ""
-        elif to in self._without_answer:
-            self._without_answer.discard(to)
+        if self.over(to) and to != SUBMISSION:
             self.tell.warn(f"the {'status files can be read' if to == FILES else 'scheduler answers'} again")
 
     def waiting(self, jobs: Sequence[MonitoredJob], now_s: float) -> None:
         """Nothing runs while jobs are in the queue: why, in the scheduler's words, now and then."""
-        known = [(job.state.since_s, job.state.status) for job in jobs if job.submitted]
-        states = [status.state for _, status in known if status is not None]
-        queued = [(since_s, status) for since_s, status in known if status is not None and status.state in QUEUED]
-        if not queued or State.RUNNING in states:
+        known = [
+            (job.state.since_s, job.state.status) for job in jobs if job.submitted and job.state.status is not None
+        ]
+        queued = [(since_s, one) for since_s, one in known if one.state in (State.QUEUED, State.NEVER)]
+        if not queued or any(status.state is State.RUNNING for _, status in known):
             self._waiting_s = WAITING_S
             return
         longest_s = now_s - min(since_s for since_s, _ in queued)
         if longest_s < self._waiting_s:
             return
         self._waiting_s = 2 * longest_s
-        reasons = Counter(status.words for _, status in queued).most_common(MOST_REASONS)
+        reasons = Counter(status.words for _, status in queued).most_common(MAX_REASONS)
         said = ", ".join(f"{words} ({count})" for words, count in reasons)
         jobs_are = "1 job is" if len(queued) == 1 else f"{len(queued)} jobs are"
         self.tell.say(
@@ -106,10 +101,10 @@ class Messages:
         by_reason: dict[tuple[str, str], list[MonitoredJob]] = defaultdict(list)
         for job in jobs:
             state = job.state
-            if state.phase is not Phase.BLOCKED or state.status is None or job.attempt.name in self._blocked:
+            if state.phase is not Phase.BLOCKED or state.status is None or ("blocked", job.attempt.name) in self._told:
                 continue
             if state.answers >= BLOCKED_ANSWERS and now_s - state.since_s >= self.limits.blocked_s:
-                self._blocked.add(job.attempt.name)
+                self._told["blocked", job.attempt.name] = ""
                 by_reason[state.status.words, job.work.rule].append(job)
         for (words, rule), alike in by_reason.items():
             which = f"{alike[0].work.label}: job {alike[0].id} has"
@@ -130,17 +125,16 @@ class Messages:
             self.tell.warn(f"{which} is in a state that is not known here, {status.words!r}; waiting")
         elif requeued:
             self.requeued(job)
-        elif status.state in GOES_ON and (before in PAUSED or job.attempt.name in self._blocked):
-            self._blocked.discard(job.attempt.name)
-            self.tell.warn(f"{which} is {status.state.value} again")
+        elif status.state in (State.QUEUED, State.RUNNING):
+            was_blocked = self.over(("blocked", job.attempt.name))
+            if was_blocked or before in PAUSED:
+                self.tell.warn(f"{which} is {status.state.value} again")
 
     def held_up(self, job: MonitoredJob, by: Sequence[Attempt]) -> None:
         """A group is not submitted as long as these attempts of an earlier driver may make some of its files."""
-        new = by and id(job) not in self._held_up
-        self._held_up = self._held_up | {id(job)} if by else self._held_up - {id(job)}
-        if new:
-            ids = ", ".join(attempt.id or attempt.name for attempt in by)
-            self.tell.warn(f"{job.work.label}: waits for job {ids} of an earlier driver, which makes some of its files")
+        ids = ", ".join(attempt.id or attempt.name for attempt in by)
+        text = f"{job.work.label}: waits for job {ids} of an earlier driver, which makes some of its files"
+        self.once(("held up", job.work.key), text)
 
     def requeued(self, job: MonitoredJob) -> None:
         """The scheduler runs a job a second time."""
@@ -148,35 +142,32 @@ class Messages:
 
     def full(self, job: MonitoredJob, limit: LimitReached, waiting: int) -> None:
         """The scheduler does not take a job for now, and `waiting` jobs are still to be submitted."""
-        if limit.by_size in self._full_was_said:
-            return
-        self._full_was_said.add(limit.by_size)
+        jobs = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
+        text = f"the scheduler takes no more jobs for now ({limit}); {jobs} until others end"
         if limit.by_size:
-            self.tell.warn(
+            text = (
                 f"{job.work.label}: the scheduler does not take a job that asks for so much now ({limit}); it waits until "
                 "others end, like those that ask for as much; smaller ones are submitted"
             )
-        else:
-            jobs = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
-            self.tell.warn(f"the scheduler takes no more jobs for now ({limit}); {jobs} until others end")
+        self.once(("full", limit.by_size), text)
 
     def not_deleted(self, why: Sequence[str], jobs: Sequence[JobRef], leaving: bool) -> None:
         """The scheduler did not delete these jobs; `leaving`: because the driver ends."""
-        reasons = list({DIGITS.sub("", words): words for words in why}.values())  # with ids in them, no two are alike
-        more = f"; {len(reasons) - MOST_REASONS} more reasons" if len(reasons) > MOST_REASONS else ""
+        reasons = list(
+            {re.sub(r"\d+", "", words): words for words in why}.values()
+        )  # with ids in them, no two are alike
+        more = f"; {len(reasons) - MAX_REASONS} more reasons" if len(reasons) > MAX_REASONS else ""
         count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
         ids = " ".join(job.id or job.name for job in jobs)
-        by_hand = self.delete_line([job.id for job in jobs if job.id])
-        then = "The same command adopts what still runs" if leaving else f"By hand: {by_hand}"
-        said = f"the scheduler did not delete {count} ({'; '.join(reasons[:MOST_REASONS])}{more})"
+        by_hand = f"By hand: {self.delete_line([job.id for job in jobs if job.id])}"
+        then = "The same command adopts what still runs" if leaving else by_hand
+        said = f"the scheduler did not delete {count} ({'; '.join(reasons[:MAX_REASONS])}{more})"
         self.tell.warn(f"{said}; these may still exist: {ids}. {then}")
 
     def error(self, job: MonitoredJob, error: OSError) -> None:
         """Handling a job failed, and is tried again."""
-        if self._errors.get(id(job)) != str(error):
-            self.tell.warn(f"{job.work.label}: {error}; trying again")
-        self._errors[id(job)] = str(error)
+        self.once(("error", job.work.key), f"{job.work.label}: {error}; trying again", again_if_other=True)
 
     def no_error(self, job: MonitoredJob) -> None:
         """Handling a job succeeded."""
-        self._errors.pop(id(job), None)
+        self.over(("error", job.work.key))

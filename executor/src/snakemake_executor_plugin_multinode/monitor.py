@@ -12,22 +12,29 @@ import math
 import queue
 import shutil
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from snakemake_executor_plugin_multinode.clock import Clock
-from snakemake_executor_plugin_multinode.decide import ENDS, Action, Decision, Limits, apply_status, begun_again, decide
-from snakemake_executor_plugin_multinode.job import Asked, JobState, MonitoredJob, Phase, SnakemakeJob
+from snakemake_executor_plugin_multinode.decide import Action, Decision, Limits, apply_status, begun_again, decide
+from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase, SnakemakeJob
 from snakemake_executor_plugin_multinode.messages import FILES, QUESTION, SUBMISSION, Messages, Reporter
-from snakemake_executor_plugin_multinode.observe import Background, Listing, Observer, in_thread
+from snakemake_executor_plugin_multinode.observe import SOON_S, Background, Evidence, Observer, in_thread
 from snakemake_executor_plugin_multinode.orphans import Orphans, began_s, used_s
 from snakemake_executor_plugin_multinode.records import Record, Records
-from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Scheduler, State, Status
+from snakemake_executor_plugin_multinode.schedulers import (
+    JobRef,
+    LimitReached,
+    NoAnswer,
+    Request,
+    Scheduler,
+    State,
+    Status,
+)
 from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
 from snakemake_executor_plugin_multinode.submit import NotSubmitted, Submitter
 
-NOT_SUBMITTED = (Phase.NEW, Phase.TO_SUBMIT)
 RAN = (State.RUNNING, State.SUSPENDED, State.ENDED)
 
 
@@ -42,18 +49,17 @@ class JobMonitor:
         tell: Reporter,
         limits: Limits,
         driver_began_ns: int,
-        clock: Clock | None = None,
+        now_s: Callable[[], float] = time.monotonic,
         background: Background = in_thread,
         site: str = "a site file",
     ) -> None:
         self.scheduler, self.records, self.files, self.tell, self.limits = scheduler, records, files, tell, limits
-        self.clock = clock or Clock()
+        self.now_s, self.driver_began_ns = now_s, driver_began_ns
         self.jobs: list[MonitoredJob] = []
         self.messages = Messages(tell, limits, scheduler.delete_line, site)
-        self.listing = Listing(files, limits.poll_s, self.clock)
-        self.observer = Observer(scheduler, files, driver_began_ns, limits.poll_s, self.clock, background)
-        self.submitter = Submitter(scheduler, records, limits, self.clock)
-        self.orphans = Orphans(records, files, limits, self.clock, driver_began_ns)
+        self.observer = Observer(scheduler, files, limits.poll_s, now_s, background)
+        self.submitter = Submitter(scheduler, records, limits, now_s)
+        self.orphans = Orphans(records, files, limits, now_s, driver_began_ns)
         self.undeleted: dict[str, JobRef] = {}
         """By name, the jobs that the scheduler did not delete when it was asked: the next deletion asks for them again."""
         self.stopping = threading.Event()
@@ -106,7 +112,7 @@ class JobMonitor:
         if not self.jobs:
             return None
         try:
-            names = self.listing.names()
+            names = self.observer.names()
         except OSError as error:
             self.messages.no_answer(str(error), FILES)
             self.submitter.pause(1.0)
@@ -118,8 +124,11 @@ class JobMonitor:
     def _take_new(self) -> None:
         while not self._new.empty():
             work = self._new.get()
-            state = JobState(Phase.NEW, self.clock.now_s())
-            self.jobs.append(MonitoredJob(work, Record(work.key, work.label, outputs=work.outputs), state))
+            request: Request | None = None
+            with contextlib.suppress(ValueError):  # its submission says why
+                request = work.request("probe", Path("/probe"), Path("/probe"))
+            record = Record(work.key, work.label, outputs=work.outputs)
+            self.jobs.append(MonitoredJob(work, record, JobState(Phase.NEW, self.now_s()), request))
 
     # answers of the scheduler
 
@@ -137,13 +146,13 @@ class JobMonitor:
                 if job.submitted and job.known_s < answer.asked_s:
                     self._apply_status(job, answer.statuses.get(job.attempt.name), answer.asked_s)
             with contextlib.suppress(OSError):  # the next answer comes
-                self.orphans.apply_statuses(answer.statuses, answer.asked)
-            self.messages.waiting(self.jobs, self.clock.now_s())
-            self.messages.blocked(self.jobs, self.clock.now_s())
+                self.orphans.apply_statuses(answer.statuses, answer.asked, answer.asked_s)
+            self.messages.waiting(self.jobs, self.now_s())
+            self.messages.blocked(self.jobs, self.now_s())
 
     def _apply_status(self, job: MonitoredJob, status: Status | None, asked_s: float) -> None:
         """Take one job's part of an answer."""
-        before, job.state = job.state, apply_status(job.state, status, asked_s, self.clock.now_s())
+        before, job.state = job.state, apply_status(job.state, status, asked_s, self.now_s())
         if status is None or status.state is State.UNANSWERED:
             return
         if job.attempt.id is None:
@@ -163,13 +172,12 @@ class JobMonitor:
         """Decide about one job and act; an error leaves it as it is, and is told once."""
         try:
             self._save(job)
-            evidence = self.observer.evidence(job, names)
-            decision = decide(job, evidence, self.clock.now_s(), self.limits)
-            self._act(job, decision)
+            evidence = Evidence(job, self.files, names, self.scheduler, self.driver_began_ns)
+            self._act(job, decide(job, evidence, self.now_s(), self.limits))
             self.messages.no_error(job)
         except OSError as error:
             self.messages.error(job, error)
-            if job.state.phase in NOT_SUBMITTED:
+            if not job.submitted:
                 self._give_up_unwritten(error)
         except Exception as error:
             there = f"job {job.id} may still run" if job.record.open else "it was not submitted"
@@ -197,23 +205,17 @@ class JobMonitor:
                 self.records.write(job.record)
                 self.tell.say(f"{job.work.label}: job {job.id}: {decision.why}")
                 job.state = decision.state
-            case action if action in ENDS:
-                if self._end(job, decision):
-                    self.submitter.room()
-            case action:
-                if action is Action.ASK:
-                    self._ask_about_an_end(job)
+            case Action.WAIT:
                 job.state = decision.state
-
-    def _ask_about_an_end(self, job: MonitoredJob) -> None:
-        if job.state.phase is Phase.ENDING:
-            self.observer.ask_soon()
-        else:
-            self.observer.ask_now()
+            case Action.ASK:
+                self.observer.ask_within(SOON_S if job.state.phase is Phase.ENDING else 0.0)
+                job.state = decision.state
+            case _:
+                self._end(job, decision)
 
     def _read_record(self, job: MonitoredJob) -> None:
         """Adopt an earlier submission of a job, or have it submitted."""
-        now_s = self.clock.now_s()
+        now_s = self.now_s()
         try:
             record = self.records.read(job.work.key, job.work.label)
         except ValueError as error:
@@ -223,14 +225,9 @@ class JobMonitor:
         record.outputs = job.work.outputs
         if not record.open and job.work.outputs:
             # The same group with other members may still run, and would be a second writer.
-            before = self.orphans.making(job.work.outputs)
-            self.messages.held_up(job, before)
+            if before := self.orphans.making(job.work.outputs):
+                self.messages.held_up(job, before)
             if before or not self._found_orphans:
-                return
-            if (made := self.orphans.made(job.work.outputs)) is not None:
-                job.record, job.ran_s = replace(record, attempts=[made.attempt]), made.ran_s
-                self.jobs.remove(job)
-                self.tell.succeeded(job)
                 return
         if not record.open:
             for old in record.attempts:
@@ -238,7 +235,6 @@ class JobMonitor:
             job.state = JobState(Phase.TO_SUBMIT, now_s)
             return
         job.record, job.adopted, job.known_s = record, True, now_s
-        job.asked = _asked(job.work)
         job.state = JobState(Phase.SUBMITTED, now_s)
         but = ", although its deletion was asked for: if it is deleted, it is submitted again"
         self.tell.say(f"{job.work.label}: adopted as {job.id}{but if job.attempt.cancelled else ''}")
@@ -254,7 +250,7 @@ class JobMonitor:
             self._wait_for_room(job, error)
             return
         self._full_since_s = None
-        now_s = self.clock.now_s()
+        now_s = self.now_s()
         job.adopted, job.known_s, job.state = False, now_s, JobState(Phase.SUBMITTED, now_s)
         if unclear is not None:
             self.messages.no_answer(str(unclear), SUBMISSION)
@@ -268,7 +264,7 @@ class JobMonitor:
 
     def _wait_for_room(self, job: MonitoredJob, limit: LimitReached) -> None:
         """The scheduler does not take a job for now: not for ever, where no other job of ours has to end first."""
-        now_s = self.clock.now_s()
+        now_s = self.now_s()
         self.messages.full(job, limit, sum(other.state.phase is Phase.TO_SUBMIT for other in self.jobs))
         if self._full_since_s is None or any(other.submitted for other in self.jobs):
             self._full_since_s = now_s
@@ -280,46 +276,58 @@ class JobMonitor:
     def _give_up_unwritten(self, error: OSError) -> None:
         """The folder of records cannot be read or written: where no followed job is in the queue, the
         submissions to come are not waited for long."""
-        now_s, limit_s = self.clock.now_s(), self.limits.unwritten_s
+        now_s, limit_s = self.now_s(), self.limits.unwritten_s
         if now_s - self._unwritten_s[1] > limit_s / 2 or any(job.submitted for job in self.jobs):
             self._unwritten_s = (now_s, now_s)
         self._unwritten_s = (self._unwritten_s[0], now_s)
         if now_s - self._unwritten_s[0] >= limit_s:
-            for job in [job for job in self.jobs if job.state.phase in NOT_SUBMITTED]:
+            for job in [job for job in self.jobs if not job.submitted]:
                 why = f"{error}, for {limit_s:g} s. Fix this, then run the same command again"
                 self._fail(job, f"not submitted: this driver's records cannot be written: {why}.")
 
     # the end of an attempt
 
-    def _end(self, job: MonitoredJob, decision: Decision) -> bool:
-        """Record the end of an attempt and act on it; False if the job has just begun a second time."""
-        attempt = job.attempt
+    def _end(self, job: MonitoredJob, decision: Decision) -> None:
+        """Record the end of an attempt and act on it, unless the job has just begun a second time."""
+        attempt, end = job.attempt, decision.state.end
         if decision.action is not Action.SUCCEED and not self._at_rest(job, decision):
-            return False
+            return
         attempt.cause, attempt.node_fault = decision.why, decision.node_fault
         attempt.progress, attempt.host = decision.progress, decision.host
         attempt.never_ran = decision.action is Action.RESUBMIT
         outcome = {Action.SUCCEED: "finished", Action.FAIL: "failed"}.get(decision.action, "")
         self.records.write(replace(job.record, outcome=outcome))
-        ran_s = used_s(attempt, decision.state.end, self.files)
-        self.records.note_end(attempt, ran_s, began_s=began_s(attempt, decision.state.end, self.files))
+        ran_s = used_s(attempt, end, self.files)
+        self.records.note_end(attempt, ran_s, began_s=began_s(attempt, end, self.files))
         job.ran_s += ran_s
         job.record.outcome = outcome
+        self.submitter.room()
+        which = f"{job.work.label}: job {job.id}"
         match decision.action:
             case Action.SUCCEED:
                 self._succeed(job)
+                return
             case Action.FAIL:
-                self._fail(job, f"job {job.id}: {decision.why}.{self._place(job)}")
-            case _:
-                self._again(job, decision)
-        return True
+                log = self.records.folder_of(job.work.key) / f"{attempt.name}.log"
+                place = f" The job's own output: {log}." if log.exists() else ""
+                self._fail(job, f"job {job.id}: {decision.why}.{place}")
+                return
+            case Action.CONTINUE:
+                self._keep_logs(job)
+                self.tell.warn(f"{which}: {decision.why}; it continues in a new job")
+            case Action.RESUBMIT:
+                self.tell.say(f"{which} {decision.why}; it is submitted now")
+            case Action.START_OVER:
+                self.tell.say(f"{which}: {decision.why}; it is made again")
+                job.record = Record(job.work.key, job.work.label, outputs=job.work.outputs)
+        job.state = JobState(Phase.TO_SUBMIT, self.now_s())
 
     def _fail(self, job: MonitoredJob, why: str) -> None:
         """Report a failure, also of a job that was never submitted."""
         self.jobs.remove(job)
-        if not job.submitted and job.intent is not None:
+        if not job.submitted and job.prepared is not None:
             with contextlib.suppress(OSError):
-                self.records.withdraw(job.intent, why)
+                self.records.withdraw(job.prepared, why)
         if not job.submitted and job.record.attempts:  # a chain that cannot be continued is no living job
             job.record.outcome = "failed"
             with contextlib.suppress(OSError):
@@ -367,24 +375,11 @@ class JobMonitor:
         self.files.revoke(job.attempt.name)
         if end is not None and begun_again(end, self.files.began(job.attempt.name)):
             self._delete([job])
-            self._requeued(job, end, JobState(Phase.SUBMITTED, self.clock.now_s()))
+            self._requeued(job, end, JobState(Phase.SUBMITTED, self.now_s()))
             return False
         if decision.delete:
             self._delete([job])
         return True
-
-    def _again(self, job: MonitoredJob, decision: Decision) -> None:
-        """Have another attempt submitted."""
-        which = f"{job.work.label}: job {job.id}"
-        if decision.action is Action.CONTINUE:
-            self._keep_logs(job)
-            self.tell.warn(f"{which}: {decision.why}; it continues in a new job")
-        elif decision.action is Action.RESUBMIT:
-            self.tell.say(f"{which} {decision.why}; it is submitted now")
-        else:
-            self.tell.say(f"{which}: {decision.why}; it is made again")
-            job.record = Record(job.work.key, job.work.label, outputs=job.work.outputs)
-        job.state = JobState(Phase.TO_SUBMIT, self.clock.now_s())
 
     def _succeed(self, job: MonitoredJob) -> None:
         self.jobs.remove(job)
@@ -402,10 +397,6 @@ class JobMonitor:
         for log in job.work.logs:
             with contextlib.suppress(OSError):
                 shutil.copyfile(log, folder / f"attempt{job.record.number}.{log.name}")
-
-    def _place(self, job: MonitoredJob) -> str:
-        log = self.records.folder_of(job.work.key) / f"{job.attempt.name}.log"
-        return f" The job's own output: {log}." if log.exists() else ""
 
     # cancelling
 
@@ -429,14 +420,6 @@ class JobMonitor:
     def leave(self) -> None:
         """This driver ends: it submits no more jobs."""
         for job in self.jobs:
-            if job.intent is not None and not job.submitted:
+            if job.prepared is not None and not job.submitted:
                 with contextlib.suppress(OSError):  # the next driver finds that line, and ends it
-                    self.records.withdraw(job.intent, "not taken by the scheduler before its driver ended")
-
-
-def _asked(work: SnakemakeJob) -> Asked:
-    try:
-        request = work.request("probe", Path("/probe"), Path("/probe"))
-    except ValueError:
-        return Asked(None, None)
-    return Asked(request.mem_mb, request.runtime_min)
+                    self.records.withdraw(job.prepared, "not taken by the scheduler before its driver ended")

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.job import MonitoredJob
 from snakemake_executor_plugin_multinode.runstate import RunState, read_run_state
 from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, Scheduler, Status
@@ -20,9 +20,8 @@ from snakemake_executor_plugin_multinode.status_files import Began, End, StatusF
 
 SOON_S = 2.0
 """Interval of queries while the cause of an end is missing, seconds."""
-
 LISTING_S = 0.5
-"""Least interval between two looks at the folder of the status files, seconds, however fast submissions follow one another."""
+"""Least interval between two listings of the status files, seconds."""
 LISTED_PER_S = 1000.0
 """Names that are listed per second, at most: a thousand jobs leave three thousand."""
 
@@ -32,37 +31,6 @@ Background = Callable[[Callable[[], None]], None]
 def in_thread(work: Callable[[], None]) -> None:
     """Run something in the background; the monitor does not wait for it."""
     threading.Thread(target=work, daemon=True).start()
-
-
-class Listing:
-    """The names of all status files: listed when the folder has changed, else with each query of the scheduler.
-
-    A folder's time stamp may be as coarse as a second, and a network file system may show an old one: after a change it is
-    listed once more, and after `poll_s` in any case.
-    """
-
-    def __init__(self, files: StatusFiles, poll_s: float, clock: Clock) -> None:
-        self.files, self.poll_s, self.clock = files, poll_s, clock
-        self.listings = 0
-        """How often the folder was listed."""
-        self._names: set[str] = set()
-        self._looked_s = self._listed_s = -math.inf
-        self._changed_ns = 0
-        self._again = True
-
-    def names(self) -> set[str]:
-        """All names; OSError where the folder cannot be read."""
-        now_s = self.clock.now_s()
-        if now_s - self._looked_s < max(LISTING_S, len(self._names) / LISTED_PER_S):
-            return self._names
-        changed_ns = self.files.changed_ns()
-        changed = changed_ns != self._changed_ns
-        if changed or self._again or now_s - self._listed_s >= self.poll_s:
-            self._names, self._listed_s = self.files.names(), now_s
-            self.listings += 1
-            self._changed_ns, self._again = changed_ns, changed
-        self._looked_s = now_s
-        return self._names
 
 
 @dataclass(frozen=True)
@@ -76,42 +44,41 @@ class StatusAnswer:
 
 
 class Observer:
-    """Reads status files and queries the scheduler."""
+    """Lists status files and queries the scheduler."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         files: StatusFiles,
-        driver_began_ns: int,
         poll_s: float,
-        clock: Clock,
-        background: Background,
+        now_s: Callable[[], float] = time.monotonic,
+        background: Background = in_thread,
     ) -> None:
-        self.scheduler, self.files, self.driver_began_ns, self.poll_s = scheduler, files, driver_began_ns, poll_s
-        self.clock, self.background = clock, background
+        self.scheduler, self.files, self.poll_s = scheduler, files, poll_s
+        self.now_s, self.background = now_s, background
         self.wake = threading.Event()
+        self._names: set[str] = set()
+        self._listed_s = -math.inf
         self._asking = False
         self._next_question_s = 0.0
         self._answers: queue.SimpleQueue[StatusAnswer] = queue.SimpleQueue()
 
-    def evidence(self, job: MonitoredJob, names: set[str]) -> AttemptEvidence:
-        """Collect the evidence on the job's last attempt; `names` are the present status files."""
-        return AttemptEvidence(self, job, names)
+    def names(self) -> set[str]:
+        """All status files; OSError where their folder cannot be read."""
+        if self.now_s() - self._listed_s >= max(LISTING_S, len(self._names) / LISTED_PER_S):
+            self._names, self._listed_s = self.files.names(), self.now_s()
+        return self._names
 
-    def ask_soon(self) -> None:
+    def ask_within(self, seconds: float) -> None:
         """A job needs an answer: do not wait for the next regular query."""
-        self._next_question_s = min(self._next_question_s, self.clock.now_s() + SOON_S)
-
-    def ask_now(self) -> None:
-        """An end was found: the next query is due now."""
-        self._next_question_s = 0.0
+        self._next_question_s = min(self._next_question_s, self.now_s() + seconds)
 
     def ask(self, jobs: Sequence[JobRef]) -> None:
         """Ask about these jobs, if it is time and no query is in progress."""
-        if self._asking or not jobs or self.clock.now_s() < self._next_question_s:
+        if self._asking or not jobs or self.now_s() < self._next_question_s:
             return
         self._asking = True
-        asked_s = self.clock.now_s()
+        asked_s = self.now_s()
         self.background(lambda: self._question(jobs, asked_s))
 
     def answers(self) -> list[StatusAnswer]:
@@ -120,7 +87,7 @@ class Observer:
         while not self._answers.empty():
             found.append(self._answers.get())
             self._asking = False
-            self._next_question_s = self.clock.now_s() + self.poll_s
+            self._next_question_s = self.now_s() + self.poll_s
         return found
 
     def _question(self, jobs: Sequence[JobRef], asked_s: float) -> None:
@@ -135,16 +102,18 @@ class Observer:
         self.wake.set()
 
 
-class AttemptEvidence:
-    """`decide.Evidence` from the disk and the scheduler, each part read when it is asked for, and once."""
+class Evidence:
+    """Evidence on a job's last attempt, each part read when it is asked for, and once; `names` are the status files."""
 
-    def __init__(self, observer: Observer, job: MonitoredJob, names: set[str]) -> None:
-        self._observer, self._job, self._names = observer, job, names
-        self._files = observer.files
+    def __init__(
+        self, job: MonitoredJob, files: StatusFiles, names: set[str], scheduler: Scheduler, driver_began_ns: int
+    ) -> None:
+        self._job, self._files, self._names, self._scheduler = job, files, names, scheduler
+        self._driver_began_ns = driver_began_ns
 
     @cached_property
     def end(self) -> End | None:
-        """How its script ended, by its own word."""
+        """How its script ended, by its own record."""
         name = self._job.attempt.name
         return self._files.end(name) if f"{name}.ended" in self._names else None
 
@@ -156,28 +125,28 @@ class AttemptEvidence:
 
     @cached_property
     def silent_s(self) -> float:
-        """How long ago its script sent its last heartbeat."""
+        """Seconds since the last heartbeat of its script."""
         return self._files.silent_s(self._job.attempt.name)
 
     @cached_property
     def ran_s(self) -> float | None:
-        """Seconds from the start of its script to its end or its last heartbeat."""
+        """Seconds from the start of its script to its end or, without one, to its last heartbeat; None: not begun."""
         if self.end is not None:
             return float(self.end.ended_s - self.end.began_s)
-        beat_s = self._files.last_beat_s(self._job.attempt.name) if self.began is not None else None
+        beat_s = self._files.last_beat_s(self._job.attempt.name)
         return None if beat_s is None or self.began is None else max(0.0, beat_s - self.began.began_s)
 
     @cached_property
     def run_state(self) -> RunState | None:
-        """Read the run's own state."""
+        """The run's own state."""
         return read_run_state(self._job.work.state_file, self._job.attempt.state_before)
 
     @cached_property
     def ended_before_driver(self) -> bool:
-        """Whether the end was written before this driver began."""
-        return self._files.ended_mtime_ns(self._job.attempt.name) < self._observer.driver_began_ns
+        """Whether the end was written before this driver began, so that Snakemake has already seen its outputs."""
+        return self._files.ended_mtime_ns(self._job.attempt.name) < self._driver_began_ns
 
     @cached_property
     def keeps_history(self) -> bool:
-        """Whether the scheduler would still know a job that was deleted."""
-        return self._observer.scheduler.keeps_history
+        """Whether the scheduler keeps a record of deleted jobs; then a job without a record was lost."""
+        return self._scheduler.keeps_history

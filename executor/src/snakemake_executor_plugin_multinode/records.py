@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.schedulers import Request, SchedulerSettings
 
 
@@ -47,15 +46,6 @@ class Attempt:
 
 
 @dataclass
-class Intent:
-    """A submission that is prepared, its script on disk, and that the scheduler has not taken yet."""
-
-    request: Request
-    attempt: Attempt | None = None
-    """As its line in the ledger has it, once that is written."""
-
-
-@dataclass
 class Record:
     """One job in Snakemake's sense: its attempts, one after the other, of which the last may be alive."""
 
@@ -63,7 +53,7 @@ class Record:
     label: str
     attempts: list[Attempt] = field(default_factory=list)
     outcome: str = ""
-    """Empty while nothing is decided; then `finished`, `failed` or `cancelled`."""
+    """Empty while nothing is decided; then `finished` or `failed`."""
     outputs: tuple[str, ...] = ()
     """Of a group: all that its members make. Which members it has depends on what is there already."""
 
@@ -86,17 +76,10 @@ def write_synced(path: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    with suppress(OSError):  # some network file systems refuse to sync a folder
         os.fsync(descriptor)
-    except OSError:  # some network file systems refuse to sync a folder
-        pass
-    finally:
-        os.close(descriptor)
+    os.close(descriptor)
 
 
 def job_key(rule: str, outputs: Iterable[str], spec: str) -> str:
@@ -107,8 +90,7 @@ def job_key(rule: str, outputs: Iterable[str], spec: str) -> str:
 
 def job_name(rule: str, wildcards: Iterable[str]) -> str:
     """A name that all schedulers take, unique to one submission."""
-    readable = _slug(".".join([rule, *wildcards]), 60)
-    return f"{readable}.{uuid.uuid4().hex[:12]}"
+    return f"{_slug('.'.join([rule, *wildcards]), 60)}.{uuid.uuid4().hex[:12]}"
 
 
 def _slug(text: str, length: int) -> str:
@@ -119,14 +101,14 @@ def _slug(text: str, length: int) -> str:
 class Records:
     """The folder `.multinode` of a working directory."""
 
-    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
-        self.folder, self.clock = folder, clock or Clock()
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         (folder / "jobs").mkdir(parents=True, exist_ok=True)
-        ignore = folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
+        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         self.ledger = folder / "jobs.jsonl"
-        self.hours = self._read_hours()
+        counted = [event for event in self.events() if event.get("event") in ("submitted", "ended")]
+        self.hours: dict[str, float] = {event["name"]: event.get("gpu_hours") or 0.0 for event in counted}
+        """By the name of each submission, the GPU hours that it used or, before its end, may use."""
 
     def folder_of(self, key: str) -> Path:
         """Where the scripts and logs of a job lie."""
@@ -143,7 +125,7 @@ class Records:
             return Record(key, label, attempts, data["outcome"], tuple(data.get("outputs", ())))
         except FileNotFoundError:
             return Record(key, label)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(
                 f"{file} is damaged, so whether {label} is queued is unknown; "
                 "cancel that job if it is, then delete the file"
@@ -154,9 +136,8 @@ class Records:
         found = []
         for file in (self.folder / "jobs").glob("*/links.json"):
             with suppress(ValueError):
-                record = self.read(file.parent.name, "")
-                found += [record] if record.attempts else []
-        return found
+                found.append(self.read(file.parent.name, ""))
+        return [record for record in found if record.attempts]
 
     def scripts(self) -> set[str]:
         """Return the names of all submissions with a job script."""
@@ -168,19 +149,15 @@ class Records:
         folder.mkdir(exist_ok=True)
         attempts = [asdict(attempt) for attempt in record.attempts]
         data = {"key": record.key, "label": record.label, "links": attempts, "outcome": record.outcome}
-        if record.outputs:
-            data["outputs"] = record.outputs
-        write_synced(folder / "links.json", json.dumps(data, indent=1) + "\n")
+        write_synced(folder / "links.json", json.dumps({**data, "outputs": record.outputs}, indent=1) + "\n")
 
     def forget(self, record: Record) -> None:
         """Remove the files that only a living or failed job needs; its lines in the ledger stay."""
         folder = self.folder_of(record.key)
         for file in folder.glob("*"):
             file.unlink(missing_ok=True)
-        try:
+        with suppress(OSError):  # a network file system may keep an open file's name
             folder.rmdir()
-        except OSError:  # someone looks at it, or a network file system keeps an open file's name
-            pass
 
     # accounts
 
@@ -193,12 +170,11 @@ class Records:
         )  # fmt: skip
         self.hours[attempt.name] = attempt.gpu_hours or 0.0
 
-    def withdraw(self, intent: Intent, why: str) -> None:
+    def withdraw(self, request: Request, why: str) -> None:
         """A submission that the scheduler has not taken, and that is not tried again."""
-        intent.request.script.unlink(missing_ok=True)
-        if intent.attempt is not None:
-            intent.attempt.cause = why
-            self.note_end(intent.attempt, 0.0)
+        request.script.unlink(missing_ok=True)
+        if request.name in self.hours:
+            self.note_end(Attempt(request.name, None, 0.0, None, cause=why), 0.0)
 
     def note_id(self, attempt: Attempt) -> None:
         """The scheduler's id of a submission."""
@@ -220,25 +196,17 @@ class Records:
 
     def not_ended(self) -> list[Attempt]:
         """Return the submissions without an end in the ledger."""
-        open_: dict[str, Attempt] = {}
+        left: dict[str, Attempt] = {}
         for event in self.events():
-            name = str(event.get("name", ""))
+            name = event["name"]
             match event.get("event"):
                 case "submitted":
-                    gpus = event.get("gpus")
-                    hours = event.get("gpu_hours")
-                    open_[name] = Attempt(
-                        name,
-                        None,
-                        0.0,
-                        hours if isinstance(hours, int | float) else None,
-                        gpus if isinstance(gpus, int) else 0,
-                    )
-                case "id" if name in open_:
-                    open_[name].id = str(event.get("id"))
+                    left[name] = Attempt(name, None, 0.0, event.get("gpu_hours"), event.get("gpus") or 0)
+                case "id" if name in left:
+                    left[name].id = event.get("id")
                 case "ended":
-                    open_.pop(name, None)
-        return list(open_.values())
+                    left.pop(name, None)
+        return list(left.values())
 
     def gpu_hours(self) -> float:
         """Sum the GPU hours of finished jobs and the reservations of living ones."""
@@ -252,30 +220,12 @@ class Records:
             return []
         events = []
         for line in text.split("\n"):
-            try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(event, dict) and isinstance(event.get("name"), str):
-                events.append(event)
+            with suppress(ValueError):
+                events.append(json.loads(line))
         return events
 
-    def _read_hours(self) -> dict[str, float]:
-        """GPU hours of each submission. ValueError, with a sentence, where one has none: a budget would be overdrawn."""
-        found: dict[str, float] = {}
-        for event in self.events():
-            if event.get("event") not in ("submitted", "ended"):
-                continue
-            hours = 0.0 if event.get("gpu_hours") is None else event["gpu_hours"]
-            if not isinstance(hours, int | float) or not 0 <= hours < math.inf:
-                raise ValueError(
-                    f"{self.ledger}: the GPU hours of {event['name']} are {hours!r}; correct or delete that line"
-                )
-            found[event["name"]] = float(hours)
-        return found
-
     def _note(self, **event: Any) -> None:
-        line = json.dumps({"time_s": round(self.clock.unix_s(), 3), **event}) + "\n"
+        line = json.dumps({"time_s": round(time.time(), 3), **event}) + "\n"
         with open(self.ledger, "a+b") as stream:
             if stream.seek(0, os.SEEK_END):
                 stream.seek(-1, os.SEEK_END)

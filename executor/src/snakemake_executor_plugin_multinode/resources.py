@@ -37,9 +37,10 @@ WORDS: dict[str, tuple[str, ...]] = {
     "gpu_model": ("gpu_model",),
 }
 """The same for single words."""
-FROM_ZERO = ("gpus_per_node", "gpus", "gpus_held_per_node", "mem_mb", "mem_mb_per_cpu", "disk_mb")
+WIDTHS = ("nodes", "ranks_per_node", "tasks")
+FROM_ONE = (*WIDTHS, "cpus_per_rank", "runtime")
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-LEAST_MEM_MB = 200
+MIN_MEM_MB = 200
 """A job has at least so much memory: the Snakemake in it needs it, whatever the rule's own command takes."""
 GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<model>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?")
 
@@ -54,9 +55,11 @@ def request_of(
     counts = {meaning: _count(resources, meaning, kind) for meaning in COUNTS}
     words = {meaning: _word(resources, meaning, kind) for meaning in WORDS}
     nodes = counts["nodes"] or 1
-    ranks_per_node = _ranks_per_node(counts, nodes)
+    ranks_per_node = _shared_out(counts, "tasks", "ranks_per_node", nodes) or 1
     cpus_per_rank = counts["cpus_per_rank"] or max(1, threads)
     gpus_per_node, gpu_model = _gpus(resources, counts, words["gpu_model"], nodes, kind)
+    # `mem_mb_per_cpu` comes first: Snakemake sets `mem_mb` by itself where a rule does not.
+    mem_mb = (counts["mem_mb_per_cpu"] or 0) * ranks_per_node * cpus_per_rank or counts["mem_mb"]
     state_file(resources)
     return Request(
         name=name,
@@ -66,7 +69,7 @@ def request_of(
         ranks_per_node=ranks_per_node,
         gpus_per_node=gpus_per_node,
         cpus_per_rank=cpus_per_rank,
-        mem_mb=_memory(counts, ranks_per_node * cpus_per_rank),
+        mem_mb=max(mem_mb, MIN_MEM_MB) if mem_mb else None,
         runtime_min=counts["runtime"],
         gpus_held_per_node=counts["gpus_held_per_node"] or 0,
         queue=words["queue"],
@@ -96,15 +99,13 @@ def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], ki
     That is right for cores, memory and GPUs, and wrong for properties of the whole job. ValueError for a member with
     several nodes or ranks: all members run on the first node, each as one process.
     """
-    for member in members:
-        counts = {meaning: _count(member, meaning, kind) or 1 for meaning in ("nodes", "ranks_per_node", "tasks")}
-        if set(counts.values()) != {1}:
-            raise ValueError(
-                "a job over several nodes or with several tasks cannot be part of a group, whose members share one node; "
-                "take its rule out of the group"
-            )
-    left_out = {name for meaning in ("nodes", "ranks_per_node", "tasks") for name in COUNTS[meaning]}
-    found = {name: value for name, value in merged.items() if not any(_means(name, one, kind) for one in left_out)}
+    if any((_count(member, meaning, kind) or 1) > 1 for member in members for meaning in WIDTHS):
+        raise ValueError(
+            "a job over several nodes or with several tasks cannot be part of a group, whose members share one node; "
+            "take its rule out of the group"
+        )
+    widths = {name for meaning in WIDTHS for plain in COUNTS[meaning] for name in (plain, f"{kind}_{plain}")}
+    found = {name: value for name, value in merged.items() if name not in widths}
     for name in ("mem_mb_per_cpu", "gpus_held_per_node"):
         if name in found:
             found[name] = max(member.get(name) or 0 for member in members)
@@ -112,6 +113,66 @@ def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], ki
         if name in found:
             found[name] = max(found[name], merged.get("_cores", 1))
     return found
+
+
+def _named(resources: Mapping[str, Any], names: Sequence[str], kind: str) -> tuple[str, Any] | None:
+    """The resource of these names that is set: the scheduler's own first. ValueError where two contradict each other."""
+    for group in ([f"{kind}_{name}" for name in names], names):
+        found = [(name, resources[name]) for name in group if resources.get(name) is not None]
+        if len({repr(value) for _, value in found}) > 1:
+            pairs = [f"`{name}` ({value!r})" for name, value in found]
+            raise ValueError(f"the resources {' and '.join(pairs)} contradict each other")
+        if found:
+            return found[0]
+    return None
+
+
+def _count(resources: Mapping[str, Any], meaning: str, kind: str) -> int | None:
+    name, value = _named(resources, COUNTS[meaning], kind) or ("", None)
+    least = int(meaning in FROM_ONE)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+        raise ValueError(f"the resource `{name}` must be a whole number of at least {least}, not {value!r}")
+    return value
+
+
+def _word(resources: Mapping[str, Any], meaning: str, kind: str) -> str | None:
+    name, value = _named(resources, WORDS[meaning], kind) or ("", None)
+    return None if value is None else checked_word(str(value), f"the resource `{name}`")
+
+
+def _shared_out(counts: Mapping[str, int | None], total: str, share: str, nodes: int) -> int | None:
+    """How many a node has, from the number on all nodes and that of one. ValueError where they contradict each other."""
+    of_all, of_one = counts[total], counts[share]
+    if of_all is None:
+        return of_one
+    if of_all % nodes:
+        raise ValueError(f"the resource `{total}` ({of_all}) is not a multiple of `nodes` ({nodes})")
+    if of_one not in (None, of_all // nodes):
+        raise ValueError(f"the resources `{total}` ({of_all}) and `{share}` ({of_one}) contradict each other")
+    return of_all // nodes
+
+
+def _gpus(
+    resources: Mapping[str, Any], counts: Mapping[str, int | None], model: str | None, nodes: int, kind: str
+) -> tuple[int, str | None]:
+    """GPUs per node and their model; `gpus` are those of all nodes, `gres` those of one."""
+    count = _shared_out(counts, "gpus", "gpus_per_node", nodes)
+    name, value = _named(resources, ("gres",), kind) or ("", None)
+    if value is not None:
+        found = GPU_GRES.fullmatch(str(value))
+        if found is None:
+            raise ValueError(
+                f"the resource `{name}` must be like gpu:2 or gpu:a100:2, not {value!r}; request anything but GPUs "
+                f"by `{kind or 'slurm'}_extra`"
+            )
+        if count not in (None, int(found["count"] or 1)):
+            raise ValueError(f"the resources `gpus` ({count} per node) and `gres` ({value}) contradict each other")
+        if model is not None and found["model"] not in (None, model):
+            raise ValueError(f"the resources `gpu_model` ({model}) and `gres` ({value}) contradict each other")
+        count, model = int(found["count"] or 1), model or found["model"]
+    if model is not None and not count:
+        raise ValueError(f"the resource `gpu_model` ({model}) has no effect without `gpus`")
+    return count or 0, model
 
 
 def _hosts(resources: Mapping[str, Any], nodes: int) -> tuple[str, ...]:
@@ -123,87 +184,6 @@ def _hosts(resources: Mapping[str, Any], nodes: int) -> tuple[str, ...]:
     if len(hosts) != nodes or not all(HOST.fullmatch(host) for host in hosts):
         raise ValueError(f"the resource `hosts` must name {nodes} nodes with commas between them, not {str(value)!r}")
     return hosts
-
-
-def _means(name: str, plain: str, kind: str) -> bool:
-    return name in (plain, f"{kind}_{plain}")
-
-
-def _named(resources: Mapping[str, Any], names: Sequence[str], kind: str) -> tuple[str, Any] | None:
-    """The resource of these names that is set: the scheduler's own first. ValueError where two contradict each other."""
-    for group in ([f"{kind}_{name}" for name in names], names):
-        found = [(name, resources[name]) for name in group if resources.get(name) is not None]
-        if others := [pair for pair in found[1:] if repr(pair[1]) != repr(found[0][1])]:
-            (first, one), (second, other) = found[0], others[0]
-            raise ValueError(f"the resources `{first}` ({one!r}) and `{second}` ({other!r}) contradict each other")
-        if found:
-            return found[0]
-    return None
-
-
-def _count(resources: Mapping[str, Any], meaning: str, kind: str) -> int | None:
-    found = _named(resources, COUNTS[meaning], kind)
-    if found is None:
-        return None
-    name, value = found
-    least = 0 if meaning in FROM_ZERO else 1
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"the resource `{name}` must be a whole number of at least {least}, not {value!r}")
-    return value
-
-
-def _word(resources: Mapping[str, Any], meaning: str, kind: str) -> str | None:
-    found = _named(resources, WORDS[meaning], kind)
-    return None if found is None else checked_word(str(found[1]), f"the resource `{found[0]}`")
-
-
-def _ranks_per_node(counts: Mapping[str, int | None], nodes: int) -> int:
-    """`tasks` are those of all nodes."""
-    tasks, per_node = counts["tasks"], counts["ranks_per_node"]
-    if tasks is None:
-        return per_node or 1
-    if tasks % nodes:
-        raise ValueError(f"the resource `tasks` ({tasks}) is not a multiple of `nodes` ({nodes})")
-    if per_node is not None and per_node * nodes != tasks:
-        raise ValueError(f"the resources `tasks` ({tasks}) and `ranks_per_node` ({per_node}) contradict each other")
-    return tasks // nodes
-
-
-def _gpus(
-    resources: Mapping[str, Any], counts: Mapping[str, int | None], model: str | None, nodes: int, kind: str
-) -> tuple[int, str | None]:
-    """GPUs per node and their model; `gpus` are those of all nodes, `gres` those of one."""
-    said: dict[str, int] = {}
-    if counts["gpus_per_node"] is not None:
-        said["gpus_per_node"] = counts["gpus_per_node"]
-    if (total := counts["gpus"]) is not None:
-        if total % nodes:
-            raise ValueError(f"the resource `gpus` ({total}) is not a multiple of `nodes` ({nodes})")
-        said["gpus"] = total // nodes
-    if (gres := _named(resources, ("gres",), kind)) is not None:
-        found = GPU_GRES.fullmatch(str(gres[1]))
-        if found is None:
-            raise ValueError(
-                f"the resource `{gres[0]}` must be like gpu:2 or gpu:a100:2, not {gres[1]!r}; request anything but GPUs "
-                f"by `{kind or 'slurm'}_extra`"
-            )
-        said["gres"] = int(found["count"] or 1)
-        if model is not None and found["model"] not in (None, model):
-            raise ValueError(f"the resources `gpu_model` ({model}) and `gres` ({gres[1]}) contradict each other")
-        model = model or found["model"]
-    if model is not None and not any(said.values()):
-        raise ValueError(f"the resource `gpu_model` ({model}) has no effect without `gpus`")
-    if len(set(said.values())) > 1:
-        listed = ", ".join(f"`{name}` ({count} per node)" for name, count in said.items())
-        raise ValueError(f"the resources {listed} contradict each other")
-    return next(iter(said.values()), 0), model
-
-
-def _memory(counts: Mapping[str, int | None], cpus_per_node: int) -> int | None:
-    """Per node. `mem_mb_per_cpu` comes first: Snakemake sets `mem_mb` by itself where a rule does not."""
-    per_cpu = counts["mem_mb_per_cpu"]
-    asked = per_cpu * cpus_per_node if per_cpu else counts["mem_mb"]
-    return max(asked, LEAST_MEM_MB) if asked else None
 
 
 def _extra(resources: Mapping[str, Any], kind: str) -> tuple[str, ...]:

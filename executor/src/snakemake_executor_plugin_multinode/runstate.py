@@ -26,23 +26,17 @@ def read_run_state(file: Path | None, stamp_before: list[int] | None) -> RunStat
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         progress = data.get("progress")
-        known = isinstance(progress, int | float) and not isinstance(progress, bool)
-        return RunState(
-            state=str(data.get("state", "")),
-            progress=float(progress) if known else None,
-            cause=str(data.get("cause") or ""),
-            fresh=stamp != stamp_before,
-        )
+        is_number = isinstance(progress, int | float) and not isinstance(progress, bool)
+        known = float(progress) if is_number else None
+        return RunState(str(data.get("state", "")), known, str(data.get("cause") or ""), stamp != stamp_before)
     except (OSError, ValueError, AttributeError, RecursionError, OverflowError):
         return None
 
 
 def file_stamp(file: Path | None) -> list[int] | None:
     """Time and size of a file, to tell whether it has changed; None if it is not there."""
-    if file is None:
-        return None
     try:
-        stat = file.stat()
+        stat = file.stat() if file is not None else None
     except OSError:
         return None
-    return [stat.st_mtime_ns, stat.st_size]
+    return [stat.st_mtime_ns, stat.st_size] if stat is not None else None

@@ -41,13 +41,7 @@ def _lines(value: Any) -> Any:
     return tuple("" if value in NULLS else value.splitlines()) if isinstance(value, str) else value
 
 
-def _without_controls(value: str) -> str:
-    if any(ord(c) < 32 or ord(c) == 127 for c in value):
-        raise ValueError(f"{value!r} holds a control character")
-    return value
-
-
-Text = Annotated[str, Field(min_length=1), AfterValidator(_without_controls)]
+Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
 Word = Annotated[Text, AfterValidator(lambda value: checked_word(value, "the name"))]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 """A list of words, or text that is split as a shell does."""
@@ -126,8 +120,6 @@ def read_site(file: Path | None) -> Site:
         data = words_of(text)
     except OSError as error:
         raise ValueError(f"{file}: {error.strerror}. Fix this, then run the same command again") from None
-    except RecursionError:
-        raise ValueError(f"{file}: is nested too deep") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{file}: not readable as YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, Mapping):
@@ -135,36 +127,30 @@ def read_site(file: Path | None) -> Site:
     try:
         return Site.model_validate(data)
     except ValidationError as error:
-        raise ValueError("; ".join(f"{file}:{line}: {what}" for line, what in _problems(error, text))) from None
+        problems = [_problem(item, text) for item in error.errors(include_url=False)]
+        raise ValueError("; ".join(f"{file}:{problem}" for problem in problems)) from None
 
 
-def _problems(error: ValidationError, text: str) -> list[tuple[int, str]]:
-    """Line and sentence of each error, which is about a key of the file."""
-    found = []
-    for item in error.errors(include_url=False):
-        path: list[str] = []
-        line, node = 1, yaml.compose(text, Loader=yaml.BaseLoader)
-        for part in item["loc"]:
-            children = node.value if isinstance(node, yaml.SequenceNode) else []
-            if isinstance(node, yaml.MappingNode):
-                children = {key.value: (key, value) for key, value in node.value}
-            try:
-                key, node = children[part] if isinstance(children, dict) else (children[part],) * 2  # type: ignore[index]
-            except (KeyError, IndexError, TypeError):
-                continue  # names of validators, and missing keys
-            path.append(f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part))
+def _problem(item: Any, text: str) -> str:
+    """Line, key and sentence of one error."""
+    what = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        section, key = item["loc"]
+        valid = SchedulerSettings if section == "scheduler" else Container
+        what = f"unknown key; {nearest(key, list(valid.model_fields))}"
+    path: list[str] = []
+    line, node = 1, yaml.compose(text, Loader=yaml.BaseLoader)
+    for part in item["loc"]:
+        children: dict[Any, Any] = {}
+        if isinstance(node, yaml.MappingNode):
+            children = {key.value: (key, value) for key, value in node.value}
+        elif isinstance(node, yaml.SequenceNode):
+            children = {number: (value, value) for number, value in enumerate(node.value)}
+        if part in children:  # others are names of validators, and missing keys
+            key, node = children[part]
+            path.append(str(part))
             line = key.start_mark.line + 1
-        what = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            what = f"unknown key; {nearest(str(item['loc'][-1]), keys_at(item['loc'][:-1]))}"
-        found.append((line, f"`{''.join(path)}`: {what}"))
-    return found
-
-
-def keys_at(path: tuple[Any, ...]) -> list[str]:
-    """Return the keys of the section at a path."""
-    models: dict[tuple[Any, ...], type[SiteModel]] = {("scheduler",): SchedulerSettings, ("container",): Container}
-    return list(models.get(path, Site).model_fields)
+    return f"{line}: `{'.'.join(path)}`: {what}"
 
 
 def nearest(word: str, valid: list[str]) -> str:

@@ -13,7 +13,7 @@ token again; a driver makes the token `void` before it looks whether the end is 
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,27 +50,20 @@ class StatusFiles:
 
     def names(self) -> set[str]:
         """The names of all status files."""
-        return {entry.name for entry in os.scandir(self.folder)}
+        return {path.name for path in self.folder.iterdir()}
 
     def submissions(self) -> set[str]:
         """The names of all submissions that have status files."""
         return {name.removesuffix(suffix) for name in self.names() for suffix in SUFFIXES if name.endswith(suffix)}
 
-    def changed_ns(self) -> int:
-        """When a status file was last made, replaced or removed, by the clock of the file system."""
-        return self.folder.stat().st_mtime_ns
-
     def end(self, name: str) -> End | None:
         """How that job ended, or None as long as that is not to be seen."""
         fields = self._fields(f"{name}.ended")
-        if fields is None:
-            return None
-        try:
-            times = int(fields["began"]), int(fields["ended"])
+        with suppress(KeyError, ValueError):
+            code, began_s, ended_s = (int(fields[key]) for key in ("exit", "began", "ended"))
             host, fault = fields.get("host", ""), fields.get("fault", "").strip()
-            return End(int(fields["exit"]), fields.get("signal", ""), *times, host, fault)
-        except (KeyError, ValueError):
-            return None
+            return End(code, fields.get("signal", ""), began_s, ended_s, host, fault)
+        return None
 
     def ended_mtime_ns(self, name: str) -> int:
         """When the end was written, by the clock of the file system."""
@@ -79,9 +72,9 @@ class StatusFiles:
     def began(self, name: str) -> Began | None:
         """When and where that job began, or None as long as that is not to be seen."""
         fields = self._fields(f"{name}.began")
-        if fields is None or not fields.get("began", "").isdigit():
-            return None
-        return Began(int(fields["began"]), fields.get("host", ""))
+        with suppress(KeyError, ValueError):
+            return Began(int(fields["began"]), fields.get("host", ""))
+        return None
 
     def silent_s(self, name: str) -> float:
         """How long ago that job touched its file, by the clock of the file system."""
@@ -89,28 +82,25 @@ class StatusFiles:
         clock.touch()
         return clock.stat().st_mtime - (self.folder / f"{name}.began").stat().st_mtime
 
+    def last_beat_s(self, name: str) -> float | None:
+        """When that job touched its file for the last time, in Unix seconds; None if it has not begun."""
+        with suppress(FileNotFoundError):
+            return (self.folder / f"{name}.began").stat().st_mtime
+        return None
+
     def void(self, name: str) -> bool:
         """Forbid a submission to run; False if it has begun."""
         token = self.folder / f"{name}.token"
-        try:
+        with suppress(FileExistsError):
             token.symlink_to("void")
-        except FileExistsError:
-            pass
         return str(token.readlink()) == "void"
 
     def revoke(self, name: str) -> None:
         """Forbid a submission to run a second time, although it has begun before."""
-        token, new = self.folder / f"{name}.token", self.folder / f".{name}.token.new"
+        new = self.folder / f".{name}.token.new"
         new.unlink(missing_ok=True)
         new.symlink_to("void")
-        new.replace(token)
-
-    def last_beat_s(self, name: str) -> float | None:
-        """When that job touched its file for the last time, in Unix seconds; None if it has not begun."""
-        try:
-            return (self.folder / f"{name}.began").stat().st_mtime
-        except FileNotFoundError:
-            return None
+        new.replace(self.folder / f"{name}.token")
 
     def forget(self, name: str) -> None:
         """Remove the status files of a job that is over."""
@@ -122,9 +112,10 @@ class StatusFiles:
         for suffix in SUFFIXES[1:]:
             (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
 
-    def _fields(self, file: str) -> dict[str, str] | None:
+    def _fields(self, file: str) -> dict[str, str]:
+        """The lines of a file; none where it cannot be read."""
         try:
             text = (self.folder / file).read_text(encoding="utf-8", errors="replace")
         except OSError:
-            return None
+            return {}
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import ge
-from pathlib import Path
 
-from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.decide import Limits
-from snakemake_executor_plugin_multinode.job import Asked, MonitoredJob, Size
-from snakemake_executor_plugin_multinode.records import Attempt, Intent, Record, Records, job_name
+from snakemake_executor_plugin_multinode.job import MonitoredJob
+from snakemake_executor_plugin_multinode.records import Attempt, Records, job_name
 from snakemake_executor_plugin_multinode.runstate import file_stamp
 from snakemake_executor_plugin_multinode.schedulers import LimitReached, NoAnswer, Refused, Request, Scheduler
 
 UNANSWERED_PAUSE_S = 20.0
-"""After a scheduler that did not answer, so long no submission is tried."""
+"""Pause of submissions after a scheduler that did not answer."""
 UNWRITTEN_PAUSE_S = 5.0
 """The same after a disk that could not be written."""
-FULL_PAUSES_S = 5.0, 60.0
-"""After a job that a limit on the jobs of this user kept out: the first pause of those that it keeps out too, and the
-longest."""
+FULL_PAUSE_S = 20.0
+"""Pause of jobs that a limit on the jobs of this user keeps out."""
 
 
 class NotSubmitted(Exception):
@@ -30,37 +28,35 @@ class NotSubmitted(Exception):
 
 @dataclass(frozen=True)
 class Full:
-    """A limit that was met: until `until_s` no job is tried there that asks for as much."""
+    """A limit that was met: until `until_s` no job is tried there whose request is as large."""
 
     place: tuple[str | None, ...]
     least: tuple[int, ...]
-    pause_s: float
     until_s: float
 
-    def holds(self, size: Size) -> bool:
-        """Whether a job of this size would meet it too."""
-        return size.place == self.place and all(map(ge, size.amount, self.least))
+    def holds(self, request: Request) -> bool:
+        """Whether a job of this request would meet it too."""
+        return place_of(request) == self.place and all(map(ge, amount_of(request), self.least))
 
 
 class Submitter:
     """Submits one job at a time. One that meets a limit waits, with those that would meet it too; others are tried."""
 
-    def __init__(self, scheduler: Scheduler, records: Records, limits: Limits, clock: Clock) -> None:
-        self.scheduler, self.records, self.limits, self.clock = scheduler, records, limits, clock
+    def __init__(self, scheduler: Scheduler, records: Records, limits: Limits, now_s: Callable[[], float]) -> None:
+        self.scheduler, self.records, self.limits, self.now_s = scheduler, records, limits, now_s
         self.due_s = 0.0
         """When the next submission may be tried, of any job."""
         self._full: list[Full] = []
 
     def due_in_s(self, job: MonitoredJob) -> float:
         """Seconds until a submission of this job may be tried."""
-        due_s = self.due_s
-        if self._full and (size := _size(job)) is not None:
-            due_s = max([due_s, *(full.until_s for full in self._full if full.holds(size))])
-        return max(0.0, due_s - self.clock.now_s())
+        request = job.request
+        waits = [full.until_s for full in self._full if request is not None and full.holds(request)]
+        return max(0.0, max([self.due_s, *waits]) - self.now_s())
 
     def pause(self, seconds: float) -> None:
         """Try no submission for so long."""
-        self.due_s = self.clock.now_s() + seconds
+        self.due_s = self.now_s() + seconds
 
     def room(self) -> None:
         """A job has ended, so that a scheduler which took no more may take one."""
@@ -74,58 +70,45 @@ class Submitter:
         was prepared is used by the next try.
         """
         self.pause(1 / self.limits.per_s)
-        intent = self._prepared(job)
-        request = intent.request
-        attempt = Attempt(
-            name=request.name,
-            id=None,
-            submitted_s=self.clock.unix_s(),
-            gpu_hours=request.gpu_hours,
-            gpus=request.gpus_held,
-            state_before=file_stamp(job.work.state_file),
-        )
-        job.record.attempts.append(attempt)
         try:
+            request = job.prepared = job.prepared or self._prepared(job)
+            self._check_budget(request)
+            attempt = Attempt(
+                request.name, None, time.time(), request.gpu_hours, request.gpus_held, file_stamp(job.work.state_file)
+            )
+            job.record.attempts.append(attempt)
             self.records.write(job.record)
-            self._note(job.record, attempt, intent)
-            job.asked = Asked(request.mem_mb, request.runtime_min)
+            if request.name not in self.records.hours:  # one line for all tries
+                self.records.note_submission(job.record, attempt, request, self.scheduler.settings)
+            self.records.hours[request.name] = request.gpu_hours or 0.0
             attempt.id = self._submitted(request)
+        except ValueError as error:
+            raise NotSubmitted(f"not submitted: {error}") from None
         except NoAnswer as error:
-            job.intent = None
+            job.prepared = None
             self.pause(UNANSWERED_PAUSE_S)
             return error
         except Refused as error:
             self._take_back(job)
             raise NotSubmitted(f"the scheduler refused it: {error}") from None
         except LimitReached as error:
-            self._wait_behind(_size_of(request), error.by_size)
+            least = amount_of(request) if error.by_size else (0,) * len(amount_of(request))
+            still_full = [full for full in self._full if full.until_s > self.now_s()]
+            self._full = [*still_full, Full(place_of(request), least, self.now_s() + FULL_PAUSE_S)]
             self._take_back(job)
             raise
         except OSError:
             self.pause(UNWRITTEN_PAUSE_S)
-            job.record.attempts.remove(attempt)
-            with suppress(OSError):  # or the next driver would look for a job that was never submitted
-                self.records.write(job.record)
+            if job.prepared is not None and any(one.name == job.prepared.name for one in job.record.attempts):
+                job.record.attempts.pop()
+                with suppress(OSError):  # or the next driver would look for a job that was never submitted
+                    self.records.write(job.record)
             raise
-        job.intent = None
-        size = _size_of(request)
-        self._full = [full for full in self._full if not full.holds(size)]
+        job.prepared = None
+        self._full = [full for full in self._full if not full.holds(request)]
         return None
 
-    def _prepared(self, job: MonitoredJob) -> Intent:
-        """Prepare a submission, with its script on disk: once, however often it is tried."""
-        try:
-            if job.intent is None:
-                job.intent = Intent(self._request(job))
-            self._check_budget(job.intent.request)
-        except ValueError as error:
-            raise NotSubmitted(f"not submitted: {error}") from None
-        except OSError:
-            self.pause(UNWRITTEN_PAUSE_S)
-            raise
-        return job.intent
-
-    def _request(self, job: MonitoredJob) -> Request:
+    def _prepared(self, job: MonitoredJob) -> Request:
         """A request under a new name, its script written. ValueError, with a sentence, where there can be none."""
         name = job_name(job.work.rule, job.work.wildcards)
         folder = self.records.folder_of(job.work.key)
@@ -135,14 +118,6 @@ class Submitter:
         self.scheduler.submit_command(request)
         job.work.write_script(request)
         return request
-
-    def _note(self, record: Record, attempt: Attempt, intent: Intent) -> None:
-        """A line in the ledger, once for all tries."""
-        if intent.attempt is None:
-            self.records.note_submission(record, attempt, intent.request, self.scheduler.settings)
-            intent.attempt = attempt
-        else:
-            self.records.hours[attempt.name] = attempt.gpu_hours or 0.0
 
     def _submitted(self, request: Request) -> str:
         """Submit; a scheduler that cannot do without a node that failed before may have it."""
@@ -159,14 +134,6 @@ class Submitter:
         self.records.hours[attempt.name] = 0.0
         self.records.write(job.record)
 
-    def _wait_behind(self, size: Size, by_size: bool) -> None:
-        """Let jobs wait that would meet the same limit: on the number of jobs in a queue, or on their request there."""
-        least = size.amount if by_size else tuple(0 for _ in size.amount)
-        before = [full for full in self._full if (full.place, full.least) == (size.place, least)]
-        pause_s = min(2 * before[0].pause_s, FULL_PAUSES_S[1]) if before else FULL_PAUSES_S[0]
-        self._full = [full for full in self._full if full not in before]
-        self._full.append(Full(size.place, least, pause_s, self.clock.now_s() + pause_s))
-
     def _check_budget(self, request: Request) -> None:
         budget = self.limits.budget_gpu_hours
         if budget is None or request.gpus_held == 0:
@@ -182,18 +149,15 @@ class Submitter:
             )
 
 
-def _size(job: MonitoredJob) -> Size | None:
-    """How much a job asks for; None where it cannot be submitted, which its submission says."""
-    if job.size is None:
-        with suppress(ValueError):
-            job.size = _size_of(job.work.request("probe", Path("/probe"), Path("/probe")))
-    return job.size
+def place_of(request: Request) -> tuple[str | None, ...]:
+    """Queue, account and quality of service: limits on the jobs of a user are counted by these."""
+    return request.queue, request.account, request.qos
 
 
-def _size_of(request: Request) -> Size:
+def amount_of(request: Request) -> tuple[int, ...]:
+    """Nodes, cores, GPUs and MiB of a job."""
     cores = request.nodes * request.ranks_per_node * request.cpus_per_rank
-    amount = request.nodes, cores, request.gpus_held, request.nodes * (request.mem_mb or 0)
-    return Size((request.queue, request.account, request.qos), amount)
+    return request.nodes, cores, request.gpus_held, request.nodes * (request.mem_mb or 0)
 
 
 def with_avoided(request: Request, attempts: Sequence[Attempt]) -> Request:

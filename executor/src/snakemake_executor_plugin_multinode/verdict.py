@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from snakemake_executor_plugin_multinode.job import Asked
 from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import Cause, State, Status
@@ -40,68 +39,113 @@ class Verdict:
     node_fault: bool = False
 
 
-def verdict(
-    end: End | None,
-    status: Status | None,
-    run: RunState | None,
-    attempts: Sequence[Attempt],
-    asked: Asked,
-    host: str = "",
-    began_s: float | None = None,
-    forgotten: bool = False,
-    ran_s: float | None = None,
-    unrecorded: bool = False,
-) -> Verdict:
-    """Judge the last of `attempts`.
+@dataclass(frozen=True)
+class Ending:
+    """The evidence on the end of the last of a job's attempts that ran."""
 
-    `end` is the job script's own word, None if it left none; `status` the scheduler's, None if it has none to give;
-    `host` is the node it ran on, where that is known; `began_s` is when the job script began, in Unix seconds;
-    `forgotten` says that the scheduler, which would still know a job that ended so short a time ago, does not know this
-    one; `ran_s` is the time from its start to its end, or to its last heartbeat; `unrecorded` says that the scheduler
-    has answered, and keeps no record of jobs that are over.
-    """
-    if end is not None and (end.code == 0 or end.fault):
-        return _by_its_own_word(end, attempts, host)
-    cause = status.cause if status is not None and status.state is State.ENDED else None
-    words = status.words if status is not None else ""
-    if status is None and (end is None or end.signal) and _reached_walltime(ran_s, asked):
-        cause, words = Cause.WALLTIME, "by its start and its end; the scheduler says nothing of it"
-    match cause:
-        case Cause.FINISHED if end is None:
-            return _finished(attempts, words, began_s)
+    end: End | None
+    """The job script's own record, None if it left none."""
+    status: Status | None
+    """The scheduler's, None if it has none to give."""
+    run: RunState | None
+    attempts: Sequence[Attempt]
+    mem_mb: int | None = None
+    runtime_min: int | None = None
+    """The job's request."""
+    host: str = ""
+    """The node it ran on, where that is known."""
+    began_s: float | None = None
+    """When the job script began, in Unix seconds."""
+    ran_s: float | None = None
+    """From its start to its end, or to its last heartbeat."""
+    forgotten: bool = False
+    """The scheduler would still have a job that ended so short a time ago, and does not have this one."""
+    unrecorded: bool = False
+    """The scheduler has answered, and keeps no record of jobs that are over."""
+
+    @property
+    def cause(self) -> Cause | None:
+        """The scheduler's, once it reports the end."""
+        return self.status.cause if self.status is not None and self.status.state is State.ENDED else None
+
+    @property
+    def words(self) -> str:
+        """The scheduler's, for messages."""
+        return self.status.words if self.status is not None else ""
+
+    @property
+    def signal(self) -> str:
+        """The signal that the script was sent, as it noted."""
+        return self.end.signal if self.end is not None else ""
+
+    @property
+    def checkpointed(self) -> bool:
+        """Whether the attempt has saved and stopped on purpose."""
+        return self.run is not None and self.run.fresh and self.run.state == "checkpointed"
+
+
+def verdict(e: Ending) -> Verdict:
+    """Judge an end."""
+    if e.end is not None and (e.end.code == 0 or e.end.fault):
+        why = f"{e.end.fault} (on {e.host})" if e.host else e.end.fault
+        return _fault(e, why) if e.end.code else Verdict(Outcome.SUCCESS, "finished")
+    match e.cause:
+        case Cause.FINISHED if e.end is None and e.began_s is None:
+            # Slurm reports COMPLETED too where the node could not start the script.
+            return _fault(e, f"its script never started, although the scheduler reports success ({e.words})")
+        case Cause.FINISHED if e.end is None:
+            return Verdict(Outcome.SUCCESS, "finished, by the scheduler's record")
         case Cause.CANCELLED:
-            return _cancelled(status, words, attempts, began_s)
+            return _cancelled(e)
         case Cause.MEMORY:
-            return Verdict(Outcome.FAILURE, _memory(asked, words))
-        case None if end is not None and end.signal == "TERM" and unrecorded and asked.runtime_min is not None:
-            return Verdict(Outcome.FAILURE, _deleted(run))
-    if forgotten and end is not None and end.signal == "TERM" and not _checkpointed(run):
-        status, cause = None, Cause.NODE
-    return _interrupted(end, status, cause, words, run, attempts, asked, host)
+            limit = f"{e.mem_mb} MiB per node" if e.mem_mb else "the site's default"
+            return Verdict(Outcome.FAILURE, f"out of memory ({e.words}): raise the resource `mem_mb`, now {limit}")
+    return _interrupted(e)
 
 
-def _by_its_own_word(end: End, attempts: Sequence[Attempt], host: str) -> Verdict:
-    if end.code == 0:
-        return Verdict(Outcome.SUCCESS, "finished")
-    return _fault(attempts, f"{end.fault} (on {host})" if host else end.fault)
+def _interrupted(e: Ending) -> Verdict:
+    """An unrequested end without success."""
+    run = e.run
+    at_walltime = e.status is None and (e.end is None or bool(e.signal)) and _reached_walltime(e)
+    if e.cause is None and e.signal == "TERM" and e.unrecorded and e.runtime_min is not None and not at_walltime:
+        return Verdict(Outcome.FAILURE, _deleted(e))
+    if run is not None and e.checkpointed:
+        why = run.cause or "stopped at a checkpoint"
+        return _continue(e, run, f"preempted ({e.words}): {why}" if e.cause is Cause.PREEMPTED else why)
+    if why := _site_fault(e, at_walltime):
+        return _fault(e, why)
+    if e.cause is Cause.WALLTIME or at_walltime:
+        return _walltime(e, e.words or "by its start and its end; the scheduler says nothing of it")
+    if e.cause is Cause.PREEMPTED:
+        return _fruitless(e, f"preempted ({e.words})")
+    return Verdict(Outcome.FAILURE, _how(e))
 
 
-def _checkpointed(run: RunState | None) -> bool:
-    return run is not None and run.fresh and run.state == "checkpointed"
+def _site_fault(e: Ending, at_walltime: bool) -> str:
+    """A sentence where the node or the scheduler is the cause, else empty."""
+    if e.forgotten and e.signal == "TERM":
+        return "ended by signal TERM, and the scheduler does not know that it ran: it forgot the job"
+    if e.cause is Cause.NODE and e.status is not None:
+        where = f" {', '.join(e.status.nodes)}" if e.status.nodes else ""
+        return f"the node{where} or its software failed ({e.words})"
+    if e.end is None and e.cause is None and not at_walltime:
+        where = f" on {e.host}" if e.host else ""
+        return f"lost: it began{where}, left no exit status, and the scheduler no longer knows it"
+    return ""
 
 
-def _reached_walltime(ran_s: float | None, asked: Asked) -> bool:
-    """Whether a job of which the scheduler says nothing ran as long as it might."""
-    if ran_s is None or asked.runtime_min is None:
+def _reached_walltime(e: Ending) -> bool:
+    """Whether a job about which the scheduler reports nothing ran as long as it might."""
+    if e.ran_s is None or e.runtime_min is None:
         return False
-    limit_s = 60.0 * asked.runtime_min
-    return ran_s >= limit_s - min(WALLTIME_MARGIN_S, WALLTIME_MARGIN * limit_s)
+    limit_s = 60.0 * e.runtime_min
+    return e.ran_s >= limit_s - min(WALLTIME_MARGIN_S, WALLTIME_MARGIN * limit_s)
 
 
-def _deleted(run: RunState | None) -> str:
+def _deleted(e: Ending) -> str:
     """Ended by TERM long before its walltime, without a recorded reason: a user's `qdel` is not undone."""
     why = "ended by signal TERM before its walltime, and the scheduler has no record of it: deleted by somebody, or preempted"
-    return f"{why}; it has saved, and the same command resumes it" if _checkpointed(run) else why
+    return f"{why}; it has saved, and the same command resumes it" if e.checkpointed else why
 
 
 def failed_by_itself(end: End | None, status: Status | None) -> bool:
@@ -111,70 +155,37 @@ def failed_by_itself(end: End | None, status: Status | None) -> bool:
     return status is None or status.state is not State.ENDED or status.cause is not Cause.CANCELLED
 
 
-def _finished(attempts: Sequence[Attempt], words: str, began_s: float | None) -> Verdict:
-    """A job that left no word of its end. Slurm calls it COMPLETED too if the node could not start its script."""
-    if began_s is None:
-        return _fault(attempts, f"its script never started, although the scheduler reports success ({words})")
-    return Verdict(Outcome.SUCCESS, "finished, by the scheduler's record")
-
-
-def _cancelled(status: Status | None, words: str, attempts: Sequence[Attempt], began_s: float | None) -> Verdict:
+def _cancelled(e: Ending) -> Verdict:
     """By a person, unless the job had begun before the start that its scheduler knows of, or never on its nodes.
 
     A Slurm that was killed has its state as it was up to some seconds before. Started anew, it launches a job that it
     believes to wait; where the node says that a job of that number runs or ran there, it deletes the job (22.05,
     `job_requeue` being off).
     """
-    known_s = status.started_s if status is not None else None
-    if began_s is None and status is not None and status.nodes:
-        return _fault(
-            attempts, f"deleted after it had been given {', '.join(status.nodes)}, before its script began ({words})"
-        )
-    if known_s is not None and began_s is not None and began_s + CLOCK_SKEW_S < known_s:
-        why = f"the scheduler had forgotten that the job runs, started it again, and deleted it ({words})"
-        return _fault(attempts, why)
-    return Verdict(Outcome.FAILURE, f"cancelled by its owner or an administrator ({words})")
+    known_s = e.status.started_s if e.status is not None else None
+    if e.began_s is None and e.status is not None and e.status.nodes:
+        nodes = ", ".join(e.status.nodes)
+        return _fault(e, f"deleted after it had been given {nodes}, before its script began ({e.words})")
+    if known_s is not None and e.began_s is not None and e.began_s + CLOCK_SKEW_S < known_s:
+        why = f"the scheduler had forgotten that the job runs, started it again, and deleted it ({e.words})"
+        return _fault(e, why)
+    return Verdict(Outcome.FAILURE, f"cancelled by its owner or an administrator ({e.words})")
 
 
-def _interrupted(
-    end: End | None,
-    status: Status | None,
-    cause: Cause | None,
-    words: str,
-    run: RunState | None,
-    attempts: Sequence[Attempt],
-    asked: Asked,
-    host: str,
-) -> Verdict:
-    """An unrequested end without success."""
-    if run is not None and _checkpointed(run):
-        why = run.cause or "stopped at a checkpoint"
-        return _continue(run, attempts, f"preempted ({words}): {why}" if cause is Cause.PREEMPTED else why)
-    if cause is Cause.WALLTIME:
-        return _walltime(run, attempts, asked, words)
-    if cause is Cause.PREEMPTED:
-        return _fruitless(attempts, f"preempted ({words})")
-    if cause is Cause.NODE or (end is None and cause is None):
-        return _node(end, status, attempts, words, host)
-    if run is not None and run.fresh and run.state == "failed":
-        return Verdict(Outcome.FAILURE, run.cause or "the run says that it failed")
-    return Verdict(Outcome.FAILURE, _how(end, status, cause))
-
-
-def _continue(run: RunState, attempts: Sequence[Attempt], why: str) -> Verdict:
+def _continue(e: Ending, run: RunState, why: str) -> Verdict:
     """From a checkpoint, if there is progress; one attempt without is forgiven."""
-    done = [attempt.progress for attempt in attempts[:-1] if attempt.progress is not None]
+    done = [attempt.progress for attempt in e.attempts[:-1] if attempt.progress is not None]
     if run.progress is not None and (not done or run.progress > max(done)):
         return Verdict(Outcome.CONTINUE, f"{why} (progress {run.progress:g})")
     at = "unknown" if run.progress is None else f"{run.progress:g}"
-    return _fruitless(attempts, f"{why} (progress {at})")
+    return _fruitless(e, f"{why} (progress {at})")
 
 
-def _fruitless(attempts: Sequence[Attempt], why: str) -> Verdict:
+def _fruitless(e: Ending, why: str) -> Verdict:
     """An attempt without progress: the next may have some, but not for ever."""
     best = 0.0
     fruitless = 1
-    for attempt in attempts[:-1]:
+    for attempt in e.attempts[:-1]:
         if attempt.progress is not None and attempt.progress > best:
             best, fruitless = attempt.progress, 1
         elif attempt.cause and not attempt.node_fault:
@@ -184,57 +195,37 @@ def _fruitless(attempts: Sequence[Attempt], why: str) -> Verdict:
     return Verdict(Outcome.CONTINUE, f"{why}, without progress")
 
 
-def _walltime(run: RunState | None, attempts: Sequence[Attempt], asked: Asked, words: str) -> Verdict:
+def _walltime(e: Ending, words: str) -> Verdict:
     """Killed at the limit before it could save: only a run that has a checkpoint is worth another attempt."""
-    limit = f" of {asked.runtime_min} min" if asked.runtime_min else ""
-    if run is not None and run.fresh and run.state == "running":
-        return _continue(
-            run, attempts, f"the walltime{limit} was reached ({words}): {run.cause or 'a checkpoint is there'}"
-        )
-    if run is not None and run.state in ("checkpointed", "running"):
-        return _fruitless(attempts, f"the walltime{limit} was reached before a checkpoint ({words})")
-    return Verdict(
-        Outcome.FAILURE,
-        f"the walltime{limit} was reached ({words}), and it leaves no checkpoint: raise the resource `runtime`",
-    )
+    limit = f"the walltime of {e.runtime_min} min" if e.runtime_min else "the walltime"
+    if e.run is not None and e.run.fresh and e.run.state == "running":
+        return _continue(e, e.run, f"{limit} was reached ({words}): {e.run.cause or 'a checkpoint is there'}")
+    if e.run is not None and e.run.state in ("checkpointed", "running"):
+        return _fruitless(e, f"{limit} was reached before a checkpoint ({words})")
+    why = f"{limit} was reached ({words}), and it leaves no checkpoint: raise the resource `runtime`"
+    return Verdict(Outcome.FAILURE, why)
 
 
-def _memory(asked: Asked, words: str) -> str:
-    limit = f"{asked.mem_mb} MiB per node" if asked.mem_mb else "the site's default"
-    return f"out of memory ({words}): raise the resource `mem_mb`, now {limit}"
-
-
-def _node(end: End | None, status: Status | None, attempts: Sequence[Attempt], words: str, host: str) -> Verdict:
-    """Tried elsewhere once: the job's own host, where known, is left out next time."""
-    if end is not None and status is None:
-        why = "ended by signal TERM, and the scheduler does not know that it ran: it forgot the job"
-    elif status is None:
-        where = f" on {host}" if host else ""
-        why = f"lost: it began{where}, left no exit status, and the scheduler no longer knows it"
-    else:
-        where = f" {', '.join(status.nodes)}" if status.nodes else ""
-        why = f"the node{where} or its software failed ({words})"
-    return _fault(attempts, why)
-
-
-def _fault(attempts: Sequence[Attempt], why: str) -> Verdict:
-    """No fault of the run: tried once more."""
-    if sum(attempt.node_fault for attempt in attempts[:-1]) >= NODE_RETRIES:
+def _fault(e: Ending, why: str) -> Verdict:
+    """No fault of the run: tried once more; the job's own host, where known, is left out then."""
+    if sum(attempt.node_fault for attempt in e.attempts[:-1]) >= NODE_RETRIES:
         return Verdict(Outcome.FAILURE, f"{why}, again", node_fault=True)
     return Verdict(Outcome.CONTINUE, why, node_fault=True)
 
 
-def _how(end: End | None, status: Status | None, cause: Cause | None) -> str:
-    """A failure without a recorded reason: the evidence, and no guess."""
-    said = f" ({status.words})" if status is not None and cause is not None else ""
-    if cause is Cause.SIGNAL and end is None:
-        number = status.signal if status is not None and status.signal else "unknown"
-        return f"killed by signal {number}, cause unknown{said}"
-    if end is not None and end.signal:
-        return f"ended after signal {end.signal}, cause unknown{said}"
-    if end is not None and end.code > 128:
-        return f"killed by signal {end.code - 128}, cause unknown{said}"
-    if end is None and cause is not Cause.COMMAND:
-        return f"ended, cause unknown{said}"
-    # Of a job that left its own word, the scheduler's exit status is that of the Snakemake in it, which is always 1.
-    return "its command failed" if end is not None and cause is Cause.COMMAND else f"its command failed{said}"
+def _how(e: Ending) -> str:
+    """Why a command failed: its own words or else the evidence, and no guess."""
+    if e.run is not None and e.run.fresh and e.run.state == "failed":
+        return e.run.cause or "the run says that it failed"
+    said = f" ({e.words})" if e.cause is not None else ""
+    if e.end is None:
+        if e.cause is Cause.SIGNAL:
+            number = e.status.signal if e.status is not None and e.status.signal else "unknown"
+            return f"killed by signal {number}, cause unknown{said}"
+        return f"its command failed{said}" if e.cause is Cause.COMMAND else f"ended, cause unknown{said}"
+    if e.signal:
+        return f"ended after signal {e.signal}, cause unknown{said}"
+    if e.end.code > 128:
+        return f"killed by signal {e.end.code - 128}, cause unknown{said}"
+    # Of a job that left its own record, the scheduler's exit status is that of the Snakemake in it, which is always 1.
+    return "its command failed" if e.cause is Cause.COMMAND else f"its command failed{said}"

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_multinode.clock import Clock
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer, run_command
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
@@ -22,54 +22,46 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Scheduler,
     State,
     Status,
-)  # fmt: skip
+)
 from snakemake_executor_plugin_multinode.site import ANY, SchedulerSettings, Site
 
 __all__ = [
-    "Cause", "CommandAnswer", "JobRef", "LimitReached", "NoAnswer", "Refused", "Request", "Scheduler", "SchedulerSettings", "State", "Status",
-    "chosen_scheduler", "detected_kind", "has_pbs", "scheduler_of",
+    "Cause", "CommandAnswer", "JobRef", "LimitReached", "NoAnswer", "Refused", "Request", "Scheduler",
+    "SchedulerSettings", "State", "Status", "chosen_scheduler", "detected_kind", "scheduler_of",
 ]  # fmt: skip
 
 
-def _kinds() -> dict[str, type[Scheduler]]:
+def scheduler_of(
+    given: SchedulerSettings | Mapping[str, Any], run: Run = run_command, now_s: Callable[[], float] = time.monotonic
+) -> Scheduler:
+    """Make the scheduler of a site, from its settings or plain data. ValueError for wrong values and templates."""
     from snakemake_executor_plugin_multinode.schedulers.pbs import Pbs
     from snakemake_executor_plugin_multinode.schedulers.sge import Sge
     from snakemake_executor_plugin_multinode.schedulers.slurm import Slurm
 
-    return {kind.kind: kind for kind in (Slurm, Sge, Pbs)}
-
-
-def scheduler_of(
-    given: SchedulerSettings | Mapping[str, Any], run: Run = run_command, clock: Clock | None = None
-) -> Scheduler:
-    """Make the scheduler of a site, from its settings or plain data. ValueError for wrong values and templates."""
-    settings, kinds = SchedulerSettings.model_validate(given), _kinds()
+    settings = SchedulerSettings.model_validate(given)
+    kinds: dict[str | None, type[Scheduler]] = {"slurm": Slurm, "sge": Sge, "pbs": Pbs}
     if settings.kind is None:
-        raise ValueError(f"`scheduler.kind` must be one of {', '.join(kinds)}; it is missing")
-    scheduler = kinds[settings.kind](settings, run, clock)
-    _try_template(scheduler)
+        raise ValueError("`scheduler.kind` must be one of slurm, sge, pbs; it is missing")
+    scheduler = kinds[settings.kind](settings, run, now_s)
+    # Filled once with a request that uses everything: a wrong template is found before the first job.
+    ranks = next((int(number) for number in settings.environments if number != ANY), 4)
+    probe = Request("probe", Path("/probe.sh"), Path("/probe.log"), 2, ranks, ranks, 8, 64_000, 60, "queue")
+    scheduler.request_words(probe)
     return scheduler
 
 
-def _try_template(scheduler: Scheduler) -> None:
-    """Fill the template once with a request that uses everything: a wrong one is found before the first job."""
-    ranks = next((int(number) for number in scheduler.settings.environments if number != ANY), 4)
-    probe = Request("probe", Path("/probe.sh"), Path("/probe.log"), 2, ranks, ranks, 8, 64_000, 60, "queue")
-    scheduler.request_words(probe)
-
-
-def chosen_scheduler(site: Site, note: Callable[[str], None]) -> Scheduler:
+def chosen_scheduler(site: Site) -> Scheduler:
     """Return the scheduler that the site names, or that of this host. ValueError if there is none."""
     settings = site.scheduler or SchedulerSettings()
-    found = detected_kind() if settings.kind in (None, "pbs") else None
     if settings.kind is None:
-        if found is None:
+        kind = detected_kind()
+        if kind is None:
             raise ValueError("no batch system found: neither sbatch nor qsub is in PATH. On a login node they are")
-        settings = settings.model_copy(update={"kind": found})
-    elif settings.kind == "pbs" and found == "slurm" and not has_pbs():
-        # Slurm's wrappers have a qsub that drops all but the last `-l`; words for PBS mean nothing to Slurm.
-        note("`scheduler.kind` is pbs, but this host has sbatch: Slurm is used, without `request` and `options`")
-        settings = settings.model_copy(update={"kind": "slurm", "request": None, "options": ()})
+        settings = settings.model_copy(update={"kind": kind})
+    elif settings.kind == "pbs" and shutil.which("sbatch") and not _has_pbs(run_command):
+        why = "drops all but the last `-l`; set `kind: slurm`, and its `request` and `options`"
+        raise ValueError(f"`scheduler.kind` is pbs, but the qsub of this host is Slurm's, which {why}")
     scheduler = scheduler_of(settings)
     if missing := scheduler.missing_commands():
         raise ValueError(f"the commands of {settings.kind} are not in PATH: {', '.join(missing)}")
@@ -85,7 +77,7 @@ def detected_kind(which: Callable[[str], str | None] = shutil.which, run: Run = 
     slurm, qsub = which("sbatch") is not None, which("qsub") is not None
     if slurm and (not qsub or _answers(run)):
         return "slurm"
-    if qsub and has_pbs(run):
+    if qsub and _has_pbs(run):
         return "pbs"
     if qsub and which("qconf"):
         return "sge"
@@ -100,7 +92,7 @@ def _answers(run: Run) -> bool:
         return False
 
 
-def has_pbs(run: Run = run_command) -> bool:
+def _has_pbs(run: Run) -> bool:
     """Whether the qsub of this host is that of PBS: the others do not know `--version`."""
     try:
         version = run(["qsub", "--version"], 25.0)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from snakemake_executor_plugin_multinode.environment import of_command
@@ -54,23 +55,13 @@ def run_command(argv: Sequence[str], limit_s: float) -> CommandAnswer:
         )
     except OSError as error:
         raise NoAnswer(f"{argv[0]}: {error.strerror or error}") from None
-    try:
-        out, err = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        raise NoAnswer(f"{argv[0]} did not answer within {limit_s:g} s") from None
-    except BaseException:
-        _end(process)
-        raise
+    with process:
+        try:
+            out, err = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            raise NoAnswer(f"{argv[0]} did not answer within {limit_s:g} s") from None
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
     return CommandAnswer(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()

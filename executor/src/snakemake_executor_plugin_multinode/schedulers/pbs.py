@@ -6,12 +6,9 @@ import re
 from collections.abc import Sequence
 
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer
-from snakemake_executor_plugin_multinode.schedulers.deletion import not_deleted
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
     JobRef,
-    LimitReached,
-    Refused,
     Request,
     Scheduler,
     State,
@@ -19,24 +16,18 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     checked_name,
     checked_path,
     found_for,
+    not_deleted,
+    said,
     whole,
 )
-from snakemake_executor_plugin_multinode.site import checked_word
 
 # Job states: JOB_STATE_LTR_* in src/include/job.h (23.06.06), and pbs_job_attributes(7B), "job_state".
 STATES: dict[str, State] = {
-    "Q": State.QUEUED,
-    "W": State.QUEUED,  # waits for its execution time or for files
-    "T": State.QUEUED,  # in transit to another queue or server
-    "M": State.QUEUED,  # moved to another server
+    **dict.fromkeys("QWTM", State.QUEUED),  # W: waits for its time or for files; T, M: moves to another queue or server
     "H": State.HELD,
-    "R": State.RUNNING,
-    "B": State.RUNNING,  # an array that has begun
-    "E": State.RUNNING,  # exiting: output is being brought back
-    "S": State.SUSPENDED,
-    "U": State.SUSPENDED,  # by use of the workstation
-    "F": State.ENDED,
-    "X": State.ENDED,  # a subjob that has ended
+    **dict.fromkeys("RBE", State.RUNNING),  # B: an array that has begun; E: exiting, output is being brought back
+    **dict.fromkeys("SU", State.SUSPENDED),  # U: by use of the workstation
+    **dict.fromkeys("FX", State.ENDED),  # X: a subjob
 }
 
 # Exit_status below 0: JOB_EXEC_* in src/include/job.h (23.06.06); -29 and -27 also seen.
@@ -65,26 +56,6 @@ BATCH = 200  # ids of one query: a command line has a limit
 
 NO_HISTORY = "job history"
 NEVER = "Can Never Run"
-AWAY = (
-    "Connection refused",
-    "cannot connect to server",
-    "could not connect",
-    "Connection timed out",
-    "No Permission.\nqstat: cannot connect",
-    "server is shutting down",
-    "Server shutting down",
-    "Premature end of message",
-    "End of File",
-    "Server could not connect to MOM",
-    "Internal Error",
-    "System error",
-    "busy",
-)
-# Limits on how many jobs a user may have, in qsub's words, as OpenPBS's own tests of limits have them; and on how much of
-# a resource they may ask for together ("would exceed per-user limit on resource ncpus in queue q").
-FULL = re.compile(r"would exceed .*limit|Maximum number of jobs already in (queue|complex)", re.IGNORECASE)
-BY_SIZE = re.compile(r"limit on resource ", re.IGNORECASE)
-ID = re.compile(r"^\d+\.\S+$", re.MULTILINE)
 CHUNKS = re.compile(r"select=\d+((?::[^+,]*)?)")
 
 
@@ -100,6 +71,26 @@ class Pbs(Scheduler):
     )
 
     reserved = ("-N", "-o", "-J", "-r", "-S", "-I")
+    away = (
+        "Connection refused",
+        "cannot connect to server",
+        "could not connect",
+        "Connection timed out",
+        "No Permission.\nqstat: cannot connect",
+        "server is shutting down",
+        "Server shutting down",
+        "Premature end of message",
+        "End of File",
+        "Server could not connect to MOM",
+        "Internal Error",
+        "System error",
+        "busy",
+    )
+    job_id = re.compile(r"^\d+\.\S+$", re.MULTILINE)
+    # Limits in qsub's words, as OpenPBS's own tests of limits have them; by size is how much of a resource a user's jobs
+    # may ask for together ("would exceed per-user limit on resource ncpus in queue q").
+    full = re.compile(r"would exceed .*limit|Maximum number of jobs already in (queue|complex)", re.IGNORECASE)
+    by_size = re.compile(r"limit on resource ", re.IGNORECASE)
 
     def missing_history(self) -> str:
         """Without job history a job that is over is unknown."""
@@ -116,29 +107,15 @@ class Pbs(Scheduler):
 
     def submit_command(self, request: Request) -> list[str]:
         """`qsub -N NAME …`; `-r n`: resuming is decided by us, with the cause known."""
-        queue = request.queue or self.settings.queue
         return [
             "qsub", "-N", checked_name(request.name), "-S", "/bin/bash", "-r", "n", "-j", "oe",
             "-o", _printable(checked_path(request.log, ":,", "PBS")),
             *_on_hosts(self.request_words(request), request.hosts),
-            *(["-q", checked_word(queue, "the queue")] if queue else []),
-            *(["-A", account] if (account := request.account or self.settings.account) else []),
+            *self.place_words(request, "-q"),
             *self.settings.options,
             *self.extra_words(request),
             checked_path(request.script, "", "PBS"),
         ]  # fmt: skip
-
-    def submit(self, request: Request) -> str:
-        """The id that qsub prints, server included."""
-        answer = self.run(self.submit_command(request), self.submit_s)
-        found = ID.findall(answer.out)
-        if answer.code == 0 and found:
-            return found[-1]
-        if answer.code == 0 or any(words in answer.err for words in AWAY):
-            raise NoAnswer(_said("qsub", answer))
-        if FULL.search(answer.err):
-            raise LimitReached(_said("qsub", answer), by_size=bool(BY_SIZE.search(answer.err)))
-        raise Refused(_said("qsub", answer))
 
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """qstat with all ids; jobs without an id are looked for by name."""
@@ -152,28 +129,28 @@ class Pbs(Scheduler):
         return found
 
     def _known(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
-        ids = [job.id or "" for job in jobs]
-        answer = self.run(["qstat", "-x", *FORMAT, *ids], self.query_s)
-        if answer.code != 0 and NO_HISTORY in answer.err:
-            answer = self.run(["qstat", *FORMAT, *ids], self.query_s)
+        answer = self._with_ended("qstat", [*FORMAT, *(job.id or "" for job in jobs)])
         rows = [fields for line in answer.out.splitlines() if (fields := _fields(line)) is not None]
         unknown_alone = answer.code == UNKNOWN_ID and "Unknown Job" in answer.err
         if (answer.code != 0 and not unknown_alone and not _gone(answer)) or (answer.out.strip() and not rows):
-            raise NoAnswer(_said("qstat", answer))
+            raise NoAnswer(said("qstat", answer))
         theirs = found_for(jobs, [(fields["id"], fields["Job_Name"], fields) for fields in rows])
         return {name: _status(fields) for name, fields in theirs.items()}
 
     def _find(self, name: str) -> str | None:
         """The id of a job of that name, living or ended; names are unique to a submission."""
-        answer = self.run(["qselect", "-x", "-N", name], self.query_s)
-        if answer.code != 0 and NO_HISTORY in answer.err:
-            answer = self.run(["qselect", "-N", name], self.query_s)
-        if answer.code != 0:
-            raise NoAnswer(_said("qselect", answer))
-        found = ID.findall(answer.out)
-        if answer.out.strip() and not found:
-            raise NoAnswer(_said("qselect", answer))
+        answer = self._with_ended("qselect", ["-N", name])
+        found = self.job_id.findall(answer.out)
+        if answer.code != 0 or (answer.out.strip() and not found):
+            raise NoAnswer(said("qselect", answer))
         return found[-1] if found else None
+
+    def _with_ended(self, command: str, words: list[str]) -> CommandAnswer:
+        """Ask about jobs that are over too, where this PBS keeps a record of them."""
+        answer = self.run([command, "-x", *words], self.query_s)
+        if answer.code != 0 and NO_HISTORY in answer.err:
+            answer = self.run([command, *words], self.query_s)
+        return answer
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """`qdel` for one job after the other; one without an id is looked for.
@@ -186,12 +163,12 @@ class Pbs(Scheduler):
             try:
                 job_id = job.id or self._find(job.name)
                 answer = self.run(["qdel", job_id], self.submit_s) if job_id else CommandAnswer(0, "", "")
-                if answer.code != 0 and any(words in answer.err for words in AWAY):
-                    raise NoAnswer(_said("qdel", answer))
+                if answer.code != 0 and any(words in answer.err for words in self.away):
+                    raise NoAnswer(said("qdel", answer))
             except NoAnswer as error:  # nor would it answer for the others
                 return left | {other.name: str(error) for other in jobs[number:]}
             if not_deleted([job], answer, (), DELETED):
-                left[job.name] = _said("qdel", answer)
+                left[job.name] = said("qdel", answer)
         return left
 
 
@@ -216,11 +193,6 @@ def _printable(path: str) -> str:
     if not path.isascii():
         raise ValueError(f"PBS cannot take the path {path!r}: it has letters beyond ASCII; move the folder")
     return path
-
-
-def _said(command: str, answer: CommandAnswer) -> str:
-    """A command's message after its name, which it may have put there itself."""
-    return f"{command}: {answer.words.removeprefix(f'{command}: ')}"
 
 
 def _gone(answer: CommandAnswer) -> bool:

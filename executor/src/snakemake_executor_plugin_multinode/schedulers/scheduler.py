@@ -6,20 +6,21 @@ answers can be replayed.
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import shlex
 import shutil
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from snakemake_executor_plugin_multinode.clock import Clock
-from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, run_command
-from snakemake_executor_plugin_multinode.schedulers.template import filled
-from snakemake_executor_plugin_multinode.site import ANY, SchedulerSettings
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer, run_command
+from snakemake_executor_plugin_multinode.site import ANY, SchedulerSettings, checked_word, nearest
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,16 @@ class JobRef:
     id: str | None
 
 
+def user_name() -> str:
+    """This process's user, whatever its environment says."""
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def said(command: str, answer: CommandAnswer) -> str:
+    """A command's message after its name, which it may have put there itself."""
+    return f"{command}: {answer.words.removeprefix(f'{command}: ')}"
+
+
 class Refused(Exception):
     """The scheduler answered that it does not take this job; the message has its own words."""
 
@@ -132,6 +143,8 @@ class LimitReached(Exception):
         """Whether the limit is on what jobs ask for, so that a smaller one may be taken, and not on how many there are."""
 
 
+OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
+NAME = re.compile(r"\{([^{}]*)\}")
 UNIQUE = re.compile(r"\.[0-9a-f]{12}(?![0-9a-f])")
 """What is in the name of one submission only; `records.job_name` makes it."""
 
@@ -146,20 +159,28 @@ class Scheduler(ABC):
     commands: ClassVar[tuple[str, ...]]
     """What must be in PATH."""
     default_request: ClassVar[str]
-    """The resource request where the site names no other; see `template.py` for the notation."""
+    """The resource request where the site names no other; see `filled` for the notation."""
     query_s: ClassVar[float] = 25.0
     """Time limit of a query: a slow one is given up, and asked again."""
     submit_s: ClassVar[float] = 90.0
     """Time limit of a submission or deletion."""
     reserved: ClassVar[tuple[str, ...]] = ()
     """Options that a job's own words may not have."""
+    away: ClassVar[tuple[str, ...]]
+    """Words of its commands where it cannot be reached, in contrast to a refusal."""
+    job_id: ClassVar[re.Pattern[str]]
+    """An id, as the submit command prints it on a line of its own; warnings may stand before it."""
+    full: ClassVar[re.Pattern[str]]
+    """A refusal by a limit on how many jobs a user may have, or on their size."""
+    by_size: ClassVar[re.Pattern[str] | None] = None
+    """The latter alone."""
     copies_output: ClassVar[bool] = False
     """Whether a job's output is copied to its place after its script has ended: until then the place must be there."""
 
-    def __init__(self, settings: SchedulerSettings, run: Run = run_command, clock: Clock | None = None) -> None:
-        self.settings = settings
-        self.run = run
-        self.clock = clock or Clock()
+    def __init__(
+        self, settings: SchedulerSettings, run: Run = run_command, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.settings, self.run, self.now_s = settings, run, now_s
 
     @property
     def keeps_history(self) -> bool:
@@ -177,12 +198,21 @@ class Scheduler(ABC):
     def submit_command(self, request: Request) -> list[str]:
         """Compose the submit line, one word per element. ValueError, with a sentence, for a request beyond it."""
 
-    @abstractmethod
     def submit(self, request: Request) -> str:
         """Submit; the job's id.
 
         Refused if the scheduler says no; LimitReached if it says not now; NoAnswer if it is unclear whether it has it.
         """
+        answer = self.run(self.submit_command(request), self.submit_s)
+        ids = self.job_id.findall(answer.out)
+        if answer.code == 0 and ids:
+            return str(ids[-1])
+        words = said(self.commands[0], answer)
+        if answer.code == 0 or any(one in answer.err for one in self.away):
+            raise NoAnswer(words)
+        if self.full.search(answer.err + answer.out):
+            raise LimitReached(words, by_size=self.by_size is not None and self.by_size.search(words) is not None)
+        raise Refused(words)
 
     @abstractmethod
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
@@ -207,13 +237,18 @@ class Scheduler(ABC):
         """The resource request, by the site's template or the system's own."""
         return filled(self.template(request), values_of(request, self.settings))
 
+    def place_words(self, request: Request, option: str) -> list[str]:
+        """The job's queue, by the option for it, and its account, or else the site's."""
+        queue, account = request.queue or self.settings.queue, request.account or self.settings.account
+        words = [option, checked_word(queue, "the queue")] if queue else []
+        return [*words, "-A", account] if account else words
+
     def extra_words(self, request: Request) -> list[str]:
         """The job's own words. ValueError where one of them is an option that this executor sets itself."""
-        for word in request.extra:
-            for option in self.reserved:
-                if self.is_option(word, option):
-                    why = "this executor sets it, or could not follow the job"
-                    raise ValueError(f"the resource `{self.kind}_extra` may not hold {option}: {why}")
+        for option in self.reserved:
+            if any(self.is_option(word, option) for word in request.extra):
+                why = "this executor sets it, or could not follow the job"
+                raise ValueError(f"the resource `{self.kind}_extra` may not hold {option}: {why}")
         return list(request.extra)
 
     def is_option(self, word: str, option: str) -> bool:
@@ -236,6 +271,8 @@ def values_of(request: Request, settings: SchedulerSettings) -> dict[str, Any]:
     """Return the fields of a template. None and 0 leave optional parts out."""
     ranks = request.nodes * request.ranks_per_node
     cpus_per_node = request.ranks_per_node * request.cpus_per_rank
+    model = f"{request.gpu_model}:" if request.gpu_model else ""
+    minutes = request.runtime_min
     return {
         "name": request.name,
         "queue": request.queue or settings.queue,
@@ -253,15 +290,53 @@ def values_of(request: Request, settings: SchedulerSettings) -> dict[str, Any]:
         "gpus_per_node": request.gpus_per_node,
         "gpus_per_rank": _share(request.gpus_per_node, request.ranks_per_node),
         "gpu_model": request.gpu_model,
-        "gpus_of_model": _of_model(request),
+        "gpus_of_model": f"{model}{request.gpus_per_node}" if request.gpus_per_node else None,
         "disk_mb": request.disk_mb,
         "mem_mb": request.mem_mb,
         "mem_mb_per_rank": None if request.mem_mb is None else -(-request.mem_mb // request.ranks_per_node),
         "mem_mb_per_cpu": None if request.mem_mb is None else -(-request.mem_mb // cpus_per_node),
-        "runtime_min": request.runtime_min,
-        "runtime_s": None if request.runtime_min is None else request.runtime_min * 60,
-        "walltime": None if request.runtime_min is None else clock(request.runtime_min),
+        "runtime_min": minutes,
+        "runtime_s": None if minutes is None else minutes * 60,
+        "walltime": None if minutes is None else f"{minutes // 60:02d}:{minutes % 60:02d}:00",
     }
+
+
+def filled(template: str, values: Mapping[str, Any]) -> list[str]:
+    """The words of a request by a template: `-l select={nodes}[:ngpus={gpus_per_node}] [-l walltime={walltime}]`.
+
+    A name in braces stands for its value. A part in square brackets is left out where a value in it is unknown or 0.
+    The text is split into words before values are put in, so that a value is never more than a part of one word.
+    ValueError, with a sentence, for a name that does not exist or has no value.
+    """
+
+    def value(name: str) -> Any:
+        if name not in values:
+            raise ValueError(
+                f"the request {template!r} names `{name}`, which does not exist; {nearest(name, list(values))}"
+            )
+        if isinstance(values[name], ValueError):
+            raise ValueError(f"the request {template!r}: {values[name]}")
+        return values[name]
+
+    def put(name: re.Match[str]) -> str:
+        if value(name[1]) is None:
+            raise ValueError(
+                f"the request {template!r} needs {{{name[1]}}}, which this job does not have; "
+                "set it, or put that part in square brackets"
+            )
+        return str(value(name[1]))
+
+    def keep(part: re.Match[str]) -> str:
+        return part[1] if all(value(name) for name in NAME.findall(part[1])) else ""
+
+    text = OPTIONAL.sub(keep, template)
+    if any(bracket in text for bracket in "[]"):
+        raise ValueError(f"the request {template!r} has square brackets that do not match")
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"the request {template!r} is not closed: {error}") from None
+    return [NAME.sub(put, word) for word in words]
 
 
 def found_for(jobs: Sequence[JobRef], rows: Iterable[tuple[str, str, Row]]) -> dict[str, Row]:
@@ -270,24 +345,44 @@ def found_for(jobs: Sequence[JobRef], rows: Iterable[tuple[str, str, Row]]) -> d
     A hook of the site may have renamed a job, so a known id counts too; but not where the row has the name of another
     submission: a scheduler that has forgotten a job may have given its id away.
     """
-    by_unique: dict[str, Row] = {}
+    by_name: dict[str, Row] = {}
     by_id: dict[str, Row] = {}
     for job_id, name, row in rows:
-        unique = UNIQUE.search(name)
-        if unique is not None:
-            by_unique[unique[0]] = row
-        else:
+        if UNIQUE.search(name) is None:
             by_id[job_id] = row
-            by_unique[name] = row
-    found = {}
-    for job in jobs:
-        unique = UNIQUE.search(job.name)
-        key = unique[0] if unique is not None else job.name
-        if key in by_unique:
-            found[job.name] = by_unique[key]
-        elif job.id is not None and job.id in by_id:
-            found[job.name] = by_id[job.id]
-    return found
+        by_name[_unique(name)] = row
+    found = {job.name: by_name.get(_unique(job.name), by_id.get(job.id or "")) for job in jobs}
+    return {name: row for name, row in found.items() if row is not None}
+
+
+def _unique(name: str) -> str:
+    """The part of a name that one submission alone has; all of a name that is not ours."""
+    unique = UNIQUE.search(name)
+    return unique[0] if unique is not None else name
+
+
+def not_deleted(
+    jobs: Sequence[JobRef], answer: CommandAnswer, away: Sequence[str], done: re.Pattern[str]
+) -> dict[str, str]:
+    """By name, those of `jobs` that may still be there after a deleting command, each with the command's words.
+
+    `away`: words of an unreachable scheduler. `done`: words for a job that is deleted, or gone. Any other
+    line is about the jobs with numbers or names in it, or else about all of them.
+    """
+    if answer.code == 0:
+        return {}
+    text = answer.err + answer.out
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines or any(words in text for words in away):
+        return {job.name: answer.words for job in jobs}
+    # The number of its id, else its name.
+    called = {job: re.escape(re.split(r"[.;]", job.id)[0] if job.id else job.name) for job in jobs}
+    left: dict[str, str] = {}
+    for line in lines:
+        if not done.search(line):
+            theirs = [job for job in jobs if re.search(rf"(?<![\w.]){called[job]}(?!\w)", line)]
+            left |= {job.name: CommandAnswer(answer.code, "", line).words for job in theirs or jobs}
+    return left
 
 
 def _share(total: int, parts: int) -> int | ValueError:
@@ -315,29 +410,17 @@ def _environment(request: Request, settings: SchedulerSettings) -> str | ValueEr
     )
 
 
-def _of_model(request: Request) -> str | None:
-    """`2`, or `a100:2` where the job names a model."""
-    if not request.gpus_per_node:
-        return None
-    return f"{request.gpu_model}:{request.gpus_per_node}" if request.gpu_model else str(request.gpus_per_node)
-
-
 def whole(text: str) -> int | None:
     """A whole number as schedulers print it; None for anything else, such as digits without end."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
 
 
-def clock(minutes: int) -> str:
-    """Minutes as HH:MM:SS; hours may exceed two digits."""
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
-
-
 def checked_name(name: str) -> str:
     """A job name that all systems take, or ValueError. Ours are made by `records.job_name`."""
-    if not name or len(name) > 100 or not name[0].isascii() or not name[0].isalpha():
-        raise ValueError(f"the job name {name!r} must begin with a letter and have at most 100 characters")
-    if not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):
-        raise ValueError(f"the job name {name!r} may hold letters, digits, dot, dash and underscore only")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,99}", name):
+        raise ValueError(
+            f"the job name {name!r} must begin with a letter, and hold at most 100 letters, digits and `._-`"
+        )
     return name
 
 

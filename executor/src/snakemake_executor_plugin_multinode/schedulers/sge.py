@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from xml.etree import ElementTree
 
-from snakemake_executor_plugin_multinode.clock import Clock
-from snakemake_executor_plugin_multinode.schedulers.command import NoAnswer, run_command
-from snakemake_executor_plugin_multinode.schedulers.deletion import not_deleted
+from snakemake_executor_plugin_multinode.schedulers.command import NoAnswer
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
     JobRef,
-    LimitReached,
-    Refused,
     Request,
-    Run,
     Scheduler,
     State,
     Status,
     checked_name,
     checked_path,
     found_for,
+    not_deleted,
+    said,
+    user_name,
     whole,
 )
-from snakemake_executor_plugin_multinode.site import SchedulerSettings, checked_word
 
-# Job states are sets of letters: sge_status(5) of 8.1.9, "Job state". The first that is in the set decides.
-LETTERS: tuple[tuple[str, State], ...] = (
-    ("E", State.NEVER),  # Eqw, Ehqw: an error keeps it from starting; it waits for a person
-    ("h", State.HELD),  # hqw, hRwq; `hr` is a running job with a hold on its next start, see _state
-    ("s", State.SUSPENDED),  # by a user
-    ("S", State.SUSPENDED),  # by its queue
-    ("T", State.SUSPENDED),  # by a threshold of its queue
-    ("r", State.RUNNING),
-    ("t", State.RUNNING),  # being transferred to its node
-    ("q", State.QUEUED),  # qw, Rq
-    ("w", State.QUEUED),
-    ("R", State.QUEUED),  # to be run again
-    ("z", State.RUNNING),  # ended; the accounting says how, soon
-)
+# Job states are sets of letters: sge_status(5) of 8.1.9, "Job state". The first of these in the set decides.
+LETTERS: dict[str, State] = {
+    "E": State.NEVER,  # Eqw, Ehqw: an error keeps it from starting; it waits for a person
+    "h": State.HELD,  # hqw, hRwq; `hr` is a running job with a hold on its next start, see _state
+    **dict.fromkeys("sST", State.SUSPENDED),  # by a user, by its queue, by a threshold of its queue
+    **dict.fromkeys("rt", State.RUNNING),  # t: being transferred to its node
+    **dict.fromkeys("qwR", State.QUEUED),  # R: to be run again
+    "z": State.RUNNING,  # ended; the accounting says how, soon
+}
 
 # The `failed` field of the accounting: sge_status(5) of 8.1.9, '"Failed" states'; execution_states.c has the numbers.
 FAILED: dict[int, Cause] = {
@@ -57,24 +48,11 @@ FAILED: dict[int, Cause] = {
     100: Cause.SIGNAL,  # "assumedly after job": died of a signal
 }
 
-AWAY = (
-    "unable to send message to qmaster",
-    "unable to contact qmaster",
-    "got send error",
-    "got send timeout",
-    "failed receiving gdi request",
-    "commlib",
-    "timed out",
-)
 # What qdel says of a job that it deletes, or that is gone.
 DELETED = re.compile(r"has registered the job|has deleted job|is already in deletion|does not exist")
-# Limits on how many jobs a user may have: max_u_jobs of sge_conf(5), maxujobs of sched_conf(5); seen on 8.1.9.
-FULL = re.compile(r"[Oo]nly \d+ jobs are allowed")
 ACCOUNT_S = 10.0
 """Seconds that one round may spend in the accounting, which may have gigabytes to search for each job: the jobs that are
 not reached are asked about in the next round, and all others have their answers meanwhile."""
-# `job-ID name`, as qsub -terse prints it; an array would be `39.1-2:1`.
-ID = re.compile(r"^\d+$")
 
 
 class Sge(Scheduler):
@@ -87,22 +65,29 @@ class Sge(Scheduler):
     # loaded.
     default_request = "-pe mpi {cpus} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"
     reserved = ("-N", "-o", "-t", "-r", "-S", "-sync", "-j")
+    _round = 0
 
-    def __init__(self, settings: SchedulerSettings, run: Run = run_command, clock: Clock | None = None) -> None:
-        super().__init__(settings, run, clock)
-        self._asked_last = ""
-        """Name of the job about which the accounting was asked last."""
+    away = (
+        "unable to send message to qmaster",
+        "unable to contact qmaster",
+        "got send error",
+        "got send timeout",
+        "failed receiving gdi request",
+        "commlib",
+        "timed out",
+    )
+    job_id = re.compile(r"^\d+$", re.MULTILINE)  # as qsub -terse prints it; an array would be `39.1-2:1`
+    # Limits on how many jobs a user may have: max_u_jobs of sge_conf(5), maxujobs of sched_conf(5); seen on 8.1.9.
+    full = re.compile(r"[Oo]nly \d+ jobs are allowed")
 
     def submit_command(self, request: Request) -> list[str]:
         """`qsub -terse -N NAME …`; `-r n`: resuming is decided by us, with the cause known."""
-        queue = request.queue or self.settings.queue
         # `$` begins a variable in the path of the output, `:` ends a host name, `,` a path.
         log = checked_path(request.log, "$:,", "Grid Engine")
         return [
             "qsub", "-terse", "-N", checked_name(request.name), "-S", "/bin/bash", "-r", "n", "-j", "y", "-o", log,
             *self.request_words(request),
-            *(["-q", checked_word(queue, "the queue")] if queue else []),
-            *(["-A", account] if (account := request.account or self.settings.account) else []),
+            *self.place_words(request, "-q"),
             *_hosts(request),
             *self.settings.options,
             *self.extra_words(request),
@@ -121,24 +106,11 @@ class Sge(Scheduler):
         words = [f"-pe mpi {slots}"] if slots > 1 else []
         return " ".join([*words, "[-l gpu={gpus_per_rank}]", "[-l h_rt={runtime_s}]"])
 
-    def submit(self, request: Request) -> str:
-        """The id that `-terse` prints; warnings may stand before it."""
-        answer = self.run(self.submit_command(request), self.submit_s)
-        lines = answer.out.split()
-        if answer.code == 0 and lines and ID.fullmatch(lines[-1]):
-            return lines[-1]
-        if answer.code == 0 or any(words in answer.err for words in AWAY):
-            raise NoAnswer(f"qsub: {answer.words}")
-        if FULL.search(answer.err + answer.out):
-            raise LimitReached(f"qsub: {answer.words}")
-        raise Refused(f"qsub: {answer.words}")
-
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One qstat for the living, then qacct for each of those that have left it."""
-        user = pwd.getpwuid(os.getuid()).pw_name
-        answer = self.run(["qstat", "-u", user, "-r", "-xml"], self.query_s)
+        answer = self.run(["qstat", "-u", user_name(), "-r", "-xml"], self.query_s)
         if answer.code != 0:
-            raise NoAnswer(f"qstat: {answer.words}")
+            raise NoAnswer(said("qstat", answer))
         found = found_for(jobs, self._living(answer.out))
         return found | self._accounted([job for job in jobs if job.name not in found])
 
@@ -150,25 +122,22 @@ class Sge(Scheduler):
         return f"{status.words}: {'; '.join(lines)}" if found and lines else status.words
 
     def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
-        """Query the accounting, job by job, as long as it answers and there is time: each round begins where the one
-        before ended.
-        """
-        names = [job.name for job in jobs]
-        first = names.index(self._asked_last) + 1 if self._asked_last in names else 0
-        begin = self.clock.now_s()
+        """Query the accounting, job by job, as long as it answers and there is time. The first job is another each time."""
+        self._round += 1
+        at = self._round % len(jobs) if jobs else 0
+        begin_s = self.now_s()
         found: dict[str, Status] = {}
-        silent: Status | None = None
-        for job in [*jobs[first:], *jobs[:first]]:
-            if silent is None and self.clock.now_s() - begin > ACCOUNT_S:
-                silent = Status(
-                    "", State.UNANSWERED, "qacct takes long: the other jobs are asked about in the next round"
-                )
-            if silent is None:
-                self._asked_last = job.name
-            status = self._ended(job) if silent is None else silent
+        silent = ""
+        for job in [*jobs[at:], *jobs[:at]]:
+            if not silent and self.now_s() - begin_s > ACCOUNT_S:
+                silent = "qacct takes long: the other jobs are asked about in the next round"
+            try:
+                status = Status("", State.UNANSWERED, silent) if silent else self._ended(job)
+            except NoAnswer as error:
+                silent = str(error)
+                status = Status("", State.UNANSWERED, silent)
             if status is not None:
                 found[job.name] = status
-                silent = status if status.state is State.UNANSWERED else None
         return found
 
     def _living(self, xml: str) -> list[tuple[str, str, Status]]:
@@ -190,27 +159,23 @@ class Sge(Scheduler):
         return rows
 
     def _ended(self, job: JobRef) -> Status | None:
-        """The record of the accounting; the last one, where a job was run more than once."""
-        try:
-            answer = self.run(["qacct", "-j", job.id or job.name], self.query_s)
-        except NoAnswer as error:
-            return Status(job.id or "", State.UNANSWERED, str(error))
+        """The record of the accounting; the last one, where a job was run more than once. NoAnswer where it hangs."""
+        answer = self.run(["qacct", "-j", job.id or job.name], self.query_s)
         records = _records(answer.out) if answer.code == 0 else []
         record = found_for([job], [(one["jobnumber"], one.get("jobname", ""), one) for one in records]).get(job.name)
         if record is None:
             return None
-        failed, status = (whole((record.get(key, "0").split() or ["0"])[0]) for key in ("failed", "exit_status"))
+        failed, code = (whole((record.get(key, "0").split() or ["0"])[0]) for key in ("failed", "exit_status"))
         words = f"failed {record.get('failed', '0')}, exit_status {record.get('exit_status', '0')}"
-        cause = FAILED.get(failed, Cause.UNKNOWN) if failed is not None else Cause.UNKNOWN
-        number = None
-        if failed == 0 and status is not None:
-            cause = Cause.FINISHED if status == 0 else Cause.COMMAND
+        cause = Cause.UNKNOWN if failed is None else FAILED.get(failed, Cause.UNKNOWN)
+        if failed == 0 and code is not None:
+            cause = Cause.FINISHED if code == 0 else Cause.COMMAND
         if failed == 37:
             cause = _limit(record)
-        if cause is Cause.SIGNAL:
-            number = status - 128 if status is not None and status > 128 else None
         node = record.get("hostname", "")
-        return Status(record["jobnumber"], State.ENDED, words, cause, number, (node,) if node else ())
+        status = Status(record["jobnumber"], State.ENDED, words, cause, nodes=(node,) if node else ())
+        is_signal = cause is Cause.SIGNAL and code is not None and code > 128
+        return replace(status, signal=(code or 0) - 128) if is_signal else status
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """`qdel` with all ids in one call; names do as well."""
@@ -220,7 +185,7 @@ class Sge(Scheduler):
             answer = self.run(["qdel", *(job.id or job.name for job in jobs)], self.submit_s)
         except NoAnswer as error:
             return {job.name: str(error) for job in jobs}
-        found = not_deleted(jobs, answer, AWAY, DELETED)
+        found = not_deleted(jobs, answer, self.away, DELETED)
         return {name: f"qdel: {words}" for name, words in found.items()}
 
 
@@ -236,10 +201,7 @@ def _state(letters: str) -> State:
         return State.RUNNING
     if "h" in letters and set(letters) & set("rt"):
         return State.RUNNING
-    for letter, state in LETTERS:
-        if letter in letters:
-            return state
-    return State.UNKNOWN
+    return next((state for letter, state in LETTERS.items() if letter in letters), State.UNKNOWN)
 
 
 def _limit(record: dict[str, str]) -> Cause:

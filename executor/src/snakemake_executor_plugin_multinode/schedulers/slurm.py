@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
-from snakemake_executor_plugin_multinode.clock import Clock
-from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, CommandAnswer, NoAnswer, run_command
-from snakemake_executor_plugin_multinode.schedulers.deletion import not_deleted
+from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, NoAnswer, run_command
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
     JobRef,
-    LimitReached,
-    Refused,
     Request,
     Run,
     Scheduler,
@@ -27,38 +24,30 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     checked_name,
     checked_path,
     found_for,
+    not_deleted,
+    said,
+    user_name,
 )
-from snakemake_executor_plugin_multinode.site import SchedulerSettings, checked_word
+from snakemake_executor_plugin_multinode.site import SchedulerSettings
 
 # Job states of Slurm: squeue(1), "JOB STATE CODES", and job_state_string() in src/common/slurm_protocol_defs.c (22.05).
-STATES: dict[str, tuple[State, Cause]] = {
-    "PENDING": (State.QUEUED, Cause.UNKNOWN),
-    "CONFIGURING": (State.QUEUED, Cause.UNKNOWN),
-    "REQUEUED": (State.QUEUED, Cause.UNKNOWN),
-    "REQUEUE_FED": (State.QUEUED, Cause.UNKNOWN),
-    "REQUEUE_HOLD": (State.HELD, Cause.UNKNOWN),
-    "SPECIAL_EXIT": (State.HELD, Cause.UNKNOWN),
-    "RESV_DEL_HOLD": (State.HELD, Cause.UNKNOWN),
-    "RUNNING": (State.RUNNING, Cause.UNKNOWN),
-    "COMPLETING": (State.RUNNING, Cause.UNKNOWN),
-    "STAGE_OUT": (State.RUNNING, Cause.UNKNOWN),
-    "SIGNALING": (State.RUNNING, Cause.UNKNOWN),
-    "RESIZING": (State.RUNNING, Cause.UNKNOWN),
-    "SUSPENDED": (State.SUSPENDED, Cause.UNKNOWN),
-    "STOPPED": (State.SUSPENDED, Cause.UNKNOWN),
-    "COMPLETED": (State.ENDED, Cause.FINISHED),
-    "FAILED": (State.ENDED, Cause.COMMAND),
-    "TIMEOUT": (State.ENDED, Cause.WALLTIME),
-    "DEADLINE": (State.ENDED, Cause.WALLTIME),
-    "OUT_OF_MEMORY": (State.ENDED, Cause.MEMORY),
-    "NODE_FAIL": (State.ENDED, Cause.NODE),
-    "BOOT_FAIL": (State.ENDED, Cause.NODE),
-    "LAUNCH_FAILED": (State.ENDED, Cause.NODE),
-    "RECONFIG_FAIL": (State.ENDED, Cause.NODE),
-    "PREEMPTED": (State.ENDED, Cause.PREEMPTED),
-    "CANCELLED": (State.ENDED, Cause.CANCELLED),
-    "REVOKED": (State.UNKNOWN, Cause.UNKNOWN),  # another cluster of a federation runs it
+STATES: dict[str, State] = {
+    **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED"), State.QUEUED),
+    **dict.fromkeys(("REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"), State.HELD),
+    **dict.fromkeys(("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING"), State.RUNNING),
+    **dict.fromkeys(("SUSPENDED", "STOPPED"), State.SUSPENDED),
+    "REVOKED": State.UNKNOWN,  # another cluster of a federation runs it
 }
+CAUSES: dict[str, Cause] = {
+    "COMPLETED": Cause.FINISHED,
+    "FAILED": Cause.COMMAND,
+    **dict.fromkeys(("TIMEOUT", "DEADLINE"), Cause.WALLTIME),
+    "OUT_OF_MEMORY": Cause.MEMORY,
+    **dict.fromkeys(("NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL"), Cause.NODE),
+    "PREEMPTED": Cause.PREEMPTED,
+    "CANCELLED": Cause.CANCELLED,
+}
+"""Of the states in which a job has ended."""
 
 # Reasons of a pending job that no waiting ends: squeue(1), "JOB REASON CODES". PartitionConfig is what 22.05 says
 # first for a job beyond its partition's limits; seconds later it says which limit.
@@ -69,30 +58,8 @@ NEVER = {
     "AssocMaxWallDurationPerJobLimit", "AssocMaxGRESPerJob",
 }  # fmt: skip
 HELD = {"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held"}
+NOT_LAUNCHED = ("JobLaunchFailure", "RaisedSignal:53(Real-time_signal_19)", "RaisedSignal:53")
 
-# What sbatch prints when the controller is away or busy, in contrast to a refusal: slurm_errno.c (22.05).
-AWAY = (
-    "Unable to contact slurm controller",
-    "Socket timed out",
-    "Connection refused",
-    "Connection reset",
-    "Zero Bytes were transmitted or received",
-    "Slurm backup controller in standby mode",
-    "Slurm temporarily unable to accept job",
-    "temporarily unavailable",
-    "Protocol authentication error",
-    "Unexpected message received",
-    "Unexpected missing socket error",
-    "Communication connection failure",
-    "Communication shutdown failure",
-    "Message send failure",
-    "Message receive failure",
-    "Header lengths are longer than data received",
-    "Insane message length",
-    "Controller is in standby mode",
-)
-# Limits on how many jobs a user may have: squeue(1), "JOB REASON CODES"; sbatch prints the reason before its refusal.
-FULL = re.compile(r"\b(Assoc|QOS)(Max|Grp)Submit\w*")
 # What scancel says of a job that is gone, or is going.
 DELETED = re.compile(r"Invalid job id specified|already completing or completed")
 ALL = "all"
@@ -104,7 +71,6 @@ MIN_JOB_AGE = re.compile(r"^MinJobAge\s*=\s*([0-9]{1,9})", re.MULTILINE)
 FORMAT = "%i|%T|%r|%N|%S|%j"
 # scontrol: "Exited with exit code N" is ExitCode=N:0, a signal ExitCode=0:N.
 EXIT_CODE = re.compile(r"\bExitCode=([0-9]{1,9}):([0-9]{1,9})")
-REASON = re.compile(r"\bReason=(\S+)")
 
 
 class Slurm(Scheduler):
@@ -117,40 +83,41 @@ class Slurm(Scheduler):
         " [--gpus-per-node={gpus_of_model}] [--mem={mem_mb}M] [-t {runtime_min}]"
     )
     reserved = (
-        "-J",
-        "--job-name",
-        "-o",
-        "--output",
-        "-a",
-        "--array",
-        "--wrap",
-        "--requeue",
-        "-W",
-        "--wait",
-        "--test-only",
-        "-M",
-        "--clusters",
-        "--cluster",
+        "-J", "--job-name", "-o", "--output", "-a", "--array", "--wrap", "--requeue", "-W", "--wait", "--test-only",
+        "-M", "--clusters", "--cluster",
+    )  # fmt: skip
+    # What sbatch prints when the controller is away or busy: slurm_errno.c (22.05).
+    away = (
+        "Unable to contact slurm controller",
+        "Socket timed out",
+        "Connection refused",
+        "Connection reset",
+        "Zero Bytes were transmitted or received",
+        "Slurm backup controller in standby mode",
+        "Slurm temporarily unable to accept job",
+        "temporarily unavailable",
+        "Protocol authentication error",
+        "Unexpected message received",
+        "Unexpected missing socket error",
+        "Communication connection failure",
+        "Communication shutdown failure",
+        "Message send failure",
+        "Message receive failure",
+        "Header lengths are longer than data received",
+        "Insane message length",
+        "Controller is in standby mode",
     )
+    job_id = re.compile(r"^\d+(?:;\S+)?$", re.MULTILINE)  # `28`, or `28;name` where it names a cluster
+    # Limits on how many jobs a user may have: squeue(1), "JOB REASON CODES"; sbatch prints the reason before its refusal.
+    full = re.compile(r"\b(Assoc|QOS)(Max|Grp)Submit\w*")
 
-    def __init__(self, settings: SchedulerSettings, run: Run = run_command, clock: Clock | None = None) -> None:
-        super().__init__(settings, run, clock)
+    def __init__(
+        self, settings: SchedulerSettings, run: Run = run_command, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(settings, run, now_s)
         self._keeps_history: bool | None = None
         self._sent_to = _clusters([*settings.options, *(settings.request or "").split()], os.environ)
         """Where the site sends jobs, if not to the cluster of this host; `all` until their names are asked for."""
-
-    @property
-    def clusters(self) -> tuple[str, ...]:
-        """The names of the clusters that may have a job, if not that of this host alone. NoAnswer where they are not known.
-
-        `all` is no name: an id found under it would be that of a job in each cluster, and a deletion would hit them all.
-        """
-        if ALL in self._sent_to:
-            answer = self.run(["sacctmgr", "-n", "-P", "list", "cluster", "format=cluster"], self.query_s)
-            if answer.code != 0 or not answer.out.split():
-                raise NoAnswer(f"sacctmgr: {answer.words}")
-            self._sent_to = tuple(answer.out.split())
-        return self._sent_to
 
     @property
     def keeps_history(self) -> bool:
@@ -177,13 +144,11 @@ class Slurm(Scheduler):
 
     def submit_command(self, request: Request) -> list[str]:
         """`sbatch --parsable -J NAME …`. A requeue is forbidden: resuming is decided by us, with the cause known."""
-        queue = request.queue or self.settings.queue
         log = checked_path(request.log, "\\", "Slurm").replace("%", "%%")  # sbatch(1), "filename pattern"
         return [
             "sbatch", "--parsable", "--no-requeue", "-J", checked_name(request.name),
             *self.request_words(request),
-            *(["-p", checked_word(queue, "the queue")] if queue else []),
-            *(["-A", account] if (account := request.account or self.settings.account) else []),
+            *self.place_words(request, "-p"),
             *([f"--qos={request.qos}"] if request.qos else []),
             *([f"--constraint={request.constraint}"] if request.constraint else []),
             *(["--nodelist=" + ",".join(request.hosts)] if request.hosts else []),
@@ -194,21 +159,9 @@ class Slurm(Scheduler):
             checked_path(request.script, "", "Slurm"),
         ]  # fmt: skip
 
-    def submit(self, request: Request) -> str:
-        """The id that `--parsable` prints: `28`, or `28;name` where it names a cluster."""
-        answer = self.run(self.submit_command(request), self.submit_s)
-        lines = answer.out.split()
-        if answer.code == 0 and lines and re.fullmatch(r"\d+(;\S+)?", lines[-1]):
-            return lines[-1]
-        if answer.code == 0 or any(words in answer.err for words in AWAY):
-            raise NoAnswer(f"sbatch: {answer.words}")
-        if FULL.search(answer.err):
-            raise LimitReached(f"sbatch: {answer.words}")
-        raise Refused(f"sbatch: {answer.words}")
-
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One squeue of all jobs of this user, for each cluster: it also finds by name, and no unknown id can spoil it."""
-        rows: list[tuple[str, str, Row]] = []
+        rows: list[tuple[str, str, Status]] = []
         silent: dict[str, str] = {}
         clusters = self._clusters_of(jobs)
         for cluster in clusters:
@@ -218,7 +171,7 @@ class Slurm(Scheduler):
                 silent[cluster] = str(error)
         if len(silent) == len(clusters):
             raise NoAnswer(silent[clusters[0]])
-        found = {name: self._status(row) for name, row in found_for(jobs, rows).items()}
+        found = {name: self._explained(status) for name, status in found_for(jobs, rows).items()}
         for job in jobs:  # one that is not found may be where no answer came from
             if job.name not in found and (why := silent.get(_cluster(job)) if job.id else " ".join(silent.values())):
                 found[job.name] = Status(job.id or "", State.UNANSWERED, why)
@@ -226,59 +179,42 @@ class Slurm(Scheduler):
         return found | (self._accounted(missing) if missing else {})
 
     def _clusters_of(self, jobs: Sequence[JobRef]) -> list[str]:
-        """The names of the clusters that have these jobs; the empty one is that of this host."""
-        named = {_cluster(job) for job in jobs if job.id}
-        return sorted(named | {*(self.clusters or ("",))})
+        """The names of the clusters that may have these jobs; the empty one is that of this host. NoAnswer where they are
+        not known.
 
-    def _table(self, cluster: str) -> list[tuple[str, str, Row]]:
-        user = pwd.getpwuid(os.getuid()).pw_name
-        answer = self.run(["squeue", *_on(cluster), "-h", "-t", "all", "-u", user, "-o", FORMAT], self.query_s)
+        `all` is no name: an id found under it would be that of a job in each cluster, and a deletion would hit them all.
+        """
+        if ALL in self._sent_to:
+            answer = self.run(["sacctmgr", "-n", "-P", "list", "cluster", "format=cluster"], self.query_s)
+            if answer.code != 0 or not answer.out.split():
+                raise NoAnswer(said("sacctmgr", answer))
+            self._sent_to = tuple(answer.out.split())
+        return sorted({_cluster(job) for job in jobs if job.id} | {*(self._sent_to or ("",))})
+
+    def _table(self, cluster: str) -> list[tuple[str, str, Status]]:
+        command = ["squeue", *_on(cluster), "-h", "-t", "all", "-u", user_name(), "-o", FORMAT]
+        answer = self.run(command, self.query_s)
         if answer.code != 0:
-            raise NoAnswer(f"squeue: {answer.words}")
+            raise NoAnswer(said("squeue", answer))
         lines = [line for line in answer.out.splitlines() if line.strip() and not line.startswith("CLUSTER:")]
         cells = [line.split("|", 5) for line in lines]
-        rows = [Row(_id(row[0], cluster), *row[1:]) for row in cells if len(row) == 6 and row[0][:1].isdigit()]
+        rows = [row for row in cells if len(row) == 6 and row[0][:1].isdigit()]
         if lines and not rows:
             raise NoAnswer(f"squeue printed no table: {answer.words}")
         # A job of a federation has a row of each of its clusters: that of the one which runs it comes last.
-        rows.sort(key=lambda row: row.state != "REVOKED")
-        return [(row.id, row.name, row) for row in rows]
+        rows.sort(key=lambda row: row[1] != "REVOKED")
+        return [(_id(row[0], cluster), row[5], _status(_id(row[0], cluster), *row[1:5])) for row in rows]
 
-    def _status(self, row: Row) -> Status:
-        reason = row.reason.strip()
-        state, cause = STATES.get(row.state, (State.UNKNOWN, Cause.UNKNOWN))
-        words = row.state if reason in ("", "None") else f"{row.state} {reason}"
-        nodes = (row.nodes,) if row.nodes else ()
-        if state is State.QUEUED:
-            base = reason.strip("()").partition(",")[0].replace(" ", "_")
-            state = State.NEVER if base in NEVER else State.HELD if base in HELD else state
-        if state is State.ENDED and cause is Cause.COMMAND:
-            return self._failed(row.id, words, reason, nodes)
-        return Status(row.id, state, words, cause, nodes=nodes, started_s=_seconds(row.start))
-
-    def _failed(self, job_id: str, words: str, reason: str, nodes: tuple[str, ...]) -> Status:
+    def _explained(self, status: Status) -> Status:
         """FAILED: by exit status, by a signal, or because it could not be launched."""
-        if reason in ("JobLaunchFailure", "RaisedSignal:53(Real-time_signal_19)", "RaisedSignal:53"):
-            return Status(job_id, State.ENDED, words, Cause.NODE, nodes=nodes)
-        try:
-            number, _, cluster = job_id.partition(";")
+        if status.cause is not Cause.COMMAND:
+            return status
+        number, _, cluster = status.id.partition(";")
+        code = None
+        with suppress(NoAnswer):
             shown = self.run(["scontrol", *_on(cluster), "-o", "show", "job", number], self.query_s)
-        except NoAnswer:
-            shown = CommandAnswer(1, "", "")
-        code = EXIT_CODE.search(shown.out)
-        return self._by_code(job_id, words, code, nodes)
-
-    @staticmethod
-    def _by_code(job_id: str, words: str, code: re.Match[str] | None, nodes: tuple[str, ...] = ()) -> Status:
-        if code is None:
-            return Status(job_id, State.ENDED, words, Cause.COMMAND, nodes=nodes)
-        status, number = int(code[1]), int(code[2])
-        words = f"{words} {status}:{number}"
-        if number == 53 and status == 0:  # the output or work folder could not be opened on the node
-            return Status(job_id, State.ENDED, words, Cause.NODE, nodes=nodes)
-        if number:
-            return Status(job_id, State.ENDED, words, Cause.SIGNAL, number, nodes)
-        return Status(job_id, State.ENDED, words, Cause.COMMAND, nodes=nodes)
+            code = EXIT_CODE.search(shown.out)
+        return _by_code(status, code)
 
     def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """Query the accounting for jobs gone from the queue; empty without accounting."""
@@ -303,26 +239,21 @@ class Slurm(Scheduler):
         if answer.code != 0 and NO_ACCOUNTING in answer.err + answer.out:
             return []
         if answer.code != 0:
-            raise NoAnswer(f"sacct: {answer.words}")
+            raise NoAnswer(said("sacct", answer))
         rows = []
-        for line in answer.out.splitlines():
-            job_id, _, rest = line.partition("|")
-            word, _, rest = rest.partition("|")
-            code, _, name = rest.partition("|")
-            if not job_id.isdigit() or not name:
-                continue
-            state, cause = STATES.get(word.partition(" ")[0], (State.UNKNOWN, Cause.UNKNOWN))
-            job_id = _id(job_id, cluster)
-            status = Status(job_id, state, word, cause)
-            if cause is Cause.COMMAND:
-                status = self._by_code(job_id, word, re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", code))
-            rows.append((job_id, name, status))
+        for cells in (line.split("|", 3) for line in answer.out.splitlines()):
+            if len(cells) == 4 and cells[0].isdigit() and cells[3]:
+                number, word, code, name = cells
+                job_id = _id(number, cluster)
+                status = replace(_status(job_id, word.partition(" ")[0]), words=word)
+                if status.cause is Cause.COMMAND:
+                    status = _by_code(status, re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", code))
+                rows.append((job_id, name, status))
         return rows
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """`scancel` with all ids in one call for each cluster; a job without an id is named, in each cluster that
         may have it. Each call is made, whatever became of the others."""
-        user = pwd.getpwuid(os.getuid()).pw_name
         calls: list[tuple[list[JobRef], list[str]]] = []
         try:
             clusters = self._clusters_of(jobs)
@@ -330,14 +261,13 @@ class Slurm(Scheduler):
             return {job.name: str(error) for job in jobs}
         for cluster in clusters:
             theirs = [job for job in jobs if job.id and _cluster(job) == cluster]
-            numbers = [_number(job) for job in theirs]
-            calls += [(theirs, ["scancel", *_on(cluster), *numbers])] if theirs else []
-            named = [job for job in jobs if not job.id]
-            calls += [([job], ["scancel", *_on(cluster), "-u", user, "-n", job.name]) for job in named]
+            calls += [(theirs, ["scancel", *_on(cluster), *map(_number, theirs)])] if theirs else []
+            by_name = ["scancel", *_on(cluster), "-u", user_name(), "-n"]
+            calls += [([job], [*by_name, job.name]) for job in jobs if not job.id]
         left: dict[str, str] = {}
         for asked, call in calls:
             try:
-                found = not_deleted(asked, self.run(call, self.submit_s), AWAY, DELETED)
+                found = not_deleted(asked, self.run(call, self.submit_s), self.away, DELETED)
             except NoAnswer as error:
                 found = {job.name: str(error) for job in asked}
             left |= {name: f"scancel: {words.removeprefix('scancel: ')}" for name, words in found.items()}
@@ -350,16 +280,31 @@ class Slurm(Scheduler):
         return "; ".join(shlex.join(["scancel", *_on(cluster), *numbers]) for cluster, numbers in calls.items())
 
 
-@dataclass(frozen=True)
-class Row:
-    """A line of squeue."""
+def _status(job_id: str, word: str, reason: str = "", node: str = "", start: str = "") -> Status:
+    """One job, by its row in a table of squeue or sacct."""
+    state = State.ENDED if word in CAUSES else STATES.get(word, State.UNKNOWN)
+    cause, reason = CAUSES.get(word, Cause.UNKNOWN), reason.strip()
+    if state is State.QUEUED:
+        base = reason.strip("()").partition(",")[0].replace(" ", "_")
+        state = State.NEVER if base in NEVER else State.HELD if base in HELD else state
+    if cause is Cause.COMMAND and reason in NOT_LAUNCHED:
+        cause = Cause.NODE
+    started_s = None
+    with suppress(ValueError, OverflowError, OSError):  # squeue prints local time, `N/A` where there is none
+        started_s = datetime.fromisoformat(start).timestamp()
+    words = word if reason in ("", "None") else f"{word} {reason}"
+    return Status(job_id, state, words, cause, nodes=(node,) if node else (), started_s=started_s)
 
-    id: str
-    state: str
-    reason: str
-    nodes: str
-    start: str
-    name: str
+
+def _by_code(status: Status, code: re.Match[str] | None) -> Status:
+    """The status of a failed job, by its exit status and signal."""
+    if code is None:
+        return status
+    exit_status, number = int(code[1]), int(code[2])
+    status = replace(status, words=f"{status.words} {exit_status}:{number}")
+    if number == 53 and exit_status == 0:  # the output or work folder could not be opened on the node
+        return replace(status, cause=Cause.NODE)
+    return replace(status, cause=Cause.SIGNAL, signal=number) if number else status
 
 
 def _on(cluster: str) -> list[str]:
@@ -390,11 +335,3 @@ def _clusters(options: Sequence[str], environment: Mapping[str, str]) -> tuple[s
     if not named:
         named = (environment.get("SBATCH_CLUSTERS") or environment.get("SLURM_CLUSTERS") or "").split(",")
     return (ALL,) if ALL in named else tuple(filter(None, named))
-
-
-def _seconds(text: str) -> float | None:
-    """A time of squeue in Unix seconds: it prints local time, `N/A` where there is none."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None

@@ -114,13 +114,10 @@ def chosen_scheduler() -> tuple[Any, list[Finding]]:
     """The batch system that the executor would use here, with its reason; None where it can use none."""
     from snakemake_executor_plugin_multinode import schedulers
 
-    notes: list[str] = []
     try:
-        scheduler = schedulers.chosen_scheduler(read_site(), notes.append)
+        return schedulers.chosen_scheduler(read_site()), []
     except ValueError as error:
         return None, [Finding(str(error), "go to a login node, load the scheduler's module, or use another profile")]
-    remedy = "if it is a front end of Slurm, use profiles/slurm, or set `kind: slurm` and its request"
-    return scheduler, [Finding(note, remedy) for note in notes]
 
 
 def text(reports: Sequence[Mapping[str, Any]], findings: Sequence[Finding]) -> str:
