@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
-from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, Request, State, scheduler_of
+from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, State, scheduler_of
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
 
 OURS = "train.a.0123456789ab"
@@ -33,13 +32,6 @@ def clusters(calls: list[str], **tables: str | Exception) -> Callable[[Sequence[
         return CommandAnswer(0, "", "")
 
     return run
-
-
-def test_clusters_that_the_environment_names_are_those_of_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_CLUSTERS", "small")
-    calls: list[str] = []
-    scheduler = scheduler_of({"kind": "slurm"}, clusters(calls, small=RUNNING))
-    assert scheduler.statuses([JobRef(OURS, None)])[OURS].id == "28;small"
 
 
 def test_clusters_whose_names_are_not_told_are_no_answer_and_nothing_is_deleted_anywhere() -> None:
@@ -83,19 +75,3 @@ def test_the_accounting_of_each_cluster_is_asked_about_its_own_jobs() -> None:
     assert asked == [
         f"sacct -M big {columns} -j 7", f"sacct -M big {columns} --name {OURS}", f"sacct -M small {columns} --name {OURS}",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("words", ["-M big", "-Mbig", "--clusters=big", "--cluster big", "--clusters big"])
-def test_a_job_cannot_send_itself_to_a_cluster_where_it_would_not_be_looked_for(words: str) -> None:
-    request = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None, extra=tuple(words.split()))
-    with pytest.raises(ValueError, match="the resource `slurm_extra` may not hold -"):
-        scheduler_of({"kind": "slurm"}).submit_command(request)
-
-
-@pytest.mark.parametrize(
-    ("kind", "word"), [("slurm", "--job-nam=x"), ("slurm", "--arr=0-3"), ("slurm", "--requ"), ("pbs", "-Nx"), ("pbs", "-J1-3")]
-)  # fmt: skip
-def test_an_option_that_is_set_already_is_known_by_its_short_form_too(kind: str, word: str) -> None:
-    request = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None, extra=(word,))
-    with pytest.raises(ValueError, match=f"the resource `{kind}_extra` may not hold -"):
-        scheduler_of({"kind": kind}).submit_command(request)

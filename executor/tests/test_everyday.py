@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -47,22 +46,6 @@ def test_files_in_a_storage_are_fetched_and_stored_by_the_job(cluster: Cluster, 
     done = drive(folder, "--default-storage-provider", "fs", "--default-storage-prefix", str(storage), "out.txt")
     assert done.returncode == 0, done.stdout
     assert (storage / "out.txt").read_text() == "stored\n"
-
-
-@of_any_scheduler
-def test_the_software_that_a_rule_names_is_loaded_in_its_job(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "module").write_text(f"#!/bin/sh\necho $MULTINODE_JOB module $* >>{tmp_path}/loaded\n")
-    (programs / "module").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    (tmp_path / "Snakefile").write_text('rule a:\n    output: "a"\n    envmodules: "gcc/13"\n    shell: "touch a"\n')
-    done = drive(tmp_path, "--software-deployment-method", "env-modules")
-    assert done.returncode == 0, done.stdout
-    assert "module load gcc/13" in (tmp_path / "loaded").read_text()
-    assert (tmp_path / "loaded").read_text().startswith("a.")
 
 
 @of_any_scheduler

@@ -82,15 +82,6 @@ def test_a_command_that_succeeds_while_the_disk_is_full_has_succeeded_once_its_e
     assert end.code == 0
 
 
-def test_a_status_that_a_full_disk_has_cut_off_is_that_of_the_command(tmp_path: Path) -> None:
-    # An empty file that cannot be written stands for what a full disk leaves.
-    folder = script(tmp_path, "ln -s /dev/full marks/job.code")
-    assert run(folder).returncode == 0
-    end = StatusFiles(folder / "marks").end("job")
-    assert end is not None
-    assert end.code == 0
-
-
 def test_a_submission_that_was_given_up_does_nothing(tmp_path: Path) -> None:
     folder = script(tmp_path, "touch ran")
     files = StatusFiles(folder / "marks")

@@ -71,21 +71,3 @@ def test_while_a_job_waits_one_script_and_one_line_of_the_ledger_are_there(bench
     bench.end(0)
     bench.until(lambda: bench.told.done)
     assert [event["event"] for event in bench.records.events()] == ["submitted", "id", "ended"]
-
-
-def test_a_job_that_waits_when_its_driver_is_killed_is_submitted_once_by_the_next(bench: Bench) -> None:
-    bench.scheduler.on_submit = full
-    bench.add(gpus=2)
-    bench.rounds(60)
-    second = Bench(bench.folder)
-    second.scheduler.on_question = lambda jobs: {
-        name: status
-        for name, status in second.scheduler.all_running(jobs).items()
-        if name in second.scheduler.submitted
-    }
-    second.add(gpus=2)
-    second.rounds(120)
-    assert len(second.scheduler.submitted) == 1
-    [ended] = [event for event in second.records.events() if event["event"] == "ended"]
-    assert ended["name"] == bench.scheduler.submitted[0]
-    assert second.records.gpu_hours() == 2.0

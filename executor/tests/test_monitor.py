@@ -487,14 +487,6 @@ def test_a_job_that_cannot_run_as_things_are_is_named_after_half_an_hour_and_sta
     assert len(bench.scheduler.submitted) == 1
 
 
-def test_a_hold_and_its_release_are_told(bench: Bench) -> None:
-    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.HELD, "JobHeldUser") for job in jobs}
-    bench.add()
-    bench.until(lambda: any("is held (JobHeldUser)" in line for line in bench.told.lines))
-    bench.scheduler.on_question = FakeScheduler.all_running
-    bench.until(lambda: any("is running again" in line for line in bench.told.lines))
-
-
 @pytest.mark.parametrize("state", [State.QUEUED, State.HELD])
 def test_a_job_that_was_requeued_runs_again_and_its_first_end_is_not_judged(bench: Bench, state: State) -> None:
     bench.add(gpus=1)
@@ -512,13 +504,3 @@ def test_a_job_that_was_requeued_runs_again_and_its_first_end_is_not_judged(benc
     assert len(bench.scheduler.submitted) == 1
     assert bench.scheduler.deleted == []
     assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [7200]
-
-
-def test_a_project_that_was_moved_is_not_begun_anew_in_its_old_place(bench: Bench) -> None:
-    bench.add()
-    moved = bench.folder.rename(bench.folder.with_name("moved"))
-    bench.until(lambda: bench.told.failures, limit_s=45)
-    assert "records cannot be written: [Errno 2] No such file" in bench.told.failures["train a"]
-    assert bench.scheduler.submitted == []
-    assert not bench.folder.exists()
-    assert moved.exists()

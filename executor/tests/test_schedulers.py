@@ -76,16 +76,6 @@ def test_gpus_that_ranks_cannot_share_equally_are_refused_where_they_are_asked_f
         scheduler_of({"kind": "sge"}).submit_command(request)
 
 
-def test_idle_gpus_that_a_job_keeps_from_others_are_counted_in_its_hours() -> None:
-    request = request_of({"nodes": 2, "gpus_held_per_node": 4, "runtime": 30}, 1, "a", Path("/s"), Path("/l"))
-    assert (request.gpus_per_node, request.gpus_held, request.gpu_hours) == (0, 8, 4.0)
-
-
-def test_a_job_can_ask_for_nodes_by_name() -> None:
-    request = request_of({"nodes": 2, "hosts": "n01,n07"}, 1, "a", Path("/s"), Path("/l"))
-    assert request.hosts == ("n01", "n07")
-
-
 @pytest.mark.parametrize("hosts", ["n01,", "n01,-x", "n01,n02,n03"])
 def test_other_than_as_many_names_as_nodes_are_refused(hosts: str) -> None:
     with pytest.raises(ValueError, match="the resource `hosts` must name 2 nodes with commas between them"):
@@ -148,30 +138,6 @@ def rows(*lines: str) -> str:
 
 
 OURS, OTHERS = "train.a.0123456789ab", "train.b.ba9876543210"
-
-
-# Ids of a federation have the number of the cluster in their upper bits: federation.shtml of Slurm 22.05, "Job IDs".
-@pytest.mark.parametrize(
-    ("printed", "on", "number"),
-    [("67108865;fed1", "fed1", "67108865"), ("134217735;fed2", "fed2", "134217735"), ("67108866", "", "67108866")],
-)
-def test_a_job_with_an_id_of_a_federation_is_asked_about_and_deleted_by_its_number(
-    printed: str, on: str, number: str
-) -> None:
-    calls: list[list[str]] = []
-
-    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        calls.append(list(argv))
-        others = rows(f"{number}9_[0-2]|PENDING|BeginTime||N/A|sweep", "70+0|RUNNING|None|n2|N/A|two parts")
-        squeue = f"CLUSTER: {on}\n" * bool(on) + others + f"{number}|RUNNING|None|n1|N/A|{OURS}\n"
-        return CommandAnswer(0, {"sbatch": f"{printed}\n", "squeue": squeue}.get(argv[0], ""), "")
-
-    scheduler = scheduler_of({"kind": "slurm"}, run)
-    job = JobRef(OURS, scheduler.submit(WHOLE))
-    status = scheduler.statuses([job])[OURS]
-    assert (status.id, status.state) == (printed, State.RUNNING)
-    scheduler.cancel([job])
-    assert calls[-1] == ["scancel", *(["-M", on] if on else []), number]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,21 +15,9 @@ from snakemake_executor_plugin_multinode.executor import DriverStopped, Executor
 NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 
 
-@pytest.fixture
-def default_handlers() -> Iterator[None]:
-    """As a new process has them; put back at the end."""
-    before = {number: signal.getsignal(number) for number in (*NUMBERS, signal.SIGINT)}
-    for number in NUMBERS:
-        signal.signal(number, signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_driver_that_is_told_to_end_says_that_its_jobs_continue_and_cancels_none(
-    default_handlers: None, number: signal.Signals
-) -> None:
+def test_a_driver_that_is_told_to_end_says_that_its_jobs_continue_and_cancels_none(number: signal.Signals) -> None:
+    signal.signal(number, signal.SIG_DFL)  # as a new process has it; put back by conftest.py
     told: list[Exception] = []
     heard = threading.Event()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from snakemake_executor_plugin_multinode.site import Container, Site
-from snakemake_executor_plugin_multinode.software import WRAPPER, checked, container_words, python_of, setup_lines
+from snakemake_executor_plugin_multinode.software import WRAPPER, checked, container_words, setup_lines
 from snakemake_executor_plugin_multinode.status_files import StatusFiles
 from test_jobscript import run, script
 
@@ -75,12 +75,6 @@ def test_conda_is_found_by_the_drivers_path_where_the_job_has_none(tmp_path: Pat
     lines = setup_lines(Site(conda="my env"), str(tmp_path / "bin/conda"))
     done = shell(f"{ON_FAILURE}{checked(lines)}\necho ${{PATH%%:*}}", PATH="/usr/bin:/bin")
     assert done.stdout == "conda activate my env\n/of/env\n"
-
-
-def test_a_container_has_its_own_python_and_conda_the_environments_one() -> None:
-    assert python_of(Site()) is None
-    assert python_of(Site(conda="x")) == "python"
-    assert python_of(Site(conda="x", container=Container(image="a.sif", python="/opt/bin/python"))) == "/opt/bin/python"
 
 
 def test_a_job_runs_in_its_image_and_hands_on_how_other_nodes_get_into_it(

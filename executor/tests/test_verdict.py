@@ -69,49 +69,61 @@ def test_an_end_is_answered_by_its_cause(
     assert (judged.outcome, judged.cause) == (outcome, sentence)
 
 
-def test_a_job_that_began_and_left_no_end_has_finished_where_the_scheduler_says_so() -> None:
-    judged = judged_of(None, ended(Cause.FINISHED), None, [attempt()], began_s=100.0)
-    assert (judged.outcome, judged.cause) == (Outcome.SUCCESS, "finished, by the scheduler's record")
-
-
 RUNNING = RunState("running", 40.0, "saved after step 40", True)
+DELETED = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED, started_s=106.0)
+DELETED_ON = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED, nodes=("node2",), started_s=106.0)
+BY_TIMES = (
+    "the walltime of 60 min was reached (by its start and its end; the scheduler says nothing of it): "
+    "saved after step 40 (progress 40)"
+)
+EARLY = (
+    "ended by signal TERM before its walltime, and the scheduler has no record of it: deleted by somebody, or preempted; "
+    "it has saved, and the same command resumes it"
+)
+RELAUNCHED = "the scheduler had forgotten that the job runs, started it again, and deleted it (CANCELLED)"
+FORGOT = "ended by signal TERM, and the scheduler does not know that it ran: it forgot the job"
+BY_A_PERSON = "cancelled by its owner or an administrator (CANCELLED)"
+AGAIN = (Outcome.CONTINUE, True)
+FAILS, GOES_ON = (Outcome.FAILURE, False), (Outcome.CONTINUE, False)
 
 
 @pytest.mark.parametrize(
-    ("end", "ran_s"), [(TERMINATED, 3600.0), (None, 3545.0)], ids=["its own end", "last heartbeat"]
-)
-def test_a_job_that_ran_as_long_as_it_might_was_over_its_walltime_although_its_scheduler_keeps_no_record(
-    end: End | None, ran_s: float
+    ("end", "status", "run", "more", "outcome", "sentence"),
+    [
+        (None, ended(Cause.FINISHED), None, {"began_s": 100.0}, (Outcome.SUCCESS, False), "finished, by the scheduler's record"),
+        # ran as long as it might, although its scheduler keeps no record
+        (TERMINATED, None, RUNNING, {"ran_s": 3600.0, "unrecorded": True}, GOES_ON, BY_TIMES),
+        (None, None, RUNNING, {"ran_s": 3545.0, "unrecorded": True}, GOES_ON, BY_TIMES),
+        # terminated early where no record is kept: deleted, unless it has no walltime
+        (TERMINATED, None, SAVED, {"ran_s": 100.0, "unrecorded": True}, FAILS, EARLY),
+        (TERMINATED, None, SAVED, {"ran_s": 9.0, "unrecorded": True, "runtime_min": None}, GOES_ON, "the deadline is near (progress 100)"),
+        # a restarted scheduler started it again and deleted it, or deleted it on its nodes before it began
+        (TERMINATED, DELETED, None, {"began_s": 100.0}, AGAIN, RELAUNCHED),
+        (TERMINATED, DELETED, None, {"began_s": 105.0}, FAILS, BY_A_PERSON),
+        (TERMINATED, DELETED, None, {"began_s": 110.0}, FAILS, BY_A_PERSON),
+        (TERMINATED, DELETED, None, {}, FAILS, BY_A_PERSON),
+        (None, DELETED_ON, None, {}, AGAIN, "deleted after it had been given node2, before its script began (CANCELLED)"),
+        # terminated, and a scheduler that would know it does not
+        (TERMINATED, None, None, {"began_s": 100.0, "forgotten": True}, AGAIN, FORGOT),
+        (FAILED, None, None, {"began_s": 100.0, "forgotten": True}, FAILS, "its command failed"),
+        (End(78, "", 1, 2, "n", "the set-up failed"), None, None, {"host": "node1"}, AGAIN, "the set-up failed (on node1)"),
+    ],
+)  # fmt: skip
+def test_what_the_scheduler_lost_or_never_kept_is_answered_by_the_times_of_the_job(
+    end: End | None,
+    status: Status | None,
+    run: RunState | None,
+    more: dict[str, Any],
+    outcome: tuple[Outcome, bool],
+    sentence: str,
 ) -> None:
-    judged = judged_of(end, None, RUNNING, [attempt()], ran_s=ran_s, unrecorded=True)
-    assert (judged.outcome, judged.cause) == (
-        Outcome.CONTINUE,
-        "the walltime of 60 min was reached (by its start and its end; the scheduler says nothing of it): "
-        "saved after step 40 (progress 40)",
-    )
+    judged = judged_of(end, status, run, [attempt()], **more)
+    assert ((judged.outcome, judged.node_fault), judged.cause) == (outcome, sentence)
 
 
-def test_a_job_that_was_terminated_early_where_no_record_is_kept_was_deleted_and_is_not_submitted_again() -> None:
-    judged = judged_of(TERMINATED, None, SAVED, [attempt()], ran_s=100.0, unrecorded=True)
-    assert (judged.outcome, judged.cause) == (
-        Outcome.FAILURE,
-        "ended by signal TERM before its walltime, and the scheduler has no record of it: deleted by somebody, or preempted; "
-        "it has saved, and the same command resumes it",
-    )
-    assert judged_of(TERMINATED, None, SAVED, [attempt()], ran_s=3600.0, unrecorded=True).outcome is Outcome.CONTINUE
-    assert (
-        judged_of(TERMINATED, None, SAVED, [attempt()], runtime_min=None, ran_s=9.0, unrecorded=True).outcome
-        is Outcome.CONTINUE
-    )
-
-
-def test_a_set_up_that_fails_is_a_fault_of_the_node_and_tried_elsewhere_once() -> None:
-    end = End(78, "", 100, 101, "node1", "the set-up of the site failed")
-    judged = judged_of(end, ended(Cause.COMMAND), None, [attempt()], host="node1")
-    assert (judged.outcome, judged.node_fault) == (Outcome.CONTINUE, True)
-    assert judged.cause == "the set-up of the site failed (on node1)"
-    again = judged_of(end, None, None, [attempt(node_fault=True), attempt()], host="node2")
-    assert (again.outcome, again.cause[-7:]) == (Outcome.FAILURE, ", again")
+def test_a_fault_of_a_node_is_forgiven_once() -> None:
+    judged = judged_of(None, ended(Cause.NODE), None, [attempt(node_fault=True), attempt()])
+    assert (judged.outcome, judged.cause) == (Outcome.FAILURE, "the node or its software failed (WORDS), again")
 
 
 def test_two_attempts_in_a_row_without_progress_are_a_failure() -> None:
@@ -119,35 +131,3 @@ def test_two_attempts_in_a_row_without_progress_are_a_failure() -> None:
     judged = judged_of(FAILED, None, SAVED, [*before, attempt()])
     assert judged.outcome is Outcome.FAILURE
     assert judged.cause == "2 attempts in a row made no progress; the last: the deadline is near (progress 100)"
-
-
-def test_a_job_that_a_restarted_scheduler_started_again_and_deleted_is_tried_once_more() -> None:
-    status = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED, started_s=106.0)
-    judged = judged_of(TERMINATED, status, None, [attempt()], began_s=100.0)
-    assert (judged.outcome, judged.node_fault) == (Outcome.CONTINUE, True)
-    assert judged.cause == "the scheduler had forgotten that the job runs, started it again, and deleted it (CANCELLED)"
-    assert (
-        judged_of(TERMINATED, status, None, [attempt(node_fault=True), attempt()], began_s=100.0).outcome
-        is Outcome.FAILURE
-    )
-
-
-@pytest.mark.parametrize("began_s", [105.0, 106.0, 110.0, None])
-def test_a_job_that_began_when_its_scheduler_says_was_cancelled_by_a_person(began_s: float | None) -> None:
-    status = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED, started_s=106.0)
-    judged = judged_of(TERMINATED, status, None, [attempt()], began_s=began_s)
-    assert (judged.outcome, judged.cause) == (Outcome.FAILURE, "cancelled by its owner or an administrator (CANCELLED)")
-
-
-def test_a_job_that_a_restarted_scheduler_deleted_on_its_nodes_before_it_began_is_tried_once_more() -> None:
-    status = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED, nodes=("node2",), started_s=106.0)
-    judged = judged_of(None, status, None, [attempt()])
-    assert (judged.outcome, judged.node_fault) == (Outcome.CONTINUE, True)
-    assert judged.cause == "deleted after it had been given node2, before its script began (CANCELLED)"
-
-
-def test_a_job_that_was_terminated_and_that_its_scheduler_does_not_know_is_tried_once_more() -> None:
-    judged = judged_of(TERMINATED, None, None, [attempt()], began_s=100.0, forgotten=True)
-    assert (judged.outcome, judged.node_fault) == (Outcome.CONTINUE, True)
-    assert judged.cause == "ended by signal TERM, and the scheduler does not know that it ran: it forgot the job"
-    assert judged_of(FAILED, None, None, [attempt()], began_s=100.0, forgotten=True).outcome is Outcome.FAILURE

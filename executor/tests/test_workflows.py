@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -26,22 +25,26 @@ def seen(condition: Callable[[], bool], what: str, limit_s: float = 120) -> None
         time.sleep(0.1)
 
 
+def drive_after_a_kill(folder: Path, adopted: str, *more: str) -> None:
+    """Kill a driver once it has submitted, let another adopt the job, and then let the job go on to its end."""
+    first = subprocess.Popen(command(*more), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    ledger = folder / ".multinode/jobs.jsonl"
+    seen(lambda: ledger.exists() and '"id"' in ledger.read_text(), "a submission")
+    first.kill()
+    first.wait()
+    log = folder / "second.log"
+    with log.open("w") as stream:
+        second = subprocess.Popen(command(*more), cwd=folder, stdout=stream, stderr=subprocess.STDOUT)
+    seen(lambda: adopted in log.read_text(), "the adoption")
+    (folder / "go").touch()
+    assert second.wait(240) == 0, log.read_text()
+    assert len(events(folder, "submitted")) == 1
+
+
 def test_a_group_whose_driver_was_killed_is_adopted(cluster: Cluster, tmp_path: Path) -> None:
     waiting = GROUP.replace("sleep 3; touch {output}", "while [ ! -e go ]; do sleep 0.2; done; touch {output}")
     (tmp_path / "Snakefile").write_text(waiting.replace("COMMAND", "touch {output}"))
-    words = command("--group-components", "both=3")
-    first = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    ledger = tmp_path / ".multinode/jobs.jsonl"
-    seen(lambda: ledger.exists() and '"id"' in ledger.read_text(), "a submission")
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    log = tmp_path / "second.log"
-    with log.open("w") as stream:
-        second = subprocess.Popen(words, cwd=tmp_path, stdout=stream, stderr=subprocess.STDOUT)
-    seen(lambda: "adopted as" in log.read_text(), "the adoption")
-    (tmp_path / "go").touch()
-    assert second.wait(240) == 0, log.read_text()
-    assert len(events(tmp_path, "submitted")) == 1
+    drive_after_a_kill(tmp_path, "adopted as", "--group-components", "both=3")
 
 
 PIPED = """
@@ -61,20 +64,9 @@ def test_a_pipe_whose_driver_was_killed_is_adopted_although_its_group_has_anothe
     cluster: Cluster, tmp_path: Path
 ) -> None:
     (tmp_path / "Snakefile").write_text(PIPED)
-    first = subprocess.Popen(command(), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    ledger = tmp_path / ".multinode/jobs.jsonl"
-    seen(lambda: ledger.exists() and '"id"' in ledger.read_text(), "a submission")
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    log = tmp_path / "second.log"
-    with log.open("w") as stream:
-        second = subprocess.Popen(command(), cwd=tmp_path, stdout=stream, stderr=subprocess.STDOUT)
-    seen(lambda: "consume_produce piped.txt: adopted as" in log.read_text(), "the adoption")
-    (tmp_path / "go").touch()
-    assert second.wait(240) == 0, log.read_text()
+    drive_after_a_kill(tmp_path, "consume_produce piped.txt: adopted as")
     assert (tmp_path / "piped.txt").read_text() == "word\n"
     assert (tmp_path / "produced").read_text() == "word\n"
-    assert len(events(tmp_path, "submitted")) == 1
 
 
 def test_a_group_that_fails_says_why(cluster: Cluster, tmp_path: Path) -> None:
