@@ -8,7 +8,6 @@ error of the file system leaves the job as it was, to be handled again in the ne
 from __future__ import annotations
 
 import contextlib
-import math
 import queue
 import shutil
 import threading
@@ -66,10 +65,8 @@ class JobMonitor:
         self.wake = self.observer.wake
         self._new: queue.SimpleQueue[SnakemakeJob] = queue.SimpleQueue()
         self._found_orphans = False
-        self._full_since_s: float | None = None
-        """Since when the scheduler takes no more jobs, although it holds none of ours that could end."""
-        self._unwritten_s = (-math.inf, -math.inf)
-        """Since when no submission could be written down, and when that was seen last."""
+        self._stuck: dict[str, float] = {}
+        """Since when submissions fail for a reason, with no job of ours in the queue that could end."""
 
     # called by the executor, from Snakemake's own thread
 
@@ -246,10 +243,11 @@ class JobMonitor:
             self._fail(job, f"{error}.")
             return
         except LimitReached as error:
+            self._stuck.pop("no disk", None)
             self.messages.answered(SUBMISSION)
             self._wait_for_room(job, error)
             return
-        self._full_since_s = None
+        self._stuck.clear()
         now_s = self.now_s()
         job.adopted, job.known_s, job.state = False, now_s, JobState(Phase.SUBMITTED, now_s)
         if unclear is not None:
@@ -264,11 +262,8 @@ class JobMonitor:
 
     def _wait_for_room(self, job: MonitoredJob, limit: LimitReached) -> None:
         """The scheduler does not take a job for now: not for ever, where no other job of ours has to end first."""
-        now_s = self.now_s()
         self.messages.full(job, limit, sum(other.state.phase is Phase.TO_SUBMIT for other in self.jobs))
-        if self._full_since_s is None or any(other.submitted for other in self.jobs):
-            self._full_since_s = now_s
-        elif now_s - self._full_since_s >= self.limits.blocked_s:
+        if self._stuck_s("no room") >= self.limits.blocked_s:
             minutes = f"{self.limits.blocked_s / 60:g} minutes"
             why = f"{limit}, for {minutes}, in which no other job of this driver was in the queue"
             self._fail(job, f"not submitted: {why}.")
@@ -276,14 +271,17 @@ class JobMonitor:
     def _give_up_unwritten(self, error: OSError) -> None:
         """The folder of records cannot be read or written: where no followed job is in the queue, the
         submissions to come are not waited for long."""
-        now_s, limit_s = self.now_s(), self.limits.unwritten_s
-        if now_s - self._unwritten_s[1] > limit_s / 2 or any(job.submitted for job in self.jobs):
-            self._unwritten_s = (now_s, now_s)
-        self._unwritten_s = (self._unwritten_s[0], now_s)
-        if now_s - self._unwritten_s[0] >= limit_s:
+        limit_s = self.limits.unwritten_s
+        if self._stuck_s("no disk") >= limit_s:
             for job in [job for job in self.jobs if not job.submitted]:
                 why = f"{error}, for {limit_s:g} s. Fix this, then run the same command again"
                 self._fail(job, f"not submitted: this driver's records cannot be written: {why}.")
+
+    def _stuck_s(self, why: str) -> float:
+        """Seconds for which submissions have failed like this while no job of ours was in the queue."""
+        if any(job.submitted for job in self.jobs):
+            self._stuck.clear()
+        return self.now_s() - self._stuck.setdefault(why, self.now_s())
 
     # the end of an attempt
 

@@ -32,12 +32,9 @@ STATES: dict[str, State] = {
 
 # Exit_status below 0: JOB_EXEC_* in src/include/job.h (23.06.06); -29 and -27 also seen.
 EXIT: dict[int, Cause] = {
-    **dict.fromkeys((-1, -2, -3), Cause.NODE),  # could not be started
-    **dict.fromkeys((-4, -5, -6), Cause.NODE),  # the daemon of the node was started again
-    -7: Cause.NODE,
+    **dict.fromkeys(range(-7, 0), Cause.NODE),  # could not be started; the daemon of the node was started again
     -10: Cause.NODE,  # no such user there
-    **dict.fromkeys((-11, -14, -15, -16, -18), Cause.PREEMPTED),  # to be run again
-    -12: Cause.PREEMPTED,  # checkpointed by PBS and killed
+    **dict.fromkeys((-11, -12, -14, -15, -16, -18), Cause.PREEMPTED),  # to be run again; checkpointed and killed
     -13: Cause.NODE,
     **dict.fromkeys((-17, -19), Cause.CANCELLED),  # a hook of the site deleted it
     **dict.fromkeys((-20, -21, -22, -23, -30), Cause.NODE),

@@ -36,13 +36,11 @@ LETTERS: dict[str, State] = {
 
 # The `failed` field of the accounting: sge_status(5) of 8.1.9, '"Failed" states'; execution_states.c has the numbers.
 FAILED: dict[int, Cause] = {
-    **dict.fromkeys((1, 3, 4, 5, 6, 7, 8, 9, 10, 11), Cause.NODE),  # before the job: spool, prolog, PE
-    **dict.fromkeys((12, 13, 14, 15, 16), Cause.NODE),  # after the job: PE, epilog
+    **dict.fromkeys((1, *range(3, 17)), Cause.NODE),  # before the job: spool, prolog, PE; after it: PE, epilog
     17: Cause.SIGNAL,
-    **dict.fromkeys((18, 19, 20, 21), Cause.NODE),  # the shepherd or the daemon died, the node was restarted
+    **dict.fromkeys(range(18, 22), Cause.NODE),  # the shepherd or the daemon died, the node was restarted
     **dict.fromkeys((24, 25), Cause.PREEMPTED),  # migrated, rescheduled
-    26: Cause.NODE,  # the output file could not be opened on the node
-    **dict.fromkeys((27, 28, 29, 31, 32, 33, 34, 35, 36, 38), Cause.NODE),  # shell, folder, passwords, groups
+    **dict.fromkeys(range(26, 39), Cause.NODE),  # output file, shell, folder, passwords, groups
     30: Cause.COMMAND,
     37: Cause.WALLTIME,  # "qmaster enforced h_rt, h_cpu, or h_vmem limit"; see _ended
     100: Cause.SIGNAL,  # "assumedly after job": died of a signal
