@@ -32,24 +32,17 @@ LOCALE = (
 SUBMITTERS = ("sbatch", "qsub")
 
 
-def of_submission(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the caller's variables without those of a job that the driver runs in; sbatch gives them to the job."""
-    return {
+def of_command(command: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of one command of a scheduler: the caller's, without those of a job that the driver runs in,
+    which sbatch would give to the job. A query has no filters of the user, and plain English, which the adapters read."""
+    kept = {
         name: value
         for name, value in environment.items()
         if name in OF_SITE or not (name.startswith(OF_ONE_JOB) or name in NAMES_OF_ONE_JOB or name in OPTIONS_OF_SBATCH)
     }
-
-
-def of_query(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a query: no filters of the user, and plain English, which the adapters read."""
-    kept = of_submission(environment).items()
-    return {name: value for name, value in kept if not name.startswith(FILTERS)} | {"LC_ALL": "C"}
-
-
-def of_command(command: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of one command of a scheduler."""
-    return of_submission(environment) if command in SUBMITTERS else of_query(environment)
+    if command in SUBMITTERS:
+        return kept
+    return {name: value for name, value in kept.items() if not name.startswith(FILTERS)} | {"LC_ALL": "C"}
 
 
 def of_job(own: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:

@@ -63,7 +63,7 @@ def chosen_scheduler(site: Site) -> Scheduler:
         why = "drops all but the last `-l`; set `kind: slurm`, and its `request` and `options`"
         raise ValueError(f"`scheduler.kind` is pbs, but the qsub of this host is Slurm's, which {why}")
     scheduler = scheduler_of(settings)
-    if missing := scheduler.missing_commands():
+    if missing := [command for command in scheduler.commands if shutil.which(command) is None]:
         raise ValueError(f"the commands of {settings.kind} are not in PATH: {', '.join(missing)}")
     return scheduler
 

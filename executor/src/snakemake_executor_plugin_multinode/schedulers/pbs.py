@@ -13,7 +13,6 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Scheduler,
     State,
     Status,
-    checked_name,
     checked_path,
     found_for,
     not_deleted,
@@ -105,7 +104,7 @@ class Pbs(Scheduler):
     def submit_command(self, request: Request) -> list[str]:
         """`qsub -N NAME …`; `-r n`: resuming is decided by us, with the cause known."""
         return [
-            "qsub", "-N", checked_name(request.name), "-S", "/bin/bash", "-r", "n", "-j", "oe",
+            "qsub", "-N", request.name, "-S", "/bin/bash", "-r", "n", "-j", "oe",
             "-o", _printable(checked_path(request.log, ":,", "PBS")),
             *_on_hosts(self.request_words(request), request.hosts),
             *self.place_words(request, "-q"),

@@ -10,7 +10,6 @@ import os
 import pwd
 import re
 import shlex
-import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -262,10 +261,6 @@ class Scheduler(ABC):
         """The site's template of the resource request, or the system's own."""
         return self.settings.request or self.default_request
 
-    def missing_commands(self) -> list[str]:
-        """Commands of this system that are not in PATH."""
-        return [command for command in self.commands if shutil.which(command) is None]
-
 
 def values_of(request: Request, settings: SchedulerSettings) -> dict[str, Any]:
     """Return the fields of a template. None and 0 leave optional parts out."""
@@ -413,15 +408,6 @@ def _environment(request: Request, settings: SchedulerSettings) -> str | ValueEr
 def whole(text: str) -> int | None:
     """A whole number as schedulers print it; None for anything else, such as digits without end."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
-
-
-def checked_name(name: str) -> str:
-    """A job name that all systems take, or ValueError. Ours are made by `records.job_name`."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,99}", name):
-        raise ValueError(
-            f"the job name {name!r} must begin with a letter, and hold at most 100 letters, digits and `._-`"
-        )
-    return name
 
 
 def checked_path(path: Path, forbidden: str, system: str) -> str:

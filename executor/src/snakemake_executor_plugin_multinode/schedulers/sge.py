@@ -15,7 +15,6 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Scheduler,
     State,
     Status,
-    checked_name,
     checked_path,
     found_for,
     not_deleted,
@@ -83,7 +82,7 @@ class Sge(Scheduler):
         # `$` begins a variable in the path of the output, `:` ends a host name, `,` a path.
         log = checked_path(request.log, "$:,", "Grid Engine")
         return [
-            "qsub", "-terse", "-N", checked_name(request.name), "-S", "/bin/bash", "-r", "n", "-j", "y", "-o", log,
+            "qsub", "-terse", "-N", request.name, "-S", "/bin/bash", "-r", "n", "-j", "y", "-o", log,
             *self.request_words(request),
             *self.place_words(request, "-q"),
             *_hosts(request),

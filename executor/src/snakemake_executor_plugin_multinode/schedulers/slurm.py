@@ -21,7 +21,6 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Scheduler,
     State,
     Status,
-    checked_name,
     checked_path,
     found_for,
     not_deleted,
@@ -146,7 +145,7 @@ class Slurm(Scheduler):
         """`sbatch --parsable -J NAME …`. A requeue is forbidden: resuming is decided by us, with the cause known."""
         log = checked_path(request.log, "\\", "Slurm").replace("%", "%%")  # sbatch(1), "filename pattern"
         return [
-            "sbatch", "--parsable", "--no-requeue", "-J", checked_name(request.name),
+            "sbatch", "--parsable", "--no-requeue", "-J", request.name,
             *self.request_words(request),
             *self.place_words(request, "-p"),
             *([f"--qos={request.qos}"] if request.qos else []),
