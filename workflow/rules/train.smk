@@ -6,12 +6,12 @@ rule train:
         result=update("results/{machine}/runs/{run}/result.json"),
     log:
         "results/{machine}/runs/{run}/log/train.log",
-    priority: ask.priority
+    priority: ask.of_run("priority")
     conda:
         "../../envs/conda.yaml"
     resources:
         measure=1,
-        gpu_slots=ask.gpu_slots,
+        gpu_slots=ask.of_run("gpu_slots"),
         nodes=ask.run_resource("nodes"),
         ranks_per_node=ask.run_resource("ranks_per_node"),
         gpus_per_node=ask.run_resource("gpus_per_node"),
@@ -22,6 +22,6 @@ rule train:
         queue=ask.run_resource("queue"),
         chain_state=ask.chain_state,
         hosts=ask.run_resource("hosts"),
-        study=ask.study_name,
+        study=ask.of_run("study_name"),
     shell:
         "scalestudy train --out {output.result} > {log} 2>&1"

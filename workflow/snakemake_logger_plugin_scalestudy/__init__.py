@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from logging import LogRecord
@@ -31,10 +31,8 @@ from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, Task, cu
 RULES = {"train": "run", "dataset": "dataset", "figure": "figure", "table": "table", "report": "report"}
 """Rules whose jobs are shown, and the noun for each."""
 TAIL_LINES = 20
-QUIET_S = 60.0
-"""Longest silence, seconds; then the running jobs are named."""
-LOOK_S = 5.0
-"""Interval at which logs of running jobs are searched for a wait, seconds."""
+QUIET_S, LOOK_S = 60.0, 5.0
+"""Longest silence, after which the running jobs are named, and the interval at which their logs are searched for a wait."""
 KEEP_S = 1.0
 """Least interval between two writes of the progress file, seconds; it is also written at the end."""
 LISTING = ("printshellcmds", "verbose", "debug_dag")
@@ -46,8 +44,6 @@ OTHER_MODES = {"--lint", "--report", "--unlock", "--summary", "-S", "--detailed-
 """Options of calls that run no job: Snakemake's own output stands."""
 OF_SNAKEMAKE = ("At least one job did not complete", "--keep-incomplete mode is set", "Cannot restore results/")
 """Warnings about failed jobs that repeat, with less, the lines about them."""
-UPDATED = " (update)"
-"""Snakemake's suffix of outputs that a job updates."""
 
 
 @dataclass
@@ -55,10 +51,11 @@ class ShownJob:
     """A job that has begun."""
 
     task: Task
-    wildcards: dict[str, str]
+    name: str
+    """Rule, and run or dataset."""
     outputs: list[str]
     logs: list[str]
-    before: dict[str, int]
+    before: Mapping[str, int]
     """By file, when a log of an earlier attempt was written last."""
 
 
@@ -66,17 +63,21 @@ class LogHandler(LogHandlerBase):
     """Turns Snakemake's events into lines and `.scalestudy/progress.json`."""
 
     def __post_init__(self) -> None:
+        settings = self.common_settings
         self.project: Any = None
         self.workflow: Any = None
         self.progress = Progress(command=resume_command(), host=socket.gethostname())
         self.jobs: dict[int, ShownJob] = {}
-        self.is_announced = self.is_counted = False
-        self.is_run = not OTHER_MODES & {word.partition("=")[0] for word in sys.argv[1:]}
-        self.changes, self.ended = threading.RLock(), threading.Event()
-        self.said_at = self.kept_at = 0.0
         self.summaries: dict[int, tuple[str, str]] = {}
         """Machine and study of each summary that is being made."""
         self.varied: dict[str, list[str]] = {}
+        self.is_run = not OTHER_MODES & {word.partition("=")[0] for word in sys.argv[1:]}
+        self.is_short = settings.dryrun and not any(getattr(settings, name) for name in LISTING)
+        """Whether this is a dry run that does not list every job."""
+        self.is_silent = any("all" in str(kind).lower() for kind in settings.quiet or ())
+        self.is_announced = self.is_counted = False
+        self.changes, self.ended = threading.RLock(), threading.Event()
+        self.said_at = self.kept_at = 0.0
         if Path(sys.argv[0]).name == "snakemake":
             refuse_targets_after_config(sys.argv[1:])
 
@@ -89,12 +90,6 @@ class LogHandler(LogHandlerBase):
         """Whether this display replaces Snakemake's own lines."""
         return self.is_run and (not self.common_settings.dryrun or self.is_short)
 
-    @property
-    def is_short(self) -> bool:
-        """Whether this is a dry run that does not list every job."""
-        settings = self.common_settings
-        return settings.dryrun and not any(getattr(settings, name) for name in LISTING)
-
     writes_to_file = needs_rulegraph = property(lambda self: False)
     has_filter = has_formatter = property(lambda self: True)
 
@@ -105,7 +100,7 @@ class LogHandler(LogHandlerBase):
                 self.shorten(record)
             elif self.is_run:
                 with self.changes:
-                    self.show(getattr(record, "event", None), record)
+                    self.show(record)
         except Exception:
             self.handleError(record)
 
@@ -128,31 +123,24 @@ class LogHandler(LogHandlerBase):
             self.is_counted = self.is_counted or is_count
             self.say(record.getMessage().replace("    (check individual jobs above for details)\n", ""))
 
-    @property
-    def is_silent(self) -> bool:
-        """Whether `--quiet all` is given."""
-        return any("all" in str(kind).lower() for kind in self.common_settings.quiet or ())
-
-    def show(self, event: Any, record: LogRecord) -> None:
+    def show(self, record: LogRecord) -> None:
         """Show one event; job events that need no line pass in silence."""
-        facts = record.__dict__
+        facts, event = record.__dict__, getattr(record, "event", None)
         if event == LogEvent.RUN_INFO:
             self.start(facts["stats"])
         elif event == LogEvent.JOB_INFO:
-            self.begin(record)
+            self.begin(facts)
         elif event == LogEvent.JOB_FINISHED:
             self.finish(int(facts["job_id"]))
         elif event == LogEvent.JOB_ERROR:
-            self.fail(record)
+            self.fail(facts)
         elif "multinode_waits" in facts or "multinode_ran" in facts:
             self.hear(facts)
         elif event == LogEvent.ERROR and facts.get("exception") == "RuleException":
             return  # the failed job has been shown
-        elif "multinode" in facts or (
-            (record.levelno >= logging.WARNING or event == LogEvent.ERROR)
-            and not record.getMessage().startswith(OF_SNAKEMAKE)
-        ):
-            self.say(record.getMessage())
+        elif "multinode" in facts or record.levelno >= logging.WARNING or event == LogEvent.ERROR:
+            if "multinode" in facts or not record.getMessage().startswith(OF_SNAKEMAKE):
+                self.say(record.getMessage())
         elif is_nothing(record):
             self.say("Nothing to be done: all requested files exist.")
 
@@ -179,7 +167,7 @@ class LogHandler(LogHandlerBase):
         return kind_of(self.workflow.get_rule(name))
 
     def task(self, rule: str, wildcards: dict[str, str], output: str) -> Task:
-        """The task of a job, made where it is new."""
+        """The task of a job, made where it is new; a run is named in its study's words: keys that vary, with their values."""
         if output not in self.progress.tasks:
             study, name = wildcards.get("study", ""), " ".join([rule, *wildcards.values()])
             if rule == "train" and self.project is not None:
@@ -188,41 +176,39 @@ class LogHandler(LogHandlerBase):
         return self.progress.tasks[output]
 
     def run_in_words(self, machine: str, run: str) -> tuple[str, str]:
-        """Study and name of a run, the name in the study's words: keys that vary, with their values."""
+        """Study and name of a run."""
         from scalestudy.analysis.workload import varied_columns
-        from scalestudy.errors import UserError
         from scalestudy.figures.words import run_text
         from scalestudy.spec.columns import columns_of
 
-        try:
-            columns = columns_of(self.project.runs.run(machine, run).spec)
-            name = self.project.runs.study_name(machine, run)
-        except UserError:
-            return "", run
-        study = next((one for one in self.project.chosen if one.name == name), None)
-        if study is None:
-            return name, run
-        if name not in self.varied:
-            self.varied[name] = varied_columns(study)
-        return name, f"{name}: {run_text(study, self.varied[name], columns)}"
+        name = self.project.study_name(machine, run)
+        for study in (study for study in self.project.chosen if study.name == name):
+            if name not in self.varied:
+                self.varied[name] = varied_columns(study)
+            columns = columns_of(self.project.run(machine, run).spec)
+            return name, f"{name}: {run_text(study, self.varied[name], columns)}"
+        return name, run
 
-    def begin(self, record: LogRecord) -> None:
+    def begin(self, facts: Mapping[str, Any]) -> None:
         """A job starts or is submitted; of a run the plan is kept, for `scalestudy plan --actual`."""
-        facts = record.__dict__
         rule, wildcards = self.kind(facts["rule_name"]), dict(facts["wildcards"] or {})
-        outputs = [str(path).removesuffix(UPDATED) for path in facts["output"]]
+        outputs = [str(path).removesuffix(" (update)") for path in facts["output"]]
         if rule == "summarise":
             self.summaries[int(facts["jobid"])] = wildcards["machine"], wildcards["study"]
         if rule not in RULES or not outputs:
             return
+        name = f"{facts['rule_name']} {wildcards.get('run') or wildcards.get('dataset') or ''}".rstrip()
         task, logs = self.task(rule, wildcards, outputs[0]), [str(path) for path in facts["log"]]
-        self.jobs[int(facts["jobid"])] = ShownJob(task, wildcards, outputs, logs, written(logs))
+        self.jobs[int(facts["jobid"])] = ShownJob(task, name, outputs, logs, written(logs))
         self.progress.begin(task, time.time())
         if rule == "train" and self.project is not None:
-            note_plan(self.project, wildcards["machine"], wildcards["run"])
+            from scalestudy.cluster.ledger import note_plan
+
+            machine, run = wildcards["machine"], wildcards["run"]
+            note_plan(machine, run, *self.project.planner(machine).of(self.project.run(machine, run)))
         self.keep()
 
-    def hear(self, facts: dict[str, Any]) -> None:
+    def hear(self, facts: Mapping[str, Any]) -> None:
         """The executor reports that a job waits in its queue or runs, or, before its end, how long it ran."""
         jobid, value = facts.get("multinode_waits") or facts["multinode_ran"]
         if jobid in self.jobs:
@@ -233,11 +219,15 @@ class LogHandler(LogHandlerBase):
                 self.progress.begin(task, now, value)
 
     def finish(self, jobid: int) -> None:
-        """A job succeeded."""
+        """A job succeeded. A study's question is answered as soon as its runs are summarised."""
         if jobid in self.summaries and self.project is not None:
-            self.answer(*self.summaries.pop(jobid))
-        job = self.jobs.pop(jobid, None)
-        if job is None:
+            from scalestudy.report.answers import answer_of
+
+            machine, name = self.summaries.pop(jobid)
+            for study in (study for study in self.project.chosen if study.name == name):
+                for sentence in answer_of(study, machine).sentences:
+                    self.say(f"=> {study.title}: {sentence}")
+        if (job := self.jobs.pop(jobid, None)) is None:
             return
         task = job.task
         self.progress.end(task, time.time())
@@ -252,32 +242,19 @@ class LogHandler(LogHandlerBase):
             self.say(f"{task.rule}: {shown}")
         self.keep()
 
-    def answer(self, machine: str, name: str) -> None:
-        """Print the answer to a study's question as soon as its runs are summarised."""
-        from scalestudy.report.answers import answer_of
-
-        for study in self.project.chosen:
-            if study.name == name:
-                for place, sentence in enumerate(answer_of(study, machine).sentences):
-                    self.say(f"   {sentence}" if place else f"=> {study.title}: {sentence}")
-
-    def fail(self, record: LogRecord) -> None:
+    def fail(self, facts: Mapping[str, Any]) -> None:
         """A job failed: the reason, and the last lines of the log that this attempt wrote."""
-        facts = record.__dict__
-        job = self.jobs.pop(int(facts["jobid"]), None)
-        wildcards = job.wildcards if job is not None else {}
-        if job is not None:
-            self.progress.end(job.task, time.time(), "failed")
-        what = wildcards.get("run") or wildcards.get("dataset") or ""
-        self.say(f"FAILED {facts['rule_name']} {what}".rstrip())
+        job, logs = self.jobs.pop(int(facts["jobid"]), None), written(map(str, facts["log"]))
+        self.say(f"FAILED {job.name if job is not None else facts['rule_name']}")
         if facts.get("rule_msg"):
             self.say(f"    {facts['rule_msg']}".partition("For further error details")[0].rstrip())
-        # A job that ended before its command began has left the log of an earlier attempt as it was.
-        before = job.before if job is not None else {}
-        logs = [path for path, at_ns in written(map(str, facts["log"])).items() if before.get(path) != at_ns]
-        if logs:
-            self.say("\n".join("    " + line for line in last_lines(logs, TAIL_LINES).splitlines()))
-            self.say(f"    whole log: {logs[0]}")
+        if job is not None:
+            self.progress.end(job.task, time.time(), "failed")
+            # A job that ended before its command began has left the log of an earlier attempt as it was.
+            logs = {path: at_ns for path, at_ns in logs.items() if job.before.get(path) != at_ns}
+        for log in list(logs)[:1]:
+            self.say("\n".join("    " + line for line in last_lines([log], TAIL_LINES).splitlines()))
+            self.say(f"    whole log: {log}")
         self.keep()
 
     def watch(self) -> None:
@@ -291,10 +268,9 @@ class LogHandler(LogHandlerBase):
         for job in self.jobs.values():
             task = job.task
             if task.state == "running" or task.reason.startswith("waiting for"):
-                last = last_lines(job.logs, 1)
-                reason = last[last.index("waiting for") :] if "waiting for" in last else ""
-                if reason or task.reason:
-                    self.progress.begin(task, now, reason)
+                _, waits, what = last_lines(job.logs, 1).partition("waiting for")
+                if waits or task.reason:
+                    self.progress.begin(task, now, waits + what)
         lines = list(current(self.progress, now))
         if lines and now - self.said_at >= QUIET_S:
             self.say(f"… {heading(self.progress)} · {'; '.join(lines)}")
@@ -328,14 +304,6 @@ def is_nothing(record: LogRecord) -> bool:
     return str(record.msg).startswith("Nothing to be done")
 
 
-def note_plan(project: Any, machine: str, run: str) -> None:
-    """Keep the estimate of a run that starts, so that `scalestudy plan --actual` can compare it later."""
-    from scalestudy.cluster import ledger
-
-    request, estimate = project.resources.planner(machine).of(project.runs.run(machine, run))
-    ledger.note_plan(machine, run, request, estimate)
-
-
 def resume_command() -> str:
     """This command again; a program below this folder by its path: `make` has another PATH than the user's shell."""
     program = Path(sys.argv[0]).absolute()
@@ -344,38 +312,35 @@ def resume_command() -> str:
 
 
 def refuse_targets_after_config(words: list[str]) -> None:
-    """`--config scale=paper all` makes `all` a value of `--config`, which Snakemake answers with a traceback.
+    """End with a message where `all` in `--config scale=paper all` becomes a value, which Snakemake answers with a traceback.
 
     Snakemake reads those values before the Snakefile, but after it has made this display.
     """
-    targets: list[str] = []
-    others: list[str] = []
+    taken: list[str] = []
     of_config = False
     for word in words:
         if word.startswith("-"):
             of_config = word in ("--config", "-C")
-        (targets if of_config and "=" not in word and not word.startswith("-") else others).append(word)
-    if targets:
-        taken = ", ".join(f"`{word}`" for word in targets)
-        command = shlex.join(["snakemake", *targets, *others])
+        elif of_config and "=" not in word:
+            taken.append(word)
+    if taken:
+        command = shlex.join(["snakemake", *taken, *(word for word in words if word not in taken)])
+        named = ", ".join(f"`{word}`" for word in taken)
         sys.stderr.write(
-            f"scalestudy: --config takes every word that follows it, including {taken}\n    name targets first: {command}\n"
+            f"scalestudy: --config takes every word that follows it, including {named}\n    name targets first: {command}\n"
         )
         sys.exit(2)
 
 
 def outcome(result_file: str) -> str:
     """`1,240 samples/s, accuracy 0.912`, `1.3 s in all` of a whole program, or why the run counts for nothing."""
-    try:
-        result = json.loads(Path(result_file).read_text(encoding="utf-8"))
-        metrics, status, reason = result["metrics"], result["status"], result["reason"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return "its result cannot be read"
+    result = json.loads(Path(result_file).read_text(encoding="utf-8"))
+    metrics = result["metrics"]
     throughput, accuracy, wall_s = (metrics.get(name) for name in ("throughput_samples_per_s", "accuracy", "wall_s"))
-    if status == "valid" and throughput is None and wall_s is not None:
+    if result["status"] != "valid" or (throughput is None and wall_s is None):
+        return f"{result['status']}: {result['reason']}"
+    if throughput is None:
         return f"{wall_s:.1f} s in all"
-    if status != "valid" or throughput is None:
-        return f"{status}: {reason}"
     return f"{throughput:,.0f} samples/s" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
 
 

@@ -103,7 +103,7 @@ def stopped(progress: Progress) -> str:
     """What is left, and the command that resumes."""
     counts = {"failed": len(progress.of("failed")), "not done": len(progress.of("waiting", "running"))}
     parts = " and ".join(f"{count} {state}" for state, count in counts.items() if count)
-    jobs = f"{len(progress.tasks)} job" + ("" if len(progress.tasks) == 1 else "s")
+    jobs = "1 job" if len(progress.tasks) == 1 else f"{len(progress.tasks)} jobs"
     return f"Of {jobs}, {parts}. To resume: {progress.command}"
 
 

@@ -1,25 +1,149 @@
-"""Progress in words, and what `scalestudy status` reads back."""
+"""Snakemake's events become lines, and what `scalestudy status` reads back."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from snakemake_interface_logger_plugins.common import LogEvent
 
 from scalestudy import processes
 from scalestudy.commands import cluster as status
 from scalestudy.errors import UserError
-from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, Task, current, duration, heading, stopped
+from snakemake_logger_plugin_scalestudy import LogHandler, outcome
+from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, Task, current, duration, heading
+
+DATA = "results/data/digits-1/manifest.json"
+LOG = Path("results/data/prepare.log")
 
 
-def half_done() -> Progress:
+def make_handler() -> LogHandler:
+    common = {"dryrun": False, "quiet": None, "stdout": False, "printshellcmds": False, "verbose": False}
+    return LogHandler(SimpleNamespace(debug_dag=False, **common), None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHandler]:
+    """The display of a call that prepares one dataset."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/snakemake"), "all", "--profile", "profiles/my site"])
+    LOG.parent.mkdir(parents=True)
+    job = SimpleNamespace(rule=SimpleNamespace(name="dataset"), output=[DATA], wildcards_dict={"dataset": "digits-1"})
+    made = make_handler()
+    dag = SimpleNamespace(needrun_jobs=lambda: iter([job]))
+    made.reads(SimpleNamespace(chosen=[]), SimpleNamespace(dag=dag, is_rule=lambda name: False))
+    yield made
+    made.close()
+
+
+def send(handler: LogHandler, event: LogEvent | None = None, **facts: Any) -> None:
+    handler.emit(logging.makeLogRecord({"event": event, "levelno": logging.INFO, "msg": "", **facts}))
+
+
+def begin(handler: LogHandler) -> Task:
+    send(handler, LogEvent.RUN_INFO, stats={"dataset": 1, "total": 1})
+    facts = {"wildcards": {"dataset": "digits-1"}, "output": [DATA], "log": [str(LOG)]}
+    send(handler, LogEvent.JOB_INFO, jobid=3, rule_name="dataset", **facts)
+    return handler.progress.tasks[DATA]
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_stop_names_the_command_that_resumes_what_is_left(
+    handler: LogHandler, capsys: pytest.CaptureFixture[str], is_done: bool
+) -> None:
+    begin(handler)
+    if is_done:
+        send(handler, LogEvent.JOB_FINISHED, job_id=3)
+    handler.close()
+    command = ".venv/bin/snakemake all --profile 'profiles/my site'"
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "To do: 1 dataset"
+    assert lines[1] == ("dataset digits-1: " if is_done else f"Of 1 job, 1 not done. To resume: {command}")
+    kept = json.loads(Path(FILE).read_text())
+    assert (kept["command"], kept["process"]) == (command, "")
+
+
+def test_a_job_that_waits_in_a_queue_counts_from_its_own_start(handler: LogHandler) -> None:
+    task = begin(handler)
+    send(handler, multinode_waits=(3, "held: JobHeldUser"))
+    assert (task.state, task.reason) == ("waiting", "held: JobHeldUser")
+    send(handler, multinode_waits=(3, ""))
+    assert (task.state, task.reason) == ("running", "")
+    send(handler, multinode_ran=(3, 90.0))
+    send(handler, multinode_ran=(99, 90.0))
+    send(handler, LogEvent.JOB_FINISHED, job_id=3)
+    assert 90 <= task.ended - task.began < 120
+
+
+def test_a_run_that_waits_for_this_host_is_shown_as_waiting(
+    handler: LogHandler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = begin(handler)
+    LOG.write_text("scalestudy: waiting for run a (process 7) to end\n")
+    handler.tick(handler.said_at + 61)
+    assert "dataset digits-1: waits (waiting for run a (process 7) to end)" in capsys.readouterr().err
+    LOG.write_text("step 1\n")
+    handler.tick(handler.said_at + 10)
+    assert task.state == "running"
+    handler.tick(handler.said_at + 71)
+    assert "dataset digits-1: 61 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_failure_quotes_its_own_log_and_not_that_of_an_earlier_attempt(
+    handler: LogHandler, capsys: pytest.CaptureFixture[str], is_written: bool
+) -> None:
+    LOG.write_text("stopped by SIGTERM\n")
+    os.utime(LOG, (1, 1))
+    begin(handler)
+    if is_written:
+        LOG.write_text("no space left\n")
+    send(handler, LogEvent.JOB_ERROR, jobid=3, rule_name="dataset", rule_msg="job 45: left the queue", log=[str(LOG)])
+    said = capsys.readouterr().err
+    assert "FAILED dataset digits-1\n    job 45: left the queue" in said
+    assert (f"    no space left\n    whole log: {LOG}" in said) is is_written
+    assert "SIGTERM" not in said
+
+
+@pytest.mark.parametrize("mode", ["--lint", "--report=page.html", "--summary"])
+def test_calls_that_run_no_job_keep_the_output_of_snakemake(
+    mode: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["snakemake", mode, "--profile", "profiles/local"])
+    handler = make_handler()
+    assert not handler.writes_to_stream
+    send(handler, levelno=logging.WARNING, msg="Lints for rule a")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        ({"metrics": {"throughput_samples_per_s": 1240.4, "accuracy": 0.912}}, "1,240 samples/s, accuracy 0.912"),
+        ({"metrics": {"throughput_samples_per_s": None, "wall_s": 1.294}}, "1.3 s in all"),
+        ({"status": "skipped", "reason": "no GPU", "metrics": {}}, "skipped: no GPU"),
+    ],
+)
+def test_a_run_is_told_by_its_rate_or_as_a_whole_program_by_its_time(
+    tmp_path: Path, result: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({"status": "valid", "reason": None, **result}))
+    assert outcome(str(tmp_path / "result.json")) == words
+
+
+def half_done(process: str = "1:0") -> Progress:
     """At 1040 s: one of three runs is done after 10 s, the second has run for 10 s, the third is in a queue."""
-    progress = Progress(command="snakemake all --profile profiles/local", began=1000.0)
+    progress = Progress(command="snakemake all", began=1000.0, host=socket.gethostname(), process=process)
     for n in range(3):
         progress.tasks[f"{n}.json"] = Task(f"{n}.json", "train", f"loading: workers {n}", "loading")
     first, second, third = progress.tasks.values()
@@ -30,32 +154,15 @@ def half_done() -> Progress:
     return progress
 
 
-def test_one_line_has_the_count_and_the_mean_of_finished_runs() -> None:
+def test_the_heading_has_the_count_and_the_mean_without_waits_and_a_line_each_what_runs_and_waits() -> None:
     progress = half_done()
     assert heading(progress) == "1 of 3 runs done · 10 s a run"
-    progress.end(progress.tasks["2.json"], 1041.0, "failed")
-    assert heading(progress) == "1 of 3 runs done, 1 failed · 10 s a run"
-
-
-def test_a_job_in_a_queue_is_shown_as_waiting_with_its_reason() -> None:
-    assert list(current(half_done(), 1040.0)) == ["loading: workers 1: 10 s", "loading: workers 2: waits (queued: Priority)"]  # fmt: skip
-
-
-def test_the_time_in_a_queue_is_no_run_time() -> None:
-    progress = half_done()
-    third = progress.tasks["2.json"]
+    assert list(current(progress, 1040.0)) == ["loading: workers 1: 10 s", "loading: workers 2: waits (queued: Priority)"]  # fmt: skip
+    second, third = list(progress.tasks.values())[1:]
     progress.begin(third, 5000.0)
     progress.end(third, 5030.0)
-    assert heading(progress) == "2 of 3 runs done · 20 s a run"
-
-
-def test_what_is_left_is_said_with_the_command_that_resumes() -> None:
-    progress = half_done()
-    progress.end(progress.tasks["1.json"], 1041.0, "failed")
-    assert stopped(progress) == "Of 3 jobs, 1 failed and 1 not done. To resume: snakemake all --profile profiles/local"
-
-
-def test_times_are_written_in_the_unit_that_suits_them() -> None:
+    progress.end(second, 5030.0, "failed")
+    assert heading(progress) == "2 of 3 runs done, 1 failed · 20 s a run"
     assert [duration(value) for value in (40, 420, 12_600)] == ["40 s", "7 min", "3.5 h"]
 
 
@@ -64,58 +171,40 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with the progress of a driver that was killed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / FILE).parent.mkdir()
-    keep(replace(half_done(), host=socket.gethostname(), process="1:0"))
+    Path(FILE).write_text(json.dumps(half_done().to_dict()))
     return tmp_path
-
-
-def keep(progress: Progress) -> None:
-    Path(FILE).write_text(json.dumps(progress.to_dict()))
 
 
 def shown(*options: str) -> str:
     return CliRunner().invoke(status.status, options).output
 
 
-def test_status_of_a_killed_driver_names_the_command_that_resumes(folder: Path) -> None:
+def test_status_of_a_killed_driver_counts_later_results_and_names_the_command_that_resumes(folder: Path) -> None:
+    Path("1.json").write_text("{}")
+    os.utime("1.json", (900.0, 900.0))  # from before the call
     assert shown().splitlines() == [
         "1 of 3 runs done · 10 s a run",
         "  loading              1 of 3 runs done",
-        "No driver is running. Of 3 jobs, 2 not done. To resume: snakemake all --profile profiles/local",
+        "No driver is running. Of 3 jobs, 2 not done. To resume: snakemake all",
     ]
-
-
-def test_status_counts_results_that_came_after_the_driver_was_gone(folder: Path) -> None:
     Path("1.json").write_text("{}")
     assert status.read_progress().runs == {"done": 2, "waiting": 1}
 
 
-def test_a_result_from_before_the_call_does_not_count(folder: Path) -> None:
-    Path("1.json").write_text("{}")
-    os.utime("1.json", (900.0, 900.0))
-    assert status.read_progress().runs == {"done": 1, "waiting": 2}
-
-
 def test_status_names_a_living_driver_also_as_json(folder: Path) -> None:
-    keep(replace(half_done(), host=socket.gethostname(), process=processes.identity(os.getpid()) or ""))
+    living = replace(half_done(), process=processes.identity(os.getpid()) or "")
+    Path(FILE).write_text(json.dumps(living.to_dict()))
     found = json.loads(shown("--json"))
     assert found["runs"] == {"waiting": 1, "running": 1, "done": 1, "failed": 0}
-    assert found["mean_s"] == 10
     assert found["driver"]["host"] == socket.gethostname()
     assert [run["name"] for run in found["running"]] == ["loading: workers 1"]
     assert found["queued"] == [{"name": "loading: workers 2", "reason": "queued: Priority"}]
-    assert found["resume"] == "snakemake all --profile profiles/local"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"tasks": 3}'])
-def test_a_damaged_file_is_answered_with_a_sentence(folder: Path, text: str) -> None:
-    Path(FILE).write_text(text)
+def test_a_folder_without_progress_is_answered_with_a_sentence(folder: Path) -> None:
+    Path(FILE).write_text("{}")
     with pytest.raises(UserError, match=r"progress\.json"):
         status.read_progress()
-
-
-def test_a_folder_in_which_nothing_was_started_is_answered_with_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+    Path(FILE).unlink()
     with pytest.raises(UserError, match="nothing has been started in this folder"):
         status.read_progress()

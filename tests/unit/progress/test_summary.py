@@ -19,43 +19,27 @@ __all__ = ["study"]
 
 
 @pytest.mark.parametrize(
-    ("state", "log", "said"),
+    ("state", "of_job", "log", "said"),
     [
-        ({"state": "failed", "cause": "rank 1 was killed"}, "many\nlines\n", "no result: rank 1 was killed (log: log)"),
-        ({"state": "running", "cause": ""}, "one\nMemoryError: no\n\n", "no result: MemoryError: no (log: log)"),
-        (None, "scalestudy: wrong\n", "no result: scalestudy: wrong (log: log)"),
-        (None, "", "no result; its log is empty: log"),
-        ({"state": "checkpointed", "cause": "the walltime ends"}, None, "stopped at a checkpoint: the walltime ends"),
-        (None, None, "not run"),
-        ("damaged", "the end", "no result: the end (log: log)"),
-    ],
-)
-def test_the_cause_of_a_missing_result_is_said(tmp_path: Path, state: object, log: str | None, said: str) -> None:
-    file = tmp_path / "log" / "train.log"
-    file.parent.mkdir()
-    if log is not None:
-        file.write_text(log)
-    if state is not None:
-        (tmp_path / "state.json").write_text(state if isinstance(state, str) else json.dumps(state))
-    assert why_missing(tmp_path).replace(str(file), "log") == said
-
-
-@pytest.mark.parametrize(
-    ("of_job", "log", "said"),
-    [
-        ("cancelled by its owner or an administrator (PENDING)", None, "no result: cancelled by its owner or an administrator (PENDING)"),
-        ("out of memory (OUT_OF_MEMORY)", "epoch 3\n", "no result: out of memory (OUT_OF_MEMORY) (log: log)"),
-        ("its command failed", "MemoryError: no\n", "no result: MemoryError: no (log: log)"),
-        ("finished", None, "not run"),
+        ({"state": "failed", "cause": "rank 1 was killed"}, "", "many\nlines\n", "no result: rank 1 was killed (log: log)"),
+        (None, "", "scalestudy: wrong\n", "no result: scalestudy: wrong (log: log)"),
+        (None, "", "", "no result; its log is empty: log"),
+        ({"state": "checkpointed", "cause": "the walltime ends"}, "", None, "stopped at a checkpoint: the walltime ends"),
+        (None, "", None, "not run"),
+        (None, "cancelled by its owner", None, "no result: cancelled by its owner"),
+        (None, "out of memory (OUT_OF_MEMORY)", "epoch 3\n", "no result: out of memory (OUT_OF_MEMORY) (log: log)"),
+        (None, "its command failed", "MemoryError: no\n", "no result: MemoryError: no (log: log)"),
     ],
 )  # fmt: skip
-def test_why_a_job_ended_is_said_where_its_run_could_not(
-    tmp_path: Path, of_job: str, log: str | None, said: str
+def test_the_cause_of_a_missing_result_is_that_of_the_run_or_of_its_job(
+    tmp_path: Path, state: object, of_job: str, log: str | None, said: str
 ) -> None:
     file = tmp_path / "log" / "train.log"
     file.parent.mkdir()
     if log is not None:
         file.write_text(log)
+    if state is not None:
+        (tmp_path / "state.json").write_text(json.dumps(state))
     assert why_missing(tmp_path, of_job).replace(str(file), "log") == said
 
 

@@ -76,7 +76,7 @@ def plan(
     if actual:
         from scalestudy.cluster.ledger import show_actual
 
-        text, data = show_actual(names, project.chosen, project.config.folder)
+        text, data = show_actual(names, project.chosen, project.folder)
         if json_file != "-":
             click.echo(text)
         _put(json_file, json.dumps(data, indent=1) + "\n")

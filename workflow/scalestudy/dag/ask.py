@@ -14,7 +14,6 @@ from snakemake.ioflags import before_update
 from scalestudy.claims.model import Published
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest, of_system
-from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json, sha256_file
 from scalestudy.results.stored import contents_digest
 from scalestudy.spec import layout
@@ -49,7 +48,7 @@ class Ask:
 
     def __init__(self, project: Project, *, warn: bool = True) -> None:
         """With `warn`, studies that are wrong and not among the targets are named once."""
-        self.project, self.runs, self.warn = project, project.runs, warn
+        self.project, self.warn = project, warn
         self.draws_graph = bool(GRAPHS & set(sys.argv))
         for name in vars(type(self)):
             if not name.startswith("_"):
@@ -59,21 +58,21 @@ class Ask:
 
     def everything(self, w: Any) -> list[str]:
         """All that is configured. A study that is wrong is an error here."""
-        return [self.project.report, *self._of_report(self.project.config.folder, self.project.config.scale)]
+        return [self.project.report, *self._of_report(self.project.folder, self.project.scale)]
 
     def all_claims(self, w: Any) -> list[str]:
         """The verdicts of all configured studies. A study that is wrong is an error here."""
-        self.runs.raise_errors()
+        self.project.found.raise_errors()
         return [file for study in self.project.chosen for file in self._claims_of(study)]
 
     def study(self, name: str) -> Callable[[Any], list[str]]:
         """Everything of one study; its errors, where it is wrong."""
 
         def targets(w: Any) -> list[str]:
-            if name in self.runs.wrong:
-                raise self.runs.wrong[name]
+            if name in self.project.found.wrong:
+                raise self.project.found.wrong[name]
             self._warn()
-            return self._of_study(self.runs.study(self.runs.config.folder, self.runs.config.scale, name))
+            return self._of_study(self.project.study(self.project.folder, self.project.scale, name))
 
         return guarded(targets)
 
@@ -85,32 +84,25 @@ class Ask:
 
     def dataset_json(self, w: Any) -> str:
         """The spec of a dataset."""
-        return canonical_json(self.runs.run_with(w.dataset).spec.data.plain())
+        return canonical_json(self.project.run_with(w.dataset).spec.data.plain())
 
     def spec_json(self, w: Any) -> str:
         """The spec of a run, as it is stored."""
-        return canonical_json(self.runs.run(w.machine, w.run).spec.plain())
+        return canonical_json(self.project.run(w.machine, w.run).spec.plain())
 
     def train_inputs(self, w: Any) -> dict[str, str]:
         """Spec and data of a run, of a program its spec alone: the same before and after it, and of any age."""
         self._warn()
-        folder, run = layout.run_folder(w.machine, w.run), self.runs.run(w.machine, w.run)
-        inputs = {"spec": str(folder / "spec.json")}
+        run = self.project.run(w.machine, w.run)
+        inputs = {"spec": str(layout.run_folder(w.machine, w.run) / "spec.json")}
         if run.spec.program is None:
             inputs["data"] = str(layout.manifest_file(run.dataset))
         return {name: ancient(file) for name, file in inputs.items()}
 
-    def priority(self, w: Any) -> int:
-        """The order of measurement."""
-        return self.project.resources.priority(w.machine, w.run)
-
-    def gpu_slots(self, w: Any) -> int:
-        """All devices of a run."""
-        return self.project.resources.gpu_slots(w.machine, w.run)
-
-    def study_name(self, w: Any) -> str:
-        """The study that a run is made for."""
-        return self.runs.study_name(w.machine, w.run)
+    def of_run(self, name: str) -> Callable[[Any], Any]:
+        """What the project has for a run under this name: its `priority`, `gpu_slots`, `study_name`."""
+        ask = getattr(self.project, name)
+        return guarded(lambda w: ask(w.machine, w.run))
 
     def chain_state(self, w: Any) -> str:
         """The file with a run's saved state: from there the executor continues it in another job."""
@@ -118,11 +110,11 @@ class Ask:
 
     def run_resource(self, name: str) -> Callable[[Any], Any]:
         """One resource of a run's job."""
-        return guarded(lambda w: self.project.resources.of_run(w.machine, w.run).plain()[name])
+        return guarded(lambda w: getattr(self.project.of_run(w.machine, w.run), name))
 
     def dataset_resource(self, name: str) -> Callable[[Any], Any]:
         """One resource of the job that prepares a dataset."""
-        return guarded(lambda w: self.project.resources.of_dataset(w.dataset)[0].plain()[name])
+        return guarded(lambda w: getattr(self.project.of_dataset(w.dataset)[0], name))
 
     # Results
 
@@ -143,11 +135,9 @@ class Ask:
         """The parts of a study that change its summary and no run: order, labels, titles, prices of the machine."""
         study = self._study(w)
         known: list[Any] = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
-        if study.target_accuracy is not None:
-            known.append(study.target_accuracy)
-        return canonical_json(
-            [*known, [run.id for run in study.runs], *([study.prices.plain()] if study.prices else [])]
-        )
+        known += [] if study.target_accuracy is None else [study.target_accuracy]
+        known += [[run.id for run in study.runs], *([study.prices.plain()] if study.prices else [])]
+        return canonical_json(known)
 
     def claims(self, w: Any) -> str:
         """How a study's claims are declared."""
@@ -155,17 +145,17 @@ class Ask:
 
     def declared(self, w: Any) -> str:
         """How a figure or a table is declared."""
-        return canonical_json(self._part(w).plain())
+        return canonical_json(self._part(w)[1].plain())
 
     def labels(self, w: Any) -> dict[str, str]:
         """Labels of a figure or a table in Snakemake's report."""
-        part, kind = self._part(w), "figure" if hasattr(w, "figure") else "table"
+        kind, part = self._part(w)
         return {kind: part.title or getattr(w, kind)}
 
     def references(self, w: Any) -> list[str]:
         """The published numbers that a figure shows, or that a study's claims are about."""
         if hasattr(w, "figure"):
-            names = [self._part(w).reference]
+            names = [self._part(w)[1].reference]
         else:
             claims = [claim for claim in self._study(w).claims if isinstance(claim, Published)]
             names = [name for claim in claims for name in claim.reference]
@@ -184,22 +174,19 @@ class Ask:
         return self._study(w).title
 
     def _study(self, w: Any) -> Study:
-        return self.runs.study(w.machine, w.scale, w.study)
+        return self.project.study(w.machine, w.scale, w.study)
 
-    def _part(self, w: Any) -> Any:
-        """The figure or table of a study that the wildcards name."""
-        study = self._study(w)
-        kind = "figure" if hasattr(w, "figure") else "table"
-        parts: dict[str, FigureSpec | TableSpec] = (
-            {figure.file_name: figure for figure in study.figures}
-            if kind == "figure"
-            else {table.name: table for table in study.tables}
-        )
+    def _part(self, w: Any) -> tuple[str, Any]:
+        """`figure` or `table`, and the one of a study that the wildcards name."""
+        study, kind = self._study(w), "figure" if hasattr(w, "figure") else "table"
+        parts: dict[str, Any] = {figure.file_name: figure for figure in study.figures}
+        if kind == "table":
+            parts = {table.name: table for table in study.tables}
         name = getattr(w, kind)
         if name not in parts:
             what = f"study `{study.name}` has no {kind} `{name}`"
             raise UserError(what, str(layout.STUDIES / f"{study.name}.yaml"), nearest(name, parts))
-        return parts[name]
+        return kind, parts[name]
 
     def _results(self, study: Study, machine: str) -> list[str]:
         files = [str(layout.result_file(machine, run.id)) for run in study.runs]
@@ -208,11 +195,11 @@ class Ask:
         return [ancient(before_update(file) if Path(file).exists() else file) for file in files]
 
     def _claims_of(self, study: Study) -> list[str]:
-        return [str(layout.claims_file(self.runs.config.folder, study.scale, study.name))] if study.claims else []
+        return [str(layout.claims_file(self.project.folder, study.scale, study.name))] if study.claims else []
 
     def _of_study(self, study: Study) -> list[str]:
         """Everything of one configured study. Results are named, or a deleted one would not be missed."""
-        machine, scale = self.runs.config.folder, study.scale
+        machine, scale = self.project.folder, study.scale
         return [
             *self._results(study, machine),
             str(layout.study_folder(machine, scale, study.name) / "runs.parquet"),
@@ -223,7 +210,7 @@ class Ask:
 
     def _of_report(self, machine: str, scale: str) -> list[str]:
         """Everything that the report of a machine and scale shows."""
-        if not self.runs.is_configured(machine, scale):
+        if not self.project.is_configured(machine, scale):
             name, campaign = layout.machine_and_campaign(machine)
             config = f"--config machine={name} scale={scale}" + (f" campaign={campaign}" if campaign else "")
             raise UserError(
@@ -231,15 +218,14 @@ class Ask:
                 f"results/{machine}",
                 f"snakemake {layout.report_file(machine, scale)} --cores 1 {config}",
             )
-        self.runs.raise_errors()
+        self.project.found.raise_errors()
         return [target for study in self.project.chosen for target in self._of_study(study)]
 
     def _warn(self) -> None:
         """Name, once, the studies that are wrong and that nothing requested needs."""
-        if self.warn:
-            self.warn = False
-            for error in (*self.runs.skipped, *self.runs.wrong.values()):
-                sys.stderr.write(f"scalestudy: warning: a study is left out: {error}\n")
+        for error in (*self.project.found.skipped, *self.project.found.wrong.values()) if self.warn else ():
+            sys.stderr.write(f"scalestudy: warning: a study is left out: {error}\n")
+        self.warn = False
 
 
 def code(*folders: str) -> list[str]:

@@ -38,7 +38,7 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     The display of profiles/default gets the project, and a dry run ends with the plan.
     """
     try:
-        caps = plain_caps(workflow.global_resources)
+        caps = {name: getattr(cap, "value", cap) for name, cap in workflow.global_resources.items()}
         refuse_caps(caps)
         project = Project(config, caps)
     except (UserError, OSError) as error:
@@ -47,11 +47,16 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     if (SOURCE / "pyproject.toml").is_file():
         os.environ["SCALESTUDY_SOURCE"] = str(SOURCE)
     if workflow.is_main_process:
-        plan_when_done(project, workflow)
+        _read.append((project, workflow))
+        atexit.register(show_plan, project, workflow)
     for display in workflow.logger_manager.plugin_handlers:
         if hasattr(display, "reads"):
             display.reads(project, workflow)
     return project
+
+
+_read: list[tuple[Project, Any]] = []
+"""The project and the workflow of each Snakefile that this process has read."""
 
 
 def before_first_job(workflow: Any, project: Project) -> None:
@@ -68,11 +73,6 @@ def before_first_job(workflow: Any, project: Project) -> None:
     fix_claims(workflow, project)
 
 
-def plain_caps(caps: Mapping[str, Any]) -> dict[str, Any]:
-    """Snakemake's caps by name, as numbers and words."""
-    return {name: getattr(cap, "value", cap) for name, cap in caps.items()}
-
-
 def fix_claims(workflow: Any, project: Project) -> None:
     """Write the claims that the coming runs will judge.
 
@@ -80,8 +80,7 @@ def fix_claims(workflow: Any, project: Project) -> None:
     runs that claims may share, and judges none.
     """
     if any(kind_of(job.rule) == "train" for job in workflow.dag.needrun_jobs()):
-        machine = project.config.folder
-        fixed.fix_claims(project.runs.all_studies(machine, project.config.scale, changed=False), machine)
+        fixed.fix_claims(project.all_studies(project.folder, project.scale, changed=False), project.folder)
 
 
 def forget_planned_params(workflow: Any) -> None:
@@ -102,27 +101,17 @@ def stop_runs_on_sigterm(workflow: Any) -> None:
     of_snakemake = signal.getsignal(signal.SIGTERM)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for process in _running_trainers():
-            sys.stderr.write(
-                f"scalestudy: process {process} stops with a checkpoint; the same command resumes its run\n"
-            )
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGTERM)
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                words = pairwise(process.cmdline())
+                if any(Path(program).name == "scalestudy" and verb == "train" for program, verb in words):
+                    said = f"process {process.pid} stops with a checkpoint; the same command resumes its run"
+                    sys.stderr.write(f"scalestudy: {said}\n")
+                    process.send_signal(signal.SIGTERM)
         if callable(of_snakemake):
             of_snakemake(number, frame)
 
     signal.signal(signal.SIGTERM, stop)
-
-
-def _running_trainers() -> list[int]:
-    """The `scalestudy train` processes that this driver has started."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            command = pairwise(process.cmdline())
-            if any(Path(program).name == "scalestudy" and verb == "train" for program, verb in command):
-                found.append(process.pid)
-    return found
 
 
 def own_folder(workflow: Any) -> None:
@@ -130,14 +119,11 @@ def own_folder(workflow: Any) -> None:
 
     Neither has Snakemake's own lock (`nolock` in profiles/default), which outlives a driver that was killed.
     """
-    processes.conceal_driver()
-    if workflow.local_exec:
-        _take_lock()
-
-
-def _take_lock() -> None:
     from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
 
+    processes.conceal_driver()
+    if not workflow.local_exec:
+        return
     folder = Path(".scalestudy")
     lock = DriverLock(folder)
     try:
@@ -150,16 +136,6 @@ def _take_lock() -> None:
     atexit.register(lock.release)
     lock.keep_for_ever()
     processes.announce_driver()
-
-
-_read: list[tuple[Project, Any]] = []
-"""The project and the workflow of each Snakefile that this process has read."""
-
-
-def plan_when_done(project: Project, workflow: Any) -> None:
-    """Print the plan below a dry run of this process, whatever its profile and its display."""
-    _read.append((project, workflow))
-    atexit.register(show_plan, project, workflow)
 
 
 def unknown_target(workflow: Any) -> UserError | None:
@@ -184,7 +160,7 @@ def show_plan(project: Project, workflow: Any) -> None:
     stream = sys.stdout if workflow.output_settings.stdout else sys.stderr
     try:
         if jobs := jobs_of(workflow):
-            plan = make_plan(project, jobs, project.resources.jobs_at_once)
+            plan = make_plan(project, jobs, project.jobs_at_once)
             is_short = any(getattr(display, "is_short", False) for display in workflow.logger_manager.plugin_handlers)
             more = "\nEach job with its command: the same with --printshellcmds" if is_short else ""
             print(f"\n{table(plan)}{more}", file=stream, flush=True)
@@ -236,7 +212,7 @@ def plan_of(targets: Sequence[str], profile: str, config: Sequence[str] = ()) ->
         unknown = unknown_target(_read[-1][1]) if _read else None
         raise unknown or UserError("Snakemake cannot plan this", " ".join(targets) or "all", "its message stands above")
     project, workflow = _read[-1]
-    return make_plan(project, jobs_of(workflow), project.resources.jobs_at_once), project
+    return make_plan(project, jobs_of(workflow), project.jobs_at_once), project
 
 
 def known_profile(profile: str) -> None:

@@ -275,8 +275,8 @@ def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int 
     """The plan of these jobs of a project; `jobs_at_once` is the driver's own limit."""
     machines = Counter(job.wildcards["machine"] for job in seen if job.rule == "train")
     # A path may name another machine than the configuration.
-    name = machines.most_common(1)[0][0] if machines else project.config.folder
-    machine = project.resources.planner(name).machine
+    name = machines.most_common(1)[0][0] if machines else project.folder
+    machine = project.planner(name).machine
     # Snakemake announces jobs in any order, which must not change the numbers.
     ordered = sorted(seen, key=lambda job: (job.rule, job.name))
     jobs = tuple(_planned(project, column, job) for column, job in enumerate(ordered))
@@ -287,13 +287,13 @@ def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int 
     studies = {job.study for job in jobs if job.submitted}
     waits = Waits(read_ledger(), (settings.queue if settings is not None else None) or "")
     left_out = tuple(left_out_of(study for study in project.chosen if study.name in studies))
-    return Plan(name, project.config.scale, machine, jobs, drawn_s, limits_of(machine, jobs_at_once), waits, left_out)
+    return Plan(name, project.scale, machine, jobs, drawn_s, limits_of(machine, jobs_at_once), waits, left_out)
 
 
 def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
     if seen.rule == "train":
-        planner = project.resources.planner(seen.wildcards["machine"])
-        run = project.runs.run(seen.wildcards["machine"], seen.wildcards["run"])
+        planner = project.planner(seen.wildcards["machine"])
+        run = project.run(seen.wildcards["machine"], seen.wildcards["run"])
         spec, (known, estimate) = run.spec, planner.of(run)
         asked = _as_announced(known, seen)
         return PlannedJob(
@@ -302,9 +302,9 @@ def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
         )  # fmt: skip
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
-        needed, estimate = project.resources.of_dataset(dataset)
+        needed, estimate = project.of_dataset(dataset)
         asked = NO_REQUEST if project.prepares_data else _as_announced(needed, seen)
-        written = of_dataset(project.runs.run_with(dataset).spec)
+        written = of_dataset(project.run_with(dataset).spec)
         return PlannedJob(column, seen, "data", "", 0, asked, estimate, written)
     return PlannedJob(column, seen)
 
