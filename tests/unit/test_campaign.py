@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -92,24 +89,6 @@ def test_the_plan_learns_from_all_campaigns_of_a_machine(folder: Path) -> None:
         assert Expectation(name, read_machine(name)).of(run).kind == "repeats"
     (folder / "config/machines/local2.yaml").write_text("description: There\n")
     assert Expectation("local2", read_machine("local2")).of(run).kind != "repeats"
-
-
-def test_a_line_of_the_history_waits_until_another_run_has_written_its_own(folder: Path) -> None:
-    run = Project({}).chosen[0].runs[0]
-    file = result_file("local", run.id)
-    write_result(file, result_of(run))
-    history = Path("results/local/history.jsonl").absolute()
-    with open(history, "ab") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        ours = threading.Thread(target=append_history, args=(file.absolute(), result_of(run)))
-        ours.start()
-        ours.join(0.3)
-        assert history.read_bytes() == b""
-        other.write(b"{}\n")
-    ours.join(20)
-    first, second = history.read_text().splitlines()
-    assert first == "{}"
-    assert json.loads(second)["run"] == run.id
 
 
 def test_verbs_read_a_campaign_by_its_folder(folder: Path) -> None:

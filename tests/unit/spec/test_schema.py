@@ -10,7 +10,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from scalestudy.commands.study import listed
 from scalestudy.spec.base import dotted_keys
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site, checked
@@ -90,13 +89,6 @@ def test_an_example_of_the_reference_agrees_with_model_and_schema(name: str, tex
         assert complaints("site" if "site" in name else "config", document.data) == []
 
 
-def test_the_example_of_the_reference_has_the_runs_that_it_says(tmp_path: Path) -> None:
-    text = dict(EXAMPLES)["config/studies/batch_size.yaml"]
-    assert "11 configurations, 33 runs. At `mini`: four configurations, 12 runs." in REFERENCE
-    assert len(expanded(text, "x", "paper", tmp_path).runs) == 33
-    assert len(expanded(text, "x", "mini", tmp_path).runs) == 12
-
-
 STUDY: dict[str, Any] = {"question": "How?", "vary": {"ranks": [1, 2]}}
 
 
@@ -105,11 +97,7 @@ STUDY: dict[str, Any] = {"question": "How?", "vary": {"ranks": [1, 2]}}
     [
         {"model": "resnet50", "strategy": {"compression": "fp16"}, "data": {"scale": "64 MiB"}},
         {"model": {"import": "nets:Net", "kwargs": {"depth": 3}}, "data": {"import": "sets:Set"}},
-        {
-            "measure": {"steps": None},
-            "optimiser": {"steps": {"factor": 0.5}},
-            "batch": {"per_rank": None, "global": 64},
-        },
+        {"measure": {"steps": None}, "optimiser": {"steps": {"factor": 0.5}}},
         {"faults": [{"kind": "slow_rank", "rank": 0, "seconds": 1}]},
     ],
     ids=str,
@@ -123,12 +111,8 @@ def test_editors_accept_what_a_layer_may_say(base: dict[str, Any]) -> None:
     [
         {"base": {"modle": "mlp"}},
         {"base": {"strategy": {"name": "allreduce", "bucket": 3}}},
-        {"base": {"repeat": 1}},
-        {"scales": {"minii": {}}},
         {"scales": {"mini": {"base": {"batch": {"per_rnk": 3}}}}},
         {"vary": {"rnks": [3]}},
-        {"zip": [{"rnks": [1]}]},
-        {"exclude": [{"rnks": 1}]},
         {"figures": [{"kind": "eficiency"}]},
     ],
     ids=str,
@@ -142,13 +126,3 @@ def test_editors_accept_keys_of_the_users_own_beside_a_program_alone() -> None:
     varied = {"vary": {"fsdp": [True]}, "scales": {"mini": {"vary": {"fsdp": [False]}}}}
     assert complaints("study", {**STUDY, **varied, "base": program}) == []
     assert len(complaints("study", {**STUDY, **varied})) >= 1
-
-
-def test_keys_are_listed_with_type_default_and_meaning_below_what_has_them() -> None:
-    lines = list(listed("bucket_mib"))
-    assert "\nstrategy: allreduce" in lines
-    assert "  strategy.bucket_mib: number > 0, ≤ 4,096, default 25.0" in lines
-    assert (
-        "      Size of a gradient bucket, MiB. 25 is torch's default, with which the first bucket has 1 MiB." in lines
-    )
-    assert not any("batch" in line for line in lines)

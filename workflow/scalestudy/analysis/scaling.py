@@ -69,7 +69,7 @@ def with_scaling(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
             alone |= dict.fromkeys(members["run"], base_runs)
     series = pd.Series(series_of(study))
     planned = pd.Series({run.id: run.columns["ranks"] for run in study.runs}).groupby(series).nunique()
-    idle = {run.id for run in study.runs if run.idle_alone}
+    idle = {run.id for run in study.runs if run.spec.strategy.idle_alone}
     for name, members in usable.groupby(usable["run"].map(series), sort=False):
         first = members["run"].iloc[0]
         own = members[members["ranks"] == members["ranks"].min()]
@@ -89,7 +89,7 @@ def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
     that they differ by noise only.
     """
     workload = workload_of(study)
-    idle = {run.id for run in study.runs if run.columns["ranks"] == 1 and run.idle_alone}
+    idle = {run.id for run in study.runs if run.columns["ranks"] == 1 and run.spec.strategy.idle_alone}
     found = {}
     usable = _usable(rows)
     exchanges_nothing = usable["run"].isin(idle)

@@ -21,6 +21,7 @@ from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text, write_with
 from scalestudy.results.stored import contents_digest, read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of_runs
+from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.prices import Prices
 from scalestudy.spec.study import Run, Study, label_of
@@ -129,7 +130,7 @@ def storable(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
     result = read_result(machine, run) or _missing(machine, run)
-    row = row_of(result, bool(run.emulated))
+    row = row_of(result, is_emulated(run.spec))
     instrument = instrument_of(result, run.spec.accelerator is not None) if result.get("instrument") else None
     return {
         "run": run.id,

@@ -15,7 +15,7 @@ from scalestudy.claims.model import AnyClaim, Published, Sampled
 from scalestudy.claims.select import Row, rows_of_claim, spec_rows
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
-from scalestudy.spec.layout import fixed_claims_file, result_file
+from scalestudy.spec.layout import claims_file, result_file
 from scalestudy.spec.study import Study
 
 
@@ -38,13 +38,13 @@ def fix_claims(studies: Iterable[Study], machine: str) -> None:
         if found != before:
             claims = {name: asdict(fixed) for name, fixed in found.items()}
             content = {"study": study.name, "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "claims": claims}
-            write_json(fixed_claims_file(machine, study.scale, study.name), content)
+            write_json(claims_file(machine, study.scale, study.name, "fixed.json"), content)
 
 
 def fixed_claims(study: Study, machine: str) -> dict[str, Fixed]:
     """What was fixed, by the claims' ids; nothing where the file is missing or damaged."""
     try:
-        claims = read_json(fixed_claims_file(machine, study.scale, study.name))["claims"]
+        claims = read_json(claims_file(machine, study.scale, study.name, "fixed.json"))["claims"]
         return {name: Fixed(each["digest"], tuple(map(int, each["looks"]))) for name, each in claims.items()}
     except (UserError, OSError, KeyError, TypeError, ValueError, AttributeError):
         return {}

@@ -38,12 +38,8 @@ KWARGS = ("model.kwargs.", "data.kwargs.")
 """Beginnings of dotted keys that may end in anything."""
 
 
-@dataclass(frozen=True)
-class Configuration:
-    """One combination as a validated run at repeat 0."""
-
-    run: RunSpec
-    entry: Combination
+Configuration = tuple[RunSpec, Combination]
+"""A validated run at repeat 0, and the combination that it is made from."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ def expand(
         tags=spec.tags,
         repeats=found.repeats,
         runs=tuple(itertools.chain.from_iterable(rounds)),
-        varied=tuple(dict.fromkeys(setting.key for each in configurations for setting in each.entry.point)),
+        varied=tuple(dict.fromkeys(setting.key for _, entry in configurations for setting in entry.point)),
         labels=_labels(expansion, configurations),
         figures=tuple(where_in_bytes(figure, machine) for figure in spec.part(scale, "figures")),
         tables=tuple(where_in_bytes(table, machine) for table in spec.part(scale, "tables")),
@@ -197,7 +193,7 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
         if len(errors) >= MAX_ERRORS:
             break
         if run is not None and not problems:
-            configurations.append(Configuration(in_bytes(run, capacity.machine), entry))
+            configurations.append((in_bytes(run, capacity.machine), entry))
     raise_all(list(errors.values()))
     return configurations
 
@@ -259,7 +255,7 @@ def _rounds(configurations: list[Configuration], repeats: int, extensions: Path)
     """The runs of each repeat."""
     first = [
         Run(run_id(spec, extensions), spec, configuration_id(spec), dataset_id(spec.data, extensions))
-        for spec in (each.run for each in configurations)
+        for spec, _ in configurations
     ]
 
     def repeated(run: Run, repeat: int) -> Run:
@@ -268,33 +264,33 @@ def _rounds(configurations: list[Configuration], repeats: int, extensions: Path)
         spec = run.spec.model_copy(update={"seed": run.spec.seed + repeat, "repeat": repeat})
         return replace(run, id=run_id(spec, extensions), spec=spec)
 
-    pairs = list(zip(first, configurations, strict=True))
-    return [[repeated(run, repeat) for run, each in pairs if repeat < each.entry.repeats] for repeat in range(repeats)]
+    pairs = [(run, entry.repeats) for run, (_, entry) in zip(first, configurations, strict=True)]
+    return [[repeated(run, repeat) for run, count in pairs if repeat < count] for repeat in range(repeats)]
 
 
 def _duplicates(expansion: _Expansion, configurations: list[Configuration], runs: list[Run]) -> Iterator[UserError]:
     """Combinations that are one run: it would appear twice in every figure."""
     first: dict[str, Combination] = {}
-    for run, each in zip(runs, configurations, strict=True):
-        if (other := first.setdefault(run.id, each.entry)) is not each.entry:
+    for run, (_, entry) in zip(runs, configurations, strict=True):
+        if (other := first.setdefault(run.id, entry)) is not entry:
             remedy = f"leave one out; the other is {dotted(other.place)}: {other}"
-            yield expansion.error(Problem((), "makes the same run as another combination", remedy), each.entry)
+            yield expansion.error(Problem((), "makes the same run as another combination", remedy), entry)
 
 
 def _labels(expansion: _Expansion, configurations: list[Configuration]) -> dict[str, dict[str, str]]:
     """For each varied key, the label of each value that its column can have; a size is its own label."""
     labels: dict[str, dict[str, str]] = {}
-    for each, setting in ((one, setting) for one in configurations for setting in one.entry.point):
+    for run, entry, setting in ((*each, setting) for each in configurations for setting in each[1].point):
         is_size = setting.key == "data.scale" and isinstance(setting.value, str)
         label = setting.label or (setting.value if is_size else None)
         if label is None:
             continue
-        columns = columns_of(each.run)
+        columns = columns_of(run)
         for key in (setting.key, "data.source") if setting.key == "data" else (setting.key,):
             value = canonical_json(columns.get(key))
             first = labels.setdefault(key, {}).setdefault(value, label)
             if first != label:
                 what = f"column `{key}` has the value {value} under two labels, {shown(first)} and {shown(label)}"
                 remedy = f"label what differs: vary the option alone, such as `{key}.<option>`"
-                raise expansion.error(Problem((key,), what, remedy), each.entry)
+                raise expansion.error(Problem((key,), what, remedy), entry)
     return labels

@@ -32,14 +32,9 @@ KEYS = {
     "loader.workers": "Loader workers per rank",
     "measure.steps": "Window of steps",
     "network.mib_per_s": "Rate of the emulated network",
-    "nodes": "Nodes",
-    "ranks": "Ranks",
-    "ranks_per_node": "Ranks per node",
     "stage.to": "Data path",
     "strategy.memory_limit_mib": "Memory limit",
     "strategy.stages": "Stages asked for",
-    "threads_per_rank": "Threads per rank",
-    "train.epochs": "Epochs",
 }
 NOT_SET = {
     "loader.memory_limit_mib": "no limit",

@@ -63,8 +63,7 @@ def result_file(machine: str, run: str) -> Path:
 def machine_of(result: Path) -> str | None:
     """The folder of results that a result lies in, by its path; None for one that lies elsewhere."""
     runs = result.absolute().parent.parent
-    machine = runs.parent
-    return machine.name if (runs.name, machine.parent.name) == ("runs", RESULTS.name) else None
+    return runs.parent.name if (runs.name, runs.parent.parent.name) == ("runs", RESULTS.name) else None
 
 
 def manifest_file(dataset: str) -> Path:
@@ -88,13 +87,8 @@ def table_file(machine: str, scale: str, study: str, table: str, suffix: str = "
 
 
 def claims_file(machine: str, scale: str, study: str, suffix: str = "json") -> Path:
-    """The verdicts on a study's claims; json, csv, md and tex are in the same folder."""
+    """The verdicts on a study's claims; json, csv, md and tex are in the same folder; `fixed.json`: as they were at first."""
     return RESULTS / machine / scale / "claims" / f"{study}.{suffix}"
-
-
-def fixed_claims_file(machine: str, scale: str, study: str) -> Path:
-    """The claims of a study as they were when the first of their runs was made."""
-    return RESULTS / machine / scale / "claims" / f"{study}.fixed.json"
 
 
 def report_file(machine: str, scale: str) -> Path:
@@ -102,15 +96,10 @@ def report_file(machine: str, scale: str) -> Path:
     return RESULTS / machine / scale / "report.html"
 
 
-def history_file(machine: str) -> Path:
-    """Durations of runs; append-only."""
-    return RESULTS / machine / HISTORY_FILE
-
-
 def history_files(machine: str) -> list[Path]:
-    """Durations of runs on a machine, in all its campaigns."""
+    """Durations of runs on a machine, in all its campaigns; append-only."""
     name, _ = machine_and_campaign(machine)
-    return [history_file(name), *sorted(RESULTS.glob(f"{name}{BETWEEN}*/{HISTORY_FILE}"))]
+    return [RESULTS / name / HISTORY_FILE, *sorted(RESULTS.glob(f"{name}{BETWEEN}*/{HISTORY_FILE}"))]
 
 
 def comparison_folder(before: str, after: str) -> Path:

@@ -81,8 +81,7 @@ class Optimiser(Spec):
     learning_rate: Annotated[float, Field(gt=0, le=1000)] = 0.1
     """Rate after warm-up, before the first step."""
     learning_rate_for_batch: Count | None = None
-    """Global batch that `learning_rate` is meant for: the run's rate is scaled linearly with its own (Goyal et al. 2017).
-    Unset: not scaled."""
+    """Global batch that `learning_rate` is meant for: the rate is scaled linearly (Goyal et al. 2017). Unset: not scaled."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum."""
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -117,13 +116,11 @@ class Measure(Spec):
     """Length of the window in minutes; the run ends after it. None: the full training."""
     precision: Annotated[float, Field(gt=0, lt=1)] | None = None
     """End the window before its limit, `steps` or `minutes`, once the 95 % half-width of the mean step is at most this
-    share of it: 0.02 for 2 %. Not before 300 steps, nor while the window's halves differ. Unset: the limit ends it, because a
-    window that ends on its first even stretch has not seen what comes later: emptied buffers, a page cache that fills."""
+    share of it: 0.02 for 2 %. Not before 300 steps, nor while the window's halves differ. Unset: the limit ends it."""
     loader_batches: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """Batches that are loaded first, without training, to measure the loader alone."""
     whole_program: bool = False
-    """The program is timed, not its steps: `wall_s`, `setup_s` and the sums of phases count, however few steps there are,
-    and the run has no throughput."""
+    """The program is timed, not its steps: `wall_s`, `setup_s` and the sums of phases count; there is no throughput."""
 
 
 class Storage(Spec):
@@ -156,8 +153,7 @@ class Loader(Spec):
     last_batch: Literal["drop", "pad"] = "drop"
     """The last batch of an epoch where it is incomplete: left out, or filled with samples of the epoch's start."""
     origin: str | None = None
-    """Where the data is read from instead of its own folder: another folder, or an http(s) address with range requests,
-    that holds the same files."""
+    """Another folder, or an http(s) address with range requests, that holds the same files and is read instead."""
     shuffle_buffer: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     """Samples per rank from which a stream draws the next one."""
     pin_memory: bool = True
@@ -187,8 +183,7 @@ class Stage(Spec):
     to: Literal["scratch"] | None = None
     """`scratch`: the folder that the site names for it (site.yaml); unset: no copies, the data is read in place."""
     from_: Annotated[str | None, Field(alias="from")] = None
-    """A folder, or an http(s), s3, gs or az address, that holds the same files as the data; unset: `loader.origin`, or
-    the data's own folder."""
+    """Folder or http(s), s3, gs or az address of the same files; unset: `loader.origin`, or the data's own folder."""
     share: Literal["all", "by_shard"] = "all"
     """`all`: every node has everything; `by_shard`: node k of N has training shards (or files) k, k + N, k + 2 N, ..., and
     its ranks see no others (ShardedByS3Key of Amazon SageMaker)."""
@@ -211,8 +206,7 @@ class Launch(Spec):
     binding: Literal["none", "core", "socket"] = "none"
     """`core`: each process has `threads_per_rank` cores to itself; `socket`: all cores of one socket, its device's or in turn."""
     oversubscribe: bool = False
-    """Whether more ranks than devices of a node may share them, over gloo: NCCL refuses two ranks on one device. Such a run
-    is marked oversubscribed."""
+    """Whether several ranks may share a device, over gloo: NCCL refuses that. Such a run is marked oversubscribed."""
 
 
 class SlowRank(Spec):
@@ -271,8 +265,7 @@ class RunSpec(Spec):
     ranks_per_node: Count | None = None
     """Ranks on each node; unset: as many as the node has devices."""
     hosts: Hosts | None = None
-    """Names of the nodes that it runs on, and on no others; `localhost`: where the command is started. Unset: whichever nodes
-    its job gets. `vary.nodes: each` of a study sets it."""
+    """Names of the nodes that it runs on; `localhost`: where the command is started. Unset: whichever nodes its job gets."""
     threads_per_rank: Annotated[int, Field(ge=1, le=4096)] | None = None
     """CPU threads of a rank; unset: the machine's share, the same for all rank counts of a study."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
@@ -280,8 +273,7 @@ class RunSpec(Spec):
     autocast: Literal["bfloat16", "float16"] | None = None
     """Mixed precision: forward and loss in this type where torch.autocast holds it safe; weights stay in `dtype`."""
     tf32: bool | None = None
-    """Whether a GPU may compute float32 products in TF32, with 10 bits of mantissa in place of 23, in matrix products and in
-    convolutions. Unset: as torch has it, which is in convolutions alone."""
+    """Whether a GPU may compute float32 products in TF32, with 10 bits of mantissa. Unset: in convolutions alone, as torch."""
     memory_format: Literal["contiguous", "channels_last"] = "contiguous"
     """Layout of images and convolution weights in memory."""
     compile: bool = False
@@ -313,8 +305,7 @@ class RunSpec(Spec):
     launch: Launch = Launch()
     """How its processes are started."""
     heartbeat_timeout_s: Annotated[float, Field(ge=2, le=86400)] = 30.0
-    """Seconds after which a process that sends no heartbeat, or whose messages no other machine acknowledges, ends the
-    run. A slow step does neither."""
+    """Seconds after which a process without a heartbeat ends the run. A slow step has one."""
     keep: Literal["weights"] | None = None
     """`weights`: keep the final weights as safetensors next to the result."""
     faults: tuple[Fault, ...] = ()

@@ -12,7 +12,6 @@ from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.answer import AnswerSpec
 from scalestudy.spec.columns import columns_of
-from scalestudy.spec.emulated import emulated_parts
 from scalestudy.spec.prices import Prices
 from scalestudy.spec.run import RunSpec
 
@@ -30,16 +29,6 @@ class Run:
     def columns(self) -> dict[str, Any]:
         """Every key of the run, dotted, with its value."""
         return columns_of(self.spec)
-
-    @functools.cached_property
-    def emulated(self) -> tuple[str, ...]:
-        """The emulated parts of the run."""
-        return emulated_parts(self.spec)
-
-    @functools.cached_property
-    def idle_alone(self) -> bool:
-        """Whether the strategy exchanges nothing on one rank."""
-        return self.spec.strategy.idle_alone
 
     @property
     def seed(self) -> int:
