@@ -49,24 +49,21 @@ def train_from_spec(out: Path) -> None:
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
     with only_trainer(folder) as keeper:
         now_at_most(file, *([] if spec.program else [manifest_file(dataset_id(spec.data))]))
-        result = finished_result(out)
-        if result is None:
-            result = _make(folder.name, spec, manifest_file(dataset_id(spec.data)), out, machine, keeper)
+        manifest = manifest_file(dataset_id(spec.data))
+        result = _finished_result(out) or _make(folder.name, spec, manifest, out, machine, keeper)
     print(one_line(result), flush=True)
     for warning in result.get("warnings", []):
         print(f"warning: {warning}", flush=True)
 
 
-def finished_result(out: Path) -> dict[str, Any] | None:
+def _finished_result(out: Path) -> dict[str, Any] | None:
     """The result that another process has written meanwhile, dated now; None where there is none of this run."""
-    try:
+    with suppress(UserError, TypeError, KeyError):
         result: dict[str, Any] = read_json(out)
-        if result["run"] != out.parent.name:
-            return None
-    except (UserError, TypeError, KeyError):
-        return None
-    os.utime(out)  # Snakemake wants an output that is newer than the job's inputs
-    return result
+        if result["run"] == out.parent.name:
+            os.utime(out)  # Snakemake wants an output that is newer than the job's inputs
+            return result
+    return None
 
 
 def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = None) -> None:

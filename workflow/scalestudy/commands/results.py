@@ -19,10 +19,9 @@ import click
 
 from scalestudy.commands.options import FILE, MACHINE, OUT, SCALE, STUDY, studies_of
 from scalestudy.errors import UserError, visible
-from scalestudy.files import read_sealed, tail
+from scalestudy.files import tail
 from scalestudy.spec.layout import (
     RESULTS,
-    claims_file,
     comparison_folder,
     figure_file,
     other_campaigns,
@@ -156,26 +155,17 @@ def claims(machine: str, scale: str, study: str | None, as_json: bool) -> None:
 
 
 def verdicts_of(study: Study, machine: str) -> Verdicts:
-    """The stored verdicts on a study's claims; judged now where there are none, or claims or results have changed."""
-    from scalestudy.analysis.summarise import is_current, study_rows
-    from scalestudy.claims.fixed import fixed_claims, with_plan
+    """The verdicts on a study's claims, by the results that are there now."""
+    from scalestudy.analysis.summarise import study_rows
+    from scalestudy.claims.fixed import fixed_claims
     from scalestudy.claims.judge import judge
-    from scalestudy.claims.select import spec_rows
     from scalestudy.files import finite
 
-    fixed, file = fixed_claims(study, machine), claims_file(machine, study.scale, study.name)
-    try:
-        stored: Verdicts = read_sealed(file, "")["claims"]
-        rows = spec_rows(study.runs)
-        today = [(claim.id, with_plan(claim, rows, fixed).digest) for claim in study.claims]
-        if [(claim["id"], claim["digest"]) for claim in stored] == today and is_current(study, machine, file):
-            return stored
-    except (OSError, UserError, KeyError, TypeError):
-        pass  # none yet, or of another version
     if not study.claims:
         return []
     others = [study_rows(study, name) for name in other_campaigns(machine)]
-    return [finite(asdict(verdict)) for verdict in judge(study, study_rows(study, machine), fixed, others)]
+    verdicts = judge(study, study_rows(study, machine), fixed_claims(study, machine), others)
+    return [finite(asdict(verdict)) for verdict in verdicts]
 
 
 def claim_lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:

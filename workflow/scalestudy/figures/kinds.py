@@ -10,7 +10,7 @@ import pandas as pd
 from scalestudy.analysis.summarise import read_rows
 from scalestudy.analysis.workload import series_of
 from scalestudy.errors import UserError, nearest
-from scalestudy.figures import accuracy, pareto, stacked, staleness
+from scalestudy.figures import of_results, pareto, stacked
 from scalestudy.figures.build import Drawing, chart_over, is_number
 from scalestudy.figures.caption import caption_file
 from scalestudy.figures.catalogue import FigureSpec
@@ -78,6 +78,6 @@ KINDS: dict[str, Drawing | Callable[[Study, FigureSpec, pd.DataFrame, str], Char
     "efficiency": _efficiency,
     "stacked": stacked.chart,
     "pareto": pareto.chart,
-    "accuracy_over_time": accuracy.chart,
-    "staleness": staleness.chart,
+    "accuracy_over_time": of_results.accuracy,
+    "staleness": of_results.staleness,
 }

@@ -1,0 +1,132 @@
+"""Figures of what results hold beside their metrics: accuracy over time, and the staleness of updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from scalestudy.analysis.stats import interval
+from scalestudy.figures import notes
+from scalestudy.figures.build import SHARE, finished
+from scalestudy.figures.catalogue import FigureSpec
+from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
+from scalestudy.figures.groups import Row, disturbed, grouped, selected, styles
+from scalestudy.results.stored import checked_result
+from scalestudy.spec.emulated import is_compute_emulated
+from scalestudy.spec.layout import result_file
+from scalestudy.spec.study import Study
+
+MAX_BARS = 16
+Evaluations = list[dict[str, Any]]
+Shares = dict[int, float]
+
+
+def accuracy(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
+    """One line per configuration: means over repeats at each evaluation, and a band of their 95 % intervals.
+
+    Runs with emulated compute learn nothing and are left out.
+    """
+    runs = [row for row in selected(rows, figure.where) if not is_compute_emulated(row)]
+    found: dict[str, Evaluations] = _of_results(machine, runs, "evaluations")
+    scores = {key for several in found.values() for one in several for key in one if one[key] is not None}
+    score = "auroc" if "accuracy" not in scores and "auroc" in scores else "accuracy"
+    x = Axis("Time since training began", "s", bool(figure.log_x))
+    y = Axis("Held-out accuracy" if score == "accuracy" else "Mean AUROC", "", bool(figure.log_y), limits=SHARE)
+
+    def panel(title: str, lines: list[Line], members: Sequence[Row]) -> Panel:
+        why = "" if lines else notes.not_yet(members) or "No valid run was evaluated on held-out data"
+        return Panel(title, x, y, tuple(lines), blank=why)
+
+    none = Panel("", x, y, (), blank="No run with real compute: emulated compute learns nothing")
+    return _chart(study, figure, runs, found, lambda repeats, marked: _curve(repeats, score, marked), panel, none)
+
+
+def staleness(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
+    """Bars per configuration, of many values a line: the share of its updates with each staleness, mean over repeats.
+
+    Staleness is the age of the weights that an asynchronous update was computed from. Runs with a synchronous exchange
+    have none and are left out.
+    """
+    asynchronous = {run.id for run in study.runs if not run.spec.strategy.synchronous}
+    runs = [row for row in selected(rows, figure.where) if row["run"] in asynchronous]
+    counts: dict[str, dict[str, int]] = _of_results(machine, runs, "staleness")
+    shares = {
+        run: {int(value): count / sum(found.values()) for value, count in found.items()}
+        for run, found in counts.items()
+        if any(found.values())
+    }
+    y = Axis("Share of the updates", limits=SHARE)
+
+    def panel(title: str, lines: list[Line], members: Sequence[Row]) -> Panel:
+        highest = int(max((point.x for line in lines for point in line.points), default=0.0))
+        x = Axis("Staleness", "updates")
+        if highest < MAX_BARS:
+            lines = [replace(line, role="bar") for line in lines]
+            x = replace(x, categories=tuple(map(str, range(highest + 1))))
+        return Panel(title, x, y, tuple(lines), blank="" if lines else notes.not_yet(members))
+
+    meaning = "Staleness: updates that others made to the weights while a worker computed its gradient"
+    none = Panel("", Axis("Staleness"), y, (), blank="No run with an asynchronous exchange")
+    return _chart(study, figure, runs, shares, _distribution, panel, none, "series", meaning if shares else "")
+
+
+def _of_results(machine: str, runs: Sequence[Row], key: str) -> dict[str, Any]:
+    """A key of the results of valid runs, by run."""
+    valid = [row["run"] for row in runs if row["status"] == "valid"]
+    found = {run: (checked_result(result_file(machine, run), run) or {}).get(key) for run in valid}
+    return {run: value for run, value in found.items() if value}
+
+
+def _chart(
+    study: Study,
+    figure: FigureSpec,
+    runs: Sequence[Row],
+    found: dict[str, Any],
+    points_of: Callable[[list[Any], int], tuple[Point, ...]],
+    panel: Callable[[str, list[Line], Sequence[Row]], Panel],
+    none: Panel,
+    role: Any = "band",
+    note: str = "",
+) -> Chart:
+    """Chart with a line per configuration, of the points that what was `found` in its repeats gives."""
+    series = figure.series or "strategy"
+    groups = grouped(study, figure, runs, series, None)
+    looks = styles(study, series, groups)
+    panels = []
+    for group in groups:
+        lines = []
+        for label, members in group.lines.items():
+            repeats = [found[row["run"]] for row in members if row["run"] in found]
+            if points := points_of(repeats, disturbed(members)):
+                lines.append(Line(label, points, role, *looks[label]))
+        panels.append(panel(group.title, lines, group.runs))
+    return finished(figure, runs, groups, panels or [none], note)
+
+
+def _curve(repeats: Sequence[Evaluations], score: str, marked: int) -> tuple[Point, ...]:
+    """Mean time and mean score of each evaluation, over the repeats that have it."""
+    by_step: dict[int, Evaluations] = {}
+    for evaluation in (one for evaluations in repeats for one in evaluations if one.get(score) is not None):
+        by_step.setdefault(evaluation["step"], []).append(evaluation)
+    points = []
+    for several in by_step.values():
+        time = math.fsum(float(evaluation["time_s"]) for evaluation in several) / len(several)
+        points.append(_point(time, [float(evaluation[score]) for evaluation in several], marked))
+    return tuple(sorted(points, key=lambda point: point.x))
+
+
+def _distribution(repeats: Sequence[Shares], marked: int) -> tuple[Point, ...]:
+    """From staleness 0 to the highest; a value that a repeat lacks has the share 0 there."""
+    values = range(max((max(shares) for shares in repeats), default=-1) + 1)
+    return tuple(_point(float(value), [shares.get(value, 0.0) for shares in repeats], marked) for value in values)
+
+
+def _point(x: float, values: list[float], marked: int) -> Point:
+    """The mean of values; of its runs, `marked` were disturbed."""
+    mean = interval(values)
+    assert mean is not None
+    return Point(x, mean.mean, mean.low, mean.high, mean.n, repeats=tuple(values), disturbed=marked)
