@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.figures.caption import alt_text, caption
+from scalestudy.figures.caption import alt_text
 from scalestudy.figures.chart import Chart, Line
 from scalestudy.figures.kinds import chart_of, figure_named
 from scalestudy.spec.study import Run, Study
@@ -66,23 +66,6 @@ def test_extrapolated_times_are_points_of_their_own_kind(study: Study) -> None:
     assert [point.kind for point in points] == ["measured", "extrapolated"]
     assert said(chart(study, "time"), "Extrapolated: the full training, from a measured window")
     assert {point.kind for point in series(chart(study, "throughput"), "ring & all_reduce").points} == {"measured"}
-
-
-def test_a_single_extrapolated_run_has_no_interval_and_the_note_says_how_uncertain_it_is(study: Study) -> None:
-    def one(run: Run) -> dict[str, Any] | None:
-        own = {
-            "kinds": {"training_time_s": "extrapolated"},
-            "intervals": {"training_time_s": [95.0, 105.0]},
-            "metrics": {"training_time_s": 100.0},
-        }
-        return own if run.spec.repeat == 0 else None
-
-    write_results(study, one)
-
-    points = series(chart(study, "time"), "ring & all_reduce").points
-    assert [(point.n, point.low, point.high, point.kind) for point in points] == [(1, None, None, "extrapolated")] * 2
-    assert said(chart(study, "time"), "from a measured window, which alone is uncertain by up to ±5 %")
-    assert "n = 1 run per point: too few for an interval" in caption(chart(study, "throughput"))
 
 
 def test_efficiency_prints_its_formula_and_baseline_and_leaves_shared_cores_out(study: Study, tmp_path: Path) -> None:
@@ -202,18 +185,6 @@ def test_mixed_instruments_and_drift_are_said(study: Study) -> None:
 
     assert said(made, "Instruments mixed: torch 2.1 / 2.2")
     assert said(made, "Drift: in round 3 throughput differs by -13.6")
-
-
-def test_a_figure_of_runs_that_were_measured_weeks_apart_says_so_with_dates(study: Study) -> None:
-    def change(run: Run) -> dict[str, Any]:
-        later = not is_ring(run)
-        return {"started": f"2026-{'12-03' if later else '11-20'}T08:{run.spec.repeat}0:00+00:00"}
-
-    write_results(study, change)
-
-    made = chart(study, "throughput")
-
-    assert said(made, "Measured apart: 2026-11-20 (6 runs); 2026-12-03 (6 runs). No configuration was measured in both")
 
 
 def test_ideal_scaling_starts_at_the_mean_of_the_runs_without_exchange_and_not_at_the_best(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.errors import UserError
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.kinds import chart_of, draw, figure_named
 from scalestudy.figures.render import render
@@ -64,20 +62,6 @@ def test_panels_legend_and_title_do_not_overlap(study: Study) -> None:
         above = max(axes.get_tightbbox().y1 for axes in figure.axes)
 
     assert above <= legend.y0 and legend.y1 <= figure.bbox.y1
-
-
-def test_figures_are_drawn_from_the_summary_and_not_from_results(study: Study) -> None:
-    write_results(study)
-    summarise(study, MACHINE)
-    for file in Path("results", MACHINE, "runs").rglob("result.json"):
-        file.unlink()
-
-    assert draw(study, MACHINE, "time")
-
-
-def test_an_unknown_figure_names_the_nearest(study: Study) -> None:
-    with pytest.raises(UserError, match="did you mean `throughput`"):
-        draw(study, MACHINE, "troughput")
 
 
 @pytest.mark.parametrize(

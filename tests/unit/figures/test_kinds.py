@@ -16,7 +16,6 @@ from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.kinds import KINDS, chart_of, draw, figure_named
 from scalestudy.figures.pareto import front
 from scalestudy.figures.stacked import parts_of
-from scalestudy.figures.style import line_look
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -56,22 +55,6 @@ def test_bars_stand_on_the_values_that_the_study_sets_even_where_they_are_number
     assert [(point.x, point.n) for point in made.lines[0].points] == [(0.0, 3), (1.0, 3)]
     assert made.lines[0].points[1].low == pytest.approx(158.5328, abs=1e-4)
     assert len(draw(study, MACHINE, "bars")) == 4
-
-
-@pytest.mark.parametrize(
-    ("figure", "role"),
-    [
-        ("{kind: lines, x: ranks, y: throughput_samples_per_s}", "bar"),
-        ("{kind: lines, x: ranks, y: throughput_samples_per_s, log_y: true}", "series"),
-        ("{kind: lines, x: ranks, y: throughput_samples_per_s, mark: {x: 2, label: cores}}", "series"),
-        ("{kind: lines, x: training_time_s, y: throughput_samples_per_s}", "series"),
-    ],
-)
-def test_two_values_are_bars_where_nothing_needs_a_scale(study: Study, tmp_path: Path, figure: str, role: str) -> None:
-    study = with_figure(tmp_path, figure)
-    write_results(study)
-
-    assert {line.role for line in chart(study, "lines").lines} == {role}
 
 
 def test_the_parts_of_a_step_sum_to_it(study: Study, tmp_path: Path) -> None:
@@ -159,15 +142,6 @@ def test_a_series_keeps_its_colour_and_mark_where_others_are_left_out(study: Stu
         return next((line.style, line.mark) for line in made.lines if line.label == "parameter server")
 
     assert look(both) == look(one) == (1, 1)
-
-
-def drawn(*points: Point, label: str = "a") -> Chart:
-    return Chart("", (Panel("", Axis("x"), Axis("y"), (Line(label, points),)),))
-
-
-def test_what_was_not_measured_in_full_has_open_marks() -> None:
-    assert line_look(drawn(Point(1, 1, kind="extrapolated")).lines[0])["markerfacecolor"] == "white"
-    assert line_look(drawn(Point(1, 1)).lines[0])["markerfacecolor"] != "white"
 
 
 def test_the_alternative_text_says_units_numbers_of_runs_and_kinds() -> None:

@@ -64,17 +64,3 @@ def test_a_figure_says_by_how_much_it_is_extrapolated() -> None:
         "From window to whole training: a factor of 12 to 300,000; beyond 1,000 the interval is not known"
     )
     assert notes.extrapolated([row()], EXTRAPOLATED)[-1] == "From window to whole training: a factor of 1,000"
-
-
-@pytest.mark.parametrize(
-    ("column", "part"),
-    [
-        ("network.mib_per_s", "network"),
-        ("loader.storage.latency_ms", "storage"),
-        ("loader.memory_limit_mib", "page cache"),
-    ],
-)
-def test_every_emulated_part_is_marked_as_compute_is(column: str, part: str) -> None:
-    assert notes.emulated_parts([row()]) == ("compute",)
-    assert notes.emulated_parts([row(device="cpu", **{column: 16.0})]) == (part,)
-    assert notes.emulated_parts([row(**{column: 16.0})]) == ("compute", part)

@@ -17,14 +17,6 @@ FILES = ["tsubame_resnet50", "tsubame_resnet50_improved", "caltech_workers", "fu
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_published_number_has_a_label_and_a_source(name: str) -> None:
-    rows = read_reference(name, FOLDER)
-
-    assert rows
-    assert {row["kind"] for row in rows} <= {"published", "derived"}
-
-
-@pytest.mark.parametrize("name", FILES)
 def test_every_published_number_names_the_model_the_data_and_the_device_that_it_is_for(name: str) -> None:
     for row in read_reference(name, FOLDER):
         assert row["model"] and row["data.source"], row

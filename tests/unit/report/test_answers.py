@@ -9,7 +9,7 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
-from scalestudy.report.answers import MAX_SENTENCES, Number, answer_of, first_answers, this_machine
+from scalestudy.report.answers import MAX_SENTENCES, Number, answer_of, first_answers
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -104,12 +104,6 @@ def test_first_answers_are_those_that_studies_declare_and_no_more_than_fit() -> 
     assert [title for title, _ in shown[:2]] == ["scaling", "scaling"]
     shown, left_out = first_answers([figures, declared] * 5, MACHINE)
     assert len(shown) == MAX_SENTENCES and "12 more sentences" in left_out[-1]
-
-
-def test_the_machine_is_named_with_its_valid_and_disturbed_runs() -> None:
-    study = summarised(lambda run: {"disturbed": of_server(run)} if run.spec.ranks == 2 else {"status": "invalid"})
-    said = this_machine([study], MACHINE)
-    assert said == "This machine: a CPU, 2 cores, 8.0 GiB. 6 of 12 runs valid, 3 disturbed by other programs."
 
 
 @pytest.mark.parametrize(

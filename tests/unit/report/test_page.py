@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.report.html import marked, whole
+from scalestudy.report.html import whole
 from scalestudy.report.page import write_report
 from scalestudy.report.study_part import unchecked
 from scalestudy.spec.study import Run, Study
@@ -137,10 +137,6 @@ def test_what_comes_from_results_is_escaped(text: str) -> None:
     assert "ring &amp; all_reduce" in text
 
 
-def test_what_stands_between_backticks_is_code_and_stays_escaped() -> None:
-    assert marked("`a < b` and <c>") == "<code>a &lt; b</code> and &lt;c&gt;"
-
-
 def test_no_line_ends_inside_a_number() -> None:
     text = "2 ± 1 %, 3 [1, 4] times"
     assert whole(text).replace("\N{NO-BREAK SPACE}", "_") == "2_±_1_%, 3 [1,_4] times"
@@ -154,12 +150,3 @@ def test_control_characters_are_shown_and_not_sent(study: Study) -> None:
 
     assert "red ␛[31m or␀ &lt;not&gt;␡?" in page
     assert not set(page) & {chr(code) for code in (*range(9), *range(11, 32), 127)}
-
-
-def test_a_study_without_any_result_is_reported_as_such(study: Study) -> None:
-    summarise(study, MACHINE)
-
-    page = write_report([study], MACHINE, "paper", Path("results/report.html")).read_text(encoding="utf-8")
-
-    assert "12 without a result" in page
-    assert "No run has a result yet." in page

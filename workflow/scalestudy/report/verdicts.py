@@ -8,10 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
-from pydantic import BaseModel, Field, ValidationError
 
 from scalestudy.claims import basis as bases
-from scalestudy.claims.basis import BASES, DOCUMENT, MARKS, OURS
+from scalestudy.claims.basis import MARKS, OURS
 from scalestudy.claims.verdict import Verdict
 from scalestudy.claims.words import interval_text
 from scalestudy.errors import UserError
@@ -60,29 +59,8 @@ def _line(verdict: Verdict) -> list[str]:
     ]
 
 
-class Judged(BaseModel, frozen=True):
-    """One claim and what became of it: those keys of `claims/<study>.json` that a page shows."""
-
-    id: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
-    statement: str
-    source: str = ""
-    place: str = ""
-    origin: str = DOCUMENT
-    basis: str = Field(pattern=f"^({'|'.join(BASES)})$")
-    verdict: str = Field(pattern=f"^({'|'.join(MARKS)})$")
-    sentence: str
-    estimate: float | None = None
-    low: float | None = None
-    high: float | None = None
-    unit: str = ""
-    threshold: str = ""
-    margin_reason: str = ""
-    n: int | None = None
-    stand_ins: tuple[str, ...] = ()
-    disturbed: int = 0
-    runs: tuple[str, ...] = ()
-    changed_after_measuring: bool = False
-    p_holm: float | None = None
+class Judged(Verdict):
+    """A verdict as pages show it."""
 
     @property
     def label(self) -> str:
@@ -110,10 +88,6 @@ class Judged(BaseModel, frozen=True):
         return (finding[: found.start()], found[0], finding[found.end() :]) if found else (finding, "", "")
 
 
-class _File(BaseModel):
-    claims: tuple[Judged, ...]
-
-
 def read_verdicts(machine: str, scale: str, study: str, file: Path | None = None) -> tuple[Judged, ...]:
     """The verdicts on a study's claims; none where none were judged. Raises UserError where the file is damaged."""
     file = claims_file(machine, scale, study) if file is None else file
@@ -121,8 +95,6 @@ def read_verdicts(machine: str, scale: str, study: str, file: Path | None = None
         return ()
     remedy = f"delete it, then: snakemake {file} --cores 1"
     try:
-        return _File.model_validate(read_sealed(file, remedy)).claims
-    except ValidationError as error:
-        first = error.errors()[0]
-        what = f"cannot be read: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise UserError(what, str(file), remedy) from None
+        return tuple(Judged(**claim) for claim in read_sealed(file, remedy)["claims"])
+    except (KeyError, TypeError):
+        raise UserError("holds no verdicts of this version", str(file), remedy) from None
