@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import time
@@ -17,7 +16,6 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from tests.integration import ssh_nodes
 from tests.integration.processes import ranks_of
 from tests.integration.tries import ROOT, attempt, begin, completed, held, own_warnings, result, weights
 
@@ -186,28 +184,6 @@ def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> No
     shutil.rmtree(tmp_path)
 
 
-def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_resumes(tmp_path: Path) -> None:
-    settings = (
-        "ranks=2", "nodes=2", "strategy=halving_doubling", "model={name: mlp, hidden: 8, layers: 2}", "keep=weights",
-        "train={epochs: 3, evaluate_every_epochs: 2}", "optimiser.learning_rate=0.05",
-    )  # fmt: skip
-    slow = "faults=[{kind: slow_rank, rank: 1, seconds: 0.03}]"
-    done(tmp_path / "whole", *settings)
-    (tmp_path / "site.yaml").write_text("hosts: [alpha, beta]\n")
-    with ssh_nodes.sshd(tmp_path) as programs:
-        nodes = {"PATH": f"{programs}:{os.environ['PATH']}", "SCALESTUDY_SITE": str(tmp_path / "site.yaml")}
-        out = tmp_path / "stopped"
-        process = begin(out, *settings, slow, "checkpoint.every_steps=10", **nodes)
-        wait_until(lambda: steps_begun(out))
-        process.send_signal(signal.SIGUSR1)
-        output, _ = process.communicate(timeout=60)
-        assert process.returncode == 75, output
-        found = done(out, *settings, slow, "checkpoint.every_steps=10", **nodes)
-    assert [link["cause"] for link in found["links"]] == ["because of signal SIGUSR1", "the run is complete"]
-    assert found["launch"]["hosts"] == ["alpha", "beta"]
-    assert weights(out) == weights(tmp_path / "whole")
-
-
 @pytest.fixture
 def stopped_run(tmp_path: Path) -> tuple[Path, tuple[str, ...]]:
     """A run on two ranks with two checkpoints, of steps 10 and 20 of 88."""
@@ -215,35 +191,6 @@ def stopped_run(tmp_path: Path) -> tuple[Path, tuple[str, ...]]:
     killed = ("strategy=allreduce", "ranks=2", "faults=[{kind: killed_rank, rank: 0, at_step: 25}]")
     assert attempt(tmp_path / "run", *settings, *killed).returncode == 1
     return tmp_path / "run", (*settings, *killed)
-
-
-def flip_a_byte(file: Path) -> None:
-    """Damage a file in its middle."""
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
-def test_a_damaged_checkpoint_is_not_used_and_it_is_said(
-    stopped_run: tuple[Path, tuple[str, ...]], tmp_path: Path
-) -> None:
-    run, settings = stopped_run
-    again = tmp_path / "again"
-    shutil.copytree(run, again)
-    flip_a_byte(run / "checkpoint" / "step-000000020" / "state.safetensors")
-    found = done(run, *settings)
-    assert own_warnings(found) == [
-        "the checkpoint after step 20 is damaged (state.safetensors is not what was written): the one after step 10 is used"
-    ]
-    assert found["links"][-1]["steps"] == 78
-    facts = again / "checkpoint" / "step-000000010" / "checkpoint.json"
-    flip_a_byte(facts)
-    os.truncate(again / "checkpoint" / "step-000000020" / "rank1.safetensors", 1000)
-    fresh = done(again, *settings)
-    first, last = own_warnings(fresh)
-    assert "rank1.safetensors has 1,000 bytes" in first and last.endswith("the run starts from the beginning")
-    assert fresh["links"][-1]["steps"] == 88
-    assert weights(run) == weights(again)
 
 
 def test_a_training_continues_with_other_ranks_and_another_exchange_where_its_samples_stay_the_same(
@@ -272,16 +219,3 @@ def test_a_training_continues_with_other_ranks_and_another_exchange_where_its_sa
     ):
         ended = attempt(tmp_path / "refused", *settings, *refused, *here)
         assert ended.returncode == 2 and said in ended.stdout and "Traceback" not in ended.stdout
-
-
-def test_a_run_cut_short_gives_an_interval_of_its_training_time_with_evaluations_and_checkpoints(
-    tmp_path: Path,
-) -> None:
-    settings = ("measure.steps=60", "train={epochs: 50, evaluate_every_epochs: 5}", "checkpoint.every_steps=500")
-    found = done(tmp_path, *settings)
-    low, high = found["intervals"]["training_time_s"]
-    metrics = found["metrics"]
-    assert low < metrics["training_time_s"] < high
-    steps_alone = 50 * 44 * metrics["step_time_s"] / 4
-    assert metrics["training_time_s"] > steps_alone + 10 * metrics["evaluation_s"] + 4 * metrics["checkpoint_s"]
-    assert [entry["cause"] for entry in found["checkpoints"]] == ["to time it"]

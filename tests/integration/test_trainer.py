@@ -108,15 +108,6 @@ def test_a_program_of_one_step_is_timed_as_a_whole_and_has_no_throughput(tmp_pat
     assert program["kinds"] == {}
 
 
-def test_two_ranks_end_their_window_at_the_same_step_when_it_is_precise_enough(tmp_path: Path) -> None:
-    settings = ("strategy=ring", "ranks=2", "train.epochs=100000", "train.evaluate_every_epochs=0")
-    attempt(tmp_path, *settings, "measure={steps: 1000000, precision: 0.5}")
-    found = result(tmp_path)
-    assert (found["status"], found["window_ended_by"]) == ("valid", "precision")
-    assert found["steps_done"] < 100_000
-    assert found["metrics"]["window_half_width"] is not None
-
-
 def test_a_window_whose_cores_others_use_is_measured_once_more_and_marked(tmp_path: Path) -> None:
     settings = (PERCEPTRON, "threads_per_rank=1")
     with busy_cores():
@@ -329,11 +320,3 @@ def test_a_compiled_model_trains(tmp_path: Path) -> None:
     found = result(tmp_path)
     assert held(found), done.stdout
     assert found["metrics"]["loss"] < 1.0
-
-
-def test_auroc_of_every_label_is_in_the_result(tmp_path: Path) -> None:
-    data = "data={source: synthetic, samples: 320, shape: [1, 8, 8], task: multilabel, classes: 5}"
-    attempt(tmp_path, data, "train.weighted_loss=true", "train.epochs=2")
-    [_, last] = result(tmp_path)["evaluations"]
-    assert len(last["auroc_per_label"]) == 5 and last["accuracy"] is None
-    assert result(tmp_path)["metrics"]["auroc"] == pytest.approx(sum(last["auroc_per_label"]) / 5)

@@ -28,7 +28,6 @@ from scalestudy.strategies.pipeline.plan import (
     Devices,
     choose,
     fewest_devices,
-    plan_for,
     possible_cuts,
 )
 from scalestudy.strategies.pipeline.profile import profile
@@ -206,12 +205,6 @@ def test_what_the_study_fixed_is_kept(stages: int | None, micro_batches: int | N
     assert stages in (None, plan.stages)
     assert micro_batches in (None, plan.micro_batches)
     assert plan.micro_batch * plan.micro_batches * plan.replicas == 32
-
-
-def test_a_plan_is_predicted_by_playing_its_schedule() -> None:
-    plan = plan_for(made_up_blocks(chain([1.0] * 8)), machine(2), "1f1b", 2, 4)
-    assert plan is not None
-    assert (plan.cuts, plan.stage_s, plan.step_s) == ((4,), (12.0, 12.0), 60.0)
 
 
 # Where a stage can begin

@@ -159,14 +159,6 @@ def test_a_slow_rank_is_counted_once_and_the_parts_sum_to_the_step() -> None:
     assert values["exchange_wait_s"] == pytest.approx(0.025)  # 50 ms on one of two ranks
 
 
-def test_ranks_at_their_own_pace_are_not_added_up_to_a_step_that_none_of_them_made() -> None:
-    run = spec(strategy="async_parameter_server", ranks=2, **CUT)
-    slow, fast = (0.02, 0, 0.01, 0.02, 0.05, 0.0), (0.05, 0, 0.01, 0.01, 0.01, 0.0)
-    values = metrics(job(run), with_steps(measured(run), [slow, fast]), manifest(640), 2.0, None)
-    assert [values[name] for name in SUMMED] == pytest.approx([0.02, 0.0, 0.03, 0.05, 0.0])
-    assert values["exchange_wait_s"] is None
-
-
 def test_a_window_whose_halves_differ_and_one_that_others_disturbed_are_warned_of() -> None:
     run = spec(**CUT)
     steady, slowing = measured(run, steps=40), measured(run, steps=40)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import random
 import re
@@ -209,14 +208,12 @@ def read_rank(path: Path, rank: int) -> Tensors:
 
 def random_states() -> Tensors:
     """The states of torch's, numpy's and Python's generators, and of this process's GPU."""
-    _, keys, position, has_gauss, gauss = np.random.get_state()
-    version, integers, gauss_next = random.getstate()
+    of_numpy: Any = np.random.get_state()
+    kind, keys, *more = of_numpy
+    plain = json.dumps([random.getstate(), [kind, keys.tolist(), *more]])
     states = {
         "random.torch": torch.get_rng_state(),
-        "random.numpy": torch.from_numpy(np.array([*keys, position, has_gauss], dtype=np.int64)),
-        "random.numpy_gauss": torch.tensor(float(gauss), dtype=torch.float64),
-        "random.python": torch.tensor([version, *integers], dtype=torch.int64),
-        "random.python_gauss": torch.tensor(float("nan") if gauss_next is None else gauss_next, dtype=torch.float64),
+        "random.python_and_numpy": torch.frombuffer(bytearray(plain, "ascii"), dtype=torch.uint8),
     }
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         states["random.cuda"] = torch.cuda.get_rng_state()
@@ -225,13 +222,10 @@ def random_states() -> Tensors:
 
 def set_random_states(states: Tensors) -> None:
     """Put all generators into the states that `random_states` returned."""
+    (version, integers, gauss), of_numpy = json.loads(bytes(states["random.python_and_numpy"].tolist()))
+    random.setstate((version, tuple(integers), gauss))
+    np.random.set_state(tuple(of_numpy))
     torch.set_rng_state(states["random.torch"])
-    numbers = states["random.numpy"].tolist()
-    keys = np.array(numbers[:-2], dtype=np.uint32)
-    np.random.set_state(("MT19937", keys, numbers[-2], numbers[-1], states["random.numpy_gauss"].item()))
-    version, *integers = states["random.python"].tolist()
-    gauss_next = states["random.python_gauss"].item()
-    random.setstate((version, tuple(integers), None if math.isnan(gauss_next) else gauss_next))
     if "random.cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["random.cuda"])
 

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -41,20 +41,22 @@ def store(job: Job, rank: int) -> dist.Store:
     if job.store is None:
         return dist.FileStore(str(job.folder / "rendezvous"), job.processes)
     address, port = job.store
-    if rank == 0:
-        assert _listener is not None
-        libuv = (
-            torch.__version__ >= "2.8"
-        )  # compared as versions; before, libuv served on no socket that was open already
-        listener = _listener.detach()
-        return dist.TCPStore(
-            address, port, job.processes, True, wait_for_workers=False, master_listen_fd=listener, use_libuv=libuv
-        )
-    return dist.TCPStore(address, port, job.processes, False)
+    if rank > 0:
+        return dist.TCPStore(address, port, job.processes, False)
+    assert _listener is not None
+    # Compared as versions; before 2.8, libuv served on no socket that was open already.
+    way: Any = {"master_listen_fd": _listener.detach(), "use_libuv": torch.__version__ >= "2.8"}
+    return dist.TCPStore(address, port, job.processes, True, wait_for_workers=False, **way)
 
 
 def environment(job: Job, rank: int, local_rank: int, local_processes: int) -> dict[str, str]:
     """The variables by which libraries learn a process's place, named as torchrun names them."""
+    # NCCL logs once, at the start, which transports it uses; `results/warnings.py` reads the log.
+    nccl_log = {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,P2P,SHM,NET",
+        "NCCL_DEBUG_FILE": str(job.log / f"nccl.{rank}.log"),
+    }
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(job.processes),
@@ -62,16 +64,7 @@ def environment(job: Job, rank: int, local_rank: int, local_processes: int) -> d
         "LOCAL_WORLD_SIZE": str(local_processes),
         "GROUP_RANK": str(job.host_of(rank)),
         "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
-        **({} if "NCCL_DEBUG" in os.environ or job.resolved.device != "cuda" else nccl_log(job, rank)),
-    }
-
-
-def nccl_log(job: Job, rank: int) -> dict[str, str]:
-    """NCCL logs once, at the start, which transports it uses; `results/warnings.py` reads the log."""
-    return {
-        "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,P2P,SHM,NET",
-        "NCCL_DEBUG_FILE": str(job.log / f"nccl.{rank}.log"),
+        **({} if "NCCL_DEBUG" in os.environ or job.resolved.device != "cuda" else nccl_log),
     }
 
 
@@ -97,7 +90,7 @@ def speed(interface: str) -> int:
 def interface_of(address: str) -> str | None:
     """The network interface that has an address."""
     for name, several in psutil.net_if_addrs().items():
-        if any(entry.family == socket.AF_INET and entry.address == address for entry in several):
+        if (socket.AF_INET, address) in [entry[:2] for entry in several]:
             return name
     return None
 
