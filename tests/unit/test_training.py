@@ -24,7 +24,6 @@ from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import window_warnings
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
-from scalestudy.training import evaluator
 from scalestudy.training.evaluator import auroc_per_label, evaluate
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.replica import label_weights
@@ -282,19 +281,11 @@ def test_auroc_is_known_for_labels_that_have_both_classes() -> None:
     assert auroc_per_label(score, label) == [pytest.approx(0.75), None]
 
 
-def scored(
-    monkeypatch: pytest.MonkeyPatch,
-    score: list[list[float]],
-    label: list[object],
-    of_others: list[object] | None = None,
-    run: RunSpec | None = None,
-) -> dict[str, object]:
-    """What an evaluation finds of a model that gives these scores; `of_others` is what another rank gathered."""
+def scored(score: list[list[float]], label: list[object], run: RunSpec | None = None) -> dict[str, object]:
+    """What an evaluation finds of a model that gives these scores."""
     x, y = torch.tensor(score), torch.tensor(label)
     task = "multilabel" if y.ndim == 2 else "classification"
     data = SimpleNamespace(samples=len(x), task=task, batch=lambda indices, **how: (x[indices], y[indices]))
-    if of_others is not None:
-        monkeypatch.setattr(evaluator, "gathered", lambda part, world: [part, of_others])
     world = World(0, 1, 0, torch.device("cpu"), 1, None)
     return evaluate(torch.nn.Identity(), data, run or spec(), world, torch.float32)  # type: ignore[arg-type]
 
@@ -314,9 +305,9 @@ OWN = spec(model={"import": "nets:Net"})
     ids=["the same", "but for rounding", "different", "one sample", "a catalogue's model that collapsed"],
 )
 def test_a_model_of_ones_own_that_says_the_same_of_every_sample_has_no_accuracy(
-    run: RunSpec, score: list[list[float]], ignored: bool, monkeypatch: pytest.MonkeyPatch
+    run: RunSpec, score: list[list[float]], ignored: bool
 ) -> None:
-    found = scored(monkeypatch, score, [0] * len(score), run=run)
+    found = scored(score, [0] * len(score), run=run)
     if ignored:
         reason = f"all {len(score)} held-out samples have the same scores"
         assert found["accuracy"] is None and str(found["invalid_reason"]).startswith(reason)
@@ -338,16 +329,10 @@ NAN, INFINITE = float("nan"), float("inf")
     ],
 )
 def test_what_is_not_finite_in_evaluation_has_no_accuracy_or_auroc(
-    score: list[list[float]], label: list[object], reason: str, monkeypatch: pytest.MonkeyPatch
+    score: list[list[float]], label: list[object], reason: str
 ) -> None:
-    found = scored(monkeypatch, score, label)
+    found = scored(score, label)
     assert found == {"accuracy": None, "auroc": None, "loss": None, "invalid_reason": reason}
-
-
-def test_what_is_not_finite_on_another_rank_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    others: list[object] = [np.array([[NAN, 0.0]], np.float32), np.array([0]), NAN]
-    found = scored(monkeypatch, [[2.0, 1.0], [0.0, 1.0]], [0, 1], others)
-    assert found["invalid_reason"] == "1 of 3 held-out samples have a score that is not finite"
 
 
 def test_labels_weigh_by_how_often_they_do_not_occur() -> None:

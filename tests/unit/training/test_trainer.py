@@ -61,17 +61,6 @@ def checkpoint_after(folder: Path, step: int) -> Path:
     return folder / "checkpoint" / f"step-{step:09d}"
 
 
-def test_a_training_reports_its_steps_samples_and_evaluations(tmp_path: Path) -> None:
-    own = trainer(job(tmp_path))
-    own.run()
-    found = read_reports(own.job)
-    (report,) = found.reports
-    assert (report.steps_done, report.samples_seen, report.epochs_done, report.window) == (24, 96, 3.0, (5, 24))
-    assert [(evaluation.epoch, evaluation.step) for evaluation in report.evaluations] == [(2, 16), (3.0, 24)]
-    assert (found.marks.shape, found.losses.shape) == ((1, 24, 7), (1, 24))
-    assert report.finite and report.parameter_digest == own.replica.digest()
-
-
 def test_a_resumed_rank_has_the_weights_losses_and_report_of_one_never_stopped(tmp_path: Path) -> None:
     whole = trainer(job(tmp_path))
     whole.run()
@@ -115,15 +104,6 @@ def test_the_digest_of_parameters_does_not_depend_on_their_memory_format(tmp_pat
     plain = trainer(job(tmp_path, **resnet)).replica.digest()
     assert plain is not None
     assert trainer(job(tmp_path, **resnet, memory_format="channels_last")).replica.digest() == plain
-
-
-def test_forward_and_backward_are_timed_one_by_one_unless_they_alternate(tmp_path: Path) -> None:
-    whole, parted = trainer(job(tmp_path)), trainer(job(tmp_path, batch={"per_rank": 4, "accumulate": 2}))
-    for each in (whole, parted):
-        each.run()
-        assert read_reports(each.job).reports[0].forward_apart == (each is whole)
-    backward = np.diff(whole.recorder.timer.seconds(), axis=1)[:, 3]
-    assert (backward > 0).all()
 
 
 def test_operations_are_counted_where_a_peak_is_stated(tmp_path: Path) -> None:
