@@ -90,16 +90,12 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
     [
         (
             OSError(errno.EDQUOT, "Disk quota exceeded", "there"),
-            "there: Disk quota exceeded\n    free some space there, or",
-        ),
-        (
-            OSError(errno.EMFILE, "Too many open files"),
-            "Too many open files\n    raise the limit of open files (ulimit -n",
+            "there: Disk quota exceeded\n    free some space there",
         ),
         (OSError(errno.EXDEV, "Invalid link", "there"), "there: Invalid link\n    fix this, then run the same command"),
-        (MemoryError(), "out of memory: no more could be allocated\n    close other programs, or raise the limit"),
-        (RuntimeError("can't start new thread"), "no process or thread can be started: at most "),
-        (ValueError("std::bad_alloc"), "out of memory: std::bad_alloc\n    close other programs"),
+        (MemoryError(), "out of memory: no more could be allocated\n    close other programs"),
+        (ImportError("a.so: failed to map segment from shared object"), "a.so: failed to map segment"),
+        (RuntimeError("can't start new thread"), "can't start new thread\n    no process or thread can be started"),
     ],
 )
 def test_an_error_of_the_system_is_one_message_with_what_to_do_next(
@@ -115,8 +111,7 @@ def test_an_error_of_the_system_is_one_message_with_what_to_do_next(
     assert message.endswith("then run the same command again\n")
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143)])
-def test_a_signal_ends_a_command_with_a_message(folder: Path, number: signal.Signals, status: int) -> None:
+def test_a_signal_ends_a_command_with_a_message(folder: Path) -> None:
     lock, said = folder / f"scalestudy-{os.getuid()}.lock", folder / "said"
     environment = {**os.environ, "SCALESTUDY_LOCKS": str(folder), "PYTHONPATH": str(ROOT / "workflow")}
     code = "import sys; from scalestudy.cli import main; main()"
@@ -127,11 +122,11 @@ def test_a_signal_ends_a_command_with_a_message(folder: Path, number: signal.Sig
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
         try:
             assert wait_until(lambda: "waiting for" in said.read_text(), 60)
-            process.send_signal(number)
-            assert process.wait(30) == status
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 143
         finally:
             process.kill()
     assert said.read_text().splitlines()[-2:] == [
-        f"scalestudy: stopped by {number.name}",
+        "scalestudy: stopped by SIGTERM",
         "    to resume, run the same command again",
     ]
