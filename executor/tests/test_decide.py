@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from snakemake_executor_plugin_multinode.decide import Action, Limits, apply_status, decide
-from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase, SnakemakeJob
+from snakemake_executor_plugin_multinode.decide import Limits, apply_status, decide
+from snakemake_executor_plugin_multinode.job import Action, JobState, MonitoredJob, Phase, SnakemakeJob
 from snakemake_executor_plugin_multinode.records import Attempt, Record
 from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import Cause, Request, State, Status

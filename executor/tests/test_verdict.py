@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from snakemake_executor_plugin_multinode.records import Attempt
+from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase, SnakemakeJob
+from snakemake_executor_plugin_multinode.records import Attempt, Record
 from snakemake_executor_plugin_multinode.runstate import RunState
-from snakemake_executor_plugin_multinode.schedulers import Cause, State, Status
-from snakemake_executor_plugin_multinode.status_files import End
-from snakemake_executor_plugin_multinode.verdict import Ending, Outcome, Verdict, verdict
+from snakemake_executor_plugin_multinode.schedulers import Cause, Request, State, Status
+from snakemake_executor_plugin_multinode.status_files import Began, End
+from snakemake_executor_plugin_multinode.verdict import verdict
+from test_decide import Known
 
 FAILED = End(1, "", 100, 200, "node1")
 TERMINATED = End(1, "TERM", 100, 200, "node1")
@@ -24,8 +27,15 @@ def attempt(progress: float | None = None, cause: str = "", node_fault: bool = F
 
 def judged_of(
     end: End | None, status: Status | None, run: RunState | None, attempts: list[Attempt], **more: Any
-) -> Verdict:
-    return verdict(Ending(end, status, run, attempts, **{"mem_mb": 4000, "runtime_min": 60, **more}))
+) -> Decision:
+    """The verdict on a job with 60 minutes; `forgotten` and `unrecorded` say what its scheduler keeps of jobs."""
+    asked = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, 4000, more.get("runtime_min", 60), None)
+    answers = 2 if more.get("forgotten") or more.get("unrecorded") else 0
+    state = JobState(Phase.ENDING, 0.0, status, answers, end=end)
+    began = Began(more["began_s"], "") if "began_s" in more else None
+    known = Known(end, began, ran_s=more.get("ran_s"), run_state=run, keeps_history=bool(more.get("forgotten")))
+    work = SnakemakeJob(None, "k", "train a", "train", (), lambda *_: asked, lambda _: None, None, ())
+    return verdict(MonitoredJob(work, Record("k", "train a", attempts), state, asked), state, known)  # type: ignore[arg-type]
 
 
 def ended(cause: Cause, words: str = "WORDS", signal: int | None = None) -> Status:
@@ -35,38 +45,38 @@ def ended(cause: Cause, words: str = "WORDS", signal: int | None = None) -> Stat
 @pytest.mark.parametrize(
     ("end", "status", "run", "outcome", "sentence"),
     [
-        (End(0, "", 1, 2, "n"), None, None, Outcome.SUCCESS, "finished"),
-        (End(0, "TERM", 1, 2, "n"), ended(Cause.CANCELLED), None, Outcome.SUCCESS, "finished"),
-        (None, ended(Cause.FINISHED), None, Outcome.CONTINUE, "its script never started, although the scheduler reports success (WORDS)"),
-        (FAILED, None, SAVED, Outcome.CONTINUE, "the deadline is near (progress 100)"),
-        (FAILED, ended(Cause.COMMAND), SAVED, Outcome.CONTINUE, "the deadline is near (progress 100)"),
-        (TERMINATED, ended(Cause.WALLTIME), SAVED, Outcome.CONTINUE, "the deadline is near (progress 100)"),
-        (TERMINATED, ended(Cause.PREEMPTED), SAVED, Outcome.CONTINUE, "preempted (WORDS): the deadline is near (progress 100)"),
-        (TERMINATED, ended(Cause.CANCELLED), SAVED, Outcome.FAILURE, "cancelled by its owner or an administrator (WORDS)"),
-        (None, ended(Cause.WALLTIME), OLD, Outcome.CONTINUE, "the walltime of 60 min was reached before a checkpoint (WORDS), without progress"),
-        (None, ended(Cause.WALLTIME), None, Outcome.FAILURE, "the walltime of 60 min was reached (WORDS), and it leaves no checkpoint: raise the resource `runtime`"),
-        (None, ended(Cause.WALLTIME), RunState("running", 40.0, "saved after step 40", True), Outcome.CONTINUE, "the walltime of 60 min was reached (WORDS): saved after step 40 (progress 40)"),
-        (None, ended(Cause.WALLTIME), RunState("running", 40.0, "saved after step 40", False), Outcome.CONTINUE, "the walltime of 60 min was reached before a checkpoint (WORDS), without progress"),
-        (FAILED, ended(Cause.COMMAND), RunState("running", 40.0, "saved after step 40", True), Outcome.FAILURE, "its command failed"),
-        (FAILED, ended(Cause.MEMORY), None, Outcome.FAILURE, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
-        (FAILED, ended(Cause.MEMORY), SAVED, Outcome.FAILURE, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
-        (None, ended(Cause.PREEMPTED), None, Outcome.CONTINUE, "preempted (WORDS), without progress"),
-        (None, ended(Cause.NODE), None, Outcome.CONTINUE, "the node or its software failed (WORDS)"),
-        (None, None, None, Outcome.CONTINUE, "lost: it began, left no exit status, and the scheduler no longer knows it"),
-        (FAILED, ended(Cause.COMMAND), RunState("failed", 0.0, "the loss is not a number", True), Outcome.FAILURE, "the loss is not a number"),
-        (FAILED, ended(Cause.COMMAND), OLD, Outcome.FAILURE, "its command failed"),
-        (FAILED, None, None, Outcome.FAILURE, "its command failed"),
-        (None, ended(Cause.SIGNAL, signal=9), None, Outcome.FAILURE, "killed by signal 9, cause unknown (WORDS)"),
-        (End(137, "", 1, 2, "n"), None, None, Outcome.FAILURE, "killed by signal 9, cause unknown"),
-        (TERMINATED, None, None, Outcome.FAILURE, "ended after signal TERM, cause unknown"),
-        (None, ended(Cause.UNKNOWN), None, Outcome.FAILURE, "ended, cause unknown (WORDS)"),
+        (End(0, "", 1, 2, "n"), None, None, Action.SUCCEED, "finished"),
+        (End(0, "TERM", 1, 2, "n"), ended(Cause.CANCELLED), None, Action.SUCCEED, "finished"),
+        (None, ended(Cause.FINISHED), None, Action.CONTINUE, "its script never started, although the scheduler reports success (WORDS)"),
+        (FAILED, None, SAVED, Action.CONTINUE, "the deadline is near (progress 100)"),
+        (FAILED, ended(Cause.COMMAND), SAVED, Action.CONTINUE, "the deadline is near (progress 100)"),
+        (TERMINATED, ended(Cause.WALLTIME), SAVED, Action.CONTINUE, "the deadline is near (progress 100)"),
+        (TERMINATED, ended(Cause.PREEMPTED), SAVED, Action.CONTINUE, "preempted (WORDS): the deadline is near (progress 100)"),
+        (TERMINATED, ended(Cause.CANCELLED), SAVED, Action.FAIL, "cancelled by its owner or an administrator (WORDS)"),
+        (None, ended(Cause.WALLTIME), OLD, Action.CONTINUE, "the walltime of 60 min was reached before a checkpoint (WORDS), without progress"),
+        (None, ended(Cause.WALLTIME), None, Action.FAIL, "the walltime of 60 min was reached (WORDS), and it leaves no checkpoint: raise the resource `runtime`"),
+        (None, ended(Cause.WALLTIME), RunState("running", 40.0, "saved after step 40", True), Action.CONTINUE, "the walltime of 60 min was reached (WORDS): saved after step 40 (progress 40)"),
+        (None, ended(Cause.WALLTIME), RunState("running", 40.0, "saved after step 40", False), Action.CONTINUE, "the walltime of 60 min was reached before a checkpoint (WORDS), without progress"),
+        (FAILED, ended(Cause.COMMAND), RunState("running", 40.0, "saved after step 40", True), Action.FAIL, "its command failed"),
+        (FAILED, ended(Cause.MEMORY), None, Action.FAIL, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
+        (FAILED, ended(Cause.MEMORY), SAVED, Action.FAIL, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
+        (None, ended(Cause.PREEMPTED), None, Action.CONTINUE, "preempted (WORDS), without progress"),
+        (None, ended(Cause.NODE), None, Action.CONTINUE, "the node or its software failed (WORDS)"),
+        (None, None, None, Action.CONTINUE, "lost: it began, left no exit status, and the scheduler no longer knows it"),
+        (FAILED, ended(Cause.COMMAND), RunState("failed", 0.0, "the loss is not a number", True), Action.FAIL, "the loss is not a number"),
+        (FAILED, ended(Cause.COMMAND), OLD, Action.FAIL, "its command failed"),
+        (FAILED, None, None, Action.FAIL, "its command failed"),
+        (None, ended(Cause.SIGNAL, signal=9), None, Action.FAIL, "killed by signal 9, cause unknown (WORDS)"),
+        (End(137, "", 1, 2, "n"), None, None, Action.FAIL, "killed by signal 9, cause unknown"),
+        (TERMINATED, None, None, Action.FAIL, "ended after signal TERM, cause unknown"),
+        (None, ended(Cause.UNKNOWN), None, Action.FAIL, "ended, cause unknown (WORDS)"),
     ],
 )  # fmt: skip
 def test_an_end_is_answered_by_its_cause(
-    end: End | None, status: Status | None, run: RunState | None, outcome: Outcome, sentence: str
+    end: End | None, status: Status | None, run: RunState | None, outcome: Action, sentence: str
 ) -> None:
     judged = judged_of(end, status, run, [attempt()])
-    assert (judged.outcome, judged.cause) == (outcome, sentence)
+    assert (judged.action, judged.why) == (outcome, sentence)
 
 
 RUNNING = RunState("running", 40.0, "saved after step 40", True)
@@ -83,14 +93,14 @@ EARLY = (
 RELAUNCHED = "the scheduler had forgotten that the job runs, started it again, and deleted it (CANCELLED)"
 FORGOT = "ended by signal TERM, and the scheduler does not know that it ran: it forgot the job"
 BY_A_PERSON = "cancelled by its owner or an administrator (CANCELLED)"
-AGAIN = (Outcome.CONTINUE, True)
-FAILS, GOES_ON = (Outcome.FAILURE, False), (Outcome.CONTINUE, False)
+AGAIN = (Action.CONTINUE, True)
+FAILS, GOES_ON = (Action.FAIL, False), (Action.CONTINUE, False)
 
 
 @pytest.mark.parametrize(
     ("end", "status", "run", "more", "outcome", "sentence"),
     [
-        (None, ended(Cause.FINISHED), None, {"began_s": 100.0}, (Outcome.SUCCESS, False), "finished, by the scheduler's record"),
+        (None, ended(Cause.FINISHED), None, {"began_s": 100.0}, (Action.SUCCEED, False), "finished, by the scheduler's record"),
         # ran as long as it might, although its scheduler keeps no record
         (TERMINATED, None, RUNNING, {"ran_s": 3600.0, "unrecorded": True}, GOES_ON, BY_TIMES),
         (None, None, RUNNING, {"ran_s": 3545.0, "unrecorded": True}, GOES_ON, BY_TIMES),
@@ -106,7 +116,7 @@ FAILS, GOES_ON = (Outcome.FAILURE, False), (Outcome.CONTINUE, False)
         # terminated, and a scheduler that would know it does not
         (TERMINATED, None, None, {"began_s": 100.0, "forgotten": True}, AGAIN, FORGOT),
         (FAILED, None, None, {"began_s": 100.0, "forgotten": True}, FAILS, "its command failed"),
-        (End(78, "", 1, 2, "n", "the set-up failed"), None, None, {"host": "node1"}, AGAIN, "the set-up failed (on node1)"),
+        (End(78, "", 1, 2, "n", "the set-up failed"), None, None, {}, AGAIN, "the set-up failed (on n)"),
     ],
 )  # fmt: skip
 def test_what_the_scheduler_lost_or_never_kept_is_answered_by_the_times_of_the_job(
@@ -114,20 +124,20 @@ def test_what_the_scheduler_lost_or_never_kept_is_answered_by_the_times_of_the_j
     status: Status | None,
     run: RunState | None,
     more: dict[str, Any],
-    outcome: tuple[Outcome, bool],
+    outcome: tuple[Action, bool],
     sentence: str,
 ) -> None:
     judged = judged_of(end, status, run, [attempt()], **more)
-    assert ((judged.outcome, judged.node_fault), judged.cause) == (outcome, sentence)
+    assert ((judged.action, judged.node_fault), judged.why) == (outcome, sentence)
 
 
 def test_a_fault_of_a_node_is_forgiven_once() -> None:
     judged = judged_of(None, ended(Cause.NODE), None, [attempt(node_fault=True), attempt()])
-    assert (judged.outcome, judged.cause) == (Outcome.FAILURE, "the node or its software failed (WORDS), again")
+    assert (judged.action, judged.why) == (Action.FAIL, "the node or its software failed (WORDS), again")
 
 
 def test_two_attempts_in_a_row_without_progress_are_a_failure() -> None:
     before = [attempt(100.0, "the deadline is near"), attempt(100.0, "the deadline is near")]
     judged = judged_of(FAILED, None, SAVED, [*before, attempt()])
-    assert judged.outcome is Outcome.FAILURE
-    assert judged.cause == "2 attempts in a row made no progress; the last: the deadline is near (progress 100)"
+    assert judged.action is Action.FAIL
+    assert judged.why == "2 attempts in a row made no progress; the last: the deadline is near (progress 100)"

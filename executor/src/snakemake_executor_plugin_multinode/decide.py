@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import Enum
 
-from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase
+from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.jobscript import BEAT_S
 from snakemake_executor_plugin_multinode.observe import Evidence
 from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import State, Status
 from snakemake_executor_plugin_multinode.status_files import Began, End
-from snakemake_executor_plugin_multinode.verdict import Ending, Outcome, failed_by_itself, verdict
+from snakemake_executor_plugin_multinode.verdict import LOST_ANSWERS, verdict
 
 SILENT_S = 4 * BEAT_S
 """Seconds without a heartbeat after which a job counts as silent."""
-LOST_ANSWERS = 2
 CANCELLED_S = 600.0
 """A job that still exists this many seconds after its deletion was requested was not deleted."""
 WAITS = (State.QUEUED, State.HELD)
@@ -47,37 +45,6 @@ class Limits:
     per_s: float = 5.0
     """Most submissions per second."""
     budget_gpu_hours: float | None = None
-
-
-class Action(Enum):
-    """An action on a job."""
-
-    READ_RECORD = "read what was submitted for it before"
-    SUBMIT = "submit it, when its turn comes"
-    WAIT = "wait"
-    ASK = "wait, and ask the scheduler soon"
-    UNCANCEL = "follow it again, its deletion had no effect"
-    FORBID = "prevent it from starting, if it has not started"
-    REQUEUED = "let its scheduler run it a second time"
-    SUCCEED = "report its success"
-    CONTINUE = "submit another attempt that continues it"
-    RESUBMIT = "submit it once more, since it never began"
-    START_OVER = "start over, whatever there was before"
-    FAIL = "report its failure"
-
-
-@dataclass(frozen=True)
-class Decision:
-    """An action, the job's state from now on, and the reason in a sentence."""
-
-    action: Action
-    state: JobState
-    why: str = ""
-    node_fault: bool = False
-    progress: float | None = None
-    host: str = ""
-    delete: bool = False
-    """Whether the scheduler has to delete the attempt, which it may still hold."""
 
 
 def apply_status(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
@@ -155,7 +122,7 @@ def _ending(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float
         if job.adopted and evidence.ended_before_driver:
             # It had ended before this driver started, and Snakemake wants it to run again.
             return Decision(Action.START_OVER, state, "finished")
-        return _judged(job, state, evidence)
+        return verdict(job, state, evidence)
     answered = state.asked_s > state.since_s
     over = state.status is not None and state.status.state is State.ENDED
     alive = answered and state.status is not None and not over
@@ -164,9 +131,9 @@ def _ending(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float
     # Of a job whose deletion was asked for no cause needs to be known: it is gone, and is made again.
     gone = job.attempt.cancelled and answered and state.status is None and state.answers >= LOST_ANSWERS
     if end is not None and (over or gone or (answered and _stopped_on_its_own(end, evidence.run_state))):
-        return _judged(job, state, evidence)
+        return verdict(job, state, evidence)
     if now_s - state.since_s >= _patience_s(job, state, answered, alive, limits):
-        return replace(_judged(job, state, evidence), delete=alive)
+        return replace(verdict(job, state, evidence), delete=alive)
     return Decision(Action.ASK, state)
 
 
@@ -186,41 +153,6 @@ def _stopped_on_its_own(end: End, run: RunState | None) -> bool:
     return run is not None and run.fresh and run.state == "checkpointed" and not end.signal
 
 
-def _judged(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
-    """Return the action after an end without further evidence to come."""
-    run, began = evidence.run_state, evidence.began
-    host = host_of(state.status, state.end, began)
-    unknown = state.answers >= LOST_ANSWERS and state.status is None
-    judged = verdict(
-        Ending(
-            end=state.end,
-            status=state.status,
-            run=run,
-            attempts=[attempt for attempt in job.record.attempts if not attempt.never_ran],
-            mem_mb=job.request.mem_mb if job.request is not None else None,
-            runtime_min=job.request.runtime_min if job.request is not None else None,
-            host=host,
-            began_s=began.began_s if began is not None else None,
-            ran_s=evidence.ran_s,
-            forgotten=unknown and evidence.keeps_history and not job.adopted,
-            unrecorded=unknown and not evidence.keeps_history,
-        )
-    )
-    cancelled = job.attempt.cancelled and not failed_by_itself(state.end, state.status)
-    if cancelled and judged.outcome is not Outcome.SUCCESS:
-        return Decision(Action.START_OVER, state, "cancelled by its driver")
-    action = {Outcome.SUCCESS: Action.SUCCEED, Outcome.CONTINUE: Action.CONTINUE, Outcome.FAILURE: Action.FAIL}
-    progress = run.progress if run is not None and run.fresh else None
-    return Decision(action[judged.outcome], state, judged.cause, judged.node_fault, progress, host)
-
-
-def host_of(status: Status | None, end: End | None, began: Began | None) -> str:
-    """The node of a job, if there was only one and it is known: of several nodes it is not known which failed."""
-    if status is not None and len(status.nodes) == 1:
-        return "" if set(status.nodes[0]) & set("[,") else status.nodes[0]
-    return end.host if end is not None else began.host if began is not None else ""
-
-
 def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
     """The scheduler does not know the job, and its script has not recorded an end."""
     missing_s = now_s - state.since_s
@@ -228,13 +160,13 @@ def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: floa
         return Decision(Action.WAIT, state)
     if evidence.began is not None:
         # With a recent heartbeat it is running, although its scheduler has lost it.
-        return _judged(job, state, evidence) if evidence.silent_s > SILENT_S else Decision(Action.WAIT, state)
+        return verdict(job, state, evidence) if evidence.silent_s > SILENT_S else Decision(Action.WAIT, state)
     if state.forbidden is None:
         return Decision(Action.FORBID, state)
     if state.forbidden:
         return _never_began(job, state, evidence.keeps_history)
     # It is starting at this moment, or died while starting.
-    return _judged(job, state, evidence) if missing_s > 2 * limits.lost_s else Decision(Action.WAIT, state)
+    return verdict(job, state, evidence) if missing_s > 2 * limits.lost_s else Decision(Action.WAIT, state)
 
 
 def _never_began(job: MonitoredJob, state: JobState, keeps_history: bool) -> Decision:

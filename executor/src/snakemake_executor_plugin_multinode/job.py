@@ -96,3 +96,34 @@ class MonitoredJob:
     def id(self) -> str:
         """The name of its last submission in messages."""
         return self.attempt.id or self.attempt.name
+
+
+class Action(Enum):
+    """An action on a job."""
+
+    READ_RECORD = "read what was submitted for it before"
+    SUBMIT = "submit it, when its turn comes"
+    WAIT = "wait"
+    ASK = "wait, and ask the scheduler soon"
+    UNCANCEL = "follow it again, its deletion had no effect"
+    FORBID = "prevent it from starting, if it has not started"
+    REQUEUED = "let its scheduler run it a second time"
+    SUCCEED = "report its success"
+    CONTINUE = "submit another attempt that continues it"
+    RESUBMIT = "submit it once more, since it never began"
+    START_OVER = "start over, whatever there was before"
+    FAIL = "report its failure"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An action, the job's state from now on, and the reason in a sentence."""
+
+    action: Action
+    state: JobState
+    why: str = ""
+    node_fault: bool = False
+    progress: float | None = None
+    host: str = ""
+    delete: bool = False
+    """Whether the scheduler has to delete the attempt, which it may still hold."""

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from snakemake_executor_plugin_multinode.decide import Action, Decision, Limits, apply_status, begun_again, decide
-from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase, SnakemakeJob
+from snakemake_executor_plugin_multinode.decide import Limits, apply_status, begun_again, decide
+from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase, SnakemakeJob
 from snakemake_executor_plugin_multinode.messages import FILES, QUESTION, SUBMISSION, Messages, Reporter
 from snakemake_executor_plugin_multinode.observe import SOON_S, Background, Evidence, Observer, in_thread
-from snakemake_executor_plugin_multinode.orphans import Orphans, began_s, used_s
+from snakemake_executor_plugin_multinode.orphans import Orphans, note_end
 from snakemake_executor_plugin_multinode.records import Record, Records
 from snakemake_executor_plugin_multinode.schedulers import (
     JobRef,
@@ -295,9 +295,7 @@ class JobMonitor:
         attempt.never_ran = decision.action is Action.RESUBMIT
         outcome = {Action.SUCCEED: "finished", Action.FAIL: "failed"}.get(decision.action, "")
         self.records.write(replace(job.record, outcome=outcome))
-        ran_s = used_s(attempt, end, self.files)
-        self.records.note_end(attempt, ran_s, began_s=began_s(attempt, end, self.files))
-        job.ran_s += ran_s
+        job.ran_s += note_end(self.records, self.files, attempt, end)
         job.record.outcome = outcome
         self.submitter.room()
         which = f"{job.work.label}: job {job.id}"

@@ -131,10 +131,7 @@ class Evidence:
     @cached_property
     def ran_s(self) -> float | None:
         """Seconds from the start of its script to its end or, without one, to its last heartbeat; None: not begun."""
-        if self.end is not None:
-            return float(self.end.ended_s - self.end.began_s)
-        beat_s = self._files.last_beat_s(self._job.attempt.name)
-        return None if beat_s is None or self.began is None else max(0.0, beat_s - self.began.began_s)
+        return self._files.ran_s(self._job.attempt.name, self.end)
 
     @cached_property
     def run_state(self) -> RunState | None:

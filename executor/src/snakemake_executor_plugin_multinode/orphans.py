@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from snakemake_executor_plugin_multinode.decide import LOST_ANSWERS, SILENT_S, Limits, apply_status
+from snakemake_executor_plugin_multinode.decide import SILENT_S, Limits, apply_status
 from snakemake_executor_plugin_multinode.job import JobState, Phase
 from snakemake_executor_plugin_multinode.records import Attempt, Record, Records
 from snakemake_executor_plugin_multinode.schedulers import JobRef, State, Status
 from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
+from snakemake_executor_plugin_multinode.verdict import LOST_ANSWERS
 
 
 @dataclass
@@ -127,22 +128,16 @@ class Orphans:
 
     def _note(self, attempt: Attempt, cause: str, end: End | None) -> None:
         attempt.cause = cause
-        used, began = used_s(attempt, end, self.files), began_s(attempt, end, self.files)
-        self.records.note_end(attempt, used, unseen=True, began_s=began)
+        note_end(self.records, self.files, attempt, end, unseen=True)
 
 
-def used_s(attempt: Attempt, end: End | None, files: StatusFiles) -> float:
-    """Seconds that an attempt held its nodes: until its end, else until its last heartbeat."""
-    if end is not None:
-        return attempt.used_before_s + end.ended_s - end.began_s
-    began, beat_s = files.began(attempt.name), files.last_beat_s(attempt.name)
-    if began is None or beat_s is None:
-        return attempt.used_before_s
-    return attempt.used_before_s + max(0.0, beat_s - began.began_s)
+def note_end(records: Records, files: StatusFiles, attempt: Attempt, end: End | None, unseen: bool = False) -> float:
+    """Write the end of an attempt into the ledger; the seconds that it held its nodes.
 
-
-def began_s(attempt: Attempt, end: End | None, files: StatusFiles) -> float | None:
-    """When the script of an attempt began, Unix seconds; None where it did not, or began a second time: its wait is then
-    not known."""
+    When its script began is left out where it began a second time: its wait is then not known.
+    """
+    used_s = attempt.used_before_s + (files.ran_s(attempt.name, end) or 0.0)
     began = end or files.began(attempt.name)
-    return None if began is None or attempt.used_before_s else float(began.began_s)
+    began_s = None if began is None or attempt.used_before_s else float(began.began_s)
+    records.note_end(attempt, used_s, unseen, began_s)
+    return used_s

@@ -82,6 +82,13 @@ class StatusFiles:
         clock.touch()
         return clock.stat().st_mtime - (self.folder / f"{name}.began").stat().st_mtime
 
+    def ran_s(self, name: str, end: End | None) -> float | None:
+        """Seconds from the start of that job to its end or, without one, to its last heartbeat; None: not begun."""
+        if end is not None:
+            return float(end.ended_s - end.began_s)
+        began, beat_s = self.began(name), self.last_beat_s(name)
+        return None if began is None or beat_s is None else max(0.0, beat_s - began.began_s)
+
     def last_beat_s(self, name: str) -> float | None:
         """When that job touched its file for the last time, in Unix seconds; None if it has not begun."""
         with suppress(FileNotFoundError):

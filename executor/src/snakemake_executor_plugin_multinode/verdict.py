@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
+from typing import NamedTuple
 
-from snakemake_executor_plugin_multinode.records import Attempt
+from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob
+from snakemake_executor_plugin_multinode.observe import Evidence
 from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import Cause, State, Status
-from snakemake_executor_plugin_multinode.status_files import End
+from snakemake_executor_plugin_multinode.status_files import Began, End
 
+LOST_ANSWERS = 2
+"""A job that so many answers in a row do not have is unknown to its scheduler."""
 FRUITLESS_ATTEMPTS = 2
 """So many attempts in a row without progress are a failure."""
 NODE_RETRIES = 1
@@ -21,85 +22,70 @@ WALLTIME_MARGIN_S, WALLTIME_MARGIN = 60.0, 0.1
 heartbeat is up to half a minute old."""
 
 
-class Outcome(Enum):
-    """The consequence of an end for the job."""
+class Ending:
+    """The end of the last of a job's attempts that ran, with all evidence on it."""
 
-    SUCCESS = "success"
-    CONTINUE = "continue"
-    """The job continues in another attempt, from its checkpoint or on another node."""
-    FAILURE = "failure"
+    def __init__(self, job: MonitoredJob, state: JobState, evidence: Evidence) -> None:
+        self.end, self.status, self.run = state.end, state.status, evidence.run_state
+        self.attempts = [attempt for attempt in job.record.attempts if not attempt.never_ran]
+        self.mem_mb = job.request.mem_mb if job.request is not None else None
+        self.runtime_min = job.request.runtime_min if job.request is not None else None
+        self.began_s = evidence.began.began_s if evidence.began is not None else None
+        self.ran_s = evidence.ran_s
+        self.host = host_of(self.status, self.end, evidence.began)
+        over = self.status is not None and self.status.state is State.ENDED
+        self.cause = self.status.cause if self.status is not None and over else None
+        self.words = self.status.words if self.status is not None else ""
+        self.signal = self.end.signal if self.end is not None else ""
+        self.checkpointed = self.run is not None and self.run.fresh and self.run.state == "checkpointed"
+        is_unknown = self.status is None and state.answers >= LOST_ANSWERS
+        self.forgotten = is_unknown and evidence.keeps_history and not job.adopted
+        """The scheduler would still have a job that ended so short a time ago, and does not have this one."""
+        self.unrecorded = is_unknown and not evidence.keeps_history
+        """The scheduler has answered, and keeps no record of jobs that are over."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """An outcome and its reason, in a sentence."""
+class Verdict(NamedTuple):
+    """SUCCEED, CONTINUE (from a checkpoint, or on another node) or FAIL, and the reason, in a sentence."""
 
-    outcome: Outcome
+    action: Action
     cause: str
     node_fault: bool = False
 
 
-@dataclass(frozen=True)
-class Ending:
-    """The evidence on the end of the last of a job's attempts that ran."""
-
-    end: End | None
-    """The job script's own record, None if it left none."""
-    status: Status | None
-    """The scheduler's, None if it has none to give."""
-    run: RunState | None
-    attempts: Sequence[Attempt]
-    mem_mb: int | None = None
-    runtime_min: int | None = None
-    """The job's request."""
-    host: str = ""
-    """The node it ran on, where that is known."""
-    began_s: float | None = None
-    """When the job script began, in Unix seconds."""
-    ran_s: float | None = None
-    """From its start to its end, or to its last heartbeat."""
-    forgotten: bool = False
-    """The scheduler would still have a job that ended so short a time ago, and does not have this one."""
-    unrecorded: bool = False
-    """The scheduler has answered, and keeps no record of jobs that are over."""
-
-    @property
-    def cause(self) -> Cause | None:
-        """The scheduler's, once it reports the end."""
-        return self.status.cause if self.status is not None and self.status.state is State.ENDED else None
-
-    @property
-    def words(self) -> str:
-        """The scheduler's, for messages."""
-        return self.status.words if self.status is not None else ""
-
-    @property
-    def signal(self) -> str:
-        """The signal that the script was sent, as it noted."""
-        return self.end.signal if self.end is not None else ""
-
-    @property
-    def checkpointed(self) -> bool:
-        """Whether the attempt has saved and stopped on purpose."""
-        return self.run is not None and self.run.fresh and self.run.state == "checkpointed"
+def verdict(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
+    """Return the action after an end without further evidence to come."""
+    e = Ending(job, state, evidence)
+    judged = _judged(e)
+    cancelled = job.attempt.cancelled and not _failed_by_itself(e)
+    if cancelled and judged.action is not Action.SUCCEED:
+        return Decision(Action.START_OVER, state, "cancelled by its driver")
+    progress = e.run.progress if e.run is not None and e.run.fresh else None
+    return Decision(judged.action, state, judged.cause, judged.node_fault, progress, e.host)
 
 
-def verdict(e: Ending) -> Verdict:
-    """Judge an end."""
+def host_of(status: Status | None, end: End | None, began: Began | None) -> str:
+    """The node of a job, if there was only one and it is known: of several nodes it is not known which failed."""
+    if status is not None and len(status.nodes) == 1:
+        return "" if set(status.nodes[0]) & set("[,") else status.nodes[0]
+    return end.host if end is not None else began.host if began is not None else ""
+
+
+def _judged(e: Ending) -> Verdict:
     if e.end is not None and (e.end.code == 0 or e.end.fault):
         why = f"{e.end.fault} (on {e.host})" if e.host else e.end.fault
-        return _fault(e, why) if e.end.code else Verdict(Outcome.SUCCESS, "finished")
+        return _fault(e, why) if e.end.code else Verdict(Action.SUCCEED, "finished")
     match e.cause:
         case Cause.FINISHED if e.end is None and e.began_s is None:
             # Slurm reports COMPLETED too where the node could not start the script.
             return _fault(e, f"its script never started, although the scheduler reports success ({e.words})")
         case Cause.FINISHED if e.end is None:
-            return Verdict(Outcome.SUCCESS, "finished, by the scheduler's record")
+            return Verdict(Action.SUCCEED, "finished, by the scheduler's record")
         case Cause.CANCELLED:
             return _cancelled(e)
         case Cause.MEMORY:
             limit = f"{e.mem_mb} MiB per node" if e.mem_mb else "the site's default"
-            return Verdict(Outcome.FAILURE, f"out of memory ({e.words}): raise the resource `mem_mb`, now {limit}")
+            return Verdict(Action.FAIL, f"out of memory ({e.words}): raise the resource `mem_mb`, now {limit}")
     return _interrupted(e)
 
 
@@ -108,7 +94,7 @@ def _interrupted(e: Ending) -> Verdict:
     run = e.run
     at_walltime = e.status is None and (e.end is None or bool(e.signal)) and _reached_walltime(e)
     if e.cause is None and e.signal == "TERM" and e.unrecorded and e.runtime_min is not None and not at_walltime:
-        return Verdict(Outcome.FAILURE, _deleted(e))
+        return Verdict(Action.FAIL, _deleted(e))
     if run is not None and e.checkpointed:
         why = run.cause or "stopped at a checkpoint"
         return _continue(e, run, f"preempted ({e.words}): {why}" if e.cause is Cause.PREEMPTED else why)
@@ -118,7 +104,7 @@ def _interrupted(e: Ending) -> Verdict:
         return _walltime(e, e.words or "by its start and its end; the scheduler says nothing of it")
     if e.cause is Cause.PREEMPTED:
         return _fruitless(e, f"preempted ({e.words})")
-    return Verdict(Outcome.FAILURE, _how(e))
+    return Verdict(Action.FAIL, _how(e))
 
 
 def _site_fault(e: Ending, at_walltime: bool) -> str:
@@ -148,11 +134,9 @@ def _deleted(e: Ending) -> str:
     return f"{why}; it has saved, and the same command resumes it" if e.checkpointed else why
 
 
-def failed_by_itself(end: End | None, status: Status | None) -> bool:
+def _failed_by_itself(e: Ending) -> bool:
     """Whether a job to be deleted has failed by its own command."""
-    if end is None or end.signal or end.code > 128:
-        return False
-    return status is None or status.state is not State.ENDED or status.cause is not Cause.CANCELLED
+    return e.end is not None and not e.signal and e.end.code <= 128 and e.cause is not Cause.CANCELLED
 
 
 def _cancelled(e: Ending) -> Verdict:
@@ -169,14 +153,14 @@ def _cancelled(e: Ending) -> Verdict:
     if known_s is not None and e.began_s is not None and e.began_s + CLOCK_SKEW_S < known_s:
         why = f"the scheduler had forgotten that the job runs, started it again, and deleted it ({e.words})"
         return _fault(e, why)
-    return Verdict(Outcome.FAILURE, f"cancelled by its owner or an administrator ({e.words})")
+    return Verdict(Action.FAIL, f"cancelled by its owner or an administrator ({e.words})")
 
 
 def _continue(e: Ending, run: RunState, why: str) -> Verdict:
     """From a checkpoint, if there is progress; one attempt without is forgiven."""
     done = [attempt.progress for attempt in e.attempts[:-1] if attempt.progress is not None]
     if run.progress is not None and (not done or run.progress > max(done)):
-        return Verdict(Outcome.CONTINUE, f"{why} (progress {run.progress:g})")
+        return Verdict(Action.CONTINUE, f"{why} (progress {run.progress:g})")
     at = "unknown" if run.progress is None else f"{run.progress:g}"
     return _fruitless(e, f"{why} (progress {at})")
 
@@ -191,8 +175,8 @@ def _fruitless(e: Ending, why: str) -> Verdict:
         elif attempt.cause and not attempt.node_fault:
             fruitless += 1
     if fruitless >= FRUITLESS_ATTEMPTS:
-        return Verdict(Outcome.FAILURE, f"{FRUITLESS_ATTEMPTS} attempts in a row made no progress; the last: {why}")
-    return Verdict(Outcome.CONTINUE, f"{why}, without progress")
+        return Verdict(Action.FAIL, f"{FRUITLESS_ATTEMPTS} attempts in a row made no progress; the last: {why}")
+    return Verdict(Action.CONTINUE, f"{why}, without progress")
 
 
 def _walltime(e: Ending, words: str) -> Verdict:
@@ -203,14 +187,14 @@ def _walltime(e: Ending, words: str) -> Verdict:
     if e.run is not None and e.run.state in ("checkpointed", "running"):
         return _fruitless(e, f"{limit} was reached before a checkpoint ({words})")
     why = f"{limit} was reached ({words}), and it leaves no checkpoint: raise the resource `runtime`"
-    return Verdict(Outcome.FAILURE, why)
+    return Verdict(Action.FAIL, why)
 
 
 def _fault(e: Ending, why: str) -> Verdict:
     """No fault of the run: tried once more; the job's own host, where known, is left out then."""
     if sum(attempt.node_fault for attempt in e.attempts[:-1]) >= NODE_RETRIES:
-        return Verdict(Outcome.FAILURE, f"{why}, again", node_fault=True)
-    return Verdict(Outcome.CONTINUE, why, node_fault=True)
+        return Verdict(Action.FAIL, f"{why}, again", node_fault=True)
+    return Verdict(Action.CONTINUE, why, node_fault=True)
 
 
 def _how(e: Ending) -> str:
