@@ -1,13 +1,11 @@
-"""Deletions that fail: each job that may still be there is named, and asked for again."""
+"""Deletions that fail, each job named that may still be there; and several clusters of one Slurm."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from snakemake_executor_plugin_multinode.schedulers import JobRef, scheduler_of
-from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
+from running import Replies
+from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, State
 
 JOBS = {
     "slurm": [JobRef("a", "1"), JobRef("b", "2"), JobRef("c", "11")],
@@ -37,50 +35,68 @@ JOBS = {
     ],
 )  # fmt: skip
 def test_what_was_not_deleted_is_told_by_name(kind: str, code: int, printed: str, left: str) -> None:
-    scheduler = scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(code, "", printed))
-    found = scheduler.cancel(JOBS[kind])
+    command = {"slurm": "scancel", "sge": "qdel", "pbs": "qdel"}[kind]
+    found = Replies(**{command: (code, "", printed)}).scheduler(kind).cancel(JOBS[kind])
     assert "".join(sorted(found)) == left
     assert all(words.startswith(("scancel: ", "qdel: ")) for words in found.values())
 
 
 def test_pbs_deletes_one_job_after_the_other_since_a_list_with_a_forgotten_id_ends_its_server() -> None:
-    printed = {
-        "1.head": CommandAnswer(159, "", "qdel: Unauthorized Request 1.head\n"),
-        "2.head": CommandAnswer(153, "", "qdel: Unknown Job Id 2.head\n"),
-        "11.head": CommandAnswer(35, "", "qdel: Job has finished 11.head\n"),
-        "12.head": CommandAnswer(0, "", ""),
-        "13.head": CommandAnswer(162, "", "Connection refused\nCouldn't connect to cluster: head\n"),
-    }
-    asked: list[str] = []
-
-    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        command, job_id = argv
-        assert command == "qdel"
-        asked.append(job_id)
-        return printed[job_id]
-
+    replies = Replies(
+        **{
+            "qdel 1.head": (159, "", "qdel: Unauthorized Request 1.head\n"),
+            "qdel 2.head": (153, "", "qdel: Unknown Job Id 2.head\n"),
+            "qdel 11.head": (35, "", "qdel: Job has finished 11.head\n"),
+            "qdel 13.head": (162, "", "Connection refused\nCouldn't connect to cluster: head\n"),
+        }
+    )
     jobs = [*JOBS["pbs"], JobRef("d", "12.head"), JobRef("e", "13.head"), JobRef("f", "14.head")]
     away = "qdel: Connection refused Couldn't connect to cluster: head"
-    assert scheduler_of({"kind": "pbs"}, run).cancel(jobs) == {
-        "a": "qdel: Unauthorized Request 1.head",
-        "e": away,
-        "f": away,
-    }
-    assert asked == ["1.head", "2.head", "11.head", "12.head", "13.head"]
+    left = replies.scheduler("pbs").cancel(jobs)
+    assert left == {"a": "qdel: Unauthorized Request 1.head", "e": away, "f": away}
+    assert replies.calls == [f"qdel {number}.head" for number in (1, 2, 11, 12, 13)]
+
+
+OURS = "train.a.0123456789ab"
+DISABLED = (1, "", "Slurm accounting storage is disabled")
+TWO = {"options": "-M big,small"}
 
 
 def test_a_failure_in_one_cluster_keeps_no_other_deletion_back() -> None:
-    calls: list[str] = []
-
-    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        calls.append(" ".join(argv).partition(" -u ")[0])
-        if "big" in argv:
-            return CommandAnswer(1, "", "scancel: error: Unable to contact slurm controller (connect failure)")
-        return CommandAnswer(0, "", "")
-
+    away = (1, "", "scancel: error: Unable to contact slurm controller (connect failure)")
+    replies = Replies(**{"scancel -M big": away})
     jobs = [JobRef("a", "1;big"), JobRef("b", "2;small"), JobRef("c", "3;small"), JobRef("d", None), JobRef("e", None)]
-    found = scheduler_of({"kind": "slurm", "options": "-M big,small"}, run).cancel(jobs)
-    assert calls == [
+    assert sorted(replies.scheduler("slurm", **TWO).cancel(jobs)) == ["a", "d", "e"]
+    assert [call.partition(" -u ")[0] for call in replies.calls] == [
         "scancel -M big 1", "scancel -M big", "scancel -M big", "scancel -M small 2 3", "scancel -M small", "scancel -M small",
     ]  # fmt: skip
-    assert sorted(found) == ["a", "d", "e"]
+
+
+def test_clusters_whose_names_are_not_told_are_no_answer_and_nothing_is_deleted_anywhere() -> None:
+    replies = Replies(sacctmgr=(1, "", "sacctmgr: error: Problem talking to the database: Connection refused"))
+    scheduler = replies.scheduler("slurm", options="-M all")
+    with pytest.raises(NoAnswer, match="Problem talking to the database"):
+        scheduler.statuses([JobRef(OURS, None)])
+    assert list(scheduler.cancel([JobRef(OURS, None)])) == [OURS]
+    assert all(call.startswith("sacctmgr") for call in replies.calls)
+
+
+def test_a_cluster_that_is_away_hides_its_own_jobs_alone() -> None:
+    table = f"CLUSTER: small\n28|RUNNING|None|n1|N/A|{OURS}\n"
+    away = NoAnswer("squeue: Connection refused")
+    replies = Replies(**{"squeue -M big": away, "squeue -M small": table, "sacct": DISABLED})
+    jobs = [JobRef(OURS, "28;small"), JobRef("there", "5;big"), JobRef("somewhere", None), JobRef("gone", "9;small")]
+    found = replies.scheduler("slurm", **TWO).statuses(jobs)
+    assert {name: status.state for name, status in found.items()} == {
+        OURS: State.RUNNING, "there": State.UNANSWERED, "somewhere": State.UNANSWERED,
+    }  # fmt: skip
+
+
+def test_the_accounting_of_each_cluster_is_asked_about_its_own_jobs() -> None:
+    columns = "-X -n -P -S now-14days -o jobid,state,exitcode,jobname"
+    replies = Replies(**{f"sacct -M small {columns} --name": f"28|COMPLETED|0:0|{OURS}\n"})
+    found = replies.scheduler("slurm", **TWO).statuses([JobRef(OURS, None), JobRef("b", "7;big")])
+    assert found[OURS].id == "28;small"
+    assert replies.calls[2:] == [
+        f"sacct -M big {columns} -j 7", f"sacct -M big {columns} --name {OURS}", f"sacct -M small {columns} --name {OURS}",
+    ]  # fmt: skip

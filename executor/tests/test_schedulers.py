@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from running import Replies
 from snakemake_executor_plugin_multinode.quoting import requoted
 from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.resources import request_of
@@ -19,6 +19,7 @@ from snakemake_executor_plugin_multinode.schedulers import (
     NoAnswer,
     Refused,
     Request,
+    Scheduler,
     State,
     detected_kind,
     scheduler_of,
@@ -94,17 +95,11 @@ def test_a_node_that_failed_is_not_left_out_of_a_job_that_is_about_it() -> None:
     assert with_avoided(LEAST, [failed]).avoid == ("n01",)
 
 
-def slurm(table: str, **others: CommandAnswer) -> Any:
+def slurm(table: str, **others: str | tuple[int, str, str]) -> Scheduler:
     """A Slurm whose squeue prints a table, as replayed text."""
-
-    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        return (
-            CommandAnswer(0, table, "")
-            if argv[0] == "squeue"
-            else others.get(argv[0], CommandAnswer(1, "", "Slurm accounting storage is disabled"))
-        )
-
-    return scheduler_of({"kind": "slurm"}, run)
+    return Replies(**{"squeue": table, "sacct": (1, "", "Slurm accounting storage is disabled"), **others}).scheduler(
+        "slurm"
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,12 +138,12 @@ OURS, OTHERS = "train.a.0123456789ab", "train.b.ba9876543210"
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
-        (CommandAnswer(1, "", "Slurm accounting storage is disabled"), None),
-        (CommandAnswer(1, "", "sacct: error: Problem talking to the database: Connection refused"), State.UNANSWERED),
+        ((1, "", "Slurm accounting storage is disabled"), None),
+        ((1, "", "sacct: error: Problem talking to the database: Connection refused"), State.UNANSWERED),
     ],
 )
 def test_accounting_that_fails_is_no_answer_and_accounting_that_is_not_there_is_none(
-    answer: CommandAnswer, state: State | None
+    answer: tuple[int, str, str], state: State | None
 ) -> None:
     status = slurm("9|RUNNING|None|n1|N/A|b\n", sacct=answer).statuses([JobRef("a", "7"), JobRef("b", "9")])
     assert status["b"].state is State.RUNNING
@@ -159,21 +154,16 @@ def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("snakemake_executor_plugin_multinode.schedulers.sge.ACCOUNT_S", 5.0)
-    asked: list[str] = []
-
-    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        if argv[0] == "qacct":
-            asked.append(argv[-1])
-            return CommandAnswer(1, "", "error: job id not found")
-        return CommandAnswer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
-
-    scheduler = scheduler_of({"kind": "sge"}, run, lambda: 4.0 * len(asked))  # each answer takes four seconds
+    replies = Replies(qstat=NO_JOBS, qacct=(1, "", "error: job id not found"))
+    scheduler = replies.scheduler("sge")
+    scheduler.now_s = lambda: 4.0 * len(replies.calls)  # each answer takes four seconds
     jobs = [JobRef(str(number), str(number)) for number in range(6)]
     for _ in range(6):
         found = scheduler.statuses(jobs)
         assert State.UNANSWERED in {status.state for status in found.values()}
+    asked = [call for call in replies.calls if "qacct" in call]
     assert len(asked) <= 12
-    assert set(asked) == {"0", "1", "2", "3", "4", "5"}
+    assert set(asked) == {f"qacct -j {number}" for number in range(6)}
 
 
 @pytest.mark.parametrize(
@@ -186,20 +176,20 @@ def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_
     ],
 )
 def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str, remembers: bool) -> None:
-    assert slurm("", scontrol=CommandAnswer(0, config, "")).keeps_history is remembers
+    assert slurm("", scontrol=config).keeps_history is remembers
 
 
 @pytest.mark.parametrize(
     ("code", "cause", "number"), [("0:9", Cause.SIGNAL, 9), ("3:0", Cause.COMMAND, None), ("0:53", Cause.NODE, None)]
 )
 def test_why_a_job_of_slurm_failed_is_asked_for(code: str, cause: Cause, number: int | None) -> None:
-    shown = CommandAnswer(0, f"JobId=7 JobState=FAILED Reason=NonZeroExitCode ExitCode={code} NodeList=node1", "")
+    shown = f"JobId=7 JobState=FAILED Reason=NonZeroExitCode ExitCode={code} NodeList=node1"
     status = slurm("7|FAILED|NonZeroExitCode|node1|N/A|a\n", scontrol=shown).statuses([JobRef("a", "7")])["a"]
     assert (status.cause, status.signal) == (cause, number)
 
 
 def test_what_squeue_forgot_is_taken_from_the_accounting() -> None:
-    table = CommandAnswer(0, "7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n", "")
+    table = "7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n"
     found = slurm("", sacct=table).statuses([JobRef("a", "7"), JobRef("b", "8"), JobRef("c", "9")])
     assert {name: status.cause for name, status in found.items()} == {"a": Cause.CANCELLED, "b": Cause.SIGNAL}
 
@@ -245,18 +235,13 @@ def test_an_answer_to_a_submission_is_an_id_a_limit_a_refusal_or_none(
     assert found == outcome
 
 
-def sge(living: str, **others: CommandAnswer) -> Any:
+NO_JOBS = "<?xml version='1.0'?>\n<job_info></job_info>"
+
+
+def sge(living: str, qacct: str | tuple[int, str, str] = (1, "", "error: job id 7 not found")) -> Scheduler:
     """A Grid Engine whose qstat prints jobs, as replayed text."""
     xml = f"<?xml version='1.0'?>\n<job_info><queue_info>{living}</queue_info><job_info></job_info></job_info>"
-
-    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        return (
-            CommandAnswer(0, xml, "")
-            if argv[0] == "qstat"
-            else others.get(argv[0], CommandAnswer(1, "", "error: job id 7 not found"))
-        )
-
-    return scheduler_of({"kind": "sge"}, run)
+    return Replies(qstat=xml, qacct=qacct).scheduler("sge")
 
 
 @pytest.mark.parametrize(
@@ -270,9 +255,9 @@ def test_a_state_of_grid_engine_is_read(letters: str, state: State) -> None:
     assert sge(job).statuses([JobRef("a", "7")])["a"].state is state
 
 
-def record(failed: str, status: str, more: str = "") -> CommandAnswer:
+def record(failed: str, status: str, more: str = "") -> str:
     lines = f"jobname      a\njobnumber    7\nhostname     n1\nfailed       {failed}\nexit_status  {status}\n{more}"
-    return CommandAnswer(0, f"{'=' * 62}\n{lines}", "")
+    return f"{'=' * 62}\n{lines}"
 
 
 @pytest.mark.parametrize(
@@ -287,7 +272,7 @@ def record(failed: str, status: str, more: str = "") -> CommandAnswer:
         (record("19  : before writing exit_status", "0"), Cause.NODE),
     ],
 )  # fmt: skip
-def test_an_end_on_grid_engine_is_taken_from_the_accounting(answer: CommandAnswer, cause: Cause) -> None:
+def test_an_end_on_grid_engine_is_taken_from_the_accounting(answer: str, cause: Cause) -> None:
     status = sge("", qacct=answer).statuses([JobRef("a", "7")])["a"]
     assert (status.state, status.cause) == (State.ENDED, cause)
 
@@ -320,10 +305,8 @@ def test_a_command_that_does_not_exist_is_no_answer() -> None:
 def test_the_batch_system_is_known_by_its_own_commands(
     there: set[str], slurm_answers: bool, says: str, kind: str | None
 ) -> None:
-    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        return CommandAnswer(0 if argv[0] == "qsub" or slurm_answers else 1, says, "")
-
-    assert detected_kind(lambda name: name if name in there else None, run) == kind
+    replies = Replies(qsub=says, scontrol=(0 if slurm_answers else 1, "", ""))
+    assert detected_kind(lambda name: name if name in there else None, replies) == kind
 
 
 def test_values_that_python_quotes_otherwise_than_a_shell_are_quoted_anew() -> None:
@@ -348,22 +331,15 @@ def test_a_job_is_known_by_its_id_where_its_name_was_changed(row_name: str, foun
     job = f"<job_list><JB_job_number>7</JB_job_number><state>r</state><full_job_name>{row_name}</full_job_name></job_list>"
     assert bool(sge(job).statuses([JobRef(OURS, "7")])) is found
     line = f"Job Id: 7.head\x1fJob_Name = {row_name}\x1fjob_state = R\n".replace(" = ", "=")
-    pbs = scheduler_of({"kind": "pbs"}, lambda _argv, _limit_s: CommandAnswer(0, line, ""))
+    pbs = Replies(qstat=line).scheduler("pbs")
     assert bool(pbs.statuses([JobRef(OURS, "7.head")])) is found
 
 
 def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() -> None:
-    asked = []
-
-    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        asked.append(argv[0])
-        if argv[0] == "qacct":
-            raise NoAnswer("qacct did not answer within 25 s")
-        return CommandAnswer(0, "<?xml version='1.0'?>\n<job_info></job_info>", "")
-
-    found = scheduler_of({"kind": "sge"}, run).statuses([JobRef("a", "7"), JobRef("b", "8")])
+    replies = Replies(qstat=NO_JOBS, qacct=NoAnswer("qacct did not answer within 25 s"))
+    found = replies.scheduler("sge").statuses([JobRef("a", "7"), JobRef("b", "8")])
     assert {status.state for status in found.values()} == {State.UNANSWERED}
-    assert asked == ["qstat", "qacct"]
+    assert len(replies.calls) == 2
 
 
 @pytest.mark.parametrize("kind", ["slurm", "sge", "pbs"])

@@ -48,11 +48,6 @@ def test_set_up_lines_that_are_one_command_together_stay_together() -> None:
     assert done.stdout == "1 2 ab\n"
 
 
-def test_only_the_last_command_of_a_line_decides_and_what_a_line_sets_stays() -> None:
-    done = shell(f"{ON_FAILURE}{checked(['false; X=5', 'cd / && Y=6'])}\necho $X $Y $PWD")
-    assert done.stdout == "5 6 /\n"
-
-
 def test_a_set_up_without_an_end_is_refused_before_submission() -> None:
     with pytest.raises(ValueError, match="has a command without an end: 'if true; then'"):
         checked(["true", "if true; then", "echo"])

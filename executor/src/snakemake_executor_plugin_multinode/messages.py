@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
+from typing import Any
 
 from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.job import MonitoredJob, Phase
@@ -20,32 +20,13 @@ PAUSED = State.HELD, State.SUSPENDED
 SUBMISSION, QUESTION, FILES = "submission", "question", "status files"
 
 
-class Reporter(Protocol):
-    """Receives the monitor's reports; the executor passes them on to Snakemake."""
-
-    def say(self, text: str) -> None:
-        """Something a person may want to know."""
-
-    def warn(self, text: str) -> None:
-        """Something a person should know."""
-
-    def waits(self, job: MonitoredJob, reason: str) -> None:
-        """A submitted job waits, for the scheduler's reason; without a reason it runs."""
-
-    def succeeded(self, job: MonitoredJob) -> None:
-        """A job is done."""
-
-    def failed(self, job: MonitoredJob, why: str) -> None:
-        """A job has failed, for the reason given."""
-
-
 class Messages:
     """Puts events of the scheduler and of its jobs into words, each once.
 
-    `delete_line` is how a person deletes jobs, from their ids; `site` the file in which the site says how jobs are submitted.
+    `tell` is the executor, which passes them on; `delete_line` is how a person deletes jobs, from their ids; `site` the file in which the site says how jobs are submitted.
     """
 
-    def __init__(self, tell: Reporter, limits: Limits, delete_line: Callable[[Sequence[str]], str], site: str) -> None:
+    def __init__(self, tell: Any, limits: Limits, delete_line: Callable[[Sequence[str]], str], site: str) -> None:
         self.tell, self.limits, self.delete_line, self.site = tell, limits, delete_line, site
         self._told: dict[Hashable, str] = {}
         """By topic, what was told last and still holds."""

@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from snakemake_executor_plugin_multinode.decide import Limits, apply_status, begun_again, decide
 from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase, SnakemakeJob
-from snakemake_executor_plugin_multinode.messages import FILES, QUESTION, SUBMISSION, Messages, Reporter
+from snakemake_executor_plugin_multinode.messages import FILES, QUESTION, SUBMISSION, Messages
 from snakemake_executor_plugin_multinode.observe import SOON_S, Background, Evidence, Observer, in_thread
 from snakemake_executor_plugin_multinode.orphans import Orphans, note_end
 from snakemake_executor_plugin_multinode.records import Record, Records
@@ -38,14 +39,14 @@ RAN = (State.RUNNING, State.SUSPENDED, State.ENDED)
 
 
 class JobMonitor:
-    """All jobs of one driver."""
+    """All jobs of one driver; `tell` is its executor, which hears of changes, waits, successes and failures."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         records: Records,
         files: StatusFiles,
-        tell: Reporter,
+        tell: Any,
         limits: Limits,
         driver_began_ns: int,
         now_s: Callable[[], float] = time.monotonic,
