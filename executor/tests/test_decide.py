@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from snakemake_executor_plugin_multinode.decide import Limits, apply_status, decide
-from snakemake_executor_plugin_multinode.job import Action, JobState, MonitoredJob, Phase, SnakemakeJob
-from snakemake_executor_plugin_multinode.records import Attempt, Record
+from snakemake_executor_plugin_multinode.job import Action, JobState, MonitoredJob, Phase
+from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import Cause, Request, State, Status
 from snakemake_executor_plugin_multinode.status_files import Began, End
 
 LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, blocked_s=1800)
+ASKED = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None)
 WELL = End(0, "", 100, 200, "node1")
 FAILED = End(1, "", 100, 200, "node1")
 TERMINATED = End(1, "TERM", 100, 200, "node1")
@@ -46,9 +47,10 @@ NOTHING = Known()
 
 
 def job(state: JobState, adopted: bool = False, job_id: str | None = "1", cancelled: bool = False) -> MonitoredJob:
-    work = SnakemakeJob(None, "k", "train a", "train", (), lambda *_: None, lambda _: None, None, ())  # type: ignore[arg-type, return-value]
-    attempts = [Attempt("train.a.1", job_id, 0.0, 0.0, cancelled=cancelled)]
-    return MonitoredJob(work, Record("k", "train a", attempts), state, adopted=adopted)
+    made = MonitoredJob(None, "k", "train a", "train", (), lambda *_: ASKED, lambda _: None)
+    made.record.attempts.append(Attempt("train.a.1", job_id, 0.0, 0.0, cancelled=cancelled))
+    made.state, made.adopted = state, adopted
+    return made
 
 
 def ending(
@@ -155,7 +157,7 @@ def test_a_job_that_a_driver_before_submitted(state: JobState, known: Known, now
 def test_a_job_that_was_deleted_is_not_submitted_again_where_its_scheduler_keeps_no_record(adopted: bool) -> None:
     state = ending(0.0, TERMINATED, asked_s=1.0, answers=2)
     deleted = job(state, adopted=adopted)
-    deleted.request = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, 60, None)
+    deleted.request = replace(ASKED, runtime_min=60)
     decision = decide(deleted, Known(began=BEGAN, run_state=SAVED, ran_s=600.0), 15.0, LIMITS)
     assert decision.action is Action.FAIL
     assert "deleted by somebody, or preempted; it has saved" in decision.why

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from snakemake_executor_plugin_multinode.decide import Limits
-from snakemake_executor_plugin_multinode.job import MonitoredJob, SnakemakeJob
+from snakemake_executor_plugin_multinode.job import MonitoredJob
 from snakemake_executor_plugin_multinode.monitor import JobMonitor
 from snakemake_executor_plugin_multinode.records import Records, job_key, job_name
 from snakemake_executor_plugin_multinode.schedulers import (
@@ -93,13 +93,13 @@ class Told:
     warn = say
 
     def waits(self, job: MonitoredJob, reason: str) -> None:
-        self.waited.append((job.work.label, reason))
+        self.waited.append((job.label, reason))
 
     def succeeded(self, job: MonitoredJob) -> None:
-        self.done.append(job.work.label)
+        self.done.append(job.label)
 
     def failed(self, job: MonitoredJob, why: str) -> None:
-        self.failures[job.work.label] = why
+        self.failures[job.label] = why
 
 
 class Bench:
@@ -137,7 +137,7 @@ class Bench:
 
         key = job_key("train", [label], label)
         self.monitor.add(
-            SnakemakeJob(None, key, label, "train", (label,), request, write_script, state_file, (), outputs)
+            MonitoredJob(None, key, label, "train", (label,), request, write_script, state_file, (), outputs)
         )
 
     def until(self, condition: Callable[[], Any], limit_s: float = 3600) -> None:
@@ -190,7 +190,7 @@ def test_an_answer_that_comes_late_says_nothing_about_jobs_submitted_after_the_q
     bench.scheduler.on_question = lambda jobs: {}
     hanging.pop()()
     bench.monitor.round()
-    phases = {job.work.label: job.state.phase.name for job in bench.monitor.jobs}
+    phases = {job.label: job.state.phase.name for job in bench.monitor.jobs}
     assert phases == {"train a": "MISSING", "train b": "SUBMITTED"}
 
 
@@ -419,7 +419,7 @@ def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met
     assert bench.told.failures == {
         "train a": "this executor failed on it, job 1 may still run: KeyError: 'colour'.",
     }
-    assert [job.work.label for job in bench.monitor.jobs] == ["train b"]
+    assert [job.label for job in bench.monitor.jobs] == ["train b"]
 
 
 def test_a_limit_that_nothing_of_ours_can_free_is_a_failure_in_the_end(bench: Bench) -> None:
@@ -556,11 +556,11 @@ def test_while_a_job_waits_one_script_and_one_line_of_the_ledger_are_there(bench
     assert [event["event"] for event in bench.records.events()] == ["submitted"]
     assert bench.records.gpu_hours() == 0.0
     [job] = bench.monitor.jobs
-    assert not bench.records.read(job.work.key, job.work.label).open
+    assert not bench.records.read(job.key, job.label).open
     bench.scheduler.on_submit = lambda request: "5"
     bench.until(lambda: "train a: submitted as 5" in bench.told.lines)
     assert bench.records.gpu_hours() == 2.0
-    assert bench.records.read(job.work.key, job.work.label).attempts[0].id == "5"
+    assert bench.records.read(job.key, job.label).attempts[0].id == "5"
     bench.end(0)
     bench.until(lambda: bench.told.done)
     assert [event["event"] for event in bench.records.events()] == ["submitted", "id", "ended"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase, SnakemakeJob
-from snakemake_executor_plugin_multinode.records import Attempt, Record
+from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase
+from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import Cause, Request, State, Status
 from snakemake_executor_plugin_multinode.status_files import Began, End
@@ -34,8 +34,9 @@ def judged_of(
     state = JobState(Phase.ENDING, 0.0, status, answers, end=end)
     began = Began(more["began_s"], "") if "began_s" in more else None
     known = Known(end, began, ran_s=more.get("ran_s"), run_state=run, keeps_history=bool(more.get("forgotten")))
-    work = SnakemakeJob(None, "k", "train a", "train", (), lambda *_: asked, lambda _: None, None, ())
-    return verdict(MonitoredJob(work, Record("k", "train a", attempts), state, asked), state, known)  # type: ignore[arg-type]
+    job = MonitoredJob(None, "k", "train a", "train", (), lambda *_: asked, lambda _: None)
+    job.record.attempts += attempts
+    return verdict(job, state, known)  # type: ignore[arg-type]
 
 
 def ended(cause: Cause, words: str = "WORDS", signal: int | None = None) -> Status:

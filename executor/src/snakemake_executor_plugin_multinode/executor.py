@@ -23,7 +23,7 @@ from snakemake_interface_executor_plugins.utils import encode_target_jobs_cli_ar
 
 from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
-from snakemake_executor_plugin_multinode.job import MonitoredJob, SnakemakeJob
+from snakemake_executor_plugin_multinode.job import MonitoredJob
 from snakemake_executor_plugin_multinode.jobscript import Script
 from snakemake_executor_plugin_multinode.monitor import JobMonitor
 from snakemake_executor_plugin_multinode.quoting import requoted
@@ -195,7 +195,7 @@ class Executor(RemoteExecutor):
 
     def waits(self, job: MonitoredJob, reason: str) -> None:
         """A submitted job waits, for the scheduler's reason; without a reason it runs."""
-        self._show_wait(job.work.handle, reason)
+        self._show_wait(job.handle, reason)
 
     def _show_wait(self, info: SubmittedJobInfo, reason: str) -> None:
         """Inform displays that know `multinode_waits`; the message is empty, which Snakemake's own display leaves out."""
@@ -206,18 +206,18 @@ class Executor(RemoteExecutor):
         """A job is done."""
         info = self._done(job)
         ran = {"multinode_ran": (info.job.jobid, job.ran_s)}
-        self.logger.info(f"{job.work.label}: ran for {job.ran_s:.0f} s, in job {job.id}", extra=ran)
+        self.logger.info(f"{job.label}: ran for {job.ran_s:.0f} s, in job {job.id}", extra=ran)
         self.report_job_success(info)
 
     def failed(self, job: MonitoredJob, why: str) -> None:
         """A job has failed."""
         info = self._done(job)
         if info.job.is_group():  # Snakemake leaves the message of a group out
-            self.logger.error(f"{job.work.label}: {why}", extra=MARKED)
+            self.logger.error(f"{job.label}: {why}", extra=MARKED)
         self.report_job_error(info, msg=f"{why} ")
 
     def _done(self, job: MonitoredJob) -> SubmittedJobInfo:
-        info: SubmittedJobInfo = job.work.handle
+        info: SubmittedJobInfo = job.handle
         info.external_jobid = job.id if job.record.attempts else None
         del self.open[id(info)]
         return info
@@ -230,7 +230,7 @@ class Executor(RemoteExecutor):
             return job_key("group", outputs, "")
         return job_key(job.name, outputs, str(job.get_target_spec()))
 
-    def _work(self, job: JobExecutorInterface, info: SubmittedJobInfo) -> SnakemakeJob:
+    def _work(self, job: JobExecutorInterface, info: SubmittedJobInfo) -> MonitoredJob:
         """Everything that the monitor needs to know about a job, read here, in Snakemake's own thread."""
         resources, threads = dict(job.resources.items()), job.threads
         members = resources_of_members(job) if job.is_group() else None
@@ -257,13 +257,13 @@ class Executor(RemoteExecutor):
             with open(descriptor, "w", encoding="utf-8") as stream:
                 stream.write(text)
 
-        return SnakemakeJob(
+        return MonitoredJob(
             handle=info,
             key=self._key(job),
             label=label,
             rule=rule,
             wildcards=tuple(wildcards.values()),
-            request=request,
+            request_for=request,
             write_script=write_script,
             state_file=state,
             logs=tuple(Path(str(path)).absolute() for path in job.log or ()),

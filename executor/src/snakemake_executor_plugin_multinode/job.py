@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,6 @@ from typing import Any
 from snakemake_executor_plugin_multinode.records import Attempt, Record
 from snakemake_executor_plugin_multinode.schedulers import Request, Status
 from snakemake_executor_plugin_multinode.status_files import End
-
-
-@dataclass(frozen=True)
-class SnakemakeJob:
-    """A Snakemake job, as far as the monitor needs to know it."""
-
-    handle: Any
-    key: str
-    label: str
-    rule: str
-    wildcards: tuple[str, ...]
-    request: Callable[[str, Path, Path], Request]
-    """From name, script and log; ValueError, with a sentence, for what cannot be submitted."""
-    write_script: Callable[[Request], None]
-    state_file: Path | None
-    logs: tuple[Path, ...]
-    outputs: tuple[str, ...] = ()
-    """Of a group of jobs: all that its members make."""
 
 
 class Phase(Enum):
@@ -63,11 +46,21 @@ class JobState:
 
 @dataclass(eq=False)
 class MonitoredJob:
-    """A job of this driver."""
+    """A job of this driver. `handle` is Snakemake's, for reports; `outputs` is all that the members of a group make."""
 
-    work: SnakemakeJob
-    record: Record
-    state: JobState
+    handle: Any
+    key: str
+    label: str
+    rule: str
+    wildcards: tuple[str, ...]
+    request_for: Callable[[str, Path, Path], Request]
+    """From name, script and log; ValueError, with a sentence, for what cannot be submitted."""
+    write_script: Callable[[Request], None]
+    state_file: Path | None = None
+    logs: tuple[Path, ...] = ()
+    outputs: tuple[str, ...] = ()
+    record: Record = field(init=False)
+    state: JobState = JobState(Phase.NEW, 0.0)
     request: Request | None = None
     """Its size, limits and queue, with any name; None where it cannot be submitted, for a reason that its submission
     gives."""
@@ -81,6 +74,11 @@ class MonitoredJob:
     """Whether its record could not be written, and is to be written again."""
     prepared: Request | None = None
     """A submission with its script on disk, not yet taken by the scheduler: the next try has the same name."""
+
+    def __post_init__(self) -> None:
+        self.record = Record(self.key, self.label, outputs=self.outputs)
+        with suppress(ValueError):
+            self.request = self.request_for("probe", Path("/probe"), Path("/probe"))
 
     @property
     def submitted(self) -> bool:

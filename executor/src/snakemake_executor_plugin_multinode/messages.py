@@ -86,9 +86,9 @@ class Messages:
                 continue
             if state.answers >= BLOCKED_ANSWERS and now_s - state.since_s >= self.limits.blocked_s:
                 self._told["blocked", job.attempt.name] = ""
-                by_reason[state.status.words, job.work.rule].append(job)
+                by_reason[state.status.words, job.rule].append(job)
         for (words, rule), alike in by_reason.items():
-            which = f"{alike[0].work.label}: job {alike[0].id} has"
+            which = f"{alike[0].label}: job {alike[0].id} has"
             if len(alike) > 1:
                 which = f"{len(alike)} jobs of rule {rule} have"
             self.tell.warn(
@@ -99,7 +99,7 @@ class Messages:
 
     def changed(self, job: MonitoredJob, status: Status, before: State | None, requeued: bool) -> None:
         """The scheduler reports a job in another state than `before`."""
-        which = f"{job.work.label}: job {status.id}"
+        which = f"{job.label}: job {status.id}"
         if status.state in PAUSED:
             self.tell.warn(f"{which} is {status.state.value} ({status.words}); it continues when it is released")
         elif status.state is State.UNKNOWN:
@@ -114,12 +114,12 @@ class Messages:
     def held_up(self, job: MonitoredJob, by: Sequence[Attempt]) -> None:
         """A group is not submitted as long as these attempts of an earlier driver may make some of its files."""
         ids = ", ".join(attempt.id or attempt.name for attempt in by)
-        text = f"{job.work.label}: waits for job {ids} of an earlier driver, which makes some of its files"
-        self.once(("held up", job.work.key), text)
+        text = f"{job.label}: waits for job {ids} of an earlier driver, which makes some of its files"
+        self.once(("held up", job.key), text)
 
     def requeued(self, job: MonitoredJob) -> None:
         """The scheduler runs a job a second time."""
-        self.tell.warn(f"{job.work.label}: job {job.id} was requeued; it runs again")
+        self.tell.warn(f"{job.label}: job {job.id} was requeued; it runs again")
 
     def full(self, job: MonitoredJob, limit: LimitReached, waiting: int) -> None:
         """The scheduler does not take a job for now, and `waiting` jobs are still to be submitted."""
@@ -127,7 +127,7 @@ class Messages:
         text = f"the scheduler takes no more jobs for now ({limit}); {jobs} until others end"
         if limit.by_size:
             text = (
-                f"{job.work.label}: the scheduler does not take a job that asks for so much now ({limit}); it waits until "
+                f"{job.label}: the scheduler does not take a job that asks for so much now ({limit}); it waits until "
                 "others end, like those that ask for as much; smaller ones are submitted"
             )
         self.once(("full", limit.by_size), text)
@@ -147,8 +147,8 @@ class Messages:
 
     def error(self, job: MonitoredJob, error: OSError) -> None:
         """Handling a job failed, and is tried again."""
-        self.once(("error", job.work.key), f"{job.work.label}: {error}; trying again", again_if_other=True)
+        self.once(("error", job.key), f"{job.label}: {error}; trying again", again_if_other=True)
 
     def no_error(self, job: MonitoredJob) -> None:
         """Handling a job succeeded."""
-        self.over(("error", job.work.key))
+        self.over(("error", job.key))

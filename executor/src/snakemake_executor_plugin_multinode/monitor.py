@@ -14,11 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from snakemake_executor_plugin_multinode.decide import Limits, apply_status, begun_again, decide
-from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase, SnakemakeJob
+from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.messages import FILES, QUESTION, SUBMISSION, Messages
 from snakemake_executor_plugin_multinode.observe import SOON_S, Background, Evidence, Observer, in_thread
 from snakemake_executor_plugin_multinode.orphans import Orphans, note_end
@@ -27,7 +26,6 @@ from snakemake_executor_plugin_multinode.schedulers import (
     JobRef,
     LimitReached,
     NoAnswer,
-    Request,
     Scheduler,
     State,
     Status,
@@ -64,16 +62,16 @@ class JobMonitor:
         """By name, the jobs that the scheduler did not delete when it was asked: the next deletion asks for them again."""
         self.stopping = threading.Event()
         self.wake = self.observer.wake
-        self._new: queue.SimpleQueue[SnakemakeJob] = queue.SimpleQueue()
+        self._new: queue.SimpleQueue[MonitoredJob] = queue.SimpleQueue()
         self._found_orphans = False
         self._stuck: dict[str, float] = {}
         """Since when submissions fail for a reason, with no job of ours in the queue that could end."""
 
     # called by the executor, from Snakemake's own thread
 
-    def add(self, work: SnakemakeJob) -> None:
+    def add(self, job: MonitoredJob) -> None:
         """Follow a job: adopt an earlier driver's submission, or submit it."""
-        self._new.put(work)
+        self._new.put(job)
         self.wake.set()
 
     # one round
@@ -121,12 +119,7 @@ class JobMonitor:
 
     def _take_new(self) -> None:
         while not self._new.empty():
-            work = self._new.get()
-            request: Request | None = None
-            with contextlib.suppress(ValueError):  # its submission says why
-                request = work.request("probe", Path("/probe"), Path("/probe"))
-            record = Record(work.key, work.label, outputs=work.outputs)
-            self.jobs.append(MonitoredJob(work, record, JobState(Phase.NEW, self.now_s()), request))
+            self.jobs.append(self._new.get())
 
     # answers of the scheduler
 
@@ -155,7 +148,7 @@ class JobMonitor:
             return
         if job.attempt.id is None:
             job.attempt.id, job.unsaved = status.id, True
-            self.tell.say(f"{job.work.label}: found as {status.id}")
+            self.tell.say(f"{job.label}: found as {status.id}")
         heard_of = (before.status.state, before.status.words) if before.status is not None else None
         if status.state is not State.UNKNOWN and (status.state, status.words) != heard_of:
             self.tell.waits(job, "" if status.state in RAN else f"{status.state.value}: {status.words}")
@@ -201,7 +194,7 @@ class JobMonitor:
             case Action.UNCANCEL:
                 job.attempt.cancelled = False
                 self.records.write(job.record)
-                self.tell.say(f"{job.work.label}: job {job.id}: {decision.why}")
+                self.tell.say(f"{job.label}: job {job.id}: {decision.why}")
                 job.state = decision.state
             case Action.WAIT:
                 job.state = decision.state
@@ -215,15 +208,15 @@ class JobMonitor:
         """Adopt an earlier submission of a job, or have it submitted."""
         now_s = self.now_s()
         try:
-            record = self.records.read(job.work.key, job.work.label)
+            record = self.records.read(job.key, job.label)
         except ValueError as error:
             self._fail(job, f"not submitted: {error}.")
             return
         self.orphans.take_up(record)
-        record.outputs = job.work.outputs
-        if not record.open and job.work.outputs:
+        record.outputs = job.outputs
+        if not record.open and job.outputs:
             # The same group with other members may still run, and would be a second writer.
-            if before := self.orphans.making(job.work.outputs):
+            if before := self.orphans.making(job.outputs):
                 self.messages.held_up(job, before)
             if before or not self._found_orphans:
                 return
@@ -235,7 +228,7 @@ class JobMonitor:
         job.record, job.adopted, job.known_s = record, True, now_s
         job.state = JobState(Phase.SUBMITTED, now_s)
         but = ", although its deletion was asked for: if it is deleted, it is submitted again"
-        self.tell.say(f"{job.work.label}: adopted as {job.id}{but if job.attempt.cancelled else ''}")
+        self.tell.say(f"{job.label}: adopted as {job.id}{but if job.attempt.cancelled else ''}")
 
     def _submit(self, job: MonitoredJob) -> None:
         try:
@@ -258,7 +251,7 @@ class JobMonitor:
         job.unsaved = True
         number = job.record.number
         attempt = f", attempt {number}" if number > 1 else ""
-        self.tell.say(f"{job.work.label}: submitted as {job.attempt.id}{attempt}")
+        self.tell.say(f"{job.label}: submitted as {job.attempt.id}{attempt}")
         self._save(job)
 
     def _wait_for_room(self, job: MonitoredJob, limit: LimitReached) -> None:
@@ -299,13 +292,13 @@ class JobMonitor:
         job.ran_s += note_end(self.records, self.files, attempt, end)
         job.record.outcome = outcome
         self.submitter.room()
-        which = f"{job.work.label}: job {job.id}"
+        which = f"{job.label}: job {job.id}"
         match decision.action:
             case Action.SUCCEED:
                 self._succeed(job)
                 return
             case Action.FAIL:
-                log = self.records.folder_of(job.work.key) / f"{attempt.name}.log"
+                log = self.records.folder_of(job.key) / f"{attempt.name}.log"
                 place = f" The job's own output: {log}." if log.exists() else ""
                 self._fail(job, f"job {job.id}: {decision.why}.{place}")
                 return
@@ -316,7 +309,7 @@ class JobMonitor:
                 self.tell.say(f"{which} {decision.why}; it is submitted now")
             case Action.START_OVER:
                 self.tell.say(f"{which}: {decision.why}; it is made again")
-                job.record = Record(job.work.key, job.work.label, outputs=job.work.outputs)
+                job.record = Record(job.key, job.label, outputs=job.outputs)
         job.state = JobState(Phase.TO_SUBMIT, self.now_s())
 
     def _fail(self, job: MonitoredJob, why: str) -> None:
@@ -354,7 +347,7 @@ class JobMonitor:
             try:
                 self.records.write(job.record)
             except OSError as error:  # with a full disk too, the deletion is what was requested
-                self.tell.warn(f"{job.work.label}: {error}")
+                self.tell.warn(f"{job.label}: {error}")
             # A scheduler that has forgotten a job may have given its id to another.
             missing = job.state.phase is Phase.MISSING
             jobs.append(JobRef(job.attempt.name, None if missing else job.attempt.id))
@@ -390,8 +383,8 @@ class JobMonitor:
 
     def _keep_logs(self, job: MonitoredJob) -> None:
         """Keep this attempt's logs: the next attempt overwrites those of the rule."""
-        folder = self.records.folder_of(job.work.key)
-        for log in job.work.logs:
+        folder = self.records.folder_of(job.key)
+        for log in job.logs:
             with contextlib.suppress(OSError):
                 shutil.copyfile(log, folder / f"attempt{job.record.number}.{log.name}")
 

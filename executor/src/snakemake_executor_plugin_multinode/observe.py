@@ -136,7 +136,7 @@ class Evidence:
     @cached_property
     def run_state(self) -> RunState | None:
         """The run's own state."""
-        return read_run_state(self._job.work.state_file, self._job.attempt.state_before)
+        return read_run_state(self._job.state_file, self._job.attempt.state_before)
 
     @cached_property
     def ended_before_driver(self) -> bool:

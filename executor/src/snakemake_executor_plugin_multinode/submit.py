@@ -74,7 +74,7 @@ class Submitter:
             request = job.prepared = job.prepared or self._prepared(job)
             self._check_budget(request)
             attempt = Attempt(
-                request.name, None, time.time(), request.gpu_hours, request.gpus_held, file_stamp(job.work.state_file)
+                request.name, None, time.time(), request.gpu_hours, request.gpus_held, file_stamp(job.state_file)
             )
             job.record.attempts.append(attempt)
             self.records.write(job.record)
@@ -110,13 +110,13 @@ class Submitter:
 
     def _prepared(self, job: MonitoredJob) -> Request:
         """A request under a new name, its script written. ValueError, with a sentence, where there can be none."""
-        name = job_name(job.work.rule, job.work.wildcards)
-        folder = self.records.folder_of(job.work.key)
+        name = job_name(job.rule, job.wildcards)
+        folder = self.records.folder_of(job.key)
         folder.mkdir(exist_ok=True)  # not the folders above it: a project that was moved is not begun anew
-        request = job.work.request(name, folder / f"{name}.sh", folder / f"{name}.log")
+        request = job.request_for(name, folder / f"{name}.sh", folder / f"{name}.log")
         request = with_avoided(request, job.record.attempts)
         self.scheduler.submit_command(request)
-        job.work.write_script(request)
+        job.write_script(request)
         return request
 
     def _submitted(self, request: Request) -> str:

@@ -105,7 +105,7 @@ class Pbs(Scheduler):
         """`qsub -N NAME …`; `-r n`: resuming is decided by us, with the cause known."""
         return [
             "qsub", "-N", request.name, "-S", "/bin/bash", "-r", "n", "-j", "oe",
-            "-o", _printable(checked_path(request.log, ":,", "PBS")),
+            "-o", checked_path(request.log, ":,", "PBS", ascii_only=True),  # 23.06.06 answers `illegal -o value` to others
             *_on_hosts(self.request_words(request), request.hosts),
             *self.place_words(request, "-q"),
             *self.settings.options,
@@ -182,13 +182,6 @@ def _on_hosts(words: Sequence[str], hosts: Sequence[str]) -> list[str]:
         )
     chunks = ["+".join(f"1{match[1]}:host={host}" for host in hosts) if match else "" for match in found]
     return [f"select={chunk}" if chunk else word for word, chunk in zip(words, chunks, strict=True)]
-
-
-def _printable(path: str) -> str:
-    """qsub 23.06.06 answers `illegal -o value` to anything but printable ASCII."""
-    if not path.isascii():
-        raise ValueError(f"PBS cannot take the path {path!r}: it has letters beyond ASCII; move the folder")
-    return path
 
 
 def _gone(answer: CommandAnswer) -> bool:

@@ -410,12 +410,12 @@ def whole(text: str) -> int | None:
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
 
 
-def checked_path(path: Path, forbidden: str, system: str) -> str:
+def checked_path(path: Path, forbidden: str, system: str, ascii_only: bool = False) -> str:
     """Return an absolute path as text, or ValueError with the characters that `system` cannot carry."""
     text = str(path)
     if not path.is_absolute():
         raise ValueError(f"the path {text!r} is not absolute")
-    wrong = sorted({c for c in text if c in forbidden or ord(c) < 32 or ord(c) == 127})
+    wrong = sorted({c for c in text if c in forbidden or ord(c) < 32 or ord(c) == 127 or (ascii_only and ord(c) > 127)})
     if wrong:
         raise ValueError(
             f"{system} cannot take the path {text!r}: it holds {', '.join(map(repr, wrong))}; move the folder"

@@ -218,18 +218,16 @@ class Slurm(Scheduler):
     def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """Query the accounting for jobs gone from the queue; empty without accounting."""
         names = [job.name for job in jobs if not job.id]
-        rows = []
-        for cluster in self._clusters_of(jobs):
-            numbers = [_number(job) for job in jobs if job.id and _cluster(job) == cluster]
-            asked = [["-j", ",".join(numbers)]] if numbers else []
-            asked += [["--name", ",".join(names)]] if names else []
-            for words in asked:
-                try:
-                    rows += self._account(cluster, words)
-                except NoAnswer as error:
-                    if NOT_FOUND in str(error):
-                        return {}
-                    return {job.name: Status(job.id or "", State.UNANSWERED, str(error)) for job in jobs}
+        rows: list[tuple[str, str, Status]] = []
+        try:
+            for cluster in self._clusters_of(jobs):
+                numbers = [_number(job) for job in jobs if job.id and _cluster(job) == cluster]
+                rows += self._account(cluster, ["-j", ",".join(numbers)]) if numbers else []
+                rows += self._account(cluster, ["--name", ",".join(names)]) if names else []
+        except NoAnswer as error:
+            if NOT_FOUND in str(error):
+                return {}
+            return {job.name: Status(job.id or "", State.UNANSWERED, str(error)) for job in jobs}
         return found_for(jobs, rows)
 
     def _account(self, cluster: str, words: list[str]) -> list[tuple[str, str, Status]]:
