@@ -12,7 +12,7 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -174,7 +174,7 @@ def read_archive(file: Path) -> dict[tuple[str, str], dict[str, bytes]]:
         raise UserError(f"cannot be read as an archive: {error}", str(file), REMEDY) from None
 
 
-def _runs_in(archive: zipfile.ZipFile, place: str) -> list[tuple[zipfile.ZipInfo, re.Match[str]]]:
+def _read(archive: zipfile.ZipFile, place: str) -> dict[tuple[str, str], dict[str, bytes]]:
     """The files of runs; UserError where the archive's list of files is not one that scalestudy export writes."""
     entries = archive.infolist()
     if len(entries) > MOST_FILES:
@@ -188,19 +188,14 @@ def _runs_in(archive: zipfile.ZipFile, place: str) -> list[tuple[zipfile.ZipInfo
             raise UserError(f"holds a path that leaves the project: {name!r}", place, REMEDY)
     if SUMS not in names:
         raise UserError(f"has no {SUMS}: it was not written by scalestudy export", place, REMEDY)
-    matches = [(entry, RUN_FILE.fullmatch(entry.filename)) for entry in entries]
-    return [(entry, match) for entry, match in matches if match is not None and match[3] in FILES]
-
-
-def _read(archive: zipfile.ZipFile, place: str) -> dict[tuple[str, str], dict[str, bytes]]:
-    runs = _runs_in(archive, place)
-    entries = [archive.getinfo(SUMS), *(entry for entry, _ in runs)]
-    for entry in entries:
-        if entry.file_size > LARGEST:
-            raise UserError(f"{entry.filename} has {entry.file_size:,} bytes", place, FOREIGN)
-    if (total := sum(entry.file_size for entry in entries)) > LARGEST_TOTAL:
-        raise UserError(f"its results have {total:,} bytes", place, FOREIGN)
-    sums = _sums(archive.read(SUMS), place)
+    matches = ((entry, RUN_FILE.fullmatch(entry.filename)) for entry in entries)
+    runs = [(entry, match) for entry, match in matches if match is not None and match[3] in FILES]
+    _refuse_large([archive.getinfo(SUMS), *(entry for entry, _ in runs)], place)
+    try:
+        lines = (line.partition("  ") for line in archive.read(SUMS).decode().splitlines())
+    except UnicodeDecodeError:
+        raise UserError(f"{SUMS} is not text", place, REMEDY) from None
+    sums = {name: digest for digest, between, name in lines if between}
     found: dict[tuple[str, str], dict[str, bytes]] = {}
     for entry, match in runs:
         if match[1] in NOT_MACHINES:
@@ -216,12 +211,12 @@ def _read(archive: zipfile.ZipFile, place: str) -> dict[tuple[str, str], dict[st
     return found
 
 
-def _sums(data: bytes, place: str) -> dict[str, str]:
-    try:
-        lines = data.decode().splitlines()
-    except UnicodeDecodeError:
-        raise UserError(f"{SUMS} is not text", place, REMEDY) from None
-    return {name: digest for digest, between, name in (line.partition("  ") for line in lines) if between}
+def _refuse_large(entries: Sequence[zipfile.ZipInfo], place: str) -> None:
+    for entry in entries:
+        if entry.file_size > LARGEST:
+            raise UserError(f"{entry.filename} has {entry.file_size:,} bytes", place, FOREIGN)
+    if (total := sum(entry.file_size for entry in entries)) > LARGEST_TOTAL:
+        raise UserError(f"its results have {total:,} bytes", place, FOREIGN)
 
 
 UNSEEN = re.compile(r"(?<!\\)(?:\\\\)*(\\u(?:00[01][0-9a-f]|007f|00[89][0-9a-f]|d[89a-f][0-9a-f]{2}))")
