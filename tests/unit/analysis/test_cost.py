@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from scalestudy.analysis.summarise import study_rows
-from scalestudy.spec.prices import Prices
+from scalestudy.spec.machine import Prices
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 

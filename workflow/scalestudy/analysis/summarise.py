@@ -23,7 +23,7 @@ from scalestudy.results.stored import contents_digest, read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of_runs
 from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.layout import result_file, run_folder, study_folder
-from scalestudy.spec.prices import Prices
+from scalestudy.spec.machine import Prices
 from scalestudy.spec.study import Run, Study, label_of
 
 STATUSES = ("valid", "invalid", "skipped", "missing")

@@ -23,7 +23,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
 class NumberSpec(Spec):
-    """One number of an answer: a measured `column`, a published training rate (`accelerator`), or a `ratio` of two numbers."""
+    """One number: a measured `column`, a published training rate (`accelerator`), or a `ratio` of two numbers."""
 
     column: str | None = None
     """Measured column, as its mean over the runs of one configuration."""
@@ -40,14 +40,12 @@ class NumberSpec(Spec):
 
 
 class AnswerSpec(Spec):
-    """One sentence of the answer to a study's question. It is left out where one of its numbers is missing or invalid."""
+    """One sentence of the answer to a study's question, left out where one of its numbers is missing or invalid."""
 
     say: Annotated[str, Field(min_length=1, max_length=400)]
-    """The sentence, with `{name}` where a number stands; `{name:ms}` and `{name:%}` write it in that unit, `{name:±%}` writes
-    its half-width alone."""
+    """The sentence, with `{name}` where a number stands; `{name:ms}` writes it in that unit, `{name:±%}` its half-width."""
     numbers: dict[Name, NumberSpec] = {}
-    """The numbers by name. Each has `column` and `where`, a measured column and the values that choose its one configuration; or
-    `accelerator`, `model` and `batch`, a published training rate; or `ratio`, the names of two numbers above it."""
+    """The numbers by name: each of `column` and `where`, of `accelerator`, `model` and `batch`, or of `ratio`."""
 
 
 def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:
@@ -58,8 +56,9 @@ def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:
 
 def configurations(runs: Any, where: Mapping[str, Any]) -> list[str]:
     """The configurations of a study's runs that agree with `where`."""
-    first = {run.configuration: run for run in reversed(runs)}
-    rows = {configuration: run.columns for configuration, run in reversed(first.items())}
+    rows: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        rows.setdefault(run.configuration, run.columns)
     return [name for name, row in rows.items() if all(matches(row.get(key), wanted) for key, wanted in where.items())]
 
 

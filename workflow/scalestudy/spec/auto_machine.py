@@ -113,8 +113,7 @@ def text_of(facts: Mapping[str, Any], sheet: Mapping[str, str] | None) -> str:
     what = f"{facts['devices_per_node']} x {facts.get('device_name', 'accelerators')}"
     here = {"description": f"{what}, found by `machine: auto` on {day}", **facts}
     of_sheet = {} if sheet is None else from_sheet(sheet)
-    sources = dict.fromkeys(here, f"found here on {day}")
-    sources |= dict.fromkeys(of_sheet, "" if sheet is None else sheet["source"])
+    sources = dict.fromkeys(of_sheet, "" if sheet is None else sheet["source"])
     return "".join(
         [
             "# yaml-language-server: $schema=../../workflow/schemas/machine.schema.json\n",
@@ -123,8 +122,7 @@ def text_of(facts: Mapping[str, Any], sheet: Mapping[str, str] | None) -> str:
             if sheet is None
             else "",
             *(f"{key}: {json.dumps(value)}\n" for key, value in {**here, **of_sheet}.items()),
-            "sources:\n",
-            *(f"  {key}: {json.dumps(value)}\n" for key, value in sources.items()),
+            f"sources: {json.dumps(sources, indent=2)}\n",
         ]
     )
 

@@ -222,7 +222,7 @@ def columns_of(spec: RunSpec) -> dict[str, Any]:
     `hosts` is one text, names with a blank between them.
     """
     columns: dict[str, Any] = {"model": spec.model.name, "strategy": spec.strategy.name}
-    for key, value in _flat(spec.full()):
+    for key, value in flat(spec.full()):
         columns.setdefault(key, value)
     columns["data.source"] = spec.data.source
     columns["nodes"] = spec.nodes_named
@@ -246,9 +246,10 @@ def columns_of_runs(runs: Iterable[Run]) -> list[dict[str, Any]]:
     return [{**known[run.configuration].columns, "seed": run.seed, "repeat": run.repeat} for run in runs]
 
 
-def _flat(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys of nested maps, dotted, with their values."""
     for key, value in data.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

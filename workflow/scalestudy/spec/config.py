@@ -42,10 +42,9 @@ class Config(Spec):
     scale: Literal["mini", "node", "paper"] = "mini"
     """`mini` (2 cores, minutes), `node` (one GPU server), `paper` (as published)."""
     machine: Name = "local"
-    """Name of a file in config/machines/; results are stored in results/<machine>/. `auto`: this machine, with the
-    accelerators found on it; a file named after them is written if there is none."""
+    """Name of a file in config/machines/ and of the folder in results/. `auto`: this one, with a file written if needed."""
     campaign: Name | None = None
-    """Measures the same runs again and keeps the earlier ones: results are stored in results/<machine>+<campaign>/. Data is shared. Unset: results/<machine>/."""
+    """Measures the same runs again and keeps the earlier ones, in results/<machine>+<campaign>/. Unset: results/<machine>/."""
     tags: tuple[Name, ...] = ()
     """Only studies that have one of these tags."""
     budget_gpu_hours: Annotated[float, Field(gt=0)] | None = None
@@ -67,25 +66,24 @@ class Site(SiteOfJobs, Spec):
     scratch: str | None = None
     """Folder on a node's own disk, for staged copies; `$VARIABLES` are those of the job. Unset: `$TMPDIR`."""
     lacks: tuple[Lackable, ...] = ()
-    """What no node of the site has: runs that need it are skipped. In a job, what is missing and not named here is a fault
-    of the site: the job is tried once more, elsewhere if possible, then fails, and no result is written."""
+    """What no node of the site has: runs that need it are skipped. In a job, anything else that is missing is a fault of
+    the site: the job is tried once more, then fails, and no result is written."""
     staged_gib: Annotated[float, Field(gt=0)] | None = None
-    """Space for staged copies there, GiB; the oldest that no run uses are removed for new ones. Unset: the free space."""
+    """Space for staged copies there, GiB; the oldest unused ones are removed. Unset: the free space."""
     launcher: LauncherName = "auto"
     """How a job reaches its other nodes; `auto`: what the scheduler of the job has, else ssh."""
     environment: tuple[str, ...] = ()
-    """Variables that processes on other nodes get besides those that they always get (proxies, and what CUDA, NCCL, UCX,
-    libfabric, MPI and object stores read); `NAME*` stands for all that begin so."""
+    """Variables for processes on other nodes, beside those of proxies, CUDA, NCCL, UCX, libfabric, MPI and object stores;
+    `NAME*` stands for all that begin so."""
     srun_options: tuple[str, ...] = ()
     """Further options of `srun`, such as `--mpi=none`."""
     srun_mpi: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] | None = None
-    """In jobs of Slurm, ranks that speak MPI are started by `srun --mpi=` with this kind of PMI (`srun --mpi=list` names
-    them; `pmix` for Open MPI) in place of mpirun. Unset: mpirun."""
+    """In jobs of Slurm, MPI ranks are started by `srun --mpi=` with this PMI, such as `pmix`. Unset: by mpirun."""
     hosts: tuple[str, ...] = ()
     """Names of the nodes, where no scheduler provides them; the first is the one where commands are started."""
     prepare: Literal["job", "driver"] = "job"
-    """Where data is prepared: each dataset in a job of its own, in a queue of CPU nodes where the machine file has one;
-    or all of it by the driver, on its own host, which may be the one with internet."""
+    """Where data is prepared: by a job per dataset, in a queue of CPU nodes where there is one, or by the driver, whose host
+    may be the one with internet."""
 
 
 def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) -> Config:

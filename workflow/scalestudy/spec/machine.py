@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from scalestudy.errors import Problem
 from scalestudy.limits import usable_memory_bytes
 from scalestudy.spec.base import Spec, refused
 from scalestudy.spec.hostlist import slurm_hosts
-from scalestudy.spec.prices import Positive, Prices
 from scalestudy.spec.run import RunSpec, one_or_more
 
 GIB = 1 << 30
 SMALLER = "vary smaller numbers, or exclude this combination"
 Precision = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
 Whole = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
 HOSTS = r"^[A-Za-z0-9][A-Za-z0-9._,\[\]-]*$"
 TRANSPORT = r"^[A-Za-z0-9]+(/[A-Za-z0-9]+)*$"
 
@@ -37,7 +37,28 @@ class Queue(Spec):
     most_nodes_running: Whole | None = None
     """Nodes that the running jobs of one user have together."""
     devices_per_node: Annotated[int, Field(ge=0)] | None = None
-    """Accelerators of its nodes; unset: those of the machine; 0: a queue of CPU nodes, for jobs that use no accelerator."""
+    """Accelerators of its nodes; unset: those of the machine; 0: a queue of CPU nodes."""
+
+
+class Prices(Spec):
+    """Prices per hour of use; both are added up."""
+
+    currency: str
+    """Unit of the prices: a currency, or the points of a site."""
+    per_device_hour: Positive | None = None
+    """One accelerator for an hour."""
+    per_node_hour: Positive | None = None
+    """One node for an hour."""
+
+    @model_validator(mode="after")
+    def _has_a_price(self) -> Self:
+        if self.per_device_hour is None and self.per_node_hour is None:
+            raise refused("`prices` has no price", "set `per_device_hour`, `per_node_hour`, or both")
+        return self
+
+    def per_hour(self, devices: Any, nodes: Any) -> Any:
+        """Price of an hour of so many devices and nodes, numbers or columns of them."""
+        return devices * (self.per_device_hour or 0.0) + nodes * (self.per_node_hour or 0.0)
 
 
 class Power(Spec):
@@ -57,9 +78,9 @@ class Transport(Spec):
     """NCCL's required transport on this machine, as its log names it; a run that used another is invalid."""
 
     within: Annotated[str, Field(pattern=TRANSPORT)] | None = None
-    """Inside a node: `P2P` or `SHM`, more exactly `P2P/IPC`; unset: not promised, and a slower one is a warning."""
+    """Inside a node: `P2P` or `SHM`, more exactly `P2P/IPC`; unset: a slower one is a warning."""
     between: Annotated[str, Field(pattern=TRANSPORT)] | None = None
-    """Between nodes: `NET/IB` or `NET/Socket`; unset: not promised, and a slower one is a warning."""
+    """Between nodes: `NET/IB` or `NET/Socket`; unset: a slower one is a warning."""
 
 
 def _are_hosts(given: tuple[str, ...]) -> tuple[str, ...]:

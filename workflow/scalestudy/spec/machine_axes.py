@@ -89,8 +89,8 @@ class MachineCapacity:
 
     def resolve(self, where: Mapping[str, Any]) -> dict[str, Any]:
         """A choice of runs with numbers for `{to: …}`."""
-        ends = ({"to": "machine"}, {"to": "node"})
-        return {
-            key: self.end(key, wanted["to"]) if key in KEYS and wanted in ends else wanted
-            for key, wanted in where.items()
-        }
+        resolved = dict(where)
+        for key in KEYS:
+            if where.get(key) in ({"to": "machine"}, {"to": "node"}):
+                resolved[key] = self.end(key, where[key]["to"])
+        return resolved

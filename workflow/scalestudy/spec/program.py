@@ -12,6 +12,7 @@ from pydantic import Field
 
 from scalestudy.errors import Problem
 from scalestudy.spec.base import Spec, suggest
+from scalestudy.spec.columns import flat
 
 if TYPE_CHECKING:
     from scalestudy.spec.run import RunSpec
@@ -105,16 +106,7 @@ def program_problems(spec: RunSpec, run_keys: tuple[str, ...]) -> Iterator[Probl
             yield Problem(("program", "metrics", name), f"is no regular expression: {error}")
     if program.metrics and "step" not in program.metrics:
         yield Problem(("program", "metrics"), "has no `step`", "add the pattern of the step's number")
-    for key in _set_keys(spec.plain()):
+    for key, _ in flat(spec.plain()):
         if not program.uses(key):
             what = f"`{key}` is set, and the command of the program does not have it"
             yield Problem(tuple(key.split(".")), what, f"write `{{{key}}}` into the command, or leave it out")
-
-
-def _set_keys(plain: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of a run that differ from their defaults."""
-    for key, value in plain.items():
-        if isinstance(value, dict) and key != "program":
-            yield from _set_keys(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}"

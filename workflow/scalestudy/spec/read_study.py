@@ -43,28 +43,13 @@ class StudiesFound:
         raise_all(self.errors())
 
 
-def read_studies(
-    names: Iterable[str] | None,
-    scale: str,
-    machine: Machine,
-    *,
-    tags: Iterable[str] = (),
-    folder: Path | str = STUDIES,
-    machine_name: str = "local",
-    changes: Mapping[str, Any] | None = None,
-) -> list[Study]:
-    """The studies of that name (None: all) and scale, expanded; raises UserError with the errors of all of them.
-
-    A study without a `mini` or `node` part is left out at that scale, unless its name is given. `changes` hold for
-    every study: `repeats`, or a run's dotted key, with a value or a list of values to vary it over.
-    """
-    found = find_studies(
-        names, scale, machine, tags=tags, folder=folder, machine_name=machine_name, changes=changes
-    )  # fmt: skip
+def read_studies(names: Iterable[str] | None, scale: str, machine: Machine, **options: Any) -> list[Study]:
+    """As `find_studies`, with its options; raises UserError with the errors of all studies, or where there is none."""
+    found = find_studies(names, scale, machine, **options)
     found.raise_errors()
     if not found.studies:
-        chosen = f" and one of the tags {', '.join(tags)}" if tags else ""
-        raise UserError(f"no study has scale `{scale}`{chosen}", str(folder))
+        chosen = f" and one of the tags {', '.join(options['tags'])}" if options.get("tags") else ""
+        raise UserError(f"no study has scale `{scale}`{chosen}", str(options.get("folder", STUDIES)))
     return found.studies
 
 
@@ -78,9 +63,11 @@ def find_studies(
     machine_name: str = "local",
     changes: Mapping[str, Any] | None = None,
 ) -> StudiesFound:
-    """As `read_studies`, but a study that is wrong does not hide the others.
+    """The studies of that name (None: all) and scale, expanded; one that is wrong does not hide the others.
 
-    Raises UserError where there is no study at all, or none of a given name.
+    A study without a `mini` or `node` part is left out at that scale, unless its name is given. `changes` hold for
+    every study: `repeats`, or a run's dotted key, with a value or a list of values to vary it over. Raises UserError
+    where there is no study at all, or none of a given name.
     """
     folder = Path(folder)
     unusable = {file.stem: error for file, error in _file_name_errors(folder)}

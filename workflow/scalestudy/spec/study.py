@@ -12,7 +12,7 @@ from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.answer import AnswerSpec
 from scalestudy.spec.columns import columns_of
-from scalestudy.spec.prices import Prices
+from scalestudy.spec.machine import Prices
 from scalestudy.spec.run import RunSpec
 
 

@@ -109,16 +109,14 @@ class StudySpec(Spec):
     """The run that everything else is a variation of: keys of a run."""
     vary: VaryAxes = {}
     """Dotted key to values; all are crossed. A value may be `{value: …, label: …}`. Of `ranks`, `nodes` and `loader.workers`,
-    `{to: machine}` is 1, 2, 4, … up to what the machine has, its end included; `{to: node}`, up to what one node has.
-    `nodes: each` is every node of the machine by name, `nodes: pairs` every two of them; each run has `ranks_per_node`
-    ranks on each, or one per device, where the study sets no `ranks`."""
+    `{to: machine}` is 1, 2, 4, … up to what the machine has; `{to: node}`, up to what one node has. `nodes: each` is every
+    node of the machine by name, `nodes: pairs` every two of them, with `ranks_per_node` ranks or one per device."""
     zip: list[Axes] | Axes = []
     """Dotted keys that vary together: one axis, or a list of axes."""
     exclude: list[dict[str, Any]] = []
     """Combinations left out: each a map of dotted keys to values that must all agree."""
     include: list[dict[str, Value]] = []
-    """Single combinations added: each a map of dotted keys to values, on top of `base`, with `repeats` where fewer are enough.
-    With `nodes: each` or `pairs`, one for each of these."""
+    """Single combinations added on top of `base`: each a map of dotted keys to values, with `repeats` where fewer do."""
     repeats: Repeats = 1
     """How often each configuration is measured."""
     scales: dict[Literal["mini", "node"], ScaleSpec] = {}
@@ -134,7 +132,7 @@ class StudySpec(Spec):
     target_accuracy: TargetAccuracy | None = None
     """Held-out accuracy (or AUROC, where there is no accuracy) whose first time is the column `time_to_accuracy_s`."""
     cannot_show: str | None = None
-    """What of the question the scale `paper` cannot answer, and why; a sentence. Other scales have their own."""
+    """What of the question the scale `paper` cannot answer, and why; a sentence."""
 
     def at(self, scale: str) -> ScaleSpec:
         """Changes of one scale."""
