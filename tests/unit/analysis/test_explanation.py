@@ -11,7 +11,7 @@ from scalestudy.program.observe import Observation, Rank, Removal
 from scalestudy.program.takeaway import BARE, WHOLE, Rounds, plan_rounds, possible_removals
 
 LOADER = {"is_for_training": True, "num_workers": 1, "pin_memory": False}
-RANK = Rank(0, 1, "node", False, 10, 1.0, 0.0, 0.0, (LOADER,), 0, 0, False, False, False, 0.0)
+RANK = Rank(0, 1, 10, 1.0, 0.0, 0.0, (LOADER,), 0, 0, False, False, False, 0.0)
 REMOVED = {
     "loading": ("loading",),
     "exchange": ("exchange",),

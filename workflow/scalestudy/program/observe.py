@@ -41,8 +41,6 @@ class Rank:
 
     rank: int
     world: int
-    host: str
-    has_ended: bool
     steps: int
     window_s: float
     waited_s: float
@@ -88,15 +86,7 @@ def observe(
     `folder` receives the records and the command's output. Every process of the command has ended on return.
     """
     folder.mkdir(parents=True)
-    request: dict[str, Any] = {
-        "out": str(folder.absolute()),
-        "warmup": warmup,
-        "steps": steps,
-        "leave": True,
-        "remove": removal.remove,
-        "workers": removal.workers,
-        "pin": removal.pin,
-    }
+    request = {"out": str(folder.absolute()), "warmup": warmup, "steps": steps, "leave": True, **vars(removal)}
     begin = time.monotonic()
     log = folder / "output.log"
     try:
@@ -105,7 +95,9 @@ def observe(
                 list(command), env=hooked(request), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True,
             )  # fmt: skip
-            status = _wait(process, timeout_s)
+            status = None
+            with suppress(subprocess.TimeoutExpired):
+                status = process.wait(timeout_s)
     except OSError as error:
         return Observation((), 0.0, f"{command[0]} cannot be started: {error.strerror}")
     finally:
@@ -120,13 +112,6 @@ def hooked(request: dict[str, Any]) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(INJECTED), os.environ.get("PYTHONPATH", "")]))
     passed = ";".join(filter(None, [os.environ.get(FORWARDED_BY_OPEN_MPI, ""), "PYTHONPATH", REQUEST]))
     return {**os.environ, "PYTHONPATH": path, FORWARDED_BY_OPEN_MPI: passed, REQUEST: json.dumps(request)}
-
-
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    """Return the command's exit status; None where the time ran out first."""
-    with suppress(subprocess.TimeoutExpired):
-        return process.wait(timeout_s)
-    return None
 
 
 def end_processes(out: str) -> None:

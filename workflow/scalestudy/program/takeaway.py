@@ -85,46 +85,41 @@ def take_away(
 
 def possible_removals(ranks: Sequence[Rank], only: Sequence[str] = ()) -> tuple[dict[str, Removal], dict[str, str]]:
     """Return the removals that a script allows, by name, and the reasons of those that it does not."""
-    first = ranks[0]
-    removals = {WHOLE: Removal(WHOLE)}
+    first, loaders = ranks[0], ranks[0].training_loaders
+    parts: dict[str, tuple[str, ...]] = {}
     reasons: dict[str, str] = {}
-    bare: list[str] = []
-    if first.training_loaders:
-        removals["loading"] = Removal("loading", ("loading",))
-        bare.append("loading")
+    if loaders:
+        parts["loading"] = ("loading",)
     else:
         reasons["loading"] = (
             "no DataLoader feeds the optimiser steps; batches that the script makes itself are in the rest"
         )
     if first.ddp_modules or first.fsdp_modules:
-        removals["exchange"] = Removal("exchange", ("exchange",))
-        bare.append("exchange")
-        if first.fsdp_modules:
-            reasons["all-gather"] = (
-                "FSDP gathers its parameters in every step; only the reduction of gradients is taken away"
-            )
+        parts["exchange"] = ("exchange",)
     elif first.is_distributed:
         reasons["exchange"] = (
             "neither DistributedDataParallel nor FSDP2 was seen; the script's own exchange is in the rest"
         )
-    if first.on_gpu and first.training_loaders:
-        removals["copies"] = Removal("copies", ("loading", "copies"))
-        bare.append("copies")
+    if first.fsdp_modules:
+        reasons["all-gather"] = (
+            "FSDP gathers its parameters in every step; only the reduction of gradients is taken away"
+        )
+    if first.on_gpu and loaders:
+        parts["copies"] = ("loading", "copies")
     elif first.on_gpu:
         reasons["copies"] = "no DataLoader gives the batches that are copied"
-    if first.training_loaders:
+    removals = {name: Removal(name, remove) for name, remove in {WHOLE: (), **parts}.items()}
+    if loaders:
         removals["workers"] = Removal("workers", workers=2)
-        if first.on_gpu and not all(loader["pin_memory"] for loader in first.training_loaders):
-            removals["pinned"] = Removal("pinned", pin=True)
-    if only:
-        # Copies are what is lost beyond loading.
-        kept = {WHOLE, *only, *(["loading"] if "copies" in only else [])}
-        for name in [name for name in removals if name not in kept]:
-            del removals[name]
-            reasons[name] = "left out by --only"
-        bare = [name for name in bare if name in kept]
+    if first.on_gpu and not all(loader["pin_memory"] for loader in loaders):
+        removals["pinned"] = Removal("pinned", pin=True)
+    # Copies are what is lost beyond loading.
+    kept = {WHOLE, *(only or removals), *(["loading"] if "copies" in only else [])}
+    reasons |= {name: "left out by --only" for name in removals if name not in kept}
+    removals = {name: removal for name, removal in removals.items() if name in kept}
+    bare = tuple(name for name in parts if name in kept)
     if all(set(removal.remove) != set(bare) for removal in removals.values()):
-        removals[BARE] = Removal(BARE, tuple(bare))
+        removals[BARE] = Removal(BARE, bare)
     return removals, reasons
 
 

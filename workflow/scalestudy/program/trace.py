@@ -106,8 +106,7 @@ class Traces:
 
     def is_over(self, measure: Measure) -> bool:
         """Whether every trace has its whole window."""
-        traces = self.of(self.source or "")
-        return bool(traces) and all(trace.is_over(measure) for trace in traces)
+        return bool(traces := self.of(self.source or "")) and all(trace.is_over(measure) for trace in traces)
 
 
 @dataclass(frozen=True)

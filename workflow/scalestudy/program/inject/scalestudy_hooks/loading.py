@@ -16,17 +16,14 @@ class Loading:
         self.torch = torch
         self.is_removed = "loading" in request["remove"]
         self.are_copies_removed = "copies" in request["remove"]
-        self.workers = request.get("workers", 1)
-        self.pin = request.get("pin", False)
+        self.workers, self.pin = request.get("workers", 1), request.get("pin", False)
         self.produced_workers = set()
         self.loaders = weakref.WeakKeyDictionary()
         self.watched = []
         self.fetched_since_step = set()
-        self.samples_since_step = 0
-        self.steps = 0
+        self.samples_since_step = self.steps = 0
         self.step_end = None
-        self.waited_s = 0.0
-        self.between_s = 0.0
+        self.waited_s = self.between_s = 0.0
         self.watch_loaders(torch.utils.data.DataLoader)
         self.watch_subclasses(torch.utils.data.DataLoader)
 
@@ -101,7 +98,6 @@ class Loading:
 
     def note_fetch(self, watched, batch, begin, end):
         """Book the wait for a batch, and close the time between steps where the batch is for training."""
-        watched.fetches += 1
         if self.torch.is_grad_enabled():
             self.fetched_since_step.add(watched)
             if self.steps - watched.first_step < 2 or self.is_for_training(watched):
@@ -147,26 +143,22 @@ class Loader:
         """Take the loader's settings, and the number of steps before it; the loader itself is not kept alive."""
         self.first_step = first_step
         self.settings = {
-            "class": type(loader).__name__,
-            "dataset": type(loader.dataset).__name__,
             "batch_size": getattr(loader, "batch_size", None),
             "num_workers": loader.num_workers,
             "pin_memory": loader.pin_memory,
-            "persistent_workers": getattr(loader, "persistent_workers", False),
-            "is_iterable": not hasattr(loader.dataset, "__getitem__"),
         }
         try:
             self.length = len(loader)
         except TypeError:
             self.length = None
-        self.fetches = self.steps_after = self.replayed = 0
+        self.steps_after = self.replayed = 0
         self.kept = []
-        self.given = None
+        self.given = []
         self.is_mutated = False
 
     def facts(self, is_for_training):
-        """Return settings and counts for the record."""
-        return {**self.settings, "length": self.length, "fetches": self.fetches, "is_for_training": is_for_training}
+        """Return settings for the record."""
+        return {**self.settings, "is_for_training": is_for_training}
 
     def keep(self, torch, batch):
         """Keep a copy of one of the first batches."""
@@ -183,8 +175,7 @@ class Loader:
 
     def look_for_change(self):
         """Note whether the script changed the batch that it was given last."""
-        if self.given is not None:
-            self.is_mutated |= any(tensor._version != version for tensor, version in self.given)
+        self.is_mutated |= any(tensor._version != version for tensor, version in self.given)
 
     def can_replay(self):
         """Tell whether enough batches are kept."""
@@ -208,8 +199,9 @@ def batch_size(batch, torch):
     """Return the length of a batch's first tensor; 0 where it has none."""
     if isinstance(batch, torch.Tensor):
         return len(batch) if batch.dim() else 0
-    data = getattr(batch, "data", None) if not isinstance(batch, dict) else batch
-    parts = data.values() if isinstance(data, dict) else batch if isinstance(batch, (list, tuple)) else ()
+    if not isinstance(batch, (dict, list, tuple)):
+        batch = getattr(batch, "data", ())
+    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
     return next((size for size in (batch_size(part, torch) for part in parts) if size), 0)
 
 
