@@ -104,13 +104,6 @@ def test_nothing_is_gated_before_three_campaigns_show_how_nights_differ(
     )
 
 
-def test_times_are_faster_where_they_are_less(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    write_nights(study)
-    write(study, "other", lambda run: 50.0 * noise(run))
-    assert run("compare", *BEFORE, "other", "--column", "training_time_s") == 1
-    assert "slower    exchange: 1 rank, ring & all_reduce: speed -49.9 %" in capsys.readouterr().out
-
-
 def test_a_run_that_is_no_longer_valid_is_undecided_with_its_reason(
     study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,17 +135,6 @@ def test_unlike_instruments_are_refused_unless_that_is_the_question(
         f"{key}: {INSTRUMENT[key]} before, {value} after"
         in Path("results/comparisons/local_other/comparison.html").read_text()
     )
-
-
-def test_runs_of_another_version_of_the_trainer_are_found_and_refused(
-    study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_nights(study)
-    monkeypatch.setattr("scalestudy.spec.ids.TRAINER_VERSION", 1000)
-    write(read_studies(["exchange"], "mini", Machine())[0], "other", lambda run: 100.0 * noise(run))
-    assert run("compare", *BEFORE, "other") == 2
-    assert "the ids of the runs differ (TRAINER_VERSION" in capsys.readouterr().err
-    assert run("compare", *BEFORE, "other", "--across", "code") == 0
 
 
 @pytest.mark.parametrize(

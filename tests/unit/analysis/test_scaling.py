@@ -116,17 +116,6 @@ def test_what_is_not_known_of_a_base_of_other_rounds_is_part_of_the_efficiency(s
     assert math.isnan(at(rows, "ring", 2, 0)["efficiency_low"])
 
 
-def test_weak_and_strong_efficiency_leave_evaluations_out(study: Study, tmp_path: Path) -> None:
-    strong = read_study(tmp_path, SCALING.replace("{per_rank: 32}", "{global: 64}"), "strong")
-    write_results(strong, lambda run: {"metrics": {"training_time_s": {1: 100.0, 2: 99.0}[run.spec.ranks]}})
-
-    row = at(study_rows(strong, MACHINE), "allreduce", 2, 0)
-
-    # X(1) = 100, X(2) = 160: T(1)·1/(2·T(2)) of an epoch, whatever evaluations add to the training time.
-    assert row["own_efficiency"] == pytest.approx(0.8)
-    assert row["own_speedup"] == pytest.approx(1.6)
-
-
 def test_ranks_that_share_cores_get_no_efficiency_unless_compute_is_emulated(study: Study, tmp_path: Path) -> None:
     text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"')
     emulated = read_study(tmp_path, text, "emulated")

@@ -98,18 +98,6 @@ def test_a_round_that_is_slower_in_every_configuration_marks_its_rows(study: Stu
     assert rows.loc[rows["round"] == 2, "drift"].iloc[0] == pytest.approx(0.8 / 0.8 ** (1 / 3) - 1)
 
 
-def test_emulated_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_marked(tmp_path: Path) -> None:
-    text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"')
-    emulated = read_study(tmp_path, text.replace("ranks: [1, 2]", "ranks: [1, 2, 4]"), "emulated")
-    write_results(emulated, lambda run: {"launch": {"hosts": ["here"]}})
-
-    rows = study_rows(emulated, MACHINE)
-
-    # Two cores; a parameter server is one process more.
-    marked = {(row["strategy"], row["ranks"]) for _, row in rows[rows["exchange_shares_cores"]].iterrows()}
-    assert marked == {("allreduce", 4), ("parameter_server", 2), ("parameter_server", 4)}
-
-
 @pytest.mark.parametrize(
     ("key", "emulated", "instruments"),
     [
@@ -208,3 +196,15 @@ def test_a_run_that_never_reaches_the_accuracy_leaves_no_mean_but_a_bound(tmp_pa
 
     assert [rows["1"][f"time_to_accuracy_s{end}"] for end in ends] == ["16.66666667", "16.66666667", "measured"]
     assert [rows["2"][f"time_to_accuracy_s{end}"] for end in ends] == ["", "20", "censored"]
+
+
+def test_emulated_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_marked(tmp_path: Path) -> None:
+    text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"')
+    emulated = read_study(tmp_path, text.replace("ranks: [1, 2]", "ranks: [1, 2, 4]"), "emulated")
+    write_results(emulated, lambda run: {"launch": {"hosts": ["here"]}})
+
+    rows = study_rows(emulated, MACHINE)
+
+    # Two cores; a parameter server is one process more.
+    marked = {(row["strategy"], row["ranks"]) for _, row in rows[rows["exchange_shares_cores"]].iterrows()}
+    assert marked == {("allreduce", 4), ("parameter_server", 2), ("parameter_server", 4)}

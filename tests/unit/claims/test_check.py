@@ -137,21 +137,19 @@ def test_a_published_claim_needs_a_file_and_one_row_for_each_side(
 
 def test_a_claim_is_fixed_when_the_first_of_its_runs_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    study = read(tmp_path)
-    fix_claims([study], "here")
-    assert fixed_claims(study, "here") == as_fixed(study)
-    changed = read(tmp_path, STUDY.replace("above: 1.1", "above: 1.2"))
+    study, changed = read(tmp_path), read(tmp_path, STUDY.replace("above: 1.1", "above: 1.2"))
+    ring, of_claim = (
+        next(run.id for run in study.runs if run.spec.strategy.name == name) for name in ("ring", "allreduce")
+    )
+    for each in (changed, study):
+        fix_claims([each], "here")
+        assert fixed_claims(study, "here") == as_fixed(each)
+    _make_result(ring)
     fix_claims([changed], "here")
-    assert fixed_claims(study, "here") == as_fixed(changed) != as_fixed(study)
-
-    ring = next(run for run in study.runs if run.spec.strategy.name == "ring")
-    of_claim = next(run for run in study.runs if run.spec.strategy.name == "allreduce")
-    _make_result(ring.id)
+    assert fixed_claims(study, "here") == as_fixed(changed)
+    _make_result(of_claim)
     fix_claims([study], "here")
-    assert fixed_claims(study, "here") == as_fixed(study)
-    _make_result(of_claim.id)
-    fix_claims([changed], "here")
-    assert fixed_claims(study, "here") == as_fixed(study)
+    assert fixed_claims(study, "here") == as_fixed(changed)
 
 
 def _make_result(run: str) -> None:

@@ -48,8 +48,3 @@ def test_clocks_that_drift_apart_do_not_make_the_fast_clocks_rank_own_every_phas
     marks = np.stack([marks_of([fast] * steps) * (1 + 20e-6), marks_of([slow] * steps)])
     parts = parts_of_steps(marks, [slice(0, steps)]).mean(axis=0)
     assert parts == pytest.approx([1.0, 0, 2, 7, 2, 1], abs=0.05)
-
-
-def test_a_pause_between_stretches_belongs_to_no_step() -> None:
-    marks = np.stack([np.concatenate([marks_of([[1.0] * 6] * 2), marks_of([[1.0] * 6] * 2, begin=500.0)])])
-    assert parts_of_steps(marks, [slice(0, 2), slice(2, 4)]).sum(axis=1) == pytest.approx([6.0] * 4)

@@ -57,13 +57,6 @@ def test_the_energy_of_the_window_is_divided_by_the_samples_trained_in_it(tmp_pa
     assert warnings == []
 
 
-def test_the_energy_of_all_hosts_counts(tmp_path: Path) -> None:
-    rows = [*samples(0, 320.0), *samples(1, 640.0)]
-    values, _ = of_devices(job(tmp_path, ("a", "b")), rows, reports())
-    assert values["device_power_w"] == 960.0
-    assert values["j_per_sample"] == pytest.approx(15.0)
-
-
 def test_one_host_that_does_not_know_leaves_all_unknown(tmp_path: Path) -> None:
     rows = [*samples(0, 320.0), *({**QUIET, "node": 1, "clock_s": float(second)} for second in range(5))]
     values, _ = of_devices(job(tmp_path, ("a", "b")), rows, reports())
