@@ -51,14 +51,14 @@ def test_a_limit_at_the_end_of_the_interval_has_the_interval_s_error_as_p_value(
     values = (0.20, 0.21, 0.30, 0.39, 0.40)
     for found in (rounds(*values), rounds(*values, own=0.07), rounds(*values, log=True)):
         low, high = found.interval(0.95)
-        assert found.p_above(low) == pytest.approx(0.025, rel=1e-6)
-        assert found.p_below(high) == pytest.approx(0.025, rel=1e-6)
+        assert found.p(1, low) == pytest.approx(0.025, rel=1e-6)
+        assert found.p(-1, high) == pytest.approx(0.025, rel=1e-6)
 
 
 def test_one_round_of_five_on_the_other_side_of_a_limit_leaves_it_undecided() -> None:
     few, many = (1.10, 1.11, 1.12, 1.13, 0.99), (1.10, 1.11, 1.12, 1.13, 1.10, 1.11, 1.12, 0.99)
-    assert rounds(*few).p_above(1.0) == pytest.approx(0.1875)  # (1 + 5) / 2^5
-    assert rounds(*many).p_above(1.0) < 0.025
+    assert rounds(*few).p(1, 1.0) == pytest.approx(0.1875)  # (1 + 5) / 2^5
+    assert rounds(*many).p(1, 1.0) < 0.025
     assert rounds(*few).interval(0.95)[0] < 1.0 < rounds(*many).interval(0.95)[0]
     assert (rounds(*few).value, rounds(*few).apart) == (1.11, 1)
 
@@ -74,8 +74,8 @@ def test_an_equivalence_holds_where_the_90_percent_interval_lies_within_the_marg
 def test_several_comparisons_hold_with_the_worst_p_and_one_against_decides() -> None:
     clear, close, against = (rounds(*np.linspace(mean - 0.1, mean + 0.1, 5)) for mean in (2.0, 1.2, 0.2))
     mixed, both_hold = together(ABOVE_ONE, [clear, against, close]), together(ABOVE_ONE, [clear, close])
-    assert (both_hold.holds, both_hold.deciding, both_hold.p) == (True, 1, pytest.approx(2 * close.p_above(1.0)))
-    assert (mixed.holds, mixed.deciding, mixed.p) == (False, 1, pytest.approx(6 * against.p_below(1.0)))
+    assert (both_hold.holds, both_hold.deciding, both_hold.p) == (True, 1, pytest.approx(2 * close.p(1, 1.0)))
+    assert (mixed.holds, mixed.deciding, mixed.p) == (False, 1, pytest.approx(6 * against.p(-1, 1.0)))
 
 
 @pytest.mark.parametrize("gap", [0.03, 0.05])

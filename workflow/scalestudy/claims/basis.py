@@ -43,6 +43,13 @@ MARKS = {
 LEARNED = ("accuracy", "auroc", "loss", "parameters", "stages")
 """Columns that do not depend on how fast a device is."""
 
+LIMITS = {
+    "network.mib_per_s": "A network of {:g} MiB/s per node",
+    "loader.memory_limit_mib": "A page cache of {:g} MiB",
+    "strategy.memory_limit_mib": "A device memory of {:g} MiB",
+}
+"""Keys whose value is that of something emulated."""
+
 
 def basis_of(claim: Claim, stand_ins: Sequence[str]) -> str:
     """The basis of a claim that its scale can judge."""
@@ -71,21 +78,15 @@ def stand_ins_of(claim: OfRuns, runs: Sequence[Run], devices: Collection[object]
 
 def _of_run(columns: Mapping[str, Any]) -> Iterator[str]:
     """What a run's settings put in place of the real thing, with their values."""
-
-    def has(key: str) -> bool:
-        return columns.get(key) is not None
-
     if is_compute_emulated(columns):
         yield _compute_text(columns)
-    if has("loader.storage.latency_ms"):
-        rate = f" of {columns['loader.storage.mib_per_s']:g} MiB/s" if has("loader.storage.mib_per_s") else ""
-        yield f"A storage{rate} with {columns['loader.storage.latency_ms']:g} ms per request is emulated"
-    if has("network.mib_per_s"):
-        yield f"A network of {columns['network.mib_per_s']:g} MiB/s per node is emulated"
-    if has("loader.memory_limit_mib"):
-        yield f"A page cache of {columns['loader.memory_limit_mib']:g} MiB is emulated"
-    if has("strategy.memory_limit_mib"):
-        yield f"A device memory of {columns['strategy.memory_limit_mib']:g} MiB is emulated"
+    latency, rate = (columns.get(f"loader.storage.{key}") for key in ("latency_ms", "mib_per_s"))
+    if latency is not None:
+        of_rate = "" if rate is None else f" of {rate:g} MiB/s"
+        yield f"A storage{of_rate} with {latency:g} ms per request is emulated"
+    for key, text in LIMITS.items():
+        if columns.get(key) is not None:
+            yield f"{text.format(columns[key])} is emulated"
     if columns.get("data.latency_s"):
         yield f"Each item takes {columns['data.latency_s']:g} s because its reader sleeps"
     for fault in columns.get("faults") or ():
@@ -155,16 +156,15 @@ def flip_text(claim: Sampled, part: ClaimPart) -> list[str]:
     if None in steps:
         return []
     of, against = (step for step in steps if step is not None)
-    sign = -1 if claim.column == "throughput_samples_per_s" else 1
+    (low, high), sign = claim.bounds, -1 if claim.column == "throughput_samples_per_s" else 1
 
-    def ratio(factor: float) -> float:
-        return float((of.at(factor) / against.at(factor)) ** sign)
+    def holds(factor: float) -> bool:
+        return bool(low < (of.at(factor) / against.at(factor)) ** sign < high)
 
-    low, high = claim.bounds
-    holds = low < ratio(1.0) < high
     # What workers could deliver to a faster accelerator is not known.
     ahead = any(row["loader.workers"] for row in part.rows)
-    crossed = [factor for factor in FACTORS if (low < ratio(factor) < high) != holds and not (ahead and factor < 1)]
+    now_holds = holds(1.0)
+    crossed = [factor for factor in FACTORS if holds(factor) != now_holds and not (ahead and factor < 1)]
     if not crossed:
         return []
     nearest = min(crossed, key=lambda factor: abs(math.log(factor)))
@@ -192,16 +192,15 @@ class _Step:
 
 def _emulated_step(side: Sequence[Row]) -> _Step | None:
     """The median step of a side; None where its accelerator is real or takes no time, or its exchange overlaps."""
-    valid = [row for row in side if row["status"] == "valid" and is_compute_emulated(row)]
-    if not valid or len(valid) < len(side) or valid[0]["device"].endswith(INFINITE):
+    if not side or not all(row["status"] == "valid" and is_compute_emulated(row) for row in side):
         return None
-    first = valid[0]
-    if first["ranks"] > 1 and math.isnan(first["exchange_s"]):
-        return None  # an exchange beside the backward pass hides more behind a longer one
+    first = side[0]
+    # An exchange beside the backward pass hides more behind a longer one.
+    if first["device"].endswith(INFINITE) or (first["ranks"] > 1 and math.isnan(first["exchange_s"])):
+        return None
     try:
         own = emulated_step_time(first["model"], first["device"].partition(":")[2], first["batch.per_rank"])
     except UserError:
         return None
-    seconds = statistics.median(float(row["step_time_s"]) for row in valid)
-    stall = statistics.median(float(row["data_stall"]) for row in valid)
+    seconds, stall = (statistics.median(float(row[name]) for row in side) for name in ("step_time_s", "data_stall"))
     return _Step(seconds, own, stall > MAX_HIDDEN_STALL)

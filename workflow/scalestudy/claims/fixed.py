@@ -30,11 +30,17 @@ class Fixed:
 def fix_claims(studies: Iterable[Study], machine: str) -> None:
     """Write the digest of each claim that no run was made for yet, below results/<machine>/<scale>/claims/."""
     for study in studies:
-        rows = spec_rows(study.runs)
+        rows, before = spec_rows(study.runs), fixed_claims(study, machine)
         made = {run.id for run in study.runs if result_file(machine, run.id).exists()}
-        before = fixed_claims(study, machine)
-        known = {claim.id: _fixed(claim, rows, made, before) for claim in study.claims if judged_by_runs(claim, study)}
-        found = {name: fixed for name, fixed in known.items() if fixed is not None}
+        found: dict[str, Fixed] = {}
+        for claim in study.claims:
+            if isinstance(claim, Published) or study.scale not in claim.scales:
+                continue
+            if not any(row["run"] in made for row in rows_of_claim(claim, rows)):
+                planned = with_plan(claim, rows, {})
+                found[claim.id] = Fixed(planned.digest, getattr(planned, "looks", ()))
+            elif claim.id in before:
+                found[claim.id] = before[claim.id]
         if found != before:
             claims = {name: asdict(fixed) for name, fixed in found.items()}
             content = {"study": study.name, "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "claims": claims}
@@ -42,12 +48,12 @@ def fix_claims(studies: Iterable[Study], machine: str) -> None:
 
 
 def fixed_claims(study: Study, machine: str) -> dict[str, Fixed]:
-    """What was fixed, by the claims' ids; nothing where the file is missing or damaged."""
+    """What was fixed, by the claims' ids; nothing where the file is missing."""
     try:
         claims = read_json(claims_file(machine, study.scale, study.name, "fixed.json"))["claims"]
-        return {name: Fixed(each["digest"], tuple(map(int, each["looks"]))) for name, each in claims.items()}
-    except (UserError, OSError, KeyError, TypeError, ValueError, AttributeError):
+    except (UserError, OSError):
         return {}
+    return {name: Fixed(each["digest"], tuple(each["looks"])) for name, each in claims.items()}
 
 
 def with_plan(claim: AnyClaim, rows: Sequence[Row], fixed: Mapping[str, Fixed]) -> AnyClaim:
@@ -58,17 +64,3 @@ def with_plan(claim: AnyClaim, rows: Sequence[Row], fixed: Mapping[str, Fixed]) 
     counts = Counter(row["configuration"] for row in rows_of_claim(claim, rows))
     looks = before.looks if before and before.looks else claim.looks or tuple(sorted(counts.values())[:1])
     return claim.model_copy(update={"looks": looks})
-
-
-def judged_by_runs(claim: AnyClaim, study: Study) -> bool:
-    """Whether runs of the study's scale judge a claim."""
-    return study.scale in claim.scales and not isinstance(claim, Published)
-
-
-def _fixed(claim: AnyClaim, rows: list[Row], made: set[str], before: dict[str, Fixed]) -> Fixed | None:
-    """What is kept of a claim: today's while nothing is measured, then what was fixed; None where nothing was."""
-    assert not isinstance(claim, Published)
-    if any(row["run"] in made for row in rows_of_claim(claim, rows)):
-        return before.get(claim.id)
-    planned = with_plan(claim, rows, {})
-    return Fixed(planned.digest, getattr(planned, "looks", ()))

@@ -12,7 +12,7 @@ Student's interval is then sqrt((t·se)² + (z·own)²).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -94,16 +94,11 @@ class Estimate:
         rounds = sorted(self.rounds)
         return min(low, self._back(rounds[left_out])), max(high, self._back(rounds[-1 - left_out]))
 
-    def p_above(self, limit: float) -> float:
-        """One-sided p-value for "the number lies above the limit"."""
-        return self._p(1, limit)
+    def p(self, side: int, limit: float) -> float:
+        """One-sided p-value for "the number lies above the limit", with `side` -1 below it.
 
-    def p_below(self, limit: float) -> float:
-        """One-sided p-value for "the number lies below the limit"."""
-        return self._p(-1, limit)
-
-    def _p(self, side: int, limit: float) -> float:
-        """Student's p-value, or that of the sign test where too many rounds lie on the other side of the limit."""
+        Student's, or that of the sign test where too many rounds lie on the other side of the limit.
+        """
         end = self.onto(limit)
         against = sum(side * (each - end) <= 0 for each in self.rounds)
         p = self._p_of_mean(side * (self.mean - end))
@@ -156,17 +151,15 @@ class Region:
 
     def p_inside(self, found: Estimate) -> float:
         """The p-value for "it lies in the region": the larger of its ends'."""
-        return self._adjusted(max(self._ends(found, found.p_above, found.p_below)), found)
+        return self._adjusted(max(found.p(side, end) for side, end in self._ends), found)
 
     def p_outside(self, found: Estimate) -> float:
         """The p-value for "it lies outside": the smaller of its ends'."""
-        return self._adjusted(min(self._ends(found, found.p_below, found.p_above)), found)
+        return self._adjusted(min(found.p(-side, end) for side, end in self._ends), found)
 
-    def _ends(
-        self, found: Estimate, at_low: Callable[[float], float], at_high: Callable[[float], float]
-    ) -> list[float]:
-        ends = ((self.low, at_low), (self.high, at_high))
-        return [p(end) for end, p in ends if math.isfinite(end)]
+    @property
+    def _ends(self) -> list[tuple[int, float]]:
+        return [(side, end) for side, end in ((1, self.low), (-1, self.high)) if math.isfinite(end)]
 
     def _adjusted(self, p: float, found: Estimate) -> float:
         return min(1.0, p * found.looks * (1 if self.one_sided else 2))

@@ -44,19 +44,15 @@ def parts_of(claim: Comparison, rows: Sequence[Row]) -> list[ClaimPart]:
     against = None if claim.against is None else chosen(rows, claim.where, claim.against)
     if claim.each is None:
         return [ClaimPart(None, of, against)]
-    each_of = _by_value(claim.each, of)
-    each_against = None if against is None else _by_value(claim.each, against)
+    by_value = [_by_value(claim.each, side) for side in (of, against or ())]
     # Values are those of the sides that have several; of the first side where neither has.
-    sides = [side for side in (each_of, each_against or {}) if len(side) > 1] or [each_of]
-    values = {name: rows[0].get(claim.each) for side in sides for name, rows in side.items()}
-    return [
-        ClaimPart(
-            value,
-            _with(each_of, claim.each, value),
-            None if each_against is None else _with(each_against, claim.each, value),
-        )
-        for value in values.values()
-    ]
+    several = [side for side in by_value if len(side) > 1] or by_value[:1]
+    values = {name: side[name][0].get(claim.each) for side in several for name in side}
+    parts = []
+    for name, value in values.items():
+        left, right = (tuple(side.get(name, ()) if len(side) != 1 else next(iter(side.values()))) for side in by_value)
+        parts.append(ClaimPart(value, left, None if against is None else right))
+    return parts
 
 
 def _by_value(each: str, side: tuple[Row, ...]) -> dict[str, list[Row]]:
@@ -65,11 +61,6 @@ def _by_value(each: str, side: tuple[Row, ...]) -> dict[str, list[Row]]:
     for row in side:
         found.setdefault(canonical_json(row.get(each)), []).append(row)
     return found
-
-
-def _with(side: Mapping[str, Sequence[Row]], each: str, value: Any) -> tuple[Row, ...]:
-    """The rows with that value; all of a side that has a single one."""
-    return tuple(row for rows in side.values() if len(side) == 1 or rows[0].get(each) == value for row in rows)
 
 
 def rows_of_claim(claim: OfRuns, rows: Sequence[Row]) -> list[Row]:

@@ -16,7 +16,7 @@ from scalestudy.program.trace import Trace, Traces, Window, windows
 from scalestudy.program.trainer import metrics_folder
 from scalestudy.results.records import facts_of_hosts
 from scalestudy.results.result import outcome
-from scalestudy.results.validity import LEAST_WINDOW_S, LEAST_WINDOW_STEPS, MOST_THROTTLED
+from scalestudy.results.validity import LEAST_WINDOW_S, LEAST_WINDOW_STEPS, throttled
 from scalestudy.results.warnings import disturbance_warnings
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.ids import own_code_now, run_id_with
@@ -189,20 +189,14 @@ def _window_is_long_enough(evidence: Evidence, values: Mapping[str, float | None
             f"the measured window is {slowest.steps} steps and {slowest.seconds:.2f} s; at least {LEAST_WINDOW_STEPS} "
             f"steps and {LEAST_WINDOW_S} s mean something: raise measure.steps, or let the program train longer"
         )
-    elif not _window_is_whole(evidence):
+    elif measure.steps is measure.minutes is None:
+        return  # without a limit the window ends with the program
+    elif not all(window.trace.is_over(measure) for window in evidence.windows):
         yield f"the program ended after {slowest.steps} steps of the window: let it train longer"
 
 
-def _window_is_whole(evidence: Evidence) -> bool:
-    """Tell whether every rank made its whole window; one without a limit ends with the program."""
-    measure = evidence.job.spec.measure
-    return measure.steps is measure.minutes is None or all(w.trace.is_over(measure) for w in evidence.windows)
-
-
 def _clock_was_kept(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
-    share = values.get("throttled_share")
-    if share is not None and share > MOST_THROTTLED:
-        yield f"the CPU was thermally throttled for {share:.0%} of the window, more than {MOST_THROTTLED:.0%}"
+    yield from throttled(values.get("throttled_share"))
 
 
 CHECKS = (

@@ -246,24 +246,21 @@ def checkpoint_costs(report: Report) -> Values:
 
 def kinds(spec: RunSpec, measured: Measured, values: Values) -> dict[str, str]:
     """Which metrics are not measured: forecasts, and the training time of a run that was not the whole training."""
-    found = {}
-    if not timed_in_full(spec, measured) and not spec.measure.whole_program:
-        found = dict.fromkeys(("training_time_s", "time_to_train_s"), "extrapolated")
+    is_cut = not timed_in_full(spec, measured) and not spec.measure.whole_program
+    found = dict.fromkeys(("training_time_s", "time_to_train_s") if is_cut else (), "extrapolated")
     return found | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
 
 
 def intervals(job: Job, measured: Measured, manifest: Manifest, disturbed: bool = False) -> dict[str, list[float]]:
     """95 % intervals of metrics that come with their own: `{"training_time_s": [low, high]}`."""
-    found = training_time(job.spec, measured, manifest, disturbed)
+    whole = training_time(job.spec, measured, manifest, disturbed)
     _, of_exchange = exposed_exchange(measured.reports[0])
-    exposed = {} if of_exchange is None else {"exposed_exchange_s": of_exchange}
-    if job.spec.measure.whole_program or found.low is None or found.high is None:
-        return exposed
-    stage_s = stage_costs(measured.reports)["stage_s"] or 0.0
-    return exposed | {
-        "training_time_s": [found.low, found.high],
-        "time_to_train_s": [found.low + stage_s, found.high + stage_s],
-    }
+    found = {} if of_exchange is None else {"exposed_exchange_s": of_exchange}
+    if not job.spec.measure.whole_program and whole.low is not None and whole.high is not None:
+        stage_s = stage_costs(measured.reports)["stage_s"] or 0.0
+        found["training_time_s"] = [whole.low, whole.high]
+        found["time_to_train_s"] = [whole.low + stage_s, whole.high + stage_s]
+    return found
 
 
 def extrapolation(spec: RunSpec, measured: Measured, manifest: Manifest) -> dict[str, float] | None:
@@ -283,23 +280,18 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturb
 
     The interval is wider where other processes `disturbed` the window.
     """
-    report = measured.reports[0]
+    report, every = measured.reports[0], spec.train.evaluate_every_epochs
     if timed_in_full(spec, measured):
         return ExtrapolatedTime(float(max(report.loop_s for report in measured.reports)))
     steps = spec.train.epochs * epoch_steps(spec, manifest, report)
-    rank = int(np.argmax(measured.window_s))
-    done_s = float(np.diff(measured.marks[rank, :, [0, -1]], axis=0).sum())
-    every = spec.train.evaluate_every_epochs
-    evaluations = RecurringCost(
-        [each.evaluation_s for each in report.evaluations], spec.train.epochs // every if every else 0
-    )
+    done_s = float(np.diff(measured.marks[measured.slowest, :, [0, -1]], axis=0).sum())
     step_intervals = measured.step_intervals
     interval_s = float(step_intervals.mean()) if len(step_intervals) else 0.0
-    checkpoints = RecurringCost(
-        [each.seconds for each in report.checkpoints], planned_checkpoints(spec, steps, interval_s)
-    )
-    steps_to_come = steps - (report.steps_done - report.first_step)
-    return extrapolated(done_s, step_intervals, steps_to_come, [evaluations, checkpoints], disturbed)
+    costs = [
+        RecurringCost([each.evaluation_s for each in report.evaluations], spec.train.epochs // every if every else 0),
+        RecurringCost([each.seconds for each in report.checkpoints], planned_checkpoints(spec, steps, interval_s)),
+    ]
+    return extrapolated(done_s, step_intervals, steps - (report.steps_done - report.first_step), costs, disturbed)
 
 
 def planned_checkpoints(spec: RunSpec, steps: int, interval_s: float) -> float:

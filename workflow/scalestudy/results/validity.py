@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from scalestudy.data.load.sample_checksum import planned_checksums
 from scalestudy.data.manifest import Manifest
@@ -141,22 +141,19 @@ def samples_are_those_planned(run: RunEvidence) -> Iterator[str]:
     if run.job.spec.loader.mode == "stream" or any(report.node_steps is not None for report in known):
         yield from _seen_by_two(run, known)
         return
-    tallies: dict[tuple[int, int], list[int]] = {}
+    spec, samples = run.job.spec, run.manifest.train.samples
+
+    @cache
+    def planned(first: int, done: int) -> list[int]:
+        last = spec.loader.last_batch
+        return planned_checksums(samples, spec.global_batch, spec.ranks, spec.seed, first, done, last)
+
     for report in known:
-        steps = report.first_step, report.steps_done
-        if steps not in tallies:
-            tallies[steps] = _planned(run, *steps)
-        if tallies[steps][report.rank] != report.seen:
+        if planned(report.first_step, report.steps_done)[report.rank] != report.seen:
             yield (
                 f"rank {report.rank} saw other samples than were planned for it: some were lost, seen twice, or those of "
                 "another rank"
             )
-
-
-def _planned(run: RunEvidence, first: int, done: int) -> list[int]:
-    spec = run.job.spec
-    samples, last = run.manifest.train.samples, spec.loader.last_batch
-    return planned_checksums(samples, spec.global_batch, spec.ranks, spec.seed, first, done, last)
 
 
 def _seen_by_two(run: RunEvidence, known: Sequence[Report]) -> Iterator[str]:
@@ -210,7 +207,11 @@ def transport_is_that_of_the_machine(run: RunEvidence) -> Iterator[str]:
 
 def clock_was_kept(run: RunEvidence) -> Iterator[str]:
     """The processor was not thermally throttled for long, where steps are measured."""
-    share = run.values.get("throttled_share")
+    yield from throttled(run.values.get("throttled_share"))
+
+
+def throttled(share: float | None) -> Iterator[str]:
+    """Whether a processor was thermally throttled for too large a share of the window."""
     if share is not None and share > MOST_THROTTLED:
         yield (
             f"the CPU was thermally throttled for {share:.0%} of the window, more than {MOST_THROTTLED:.0%}: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -34,7 +35,11 @@ MANY_STEPS = 20
 
 def pause_warnings(measured: Measured, samples: Sequence[Mapping[str, float]]) -> Iterator[str]:
     """Gaps in the clock: a machine that slept, processes that were stopped for a while."""
-    still_s = max((_longest_gap(samples, node) for node in {row["node"] for row in samples}), default=0.0)
+    clocks: dict[float, list[float]] = {}
+    for row in samples:
+        clocks.setdefault(row["node"], []).append(row["clock_s"])
+    gaps = (later - sooner for of_node in clocks.values() for sooner, later in itertools.pairwise(sorted(of_node)))
+    still_s = max(gaps, default=0.0)
     parts = np.diff(measured.marks, axis=2)
     step_s = float(np.median(parts.sum(axis=2)))
     longest_s = float(parts.max())
@@ -47,12 +52,6 @@ def pause_warnings(measured: Measured, samples: Sequence[Mapping[str, float]]) -
         rank, step, _ = np.unravel_index(int(parts.argmax()), parts.shape)
         step = measured.reports[0].first_step + step
         yield f"rank {rank} stood still for {longest_s:.0f} s in step {step}; the median step takes {step_s:.2g} s"
-
-
-def _longest_gap(samples: Sequence[Mapping[str, float]], node: float) -> float:
-    """Seconds between two samples of one node."""
-    clocks = sorted(row["clock_s"] for row in samples if row["node"] == node)
-    return max((later - sooner for sooner, later in itertools.pairwise(clocks)), default=0.0)
 
 
 MIN_FAULT_S = 1e-6
@@ -104,29 +103,27 @@ def placement_warnings(reports: Sequence[Report], threads: int, binding: str) ->
 
     The rules are those of Vasudev and Lockman (Dell HPC AI Innovation Lab, 2019).
     """
-    for host in dict.fromkeys(report.placement["host"] for report in reports):
-        ranks = [report for report in reports if report.placement["host"] == host]
-        yield from _shared_cores(host, ranks, threads, binding)
+    of_host: dict[str, list[Report]] = {}
+    for report in reports:
+        of_host.setdefault(report.placement["host"], []).append(report)
+    for host, ranks in of_host.items():
+        cores = [set(rank.placement["cores"]) for rank in ranks]
+        union = set().union(*cores)
+        if len(ranks) * threads > len(union):
+            processes = f"{len(ranks)} ranks of {threads} {'thread' if threads == 1 else 'threads'}"
+            yield f"{processes} share {len(union)} {'core' if len(union) == 1 else 'cores'} on {host}"
+        elif binding == "core" and sum(map(len, cores)) > len(union):
+            yield f"ranks share cores on {host}, though launch.binding gives each its own"
         yield from _devices(host, ranks)
 
 
-def _shared_cores(host: str, ranks: Sequence[Report], threads: int, binding: str) -> Iterator[str]:
-    cores = [set(rank.placement["cores"]) for rank in ranks]
-    union = set().union(*cores)
-    if len(ranks) * threads > len(union):
-        processes = f"{len(ranks)} ranks of {threads} {'thread' if threads == 1 else 'threads'}"
-        yield f"{processes} share {len(union)} {'core' if len(union) == 1 else 'cores'} on {host}"
-    elif binding == "core" and sum(map(len, cores)) > len(union):
-        yield f"ranks share cores on {host}, though launch.binding gives each its own"
-
-
 def _devices(host: str, ranks: Sequence[Report]) -> Iterator[str]:
-    devices = [rank.placement["device"] for rank in ranks if rank.placement["device"]]
-    for device in dict.fromkeys(devices):
-        if (count := devices.count(device)) > 1:
+    devices = Counter(rank.placement["device"] for rank in ranks if rank.placement["device"])
+    for device, count in devices.items():
+        if count > 1:
             yield f"{count} ranks share the device {device} on {host}; one process per device is what gives its speed"
-    if devices and len(ranks) > len(set(devices)):
-        yield f"{len(ranks)} ranks have {len(set(devices))} devices on {host}"
+    if devices and len(ranks) > len(devices):
+        yield f"{len(ranks)} ranks have {len(devices)} devices on {host}"
     for rank in ranks:
         near = set(rank.placement["device_cpus"])
         if near and not set(rank.affinity) <= near:
