@@ -40,12 +40,12 @@ from torch.nn.parallel import DistributedDataParallel
 from scalestudy.emulation.network import EmulatedNode, emulated_nodes
 from scalestudy.errors import Skipped
 from scalestudy.strategies import cost
+from scalestudy.strategies.allreduce.halving_doubling import SumByHalvingDoubling
 from scalestudy.strategies.base import Strategy, World
 from scalestudy.strategies.build import build, missing_build
 from scalestudy.strategies.catalogue import AllReduce, Hierarchical, Horovod, TwoDimensional
 from scalestudy.strategies.catalogue import HalvingDoubling as HalvingDoublingStrategy
 from scalestudy.strategies.catalogue import Ring as RingStrategy
-from scalestudy.strategies.halving_doubling import SumByHalvingDoubling
 from scalestudy.strategies.nodes import everyone
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

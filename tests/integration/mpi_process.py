@@ -10,10 +10,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from scalestudy.strategies.allreduce.mpi_algorithms import variables
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build, missing_build
 from scalestudy.strategies.catalogue import Horovod, MPIAllReduce
-from scalestudy.strategies.mpi_algorithms import variables
 from tests.integration.trainings import MODELS, Case, make_model, make_optimiser, train
 
 RANKS = (1, 2, 3, 4, 6)

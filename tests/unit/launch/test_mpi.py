@@ -17,7 +17,7 @@ from scalestudy.launch.resolve import resolve
 from scalestudy.spec.config import Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
-from scalestudy.strategies.mpi_algorithms import variables
+from scalestudy.strategies.allreduce.mpi_algorithms import variables
 
 VERSIONS = {
     "Open MPI": "mpirun (Open MPI) 4.1.4",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scalestudy.site_fault import lacking
 from scalestudy.spec.config import read_site
-from scalestudy.strategies.mpi_algorithms import INTEL_MPI, MPICH, OPEN_MPI
+from scalestudy.strategies.allreduce.mpi_algorithms import INTEL_MPI, MPICH, OPEN_MPI
 
 VERSION_S = 60
 

@@ -22,9 +22,9 @@ from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
+from scalestudy.strategies.allreduce.mpi_algorithms import ALGORITHMS
 from scalestudy.strategies.build import missing_build, missing_on_node
 from scalestudy.strategies.catalogue import MPIAllReduce
-from scalestudy.strategies.mpi_algorithms import ALGORITHMS
 from scalestudy.training.job import Resolved
 
 GLOO_INTERFACES = "GLOO_SOCKET_IFNAME"

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from scalestudy.site_fault import Lackable
-from scalestudy.strategies.catalogue import AnyStrategy, MPIAllReduce, ParameterServer
+from scalestudy.strategies.catalogue import AllReduce, AnyStrategy, MPIAllReduce, ParameterServer, Scheduled
 
 if TYPE_CHECKING:
     from scalestudy.strategies.base import Strategy, World
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 def build(options: AnyStrategy, world: World) -> Strategy:
     """One process's side of the strategy that `options` describe. Every process of the run calls this once.
 
-    A strategy is the class named as its options, in the module of its name.
+    A strategy is the class named as its options, in the module of its name; those of `Scheduled` are in `allreduce/`.
     """
-    module: str = options.name
     name = type(options).__name__
+    module = f"allreduce.{options.name}" if isinstance(options, Scheduled) else options.name
+    if isinstance(options, AllReduce):
+        module = "ddp"
     if isinstance(options, ParameterServer) and options.placement == "colocated":
         module, name = "colocated_server", "ColocatedParameterServer"
     strategy: Strategy = getattr(import_module(f"scalestudy.strategies.{module}"), name)(options, world)

@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.strategies import nodes
+from scalestudy.strategies.allreduce.halving_doubling import sum_by
+from scalestudy.strategies.allreduce.schedule import Scheduled, Sum
 from scalestudy.strategies.catalogue import Hierarchical as Options
-from scalestudy.strategies.halving_doubling import sum_by
-from scalestudy.strategies.scheduled import Scheduled, Sum
 
 
 class Hierarchical(Scheduled):

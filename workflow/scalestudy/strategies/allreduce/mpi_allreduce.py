@@ -9,10 +9,10 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.errors import UserError
+from scalestudy.strategies.allreduce.mpi_algorithms import variables
+from scalestudy.strategies.allreduce.schedule import Scheduled, Sum
 from scalestudy.strategies.base import World
 from scalestudy.strategies.catalogue import MPIAllReduce as Options
-from scalestudy.strategies.mpi_algorithms import variables
-from scalestudy.strategies.scheduled import Scheduled, Sum
 
 
 class MPIAllReduce(Scheduled):

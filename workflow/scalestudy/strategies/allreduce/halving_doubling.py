@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.strategies import nodes
-from scalestudy.strategies.scheduled import Scheduled, Sum
+from scalestudy.strategies.allreduce.schedule import Scheduled, Sum
 
 PIECES, LEAST_PIECE = 4, 2**18
 """Into how many messages halving-doubling cuts what it swaps, and their least size in bytes."""

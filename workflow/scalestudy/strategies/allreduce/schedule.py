@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from scalestudy.strategies import nodes
-from scalestudy.strategies.allreduce import in_buckets
 from scalestudy.strategies.base import MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Scheduled as Options
+from scalestudy.strategies.ddp import in_buckets
 from scalestudy.strategies.flat import FlatBuffer
 
 Sum = Callable[[torch.Tensor], Any]

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch.distributed as dist
 
-from scalestudy.strategies.scheduled import Scheduled, Sum
+from scalestudy.strategies.allreduce.schedule import Scheduled, Sum
 
 
 class Ring(Scheduled):
