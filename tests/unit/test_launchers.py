@@ -83,15 +83,6 @@ def test_mpiruns_processes_inside_a_batch_job_of_slurm_have_mpiruns_numbers() ->
     assert JobEnvironment({"SLURM_NODEID": "0"}).process_number("mpirun") is None
 
 
-@pytest.mark.parametrize(
-    ("launcher", "number"), [("mpirun", "3"), ("srun", "0"), ("ssh", "0")], ids=["mpirun", "srun", "ssh"]
-)
-def test_a_shell_finds_the_same_number(launcher: str, number: str) -> None:
-    command = ["sh", "-c", f'echo "{JobEnvironment.process_number_in_shell(launcher)}"']
-    said = subprocess.run(command, env=OF_MPIRUN_IN_SBATCH, capture_output=True, text=True, check=True).stdout
-    assert said.strip() == number
-
-
 def test_a_job_is_known_by_its_id_and_its_end() -> None:
     assert (JobEnvironment({}).job_id, JobEnvironment({}).launcher, JobEnvironment({}).deadline) == (None, None, None)
     assert [JobEnvironment(variables).is_of_slurm for variables in ({}, {"SLURM_JOB_ID": "7"})] == [False, True]

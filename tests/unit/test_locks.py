@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,45 +16,25 @@ import pytest
 
 from scalestudy import locks, processes
 from scalestudy.errors import UserError
-from scalestudy.launch import keeper, trainer_lock
+from scalestudy.launch import trainer_lock
 from scalestudy.launch.trainer_lock import only_trainer, trainer_of
 from tests.integration.processes import wait_until
 
 HOLD = """
 import sys
 from pathlib import Path
-from scalestudy.launch import keeper
 from scalestudy.launch.trainer_lock import only_trainer
-keeper.BEAT_S = float(sys.argv[2]) if len(sys.argv) > 2 else 10.0
 with only_trainer(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
 """
 
 
-def test_nobody_takes_over_from_a_trainer_that_is_stopped_for_longer_than_a_dead_one_is_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with trainer(tmp_path, beat_s=0.2) as first:
-        first.send_signal(signal.SIGSTOP)
-        time.sleep(2.5)  # longer than SILENT_S below: only the keeper shows that the trainer lives
-        with pytest.raises(UserError, match=f"process {first.pid} on this machine trains"), only_trainer(tmp_path):
-            pass
-        on_another_host(monkeypatch)
-        with (
-            unlocked(tmp_path),
-            pytest.raises(UserError, match=f"process {first.pid} on .* trains"),
-            only_trainer(tmp_path),
-        ):
-            pass
-        first.send_signal(signal.SIGCONT)
-
-
 @contextmanager
-def trainer(folder: Path, of_driver: str = "", beat_s: float = 10.0) -> Iterator[subprocess.Popen[str]]:
+def trainer(folder: Path, of_driver: str = "") -> Iterator[subprocess.Popen[str]]:
     """Another process that trains the run of a folder, until it is sent a line."""
     environment = {**os.environ, processes.DRIVER: of_driver}
-    command = [sys.executable, "-c", HOLD, str(folder), str(beat_s)]
+    command = [sys.executable, "-c", HOLD, str(folder)]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -113,58 +93,6 @@ def test_what_a_person_has_started_has_no_driver_to_lose(monkeypatch: pytest.Mon
     assert processes.driver() == ""
 
 
-# Another host
-
-
-@pytest.fixture
-def other_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_another_host(monkeypatch)
-
-
-def on_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process sees itself on another host than those that it starts; and does not wait long."""
-    here = {**locks.me(), "host": "node2", "place": "another boot"}
-    for module in (locks, trainer_lock):
-        monkeypatch.setattr(module, "me", lambda: here)
-    monkeypatch.setattr(trainer_lock, "SILENT_S", 2.0)
-
-
-@contextmanager
-def unlocked(folder: Path) -> Iterator[None]:
-    """The lock is not seen, as on a file system that keeps the locks of each host to itself."""
-    file = folder / trainer_lock.LOCK
-    seen = file.read_bytes()
-    file.unlink()
-    file.write_bytes(seen)
-    yield
-
-
-@pytest.mark.usefixtures("other_host")
-def test_a_trainer_on_another_host_is_seen_where_locks_are_not(tmp_path: Path) -> None:
-    with trainer(tmp_path) as first, unlocked(tmp_path):
-        beat = threading.Timer(0.5, os.utime, [tmp_path / trainer_lock.LOCK])
-        beat.start()
-        with pytest.raises(UserError, match=f"process {first.pid} on .* trains this run"), only_trainer(tmp_path):
-            pass
-
-
-@pytest.mark.usefixtures("other_host")
-def test_a_trainer_on_a_host_that_crashed_holds_up_nobody_for_long(tmp_path: Path) -> None:
-    with trainer(tmp_path), unlocked(tmp_path), only_trainer(tmp_path):  # nobody touches the file that lies there now
-        assert trainer_of(tmp_path) is None or "node2" in (tmp_path / trainer_lock.LOCK).read_text()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_trainer_touches_its_lock_while_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "BEAT_S", 0.05)
-    file = tmp_path / trainer_lock.LOCK
-    with only_trainer(tmp_path):
-        first, end = file.stat().st_mtime_ns, time.monotonic() + 10
-        while file.stat().st_mtime_ns == first and time.monotonic() < end:
-            time.sleep(0.01)
-        assert file.stat().st_mtime_ns > first
-
-
 def test_the_trainer_of_a_folder_is_named_to_others(tmp_path: Path) -> None:
     assert trainer_of(tmp_path) is None
     with trainer(tmp_path) as process:
@@ -173,3 +101,24 @@ def test_the_trainer_of_a_folder_is_named_to_others(tmp_path: Path) -> None:
         process.wait()
         # Its keeper holds the lock until it has cleaned up.
         assert wait_until(lambda: trainer_of(tmp_path) is None, 10)
+
+
+def test_a_trainer_on_another_host_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trainer(tmp_path) as first:
+        elsewhere = {**locks.me(), "host": "node2", "place": "another boot"}
+        monkeypatch.setattr(locks, "me", lambda: elsewhere)
+        with pytest.raises(UserError, match=f"process {first.pid} on .* trains this run"), only_trainer(tmp_path):
+            pass
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_without_locks_a_living_process_of_this_host_has_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    note = {**locks.me(), **({} if alive else {"process": "1:0"})}
+    (tmp_path / trainer_lock.LOCK).write_text(json.dumps(note))
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    assert (trainer_of(tmp_path) is not None) == alive

@@ -362,8 +362,8 @@ def test_what_fails_under_the_memory_limit_and_works_with_fewer_samples_does_not
         raise RuntimeError("could not create a primitive")
 
     monkeypatch.setattr(largest_batch, "_train", stand_in_for_onednn)
-    search = functools.partial(largest_batch._in_a_process, None, None, 2**20, 4)  # type: ignore[arg-type]
-    assert search(smaller_fits=True) == largest_batch.Trial(batch=4, fits=False, peak_bytes=None)
+    search = functools.partial(largest_batch._peak_of, None, None, 2**20, 4)  # type: ignore[arg-type]
+    assert search(smaller_fits=True) is None
     with pytest.raises(UserError, match="a step with 4 samples failed: could not create a primitive"):
         search()
 

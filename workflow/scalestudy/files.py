@@ -27,45 +27,38 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with naming(path):
-        temporary = path.with_name(f"{_temporary(path)}{secrets.token_hex(8)}{path.suffix}")
-        # The kernel applies the umask: to read it here would clear it for a moment, for all threads.
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        try:
-            yield temporary
-            with open(temporary, "rb") as written:
-                os.fsync(written.fileno())
-            temporary.replace(path)
-            sync_directory(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-def _temporary(path: Path) -> str:
-    """How the name of a file begins that becomes `path`."""
-    return f".{path.stem[:80]}."
+    temporary = path.with_name(f".{path.stem[:80]}.{secrets.token_hex(8)}{path.suffix}")
+    try:
+        temporary.touch(exist_ok=False)
+        yield temporary
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        if error.filename is None or Path(str(error.filename)).name == temporary.name:
+            error.filename = str(path)
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of the system in the block that name no file, or the temporary one, name `path`."""
+    """Errors of the system in the block that name no file name `path`: a write does not say where."""
     try:
         yield
     except OSError as error:
-        if error.filename is None or Path(str(error.filename)).name.startswith(_temporary(path)):
-            error.filename = str(path)
+        error.filename = error.filename or str(path)
         raise
 
 
 def sync_directory(directory: Path) -> None:
     """Make a rename in `directory` survive a crash; file systems that cannot are left to themselves."""
     descriptor = os.open(directory, os.O_RDONLY)
-    try:
+    with suppress(OSError):  # some network file systems refuse to sync a directory
         os.fsync(descriptor)
-    except OSError:  # some network file systems refuse to sync a directory
-        pass
-    finally:
-        os.close(descriptor)
+    os.close(descriptor)
 
 
 def now_at_most(*files: Path | str) -> None:
@@ -96,12 +89,10 @@ def write_with(path: Path | str, write: Callable[[Path], Any]) -> None:
 def read_json(path: Path | str) -> Any:
     """Read a JSON file of ours; a damaged one, or no file at all, is a UserError that names it."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        with naming(Path(path)):
+            return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
         raise UserError("no such file", str(path)) from None
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
     except (ValueError, RecursionError) as error:
         raise UserError(f"not readable as JSON: {error}", str(path), "delete it; it will be made again") from None
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 import functools
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from scalestudy.nvml import Nvml, NvmlDevice, NvmlError
 
-FOUND = "SCALESTUDY_ACCELERATORS"
-"""Environment variable by which the commands that a process starts on its host learn what torch has told it, as JSON."""
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that hide accelerators from a process."""
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg", "accel/accel*")
@@ -84,8 +80,7 @@ class Accelerators:
 def accelerators() -> Accelerators:
     """The accelerators that are visible here: by NVML where it answers, else by torch in a process of its own.
 
-    torch is asked only where a driver or its tool shows that there is something. A process that has the answer hands it
-    to those that it starts.
+    Torch is asked only where a driver or its tool shows that there is something.
     """
     return _accelerators(tuple(os.environ.get(name) for name in VISIBLE))
 
@@ -99,10 +94,9 @@ def _accelerators(hidden: tuple[str | None, ...]) -> Accelerators:
             return Accelerators("", (), f"{VISIBLE[0]} hides all")
         if not is_any_there():
             return Accelerators("", (), "there is no driver of one")
-        found_by_torch = _other()
-        if found_by_torch.kind or not has_gpu_to_train_on():
-            return found_by_torch
-        return replace(found_by_torch, unusable=f"{error}; {found_by_torch.source}")
+        found_by_torch = ask_torch()
+        is_lost = not found_by_torch.kind and has_gpu_to_train_on()
+        return replace(found_by_torch, unusable=f"{error}; {found_by_torch.source}") if is_lost else found_by_torch
     try:
         found = nvml.devices()
     except NvmlError as error:
@@ -136,33 +130,21 @@ def visible(found: Sequence[NvmlDevice], named: str | None) -> list[Device]:
     It names GPUs by number, or by the beginning of a UUID; the list ends at the first name that is not a GPU's, `-1` for
     example (CUDA C++ Programming Guide, "CUDA Environment Variables"). A part of a GPU (MIG) has no name and address.
     """
-    in_order = sorted(found, key=lambda device: device.bus_id)
-    everything = [Device(device.name, device.memory_bytes, device.bus_id) for device in in_order]
+    everything = sorted(found, key=lambda device: device.bus_id)
     if named is None:
-        return everything
+        return [Device(device.name, device.memory_bytes, device.bus_id) for device in everything]
     chosen: list[Device] = []
     for name in (part.strip() for part in named.split(",")):
-        by_uuid = [index for index, device in enumerate(in_order) if name and device.uuid.startswith(name)]
-        if name.isdigit() and int(name) < len(everything):
-            chosen.append(everything[int(name)])
-        elif name.startswith("GPU-") and by_uuid:
-            chosen.append(everything[by_uuid[0]])
-        elif name.startswith("MIG-") and everything:
+        matches = [device for device in everything if name.startswith("GPU-") and device.uuid.startswith(name)]
+        if name.isdigit():
+            matches = everything[int(name) : int(name) + 1]
+        if name.startswith("MIG-") and everything:
             chosen.append(Device("", 0, None))
+        elif matches:
+            chosen.append(Device(matches[0].name, matches[0].memory_bytes, matches[0].bus_id))
         else:
             break
     return chosen
-
-
-def _other() -> Accelerators:
-    """Ask torch once for a process and those that it starts on its host."""
-    asked = [platform.node(), sys.executable, *(os.environ.get(name) for name in VISIBLE)]
-    known = json.loads(os.environ.get(FOUND, "{}"))
-    if known and known["place"] == asked:
-        return _from_plain(known)
-    found = ask_torch()
-    os.environ[FOUND] = json.dumps({"place": asked, **asdict(found)})
-    return found
 
 
 def ask_torch() -> Accelerators:
@@ -171,16 +153,13 @@ def ask_torch() -> Accelerators:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=True)
         said = json.loads(done.stdout.strip().splitlines()[-1])
-        return _from_plain({**said, "source": "torch" if said["kind"] else UNUSABLE})
+        devices = tuple(Device(**each) for each in said["devices"])
+        return Accelerators(said["kind"], devices, "torch" if said["kind"] else UNUSABLE)
     except subprocess.CalledProcessError as error:
         what = error.stderr.strip().splitlines()[-1:] or [f"status {error.returncode}"]
         return Accelerators("", (), f"torch could not say: {what[0]}")
     except (subprocess.TimeoutExpired, ValueError, LookupError, TypeError) as error:
         return Accelerators("", (), f"torch could not say: {error}")
-
-
-def _from_plain(plain: Any) -> Accelerators:
-    return Accelerators(plain["kind"], tuple(Device(**each) for each in plain["devices"]), plain["source"])
 
 
 def bus_ids(count: int) -> list[str | None]:

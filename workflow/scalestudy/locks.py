@@ -9,8 +9,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +19,6 @@ from scalestudy import processes
 NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
 MAX_NOTE_BYTES = 4096
-LOCKED_WITHIN_S = 30.0
 SAY_AFTER_S, SAY_AGAIN_S = 30.0, 300.0
 POLL_S = 0.1
 
@@ -62,30 +61,6 @@ def lock_patiently(
             sign(stream, me())
 
 
-@contextmanager
-def locked(stream: IO[Any]) -> Iterator[None]:
-    """The lock of an open file, held for an instant by one process at a time.
-
-    Without it where the file system has no locks, or where it cannot be had within LOCKED_WITHIN_S.
-    """
-    end = time.monotonic() + LOCKED_WITHIN_S
-    while time.monotonic() < end:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            time.sleep(0.02)
-        except OSError as error:
-            if error.errno not in NO_LOCKS_HERE:
-                raise
-            break
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            fcntl.flock(stream, fcntl.LOCK_UN)
-
-
 # Owners
 
 
@@ -124,7 +99,12 @@ def shown(note: Note) -> str:
     return f"process {note['process'].partition(':')[0]}{where}"
 
 
+def is_gone(note: Note) -> bool:
+    """Whether the process of a note has ended, as far as it is seen here."""
+    return is_here(note) and processes.is_gone(note.get("process", ""))
+
+
 def holder(stream: IO[Any]) -> str:
     """The owner of an open file's lock, as far as it is known here."""
     note = note_in(stream) or {}
-    return "another process" if note and is_here(note) and processes.is_gone(note["process"]) else shown(note)
+    return shown({} if is_gone(note) else note)

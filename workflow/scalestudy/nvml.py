@@ -35,8 +35,8 @@ COMPUTE_MODES = {
 MIG = "MIG is on: what a process sees is a part of the device"
 
 
-class NvmlError(Exception):
-    """NVML is absent or does not answer; the message is its own."""
+NvmlError = pynvml.NVMLError
+"""NVML is absent or does not answer; the message is its own."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Nvml:
 
     def __init__(self) -> None:
         """Raises NvmlError where the library or the driver is absent."""
-        _required(pynvml.nvmlInit)
+        pynvml.nvmlInit()
 
     def close(self) -> None:
         """End the connection."""
@@ -65,11 +65,11 @@ class Nvml:
     def devices(self) -> list[NvmlDevice]:
         """List all GPUs of the machine in the order of their PCI addresses, which is NVML's."""
         found = []
-        for index in range(_required(pynvml.nvmlDeviceGetCount)):
-            handle = _required(pynvml.nvmlDeviceGetHandleByIndex, index)
-            pci = _required(pynvml.nvmlDeviceGetPciInfo, handle)
-            name, uuid = _required(pynvml.nvmlDeviceGetName, handle), _required(pynvml.nvmlDeviceGetUUID, handle)
-            memory_bytes = _required(pynvml.nvmlDeviceGetMemoryInfo, handle).total
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            pci = pynvml.nvmlDeviceGetPciInfo(handle)
+            name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
+            memory_bytes = pynvml.nvmlDeviceGetMemoryInfo(handle).total
             address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
             found.append(NvmlDevice(handle, name, uuid, address, memory_bytes))
         return found
@@ -120,18 +120,11 @@ class Nvml:
         }
 
 
-def _required(function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except pynvml.NVMLError as error:
-        raise NvmlError(f"{function.__name__}: {error}") from None
-
-
 def _answer(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function of NVML; None where a device does not support it."""
     try:
         return function(*arguments)
-    except pynvml.NVMLError:
+    except NvmlError:
         return None
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from scalestudy.files import write_json
 from scalestudy.launch import attempts
-from scalestudy.training import control_files
 
 
 def test_a_finished_run_stays_finished_where_its_state_cannot_be_written(
@@ -24,7 +23,7 @@ def test_a_finished_run_stays_finished_where_its_state_cannot_be_written(
     with attempts.attempt("run", out) as chain:
         write_json(out, {})
         chain.add_to({"steps_done": 3})
-        monkeypatch.setattr(control_files, "write_state", full_disk)
+        monkeypatch.setattr(attempts, "write_state", full_disk)
     assert out.exists() and not chain.checkpoints.exists()
     assert "warning: run: state.json is not up to date: [Errno 28] No space left on device" in capsys.readouterr().err
 

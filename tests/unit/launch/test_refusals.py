@@ -1,4 +1,4 @@
-"""What cannot work is refused in one sentence before any rank starts, or where it is first seen."""
+"""Models that cannot be trained are refused in one sentence."""
 
 from __future__ import annotations
 
@@ -7,37 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from scalestudy.errors import Skipped, UserError
-from scalestudy.launch.resolve import resolve
+from scalestudy.errors import UserError
 from scalestudy.models.build import build
 from scalestudy.models.catalogue import OwnModel
 from scalestudy.models.outputs import check_width
-from scalestudy.spec.config import Site
-from scalestudy.spec.machine import Machine
-from scalestudy.spec.run import RunSpec
-
-RUN = {"ranks": 2, "strategy": "allreduce", "data": {"source": "digits"}, "batch": {"per_rank": 8}}
-TWO_CORES = Machine.model_validate({"cores_per_node": 2})
-
-
-def run(**more: object) -> RunSpec:
-    """A small run on two ranks."""
-    return RunSpec.model_validate({**RUN, **more})
-
-
-def test_more_than_sixteen_threads_per_core_are_not_tried() -> None:
-    with pytest.raises(Skipped, match="4096 threads per rank are more than 16 per core; 32 are possible here"):
-        resolve(run(threads_per_rank=4096), TWO_CORES, Site())
-    assert resolve(run(threads_per_rank=32), TWO_CORES, Site())[0].threads_per_rank == 32
-
-
-def test_a_network_interface_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nope0")
-    with pytest.raises(UserError, match="there is no network interface `nope0`") as caught:
-        resolve(run(), TWO_CORES, Site())
-    assert "or name one of" in caught.value.remedy
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    resolve(run(), TWO_CORES, Site())
 
 
 def test_a_model_without_parameters_is_named(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_an_absent_library_or_device_is_said(see: See, monkeypatch: pytest.Monke
     of = "utilisation, power and energy of the devices are not measured: "
     assert DeviceMeter(["0000:99:00.0"]).said == f"{of}NVML does not know 1 device"
     gpus.loads(monkeypatch, None)
-    assert DeviceMeter(["0000:10:00.0"]).said == f"{of}nvmlInit: NVML Shared Library Not Found"
+    assert DeviceMeter(["0000:10:00.0"]).said == f"{of}NVML Shared Library Not Found"
     assert DeviceMeter([]).said == ""
 
 

@@ -141,9 +141,9 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
             raise UserError(f"the data is not there: {prepared.reason}", "data")
         job = Job("largest-batch", spec, resolved, manifest.resolve(), Path(folder), EXTENSIONS.resolve(), None)
         found, tried = search(job, None if memory_mib is None else int(memory_mib * 2**20))
-    for trial in tried:
-        peak = f"{trial.peak_bytes / 2**20:10,.0f} MiB" if trial.peak_bytes is not None else "  does not fit"
-        click.echo(f"{trial.batch:>9,} samples {peak}")
+    for batch, peak_bytes in tried.items():
+        peak = f"{peak_bytes / 2**20:10,.0f} MiB" if peak_bytes is not None else "  does not fit"
+        click.echo(f"{batch:>9,} samples {peak}")
     limit = "" if memory_mib is None else f" into {memory_mib:,.0f} MiB"
     click.echo(f"largest batch per rank that fits{limit}: {found:,}")
 

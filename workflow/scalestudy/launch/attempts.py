@@ -19,7 +19,7 @@ from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.signals import EndedBySignal
 from scalestudy.measure.instrument import code_digest
 from scalestudy.spec.layout import CHECKPOINTS, STATE_FILE, STOP_FILE
-from scalestudy.training import control_files
+from scalestudy.training.control_files import STOPPED, write_state
 
 EXIT_STOPPED = 75
 """EX_TEMPFAIL of sysexits.h: the same command resumes the run."""
@@ -92,21 +92,6 @@ class Chain:
         """Where checkpoints and the record of attempts lie."""
         return self.folder / CHECKPOINTS
 
-    @property
-    def progress(self) -> int:
-        """Steps that the newest checkpoint holds."""
-        names = [path.name for path in self.checkpoints.glob("step-*") if OURS.fullmatch(path.name)]
-        return int(max(names).removeprefix("step-")) if names else 0
-
-    def for_job(self) -> dict[str, Any]:
-        """Settings of a run's processes for stopping and resuming."""
-        return {
-            "run_folder": self.folder.resolve(),
-            "resume": None if self.resume is None else self.resume.resolve(),
-            "init_from": None if self.init_from is None else self.init_from.resolve(),
-            "deadline": JobEnvironment().deadline,
-        }
-
     def add_to(self, result: dict[str, Any]) -> None:
         """Add the attempts of a finished run, and warnings about them."""
         self.done = result.get("steps_done", 0)
@@ -118,10 +103,6 @@ class Chain:
         """Write the record, so that an attempt that is killed is known to have been made."""
         attempts = [{**attempt.entry(), "from_step": attempt.from_step} for attempt in self.attempts]
         write_json(self.checkpoints / RECORD, {"run": self.run, "links": attempts, "warnings": self.warnings})
-
-    def state(self, state: str, progress: int, cause: str) -> None:
-        """Write state.json, which an executor reads."""
-        control_files.write_state(self.folder, state, progress, cause)
 
     def clear(self) -> None:
         """Remove all checkpoints, the record, and marks of injected faults; foreign files stay."""
@@ -153,7 +134,7 @@ def attempt(run: str, out: Path, init_from: Path | None = None) -> Iterator[Chai
         _note_end(chain, error)
         raise
     try:
-        chain.state("finished", chain.done, "the result is written")
+        write_state(out.parent, "finished", chain.done, "the result is written")
     except OSError as error:  # the result counts, whatever becomes of a note about it
         print(f"scalestudy: warning: {run}: state.json is not up to date: {error}", file=sys.stderr, flush=True)
     chain.clear()
@@ -171,11 +152,11 @@ def _begin(chain: Chain, init_from: Path | None) -> None:
         begun = _find_checkpoint(chain, init_from)
     for earlier in chain.attempts:
         if earlier.cause is None:
-            earlier.was_killed(chain.resume, chain.progress)
+            earlier.was_killed(chain.resume, begun)
     chain.attempts.append(RunStart(_now(), JobEnvironment().job_id, begun))
     chain.save()
     if chain.resume is not None:
-        chain.state("running", begun, f"it resumes after step {begun}")
+        write_state(chain.folder, "running", begun, f"it resumes after step {begun}")
 
 
 def _find_checkpoint(chain: Chain, init_from: Path | None) -> int:
@@ -213,17 +194,18 @@ def _note_end(chain: Chain, error: Exception) -> None:
     if isinstance(error, Stopped):
         chain.attempts[-1].end(error.step, error.cause)
         chain.save()
-        chain.state("checkpointed", error.step, error.cause)
+        write_state(chain.folder, "checkpointed", error.step, error.cause)
         (chain.folder / STOP_FILE).unlink(missing_ok=True)
         return
-    cause, progress = str(error).partition("\n")[0], chain.progress
+    names = [path.name for path in chain.checkpoints.glob("step-*") if OURS.fullmatch(path.name)]
+    cause, progress = str(error).partition("\n")[0], int(max(names).removeprefix("step-")) if names else 0
     chain.attempts[-1].end(progress, cause)
     if isinstance(error, UserError) and not progress:
         chain.clear()  # it never began
     else:
         chain.save()
     if not isinstance(error, EndedBySignal):
-        chain.state("failed", progress, cause)
+        write_state(chain.folder, "failed", progress, cause)
 
 
 def _now() -> str:
@@ -232,6 +214,6 @@ def _now() -> str:
 
 def raise_if_stopped(folder: Path) -> None:
     """Raise Stopped where the ranks have written, in the job's scratch folder, that they stopped on purpose."""
-    if (folder / control_files.STOPPED).exists():
-        stopped = read_json(folder / control_files.STOPPED)
+    if (folder / STOPPED).exists():
+        stopped = read_json(folder / STOPPED)
         raise Stopped(stopped["step"], stopped["cause"])

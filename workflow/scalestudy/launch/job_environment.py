@@ -77,14 +77,6 @@ class JobEnvironment:
         names = PLACES.get(launcher, ())
         return next((int(self.variables[name]) for name in names if self.variables.get(name, "").isdigit()), None)
 
-    @staticmethod
-    def process_number_in_shell(launcher: str) -> str:
-        """The same, as a shell's parameter expansion; 0 where the launcher does not number its processes."""
-        expression = "0"
-        for name in reversed(PLACES.get(launcher, ())):
-            expression = f"${{{name}:-{expression}}}"
-        return expression
-
     def slots_of_nodes(self) -> dict[str, int]:
         """The nodes of the job in its own order, and how many slots it has on each; 0 where that is not known.
 

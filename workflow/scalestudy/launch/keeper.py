@@ -1,4 +1,4 @@
-"""The keeper: a process beside a run's supervisor that beats in its place, and cleans up after it, also after SIGKILL."""
+"""The keeper: a process beside a run's supervisor that holds its lock, and cleans up after it, also after SIGKILL."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from scalestudy.program.observe import end_processes
 
 IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """By a run's ranks, agents and keeper: the process that started them decides when they end."""
-BEAT_S = 10.0
-"""How often the keeper touches the lock of its run, for hosts that do not see the lock itself, or its process."""
 
 
 class Keeper:
@@ -48,14 +46,14 @@ class Keeper:
 
 
 @contextmanager
-def keeper(lock: Path | None = None) -> Iterator[Keeper]:
-    """Held by a run's supervisor; the keeper touches `lock`. When the block ends, everything in the group is ended."""
+def keeper() -> Iterator[Keeper]:
+    """Held by a run's supervisor. When the block ends, everything in the group is ended."""
     reading, writing = os.pipe()
     os.write(writing, b"\n")
     parent = os.getpid()
     group = os.fork()
     if group == 0:
-        _keep(parent, reading, lock)
+        _keep(parent, reading)
     os.close(reading)
     with suppress(PermissionError):  # it may have done so itself
         os.setpgid(group, group)
@@ -68,8 +66,8 @@ def keeper(lock: Path | None = None) -> Iterator[Keeper]:
         os.close(writing)
 
 
-def _keep(parent: int, orders: int, lock: Path | None) -> None:
-    """Beat until the supervisor has ended, of which the kernel sends a signal; then remove its folder and its group."""
+def _keep(parent: int, orders: int) -> None:
+    """Wait for the supervisor's end, of which the kernel sends a signal; then remove its folder and its group."""
     try:
         os.setpgid(0, 0)
         for number in IGNORED_SIGNALS:
@@ -77,10 +75,7 @@ def _keep(parent: int, orders: int, lock: Path | None) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         die_with(parent, signal.SIGUSR1)
         while os.getppid() == parent:
-            signal.sigtimedwait({signal.SIGUSR1}, BEAT_S)
-            if lock is not None:
-                with suppress(OSError):
-                    os.utime(lock)
+            signal.sigwait({signal.SIGUSR1})
         if folder := os.fsdecode(os.read(orders, select.PIPE_BUF * 16).split(b"\n")[-2]):
             end_processes(folder)
             shutil.rmtree(folder, ignore_errors=True)

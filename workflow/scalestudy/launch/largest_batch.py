@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import multiprocessing
 import os
 import resource
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -37,60 +37,44 @@ DISTINCT = 16
 """Samples that are read; a batch repeats them."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One batch that was tried."""
-
-    batch: int
-    fits: bool
-    peak_bytes: int | None
-    """Most memory above that of a process with torch and the data open; None where it did not fit."""
-
-
 def largest_batch(fits: Callable[[int], bool], most: int = MAX_BATCH) -> int:
     """The largest number up to `most` that fits, where all smaller ones fit as well; 0 where not even 1 does."""
-    good, bad = 0, 1
+    bad = 1
     while bad <= most and fits(bad):
-        good, bad = bad, 2 * bad
-    bad = min(bad, most + 1)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if fits(middle):
-            good = middle
-        else:
-            bad = middle
-    return good
+        bad *= 2
+    numbers, good = range(most + 1), bad // 2
+    return bisect.bisect_left(numbers, True, good + 1, min(bad, most + 1), key=lambda batch: not fits(batch)) - 1
 
 
-def search(job: Job, limit_bytes: int | None) -> tuple[int, list[Trial]]:
-    """Search the largest batch of one rank of the job; with all trials, in order. Nothing is exchanged.
+def search(job: Job, limit_bytes: int | None) -> tuple[int, dict[int, int | None]]:
+    """Search the largest batch of one rank of the job; with all that were tried, in order. Nothing is exchanged.
 
+    Of each batch, the peak of memory above that of a process with torch and the data open, bytes; None: it did not fit.
     On a CPU a process may take `limit_bytes` beyond its memory with open data. On a GPU its memory is the limit,
     or `limit_bytes` of it. Raises UserError where a single sample does not fit, or where training fails otherwise.
     """
-    data, tried = open_dataset(job.manifest, "train"), dict[int, Trial]()
+    data, peaks = open_dataset(job.manifest, "train"), dict[int, int | None]()
 
     def fits(batch: int) -> bool:
         try:
-            if batch not in tried:
-                smaller_fits = any(trial.fits for trial in tried.values())
-                tried[batch] = _in_a_process(job, data, limit_bytes, batch, smaller_fits)
+            if batch not in peaks:
+                peaks[batch] = _peak_of(job, data, limit_bytes, batch, any(peaks.values()))
         except UserError:
             if batch > 1:
                 raise
             # BatchNorm cannot be trained on one value per channel: what fails with one sample may work with two.
             return fits(2)
-        return tried[batch].fits
+        return peaks[batch] is not None
 
     found = largest_batch(fits)
     if found == 0:
         what = "not even a batch of one sample fits into the memory"
         raise UserError(what, "largest-batch", "allow more memory, or use a smaller model or smaller images")
-    return found, list(tried.values())
+    return found, peaks
 
 
-def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int, smaller_fits: bool = False) -> Trial:
-    """Train in a separate process: a failed trial leaves nothing behind.
+def _peak_of(job: Job, data: Dataset, limit_bytes: int | None, batch: int, smaller_fits: bool = False) -> int | None:
+    """Train in a separate process, since a failed trial must leave nothing behind; None where it did not fit.
 
     Not every library reports exhausted memory: a batch that fails under a limit, where a smaller one works, did not fit.
     """
@@ -102,16 +86,15 @@ def _in_a_process(job: Job, data: Dataset, limit_bytes: int | None, batch: int, 
     answer: dict[str, Any] = {}
     try:
         answer = receiving.recv()
+        child.join()
     except EOFError:
         # The kernel ends a process whose memory it cannot provide by SIGKILL; any other end has another cause.
         child.join()
         if child.exitcode != -signal.SIGKILL:
             answer = {"error": f"the process ended with status {child.exitcode}"}
-    child.join()
     if "error" in answer and not (smaller_fits and limit_bytes is not None):
         raise UserError(f"a step with {batch} samples failed: {answer['error']}", "model")
-    peak = answer.get("peak_bytes")
-    return Trial(batch, peak is not None, peak)
+    return answer.get("peak_bytes")
 
 
 def _child(answer: Connection, job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> None:

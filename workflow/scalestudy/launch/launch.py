@@ -115,7 +115,9 @@ def _measure(
     ):
         job = Job(
             chain.run, spec, resolved, manifest_file.resolve(), scratch, extensions.resolve(), weights,
-            (folder / "log").resolve(), where.hosts, where.away, network=nodes, **chain.for_job(),
+            (folder / "log").resolve(), where.hosts, where.away, run_folder=folder.resolve(),
+            resume=chain.resume and chain.resume.resolve(), init_from=chain.init_from and chain.init_from.resolve(),
+            network=nodes, deadline=JobEnvironment().deadline,
         )  # fmt: skip
         with signals.handled(scratch):
             samples = run_here(job, group) if where.launcher == "local" else Control(job, where.launcher).run()

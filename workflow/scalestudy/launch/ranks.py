@@ -7,7 +7,6 @@ import mmap
 import multiprocessing
 import os
 import signal
-import struct
 import sys
 import threading
 import time
@@ -45,7 +44,6 @@ from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
 INTERVAL_S = 1.0
-COUNTER = struct.Struct("=Q")
 STATES = {
     "T": " (it is stopped, by SIGSTOP or a debugger)",
     "t": " (it is stopped by a debugger)",
@@ -89,18 +87,15 @@ class Heartbeats:
     """
 
     def __init__(self, count: int) -> None:
-        self._memory = mmap.mmap(-1, COUNTER.size * max(1, count))
-        self._seen = [0] * count
-        self._silent_s = [0.0] * count
+        self._counts = memoryview(mmap.mmap(-1, 8 * count)).cast("Q")
+        self._seen, self._silent_s = [0] * count, [0.0] * count
 
     def start(self, slot: int) -> None:
         """Begin to beat; called by the process itself."""
 
         def beat() -> None:
-            count = 0
             while True:
-                count += 1
-                COUNTER.pack_into(self._memory, slot * COUNTER.size, count)
+                self._counts[slot] += 1
                 time.sleep(INTERVAL_S)
 
         threading.Thread(target=beat, name="heartbeat", daemon=True).start()
@@ -111,8 +106,7 @@ class Heartbeats:
         A gap between two calls counts as two intervals at most: a job that is suspended as a whole and
         resumed has lost no process.
         """
-        (count,) = COUNTER.unpack_from(self._memory, slot * COUNTER.size)
-        if count != self._seen[slot]:
+        if (count := self._counts[slot]) != self._seen[slot]:
             self._seen[slot], self._silent_s[slot] = count, 0.0
         else:
             self._silent_s[slot] += min(elapsed_s, 2 * INTERVAL_S)
@@ -155,8 +149,6 @@ class Ranks:
 
     def devices(self) -> list[str | None]:
         """PCI addresses of the accelerators that the run uses on this machine; None where one is not known."""
-        if self.job.resolved.device != "cuda":
-            return []
         ranks = self._ranks_with_device()
         return bus_ids(min(ranks, self.job.resolved.devices) if self.job.shares_devices else ranks)
 
@@ -200,8 +192,9 @@ class Ranks:
                 log.unlink()
 
     def _ranks_with_device(self) -> int:
-        on_cuda = self.job.resolved.device == "cuda"
-        return sum(rank < self.job.spec.ranks for rank in self.job.on_host(self.host)) if on_cuda else 0
+        """How many processes of this machine compute on an accelerator: parameter servers do not."""
+        ranks = [rank for rank in self.job.on_host(self.host) if rank < self.job.spec.ranks]
+        return len(ranks) if self.job.resolved.device == "cuda" else 0
 
     def _note_end(self, slot: int) -> None:
         process, rank = self.processes[slot], self.ranks[slot]
@@ -279,11 +272,10 @@ class Ranks:
     def _refused(self, error: BaseException, rank: int) -> int:
         """Return the exit status after an error; with a message where a disk or a limit of the system caused it."""
         told = of_system(error)
-        if told is None or (isinstance(error, OSError) and error.errno not in REMEDIES):
-            return 1
-        with suppress(OSError):
-            (self.job.folder / f"error.{rank}").write_text(f"{self.job.title(rank)}: {told}", encoding="utf-8")
-            return USER_ERROR
+        if told is not None and (not isinstance(error, OSError) or error.errno in REMEDIES):
+            with suppress(OSError):
+                (self.job.folder / f"error.{rank}").write_text(f"{self.job.title(rank)}: {told}", encoding="utf-8")
+                return USER_ERROR
         return 1
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import psutil
-
 from scalestudy.emulation.network import EmulatedNode, emulated_nodes
-from scalestudy.errors import Skipped, UserError
+from scalestudy.errors import Skipped
 from scalestudy.hardware import ON_PURPOSE, accelerators
 from scalestudy.launch import mpi
 from scalestudy.launch.allocation import Allocation, where_to_run
@@ -27,9 +23,6 @@ from scalestudy.strategies.build import missing_build, missing_on_node
 from scalestudy.strategies.catalogue import MPIAllReduce
 from scalestudy.training.job import Resolved
 
-GLOO_INTERFACES = "GLOO_SOCKET_IFNAME"
-MAX_THREADS_PER_CORE = 16
-"""With more threads than that a step's time is the scheduler's of the kernel, and one step can take minutes."""
 COMPILERS = ("c++", "g++", "clang++")
 
 
@@ -54,10 +47,6 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         raise lacking("torch.compile needs a C++ compiler, and none was found (g++ or clang++)", "c++", site.lacks)
     sharers = max(devices, ranks_per_node) if spec.launch.oversubscribe else devices
     threads = spec.threads_per_rank or (max(1, cores // sharers) if device == "cuda" and devices else 1)
-    if threads > (most := MAX_THREADS_PER_CORE * cores):
-        what = f"{threads} threads per rank are more than {MAX_THREADS_PER_CORE} per core"
-        raise Skipped(f"{what}; {most} are possible here")
-    _check_interfaces(spec)
     where = where_to_run(spec, nodes, site)
     if device == "cuda":
         _check_gpus(spec, where, devices, machine, site)
@@ -113,15 +102,6 @@ def check_promised_gpus(resolved: Resolved, machine: Machine, file: str = "the m
         what = f"{file} says {promised} GPUs per node, but this node has {has}"
         remedy = f"correct the request in {site_file()}, or `devices_per_node` in {file}; to compute on CPUs, set `device: cpu` there"
         raise SiteFault(what, remedy)
-
-
-def _check_interfaces(spec: RunSpec) -> None:
-    """Of the network interfaces that the environment names for gloo, each has to be there; gloo does not say which is not."""
-    there = psutil.net_if_addrs()
-    for name in filter(None, os.environ.get(GLOO_INTERFACES, "").split(",")):
-        if spec.ranks > 1 and name not in there:
-            what = f"there is no network interface `{name}` on {platform.node()}"
-            raise UserError(what, f"environment: {GLOO_INTERFACES}", f"unset it, or name one of {', '.join(there)}")
 
 
 def _check_gpus(spec: RunSpec, where: Allocation, devices: int, machine: Machine, site: Site) -> None:

@@ -50,10 +50,12 @@ class DeviceMeter:
             known = {device.bus_id: device for device in self._nvml.devices()}
             wanted = dict.fromkeys(addresses)
             self._devices = [known[address] for address in wanted if address in known]
-            if count := len(wanted) - len(self._devices):
-                raise NvmlError(f"NVML does not know {'1 device' if count == 1 else f'{count} devices'}")
+            count = len(wanted) - len(self._devices)
+            lack = f"NVML does not know {'1 device' if count == 1 else f'{count} devices'}" if count else ""
         except NvmlError as error:
-            self.said = f"utilisation, power and energy of the devices are not measured: {error}"
+            lack = str(error)
+        if lack:
+            self.said = f"utilisation, power and energy of the devices are not measured: {lack}"
             self.close()
 
     def close(self) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
-from scalestudy.locks import locked
 from scalestudy.spec.layout import HISTORY_FILE
 
 
@@ -29,8 +29,10 @@ def append_history(out: Path, result: dict[str, Any]) -> None:
     text = canonical_json(json.loads(json.dumps(line))) + "\n"
     try:
         file = out.parent.parent.parent / HISTORY_FILE
-        with open(file, "ab", buffering=0) as history, locked(history):
+        with open(file, "ab", buffering=0) as history:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(history, fcntl.LOCK_EX)
             history.write(text.encode())
             os.fsync(history.fileno())
-    except (OSError, UserError) as error:
+    except OSError as error:
         print(f"scalestudy: warning: {out.parent.name} is not in the history: {error}", file=sys.stderr, flush=True)

@@ -22,7 +22,6 @@ from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.launch import launchers
 from scalestudy.launch.allocation import allocation
-from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.site_fault import SITE, site_file
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine
@@ -174,9 +173,9 @@ def raise_failed_set_up(request: Any) -> None:
 def on_nodes(folder: Path, token: str) -> int:
     """Inside the job, on its first node: one probe per node, by the launcher that runs use too."""
     where = allocation(os.environ, read_site())
-    number = JobEnvironment.process_number_in_shell(where.launcher) if where is not None else "0"
-    command = shlex.join([sys.executable, "-m", "scalestudy.cluster.doctor.probe", str(folder), token])
-    script = launchers.node_script(folder, f'exec {command} "${{1:-{number}}}"')
+    launcher = "" if where is None else where.launcher
+    command = shlex.join([sys.executable, "-m", "scalestudy.cluster.doctor.probe", str(folder), token, launcher])
+    script = launchers.node_script(folder, f'exec {command} "$@"')
     if where is None or len(where.hosts) < 2:
         return subprocess.run(["/bin/sh", str(script), "0"], check=False).returncode
     commands = launchers.node_commands(where.launcher, where.hosts, script)

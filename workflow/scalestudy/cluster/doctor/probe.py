@@ -17,6 +17,7 @@ import psutil
 import pynvml
 
 from scalestudy.files import write_json
+from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.limits import usable_cores, usable_memory_bytes
 from scalestudy.measure.instrument import code_digest
 from scalestudy.nvml import unusual_modes
@@ -141,10 +142,11 @@ def _skew(shared: Path) -> float | None:
     return round(before - stamped if stamped < before else min(0.0, after - stamped), 1)
 
 
-def main(folder: Path, token: str, index: str) -> None:
-    """Write this node's facts next to the token."""
+def main(folder: Path, token: str, launcher: str, index: str = "") -> None:
+    """Write this node's facts next to the token; its number is that of the launcher where none is given."""
+    index = index or str(JobEnvironment().process_number(launcher) or 0)
     write_json(folder / f"node.{index}.{platform.node()}.json", probe(folder, token))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(Path(sys.argv[1]), *sys.argv[2:])
