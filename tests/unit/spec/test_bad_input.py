@@ -10,7 +10,7 @@ import pytest
 from scalestudy.errors import UserError
 from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.config import read_config, read_machine
+from scalestudy.spec.config import read_config
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies, read_studies
 from scalestudy.spec.run import RunSpec
@@ -150,16 +150,6 @@ def test_the_names_that_no_study_can_have_are_those_of_the_rules() -> None:
         for name in re.findall(r"^rule (\w+):", file.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert set(RESERVED) == {"all", "claims", *rules}
-
-
-def test_a_machine_is_found_in_its_folder_alone(tmp_path: Path) -> None:
-    (tmp_path / "machines").mkdir()
-    (tmp_path / "machines/local.yaml").touch()
-    (tmp_path / "other.yaml").write_text("nodes: 1\n")
-    for name, answer in (("lokal", "did you mean `local`?"), ("../other", "valid: local")):
-        with pytest.raises(UserError, match="there is no machine") as raised:
-            read_machine(name, tmp_path / "machines")
-        assert raised.value.remedy == answer
 
 
 @pytest.mark.parametrize(

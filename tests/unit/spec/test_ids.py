@@ -8,12 +8,11 @@ from typing import Any, get_args
 import pytest
 
 from scalestudy.data.catalogue import AnyData, OwnData
-from scalestudy.errors import UserError
 from scalestudy.files import sha256_text
 from scalestudy.models.catalogue import AnyModel, OwnModel
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
-from scalestudy.spec.ids import configuration_id, dataset_id, is_named, own_code, run_id
+from scalestudy.spec.ids import configuration_id, dataset_id, is_named, run_id
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Study
@@ -209,25 +208,10 @@ def test_a_published_step_time_is_part_of_the_id_of_emulated_runs_alone(
         edited.write_text(text)
         monkeypatch.chdir(tmp_path)
         found.append([run_id(run_of(each)) for each in asked])
+    assert is_named(found[0][0], run_of(asked[0]).plain(), 32 / 195)  # 32 images at 195 images/s
+    assert not is_named(found[0][0], run_of(asked[0]).plain(), 32 / 214.5)
     before, after = found
     assert [one == other for one, other in zip(before, after, strict=True)] == [False, True, True, True]
-
-
-def test_an_id_is_that_of_the_step_time_that_its_result_waited() -> None:
-    spec = run_of({"model": "resnet50", "device": "emulated:p100"})
-    run = run_id(spec)  # 32 images at 195 images/s
-    assert is_named(run, spec.plain(), 32 / 195)
-    assert not is_named(run, spec.plain(), 32 / 214.5)
-    assert not is_named(run, spec.plain())
-
-
-def test_a_missing_file_of_own_code_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "other.py").touch()
-    with pytest.raises(UserError) as raised:
-        own_code("nets:Net", tmp_path)
-    assert str(raised.value) == (
-        f"`nets:Net` names {tmp_path}/nets.py, which does not exist\n    {tmp_path} holds other.py"
-    )
 
 
 def test_a_dataset_has_the_id_of_its_form_and_of_nothing_else() -> None:

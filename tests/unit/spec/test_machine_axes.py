@@ -72,12 +72,6 @@ def test_a_number_of_the_machine_has_the_id_of_the_number_itself() -> None:
     assert [run.id for run in made(RANKS, with_devices(4)).runs] == [run.id for run in by_hand.runs]
 
 
-def test_devices_that_are_found_count_where_the_machine_file_sets_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    two = Accelerators("cuda", (Device("Stand-in GPU", 1 << 34, None),) * 2, "a stand-in")
-    monkeypatch.setattr("scalestudy.spec.machine_axes.accelerators", lambda: two)
-    assert values(made(RANKS, Machine(cores_per_node=16)), "ranks") == [1, 2]
-
-
 def test_ranks_that_compute_on_cores_are_as_many_as_these(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scalestudy.spec.machine_axes.accelerators", lambda: Accelerators("", (), "a stand-in"))
     on_cpu = "base: {strategy: allreduce, device: cpu}\nvary: {ranks: {to: machine}}"
@@ -85,6 +79,9 @@ def test_ranks_that_compute_on_cores_are_as_many_as_these(monkeypatch: pytest.Mo
     assert values(made(RANKS, Machine(cores_per_node=3)), "ranks") == [1, 2, 3]
     with pytest.raises(UserError, match="no accelerator is known of it, or found here"):
         made(RANKS, Machine(device="cuda"))
+    two = Accelerators("cuda", (Device("Stand-in GPU", 1 << 34, None),) * 2, "a stand-in")
+    monkeypatch.setattr("scalestudy.spec.machine_axes.accelerators", lambda: two)
+    assert values(made(RANKS, Machine(cores_per_node=16)), "ranks") == [1, 2]
 
 
 @pytest.mark.parametrize(

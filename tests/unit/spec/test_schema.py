@@ -24,7 +24,6 @@ from scalestudy.spec.yamlfile import parse_yaml, read_yaml
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMAS = schemas()
 STUDIES = sorted((ROOT / "config/studies").glob("*.yaml"))
-MACHINES = sorted((ROOT / "config/machines").glob("*.yaml"))
 REFERENCE = "".join((ROOT / f"docs/reference/{page}.md").read_text() for page in ("config", "study", "site", "models"))
 EXAMPLES = re.findall(r"```yaml\n# (\S+)\n(.*?)```", REFERENCE, re.DOTALL)
 
@@ -59,13 +58,6 @@ def test_a_shipped_study_agrees_with_model_and_schema(file: Path, monkeypatch: p
     assert complaints("run", expand(document, spec, file.stem, "paper", Machine()).runs[0].spec.full()) == []
     first = file.read_text(encoding="utf-8").splitlines()[0]
     assert first == "# yaml-language-server: $schema=../../workflow/schemas/study.schema.json"
-
-
-@pytest.mark.parametrize("file", MACHINES, ids=lambda file: file.stem)
-def test_a_shipped_machine_agrees_with_model_and_schema(file: Path) -> None:
-    document = read_yaml(file)
-    checked(Machine, document)
-    assert complaints("machine", document.data) == []
 
 
 def expanded(text: str, name: str, scale: str, folder: Path) -> Study:

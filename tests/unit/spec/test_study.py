@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -158,28 +157,13 @@ def test_a_size_relative_to_memory_is_another_run_on_another_machine() -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_runs_expand_in_three_seconds_without_torch() -> None:
-    code = """
-import sys, time
-from scalestudy.spec.config import checked
-from scalestudy.spec.machine import Machine
-from scalestudy.spec.expand_study import expand
-from scalestudy.spec.study_file import StudySpec
-from scalestudy.spec.yamlfile import parse_yaml
-text = "question: q\\nbase: {strategy: allreduce, model: resnet50}\\nrepeats: 10\\nvary:\\n"
-text += f"  ranks: {list(range(1, 21))}\\n  batch.per_rank: {list(range(1, 11))}\\n  seed: [0, 100, 200, 300, 400]\\n"
-start = time.process_time()
-document = parse_yaml(text, "s.yaml")
-study = expand(document, checked(StudySpec, document), "s", "paper", Machine())
-print(len({run.id for run in study.runs}), time.process_time() - start, "torch" in sys.modules)
-"""
-    printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "workflow"
-    )
-    count, seconds, torch_imported = printed.stdout.split()
-    assert count == "10000"
-    assert float(seconds) < 3
-    assert torch_imported == "False"
+def test_ten_thousand_runs_expand_in_three_seconds() -> None:
+    text = "base: {strategy: allreduce, model: resnet50}\nrepeats: 10\nvary:\n"
+    text += f"  ranks: {list(range(1, 21))}\n  batch.per_rank: {list(range(1, 11))}\n  seed: [0, 100, 200, 300, 400]\n"
+    start = time.process_time()
+    study = made(text, machine=Machine())
+    assert len({run.id for run in study.runs}) == 10_000
+    assert time.process_time() - start < 3
 
 
 @pytest.fixture
@@ -259,7 +243,6 @@ def test_a_change_of_repeats_limits_those_of_included_runs() -> None:
     [
         ({"repeats": 0}, "--set repeats: must be a whole number from 1 to 10,000, not `0`"),
         ({"train.epoch": 3}, "--set train.epoch: unknown key `train.epoch`\n    did you mean `train.epochs`?"),
-        ({"train.epochs": 0}, "--set train.epochs: input should be greater than or equal to 1, not `0`"),
     ],
 )
 def test_a_wrong_change_is_said_to_be_on_the_command_line(changes: dict[str, object], message: str) -> None:

@@ -177,8 +177,7 @@ def _of_training(spec: RunSpec) -> list[Row]:
         (is_staged and source == "synthetic", "stage", "`synthetic` is made while it is read",
          "leave `stage.to` out, or use other data"),
         (is_staged and source != "synthetic" and spec.stage.share == "by_shard" and is_one_file, "stage.share",
-         "the data is one file, and nodes cannot have shards of it",
-         "use `all`, or `data.shard.format: tar` or `raw`"),
+         "the data is one file, and nodes cannot have shards of it", "use `all`, or `data.shard.format: tar` or `raw`"),
         (_has_secret(loader.origin), "loader.origin", HOLDS_SECRET, FROM_ENVIRONMENT),
         (_has_secret(spec.stage.from_), "stage.from", HOLDS_SECRET, FROM_ENVIRONMENT),
     ]  # fmt: skip
