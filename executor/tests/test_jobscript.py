@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from snakemake_executor_plugin_multinode.jobscript import Script
-from snakemake_executor_plugin_multinode.status_files import StatusFiles
+from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
 
 
 def script(folder: Path, command: str, **more: object) -> Path:
@@ -33,13 +33,18 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", str(folder / "job.sh")], capture_output=True, text=True, timeout=30, check=False)
 
 
+def end_of(folder: Path) -> End:
+    end = StatusFiles(folder / "marks").end("job")
+    assert end is not None
+    return end
+
+
 @pytest.mark.parametrize("code", [0, 1, 75])
 def test_the_exit_status_of_the_command_is_marked(tmp_path: Path, code: int) -> None:
     folder = script(tmp_path, f"exit {code}")
     done = run(folder)
     assert (done.returncode, done.stderr) == (code, "")
-    end = StatusFiles(folder / "marks").end("job")
-    assert end is not None
+    end = end_of(folder)
     assert (end.code, end.signal) == (code, "")
     assert end.ended_s >= end.began_s > 0
 
@@ -60,8 +65,7 @@ def test_a_set_up_that_ends_itself_with_status_78_is_a_fault_of_the_node_in_the_
     folder = script(tmp_path, "touch ran", setup=("exit 78",))
     assert run(folder).returncode == 78
     assert not (folder / "ran").exists()
-    end = StatusFiles(folder / "marks").end("job")
-    assert end is not None
+    end = end_of(folder)
     assert end.fault == "the set-up failed; the output of this job says which line of it"
 
 
@@ -77,8 +81,7 @@ def test_a_command_that_succeeds_while_the_disk_is_full_has_succeeded_once_its_e
         process.wait(0.5)
     (folder / "marks").mkdir()
     assert process.wait(20) == 0
-    end = StatusFiles(folder / "marks").end("job")
-    assert end is not None
+    end = end_of(folder)
     assert end.code == 0
 
 
@@ -106,15 +109,12 @@ def test_a_script_that_its_scheduler_requeued_runs_again_and_has_a_new_end(
 ) -> None:
     folder = counting(tmp_path)
     run(folder)
-    first = StatusFiles(folder / "marks").end("job")
+    first = end_of(folder)
     monkeypatch.setenv(variable, "1")
     time.sleep(1)  # the script's clock has whole seconds
     assert run(folder).returncode == 1
     assert runs(folder) == 2
-    second = StatusFiles(folder / "marks").end("job")
-    assert first is not None
-    assert second is not None
-    assert second.began_s > first.began_s
+    assert end_of(folder).began_s > first.began_s
 
 
 @pytest.mark.parametrize(("answer", "again"), [("2", True), ("1", False), ("", False)])
@@ -185,8 +185,7 @@ def test_a_warning_to_the_script_alone_reaches_the_command_and_not_its_launcher(
     process.send_signal(getattr(signal, f"SIG{name}"))
     assert process.wait(20) == 75
     assert (folder / "saved").exists()
-    end = StatusFiles(folder / "marks").end("job")
-    assert end is not None
+    end = end_of(folder)
     assert (end.code, end.signal) == (75, name)
 
 
@@ -198,8 +197,7 @@ def test_after_a_term_to_all_the_script_waits_for_a_command_that_still_saves(tmp
     os.killpg(process.pid, signal.SIGTERM)
     process.wait(20)
     assert (folder / "saved").exists()
-    end = StatusFiles(folder / "marks").end("job")
-    assert end is not None
+    end = end_of(folder)
     assert (end.code, end.signal) == (143, "TERM")
 
 

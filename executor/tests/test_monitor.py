@@ -126,11 +126,10 @@ class Bench:
         label: str = "train a",
         gpus: int = 0,
         state_file: Path | None = None,
-        held: int = 0,
         outputs: tuple[str, ...] = (),
     ) -> None:
         def request(name: str, script: Path, log: Path) -> Request:
-            return Request(name, script, log, 1, 1, gpus, 1, 1000, 60, None, held)
+            return Request(name, script, log, 1, 1, gpus, 1, 1000, 60, None)
 
         def write_script(request: Request) -> None:
             request.script.touch()
@@ -242,6 +241,7 @@ def test_why_nothing_runs_is_said_after_five_minutes_and_then_ever_more_rarely(b
     said = [line for line in bench.told.lines if "nothing runs" in line]
     assert said[0] == f"nothing runs: 2 jobs are in the queue, for up to 5 min; the scheduler says: {words} (2)"
     assert 3 <= len(said) <= 4
+    assert bench.told.waited.count(("train a", f"queued: {words}")) == 1
 
 
 def test_a_scheduler_that_is_away_is_reported_once_by_each_command_and_when_it_is_back(bench: Bench) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from snakemake_executor_plugin_multinode.site import Container, Site
 from snakemake_executor_plugin_multinode.software import WRAPPER, checked, container_words, setup_lines
-from snakemake_executor_plugin_multinode.status_files import StatusFiles
-from test_jobscript import run, script
+from test_jobscript import end_of, run, script
 
 ON_FAILURE = 'setup_failed() { echo "failed $1: $2"; exit 78; }\n'
 
@@ -38,8 +37,8 @@ def test_a_set_up_line_that_fails_ends_the_job_before_its_command_as_a_fault_tha
     said = "the job's set-up failed (exit status 2): ls /nowhere/at/all"
     assert said in done.stderr
     assert not (folder / "ran").exists() and not (folder / "after").exists()
-    end = StatusFiles(folder / "marks").end("job")
-    assert end is not None and (end.code, end.fault) == (78, said)
+    end = end_of(folder)
+    assert (end.code, end.fault) == (78, said)
 
 
 def test_set_up_lines_that_are_one_command_together_stay_together() -> None:

@@ -138,6 +138,7 @@ def environment_of(box: Box) -> dict[str, str]:
         "HOME": str(box.home),
         "TMPDIR": "/tmp",
         "SCALESTUDY_LOCKS": str(box.home),
+        "SCALESTUDY_DRIVER": "",  # that of the tests is not seen from a box
         "PATH": f"{Path(sys.executable).parent}:{box.environment.get('PATH', os.environ['PATH'])}",
         "PYTHONPATH": str(ROOT / "workflow"),
         "XDG_CACHE_HOME": str(box.home / "cache"),

@@ -118,7 +118,7 @@ class DriverLock:
         if owner is None:
             return f"another driver has begun to work in this folder: {self.path} is locked. Wait for it"
         text = f"another driver works in this folder: process {owner.pid} on {owner.host}"
-        if owner.boot == self.me.boot:
+        if owner.boot == self.me.boot and Path(f"/proc/{owner.pid}").exists():
             return f"{text}. Wait for it, or end it: kill {owner.pid}"
         return (
             f"{text}, which was heard of {self._silent_s():.0f} s ago. "
