@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,19 +49,18 @@ MACHINE = click.option(
     help="Name of a file in config/machines/, or auto; MACHINE+CAMPAIGN for the runs of a campaign.",
 )
 SCALE = click.option("--scale", default="mini", show_default=True, help="mini, node or paper.")
-SCALE_IF_NAMED = click.option(
-    "--scale", default=None, help="mini, node or paper; unset: as config/config.yaml and the profile say."
-)
 SET = click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a key in every study.")
-BUDGET = click.option(
-    "--budget", type=float, default=None, metavar="H", help="GPU hours; what would exceed them is refused."
-)
 STUDY = click.option("--study", required=True, help="Name of a file in config/studies/.")
 OUT = click.option("--out", required=True, type=FILE, help="File to write, whole or not at all.")
 PROFILE = click.option("--profile", default="profiles/local", show_default=True, help="Profile to use.")
 CONFIG = click.option(
     "--config", "config", multiple=True, metavar="KEY=VALUE", help="As Snakemake's --config; may be repeated."
 )
+
+
+def of_study(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the options that name one expanded study."""
+    return MACHINE(SCALE(STUDY(verb)))
 
 
 def studies_of(machine: str, scale: str, names: Sequence[str] | None) -> list[Study]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalestudy.commands.options import FILE, MACHINE, OUT, SCALE, STUDY, studies_of
+from scalestudy.commands.options import FILE, MACHINE, OUT, SCALE, of_study, studies_of
 from scalestudy.errors import UserError, visible
 from scalestudy.files import tail
 from scalestudy.spec.layout import (
@@ -48,9 +48,7 @@ def _beside_runs(machine: str, scale: str, *names: str) -> Iterator[list[Study]]
 
 
 @click.command(name="summarise")
-@MACHINE
-@SCALE
-@STUDY
+@of_study
 def summarise(machine: str, scale: str, study: str) -> None:
     """Gather a study's results into runs.parquet and summary.csv.
 
@@ -63,9 +61,7 @@ def summarise(machine: str, scale: str, study: str) -> None:
 
 
 @click.command(name="figure")
-@MACHINE
-@SCALE
-@STUDY
+@of_study
 @click.option("--name", required=True, help="Name of the figure in the study.")
 def figure(machine: str, scale: str, study: str, name: str) -> None:
     """Draw one figure of a study, as SVG, PDF and PNG.
@@ -79,9 +75,7 @@ def figure(machine: str, scale: str, study: str, name: str) -> None:
 
 
 @click.command(name="table")
-@MACHINE
-@SCALE
-@STUDY
+@of_study
 @click.option("--name", required=True, help="Name of the table in the study.")
 def table(machine: str, scale: str, study: str, name: str) -> None:
     """Write one table of a study, as CSV, Markdown and LaTeX.
@@ -111,9 +105,7 @@ def report(machine: str, scale: str, out: Path, studies: str) -> None:
 
 
 @click.command(name="judge")
-@MACHINE
-@SCALE
-@STUDY
+@of_study
 def judge(machine: str, scale: str, study: str) -> None:
     """Judge the claims of one study by its runs; write JSON, CSV, Markdown and LaTeX.
 

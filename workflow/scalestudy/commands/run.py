@@ -15,17 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalestudy.commands.options import (
-    BUDGET,
-    CONFIG,
-    FILE,
-    OUT,
-    PROFILE,
-    SCALE_IF_NAMED,
-    SET,
-    FilePath,
-    in_warm_server,
-)
+from scalestudy.commands.options import CONFIG, FILE, OUT, PROFILE, SET, FilePath, in_warm_server
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import read_json
 
@@ -90,9 +80,9 @@ def chosen(scale: str | None = None) -> MachineChoice:
 @click.argument("targets", nargs=-1)
 @PROFILE
 @CONFIG
-@SCALE_IF_NAMED
+@click.option("--scale", help="mini, node or paper; unset: as config/config.yaml and the profile say.")
 @SET
-@BUDGET
+@click.option("--budget", type=float, metavar="H", help="GPU hours; what would exceed them is refused.")
 @click.option("--here", is_flag=True, help="What fits this machine: with an accelerator scale node, else mini.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only the plan, and a count of jobs per rule.")
 def run(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from scalestudy.commands.options import FILE, MACHINE, SCALE, STUDY
+from scalestudy.commands.options import FILE, of_study
 from scalestudy.errors import UserError
 from scalestudy.files import write_text
 
@@ -120,9 +120,7 @@ def new(name: str | None, program: str | None) -> None:
 
 
 @click.command(name="expand")
-@MACHINE
-@SCALE
-@STUDY
+@of_study
 def expand(machine: str, scale: str, study: str) -> None:
     """Expand a study at one scale: write study.json, with its runs, figures, tables and claims.
 
