@@ -59,11 +59,10 @@ def written(name: str, data: bytes) -> Path:
 
 
 def tar(data: bytes) -> None:
-    with written("x.tar", data).open("rb") as file:
-        before = -1
-        for entry in entries(file.fileno(), "x.tar"):
-            assert before < entry.start <= entry.start + entry.size <= len(data)
-            before = entry.start
+    before = -1
+    for entry in entries(written("x.tar", data)):
+        assert before < entry.start <= entry.start + entry.size <= len(data)
+        before = entry.start
 
 
 def image(data: bytes) -> None:

@@ -64,20 +64,8 @@ def test_random_views_have_the_areas_and_ratios_of_a_random_resized_crop() -> No
     assert all(view.top + view.height <= 1000 and view.left + view.width <= 1000 for view in views)
 
 
-def test_a_picture_in_which_no_random_crop_fits_is_cropped_at_the_centre() -> None:
-    assert images.random_view(10, 1000, [0.99] * images.DRAWS) == (0, 493, 10, 13, False)
-
-
 def test_the_centre_of_a_256_pixel_picture_is_kept_to_the_pixel() -> None:
     assert images.centre_view(256, 341) == (16, 58, 224, 224, False)
-
-
-@pytest.mark.parametrize("source", ["files", "raw"])
-def test_bytes_and_ranges_are_those_of_the_samples_asked_for(source: str, prepared: Prepared) -> None:
-    data = open_dataset(prepared(**SOURCES[source])[0], "train")
-    samples = np.array([2, 5])
-    assert sum(count for _, _, count in data.ranges(samples)) == data.bytes_of(samples)
-    assert data.bytes_of(np.arange(30)) == data.stored_bytes
 
 
 @pytest.mark.parametrize("channels", [1, 3, 5])
@@ -89,9 +77,3 @@ def test_normalised_images_are_what_the_formula_says(channels: int, dtype: torch
     shown = normalise(x, dtype, "cpu")[0, 0].flatten().double()
     tolerance = {torch.float32: 1e-6, torch.float64: 1e-12, torch.bfloat16: 1e-2}[dtype]
     assert torch.allclose(shown, expected, atol=tolerance, rtol=tolerance)
-
-
-def test_normalised_images_do_not_depend_on_their_memory_format() -> None:
-    x = torch.randint(0, 256, (2, 3, 8, 6), dtype=torch.uint8)
-    plain = normalise(x, torch.float32, "cpu").clone()
-    assert torch.equal(normalise(x.contiguous(memory_format=torch.channels_last), torch.float32, "cpu"), plain)

@@ -79,10 +79,10 @@ def test_what_a_tar_holds_beside_files_is_named_or_left_out_and_counted(tars: Pa
     subprocess.run(["tar", "-cf", "../k.tar", first, second, "hard.JPEG", "soft.JPEG"], cwd=place, check=True)
     (place / second).write_bytes(photo(5, 32))
     subprocess.run(["tar", "-rf", "../k.tar", second], cwd=place, check=True)
-    found = listing.tar_part(place.parent / "k.tar", 0, None, 1)
-    assert [found.index.path(n) for n in range(len(found.index))] == [first, second]
-    assert found.index.bytes[1] == len(photo(5, 32))
-    assert dict(found.passed_over) == {
+    found = listing.tar_part(place.parent / "k.tar")
+    assert [found.images.path(n) for n in range(len(found.images))] == [first, second]
+    assert found.images.bytes[1] == len(photo(5, 32))
+    assert dict(found.unused) == {
         "hard.JPEG": listing.NO_FILE, "soft.JPEG": listing.NO_FILE, second: listing.REPEATED
     }  # fmt: skip
     (place.parent / "k.tar").rename(place.parent / f"{CLASSES[1]}.tar")
@@ -109,15 +109,6 @@ def test_the_classes_of_held_out_pictures_may_be_a_plain_list(tars: Path, prepar
     path, manifest = prepared(source="imagenet", root=str(tars))
     held_out = mapped_index(index_file(path, manifest), "test")
     assert [CLASSES[label] for label in held_out.labels] == ANSWERS
-
-
-def test_missing_imagenet_is_skipped_or_an_error_that_says_what_is_wanted_and_its_size(
-    tars: Path, tmp_path: Path, prepared: Prepared
-) -> None:
-    assert "(138 GB, a tar of 1,000 tars)" in prepared("unnamed", source="imagenet")[1].reason
-    (tars / imagenet.HELD_OUT_TAR).unlink()
-    with pytest.raises(UserError, match=r"but not ILSVRC2012_img_val.tar\n    put these files there: .* 138 GB|138 GB"):
-        prepared(source="imagenet", root=str(tars))
 
 
 # ---- ChestX-ray14

@@ -66,19 +66,6 @@ def test_pictures_of_every_kind_come_out_as_rgb_of_the_same_brightness(
     assert payloads(coded, as_is) == [data] and images.decode(data).shape == (64, 64, 3)
 
 
-@pytest.mark.parametrize("form", [{"preprocess": "resized"}, RAW], ids=["resized", "raw"])
-def test_a_picture_too_elongated_to_be_made_anew_fails_or_is_left_out(
-    form: dict[str, Any], tmp_path: Path, prepared: Prepared
-) -> None:
-    long = saved(Image.new("L", (60_000, 1)), "JPEG")
-    spec = {**folder(tmp_path / "p", {"long.jpg": long, "good.jpg": photo(40, 32)}), **form, "resize": 16}
-    reason = r"its 60,000 x 1 pixels would become 960,000 x 16, and a side has at most 65,500"
-    with pytest.raises(UserError, match=rf"long.jpg: cannot be read as an image: {reason}"):
-        prepared("fails", **spec)
-    _, manifest = prepared("skips", **spec, on_error="skip")
-    assert (manifest.train.samples, manifest.left_out) == (1, 1)
-
-
 @pytest.mark.parametrize("form", [{}, {"scale": 2.0}, *FORMS.values()], ids=["in place", "copies", *FORMS])
 def test_what_is_left_out_leaves_no_gap(form: dict[str, Any], tmp_path: Path, prepared: Prepared) -> None:
     pictures = {f"{n}.jpg": photo(40 + 4 * n, 32) for n in range(6)}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +19,6 @@ from torchvision.transforms.v2 import functional as torchvision
 from scalestudy.data import counter_rng
 from scalestudy.data.decode import images, kernel
 from scalestudy.data.decode.kernel.build import build
-from scalestudy.data.load.dataset import open_dataset
-from tests.unit.data.conftest import Prepared
 
 NOISE = np.random.default_rng(0).integers(0, 256, (48, 64, 3), np.uint8)
 
@@ -121,37 +117,6 @@ def test_every_set_of_instructions_gives_the_same_bytes(fast: kernel.Kernel, mos
             other.show_pixels(pixels, 97, 131, view, out[3])
             assert np.array_equal(out[0], out[1]) and np.array_equal(out[2], out[3])
     assert other.instructions != "AVX2"
-
-
-def other_form(form: str, **options: Any) -> bytes:
-    stream = io.BytesIO()
-    mode = options.pop("mode", "RGB")
-    Image.fromarray(photo(60, 80)).convert(mode).save(stream, form, **options)
-    return stream.getvalue()
-
-
-@pytest.mark.parametrize("mode", ["progressive", "L", "CMYK", "PNG"])
-@pytest.mark.usefixtures("one_class")
-def test_all_forms_of_pictures_are_shown_with_the_kernel_as_without(
-    mode: str, fast: kernel.Kernel, tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = {
-        "progressive": lambda: other_form("JPEG", progressive=True),
-        "L": lambda: other_form("JPEG", mode="L"),
-        "CMYK": lambda: other_form("JPEG", mode="CMYK"),
-        "PNG": lambda: other_form("PNG"),
-    }[mode]()
-    for split in ("train", "val"):
-        (tmp_path / "pictures" / split / "one").mkdir(parents=True)
-        for number in range(2):
-            (tmp_path / "pictures" / split / "one" / f"{number}.jpg").write_bytes(data)
-    path, _ = prepared(source="image_folder", root=str(tmp_path / "pictures"))
-    shown = []
-    for loaded in (fast, None):
-        monkeypatch.setattr(kernel, "loaded", lambda loaded=loaded: loaded)
-        options: dict[str, Any] = {"size": 48, "augment": "crop_flip", "seed": 0, "epoch": 0, "train": True}
-        shown.append(open_dataset(path, "train").batch(np.arange(2), **options)[0].int())
-    assert (shown[0] - shown[1]).abs().max() <= 1
 
 
 def test_without_a_compiler_the_plain_path_is_used_and_reported(tmp_path: Path) -> None:

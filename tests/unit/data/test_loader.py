@@ -11,8 +11,6 @@ import torch
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import batches
-from scalestudy.data.pagecache import drop, read_bytes, resident_bytes
-from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError
 from scalestudy.spec import run
 from tests.unit.data.conftest import Prepared
@@ -78,28 +76,6 @@ def test_workers_overlap_the_latency_of_samples(prepared: Prepared) -> None:
     assert (alone := seconds(0)) >= 0.4
     # On a busy machine a turn may be slow for other reasons; workers that take turns would never be faster.
     assert min(seconds(4) for _ in range(5)) < alone / 2
-
-
-@pytest.mark.parametrize("preprocess", ["none", "raw"])
-def test_a_cache_limit_makes_every_epoch_read_what_does_not_fit(preprocess: str, prepared: Prepared) -> None:
-    options = {**JPEG, "width": 500, "height": 375, "mean_kib": 100.0, "preprocess": preprocess}
-    data = open_dataset(prepared(**options)[0], "train")
-    drop(data.files)
-    if resident_bytes(data.files) != 0 or not read_bytes():
-        pytest.skip(
-            "CACHE LIMIT NOT TESTED: this file system (tmpfs?) keeps pages that are dropped, or reads go uncounted"
-        )
-    limit = CacheLimit(data.stored_bytes // 4)
-    read = []
-    for epoch in range(3):
-        before = read_bytes() or 0
-        with Loader(data, [(epoch, i) for _, i in plan(48, 8)], spec(2), seed=0, cache_limit=limit) as loader:
-            assert len(list(loader)) == 6
-        read.append(((read_bytes() or 0) - before) / data.stored_bytes)
-    # The order is the same in each epoch, so that the least recently read never hits; pages round sizes up.
-    assert all(0.95 < share < 1.15 for share in read)
-    resident = resident_bytes(data.files)
-    assert resident is not None and 0.2 < resident / data.stored_bytes < 0.3
 
 
 @pytest.mark.slow

@@ -117,32 +117,6 @@ def test_tensors_come_through_worker_processes_and_from_memory(prepared: Prepare
         open_dataset(path, "train", spec(mode="stream"))
 
 
-@pytest.mark.parametrize("form", ["files", "lmdb"])
-def test_synthetic_batches_read_nothing(form: str, prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS[form])
-    loader = spec(mode="synthetic")
-    data = open_dataset(path, "train", loader)
-    for file in open_dataset(path, "train").files:
-        file.unlink()
-    with Loader(data, plan(data), loader, seed=0) as made:
-        pictures = [x.clone() for x, _ in made]
-    assert len(pictures) == 5 and data.bytes_of(np.arange(40)) == 0
-    assert pictures[0].float().std() > 50
-
-
-def test_memory_reads_storage_once(prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["tar"])
-    loader = spec(mode="memory", kind="processes")
-    data = open_dataset(path, "train", loader)
-    with Loader(data, plan(data), loader, seed=0) as made:
-        first = [x.clone() for x, _ in made]
-    for file in data.files:
-        os.truncate(file, 0)
-    with Loader(data, plan(data), loader, seed=0) as made:
-        again = [x.clone() for x, _ in made]
-    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
-
-
 def test_data_larger_than_memory_is_refused_by_mode_memory(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = prepared(**FORMS["tar"])
     monkeypatch.setattr("scalestudy.data.load.readers.available_bytes", lambda: 1 << 16)

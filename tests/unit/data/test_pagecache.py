@@ -67,19 +67,3 @@ def test_every_pass_over_more_than_the_limit_reads_from_the_disk(files: list[Pat
         assert (read_bytes() or 0) - before == 8 * MIB
     assert resident_bytes(files) == 3 * MIB
     assert limit.dropped_bytes == 21 * MIB
-
-
-def test_ranges_of_one_file_are_dropped_one_by_one(tmp_path: Path, files: list[Path]) -> None:
-    path = tmp_path / "large.bin"
-    path.write_bytes(os.urandom(8 * MIB))
-    drop([path])
-    limit = CacheLimit(2 * MIB)
-    descriptor = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-    size, header = 200_000, 128
-    for number in range(40):
-        os.pread(descriptor, size, header + number * size)
-        limit.touched(path, size, header + number * size)
-    os.close(descriptor)
-    resident = resident_bytes([path])
-    assert resident is not None and 1.8 * MIB < resident < 2.1 * MIB

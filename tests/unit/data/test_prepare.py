@@ -6,10 +6,8 @@ import sys
 from pathlib import Path
 
 import lmdb
-import numpy as np
 import pytest
 
-from scalestudy.data.index import check_labels
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare import datasets as module
@@ -53,13 +51,6 @@ def test_a_full_disk_is_reported_with_its_folder_and_the_next_attempt_resumes(
     assert (tmp_path / "data/.bulk.making-kept").is_dir()
     assert prepared(**JPEG, shard={"format": form})[1].train.samples == 30
     assert sorted(file.name for file in (tmp_path / "data").iterdir()) == [".bulk.lock", "bulk", "manifest.json"]
-
-
-def test_another_number_of_labels_per_sample_than_classes_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="its `classes` is 14, but each sample has 3 labels"):
-        check_labels(np.zeros((5, 3), np.float32), 14, tmp_path)
-    with pytest.raises(UserError, match="the label -1"):
-        check_labels(np.array([0, -1]), 2, tmp_path)
 
 
 def test_size_and_stored_form_belong_together(prepared: Prepared) -> None:

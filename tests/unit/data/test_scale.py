@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalestudy.data.scale import chosen, stratified_order, wanted_samples
+from scalestudy.data.scale import stratified_order, wanted_samples
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,3 @@ def test_every_prefix_holds_the_classes_in_proportion(labels: list[int]) -> None
     for count in range(1, len(labels) + 1):
         held = np.bincount(array[order[:count]], minlength=5)
         assert (np.abs(held - share * count) <= 3).all()
-
-
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 150), st.integers(1, 150))
-def test_a_larger_scale_contains_the_smaller_one(labels: list[int], one: int, other: int) -> None:
-    array = np.array(labels)
-    smaller, larger = (np.bincount(chosen(array, n), minlength=len(labels)) for n in sorted((one, other)))
-    assert (smaller <= larger).all() and smaller.sum() == min(one, other)
-    assert np.array_equal(chosen(array, one), chosen(array, one))

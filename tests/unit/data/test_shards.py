@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import os
@@ -19,7 +18,6 @@ import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 from scalestudy.data.index import Index, mapped_index
 from scalestudy.data.manifest import Manifest, Split, database_key, database_path, index_file, shard_path
@@ -165,18 +163,6 @@ def test_no_shard_is_larger_than_its_limit_unless_one_sample_is(sizes: list[int]
     shards = [sizes[a:b] for a, b in itertools.pairwise(edges)]
     assert all(shard and (sum(shard) <= limit or len(shard) == 1) for shard in shards)
     assert all(sum(one) + other[0] > limit for one, other in itertools.pairwise(shards))
-
-
-def test_the_cost_of_preparing_stands_in_the_manifest(prepared: Prepared) -> None:
-    path, manifest = prepared(**JPEG, preprocess="resized", resize=24, quality=50, **FORMS["tar"])
-    index = index_of(path, manifest)
-    stored = sum(file.stat().st_size for file in (path.parent / "bulk").iterdir() if file.name != "manifest.json")
-    assert manifest.cost.bytes_out == stored > int(index.bytes.sum()) and manifest.cost.bytes_in > 350_000
-    assert manifest.cost.cpu_s > 0 and manifest.seconds > 0
-    with Image.open(io.BytesIO(payloads(path, manifest)[0])) as picture:
-        assert picture.size == (36, 24)
-    _, finer = prepared("finer", **JPEG, preprocess="resized", resize=24, quality=95)
-    assert finer.train.bytes > 1.3 * manifest.train.bytes
 
 
 @pytest.mark.parametrize("form", ["files", "tar", "lmdb"])

@@ -11,16 +11,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from scalestudy.data import stage
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.load.sampler import node_steps
 from scalestudy.data.manifest import bulk_folder
-from scalestudy.data.stage import Share, Staged, StageOptions, cache, copying, staged
+from scalestudy.data.stage import Share, Staged, StageOptions, copying, staged
 from scalestudy.data.stage.wanted import own_samples
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
@@ -201,26 +199,6 @@ def test_the_longest_unused_copies_give_way_and_never_those_in_use(prepared: Pre
     assert not first.manifest.exists()
 
 
-def test_cleaning_leaves_what_is_in_use(prepared: Prepared, site: Site) -> None:
-    used, free = (
-        staged(prepared(name, **spec)[0], StageOptions(), Share(), site) for name, spec in (("a", TAR), ("b", JPEG))
-    )
-    free.release()
-    assert cache.clean(cache.scratch_folder(site)) == ([free.entry.name], [used.entry.name])
-    assert used.manifest.exists() and not free.manifest.parent.exists()
-    used.release(remove=True)
-    assert not used.manifest.parent.exists()
-
-
-def test_a_scratch_that_does_not_exist_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("NOT_SET", raising=False)
-    with pytest.raises(UserError, match="variable that is not set"):
-        cache.scratch_folder(Site(scratch="$NOT_SET/here"))
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="cannot be created"):
-        cache.scratch_folder(Site(scratch=str(tmp_path / "file")))
-
-
 # Several processes, and kills
 
 
@@ -243,25 +221,6 @@ def test_two_jobs_of_a_node_copy_once(prepared: Prepared, site: Site) -> None:
     for thread in threads:
         thread.join()
     assert sorted(copies.copied_bytes > 0 for copies in found) == [False, False, True]
-
-
-@pytest.mark.timeout(20)
-def test_copies_that_another_job_makes_and_keeps_using_are_shared_with_it(
-    prepared: Prepared, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manifest, _ = prepared(**TAR)
-    usable, others = stage._usable, []
-
-    def too_late(*arguments: Any) -> bool:
-        """Between one process's look and its lock, another copies all and holds on to it."""
-        monkeypatch.setattr(stage, "_usable", usable)
-        found = usable(*arguments)
-        others.append(staged(manifest, StageOptions(), Share(), site))
-        return found
-
-    monkeypatch.setattr(stage, "_usable", too_late)
-    assert staged(manifest, StageOptions(), Share(), site).copied_bytes == 0
-    assert others[0].copied_bytes > 0
 
 
 def test_what_was_whole_at_a_kill_is_not_copied_again(prepared: Prepared, site: Site, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.manifest import REMEDY, Split
+from scalestudy.data.manifest import Split
 from scalestudy.errors import UserError
 from scalestudy.files import write_with
 
@@ -102,12 +102,6 @@ class Index:
 NAMES = ("names", "offsets")
 
 
-def printable_path(name: str) -> str:
-    """A path as one line of printable text: safe for a terminal, and for a manifest."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
 def joined(parts: Sequence[Index]) -> Index:
     """One index of several, one after the other; all have the same fields filled."""
     if len(parts) == 1:
@@ -139,17 +133,14 @@ def fingerprint(splits: dict[Split, Index]) -> str:
     return digest.hexdigest()
 
 
-def check_labels(labels: Labels, classes: int, where: Path | str, remedy: str = REMEDY) -> None:
+def check_labels(labels: Labels, classes: int, where: Path, remedy: str) -> None:
     """UserError where a model with an output per class could not be trained on these labels; one pass over them."""
     if labels.ndim == 2 and labels.shape[1] != classes:
         what = f"its `classes` is {classes}, but each sample has {labels.shape[1]} labels"
         raise UserError(what, str(where), remedy)
-    if labels.ndim == 2 or not len(labels):
-        return
-    lowest, highest = int(labels.min()), int(labels.max())
-    if lowest < 0 or highest >= classes:
-        wrong = lowest if lowest < 0 else highest
-        what = f"its `classes` is {classes}, but a sample has the label {wrong}: labels are 0 to {classes - 1}"
+    wrong = labels[(labels < 0) | (labels >= classes)] if labels.ndim == 1 else labels[:0]
+    if len(wrong):
+        what = f"its `classes` is {classes}, but a sample has the label {wrong[0]}: labels are 0 to {classes - 1}"
         raise UserError(what, str(where), remedy)
 
 

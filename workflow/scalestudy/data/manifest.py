@@ -6,34 +6,30 @@ import dataclasses
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from scalestudy.errors import UserError
-from scalestudy.files import canonical_json, read_sealed, write_sealed
+from scalestudy.files import read_sealed, write_sealed
 
 Split = Literal["train", "test"]
 Format = Literal["tensors", "files", "raw", "shards", "database"]
 Payload = Literal["coded", "pixels"]
 Task = Literal["classification", "multilabel"]
-Count = Annotated[int, Field(ge=0)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 INDEX = "index.npz"
 """Name of the index of a dataset whose samples are files, shards, or records of a database."""
-IDENTITY = r"^[A-Za-z0-9_.]{1,90}-[0-9a-f]{12}$"
-"""What the id of a dataset looks like; folders are named by it."""
 
 
 @dataclass(frozen=True)
 class SplitInfo:
     """How much one split holds."""
 
-    samples: Count = 0
-    bytes: Count = 0
+    samples: int = 0
+    bytes: int = 0
     """As stored, without indexes; of data made while reading, what reading all of it moves."""
-    shards: Count = 0
+    shards: int = 0
     """Files that hold many samples each: numbered shards, or containers that were there before."""
 
 
@@ -41,11 +37,11 @@ class SplitInfo:
 class PreparationCost:
     """The cost of making the data."""
 
-    cpu_s: Amount | None = None
+    cpu_s: float | None = None
     """CPU time of all threads, seconds; None where it was resumed after a kill."""
-    bytes_in: Count = 0
+    bytes_in: int = 0
     """Coded bytes read from the source, or made by it."""
-    bytes_out: Count = 0
+    bytes_out: int = 0
     """Bytes of all files of the bulk, with what containers and indexes add."""
 
 
@@ -54,8 +50,8 @@ class SourceFiles:
     """The files of a source's folder, as they were when the data was made."""
 
     root: str
-    files: Count
-    newest_s: Amount
+    files: int
+    newest_s: float
     """Time of the newest, seconds since 1970."""
     listing: str
     """SHA-256 over names, sizes and modification times."""
@@ -65,7 +61,7 @@ class SourceFiles:
 class Manifest:
     """The data that was prepared, or the reason why none was."""
 
-    id: Annotated[str, Field(pattern=IDENTITY)]
+    id: str
     status: Literal["ready", "skipped"]
     spec: dict[str, Any]
     """The DatasetSpec as plain data."""
@@ -76,9 +72,9 @@ class Manifest:
     pixels in one array; `shards`: byte ranges of larger files; `database`: one LMDB per split."""
     payload: Payload = "coded"
     """What a sample of shards or a database is: a coded image, or its pixels (uint8, height x width x 3)."""
-    classes: Count = 0
+    classes: int = 0
     task: Task = "classification"
-    channels: Count = 0
+    channels: int = 0
     train: SplitInfo = SplitInfo()
     test: SplitInfo = SplitInfo()
     bulk: str = ""
@@ -91,14 +87,14 @@ class Manifest:
     """SHA-256 over what is stored (images by their CRC-32) or, used where it lies, over its names and sizes."""
     source_files: SourceFiles | None = None
     """Compared when the data is used; None where no folder is named."""
-    seconds: Amount | None = None
+    seconds: float | None = None
     """Duration of the preparation; None where it was resumed after a kill."""
-    width: Amount | None = None
+    width: float | None = None
     """Mean width of a stored image, pixels; of files, from a sample of them."""
-    height: Amount | None = None
+    height: float | None = None
     """Mean height of a stored image, pixels."""
     cost: PreparationCost = PreparationCost()
-    left_out: Count = 0
+    left_out: int = 0
     """Images, links and rows of tables of the source that cannot be used, left out by `on_error: skip`."""
     left_out_list: list[str] = field(default_factory=list)
     """The first LISTED of them: name and what is wrong."""
@@ -149,18 +145,14 @@ REMEDY = "delete it; it will be made again"
 
 
 def read_manifest(path: Path | str) -> Manifest:
-    """Read a manifest and check its values, but not yet whether the data is there.
-
-    Raises UserError where there is none, where it was changed after it was written, or where a value is impossible.
-    """
+    """Read a manifest; UserError where there is none, or it is that of another version."""
     plain = read_sealed(path, REMEDY)
     try:
-        manifest = _adapter().validate_json(canonical_json(plain), strict=True)
+        return _adapter().validate_python(plain)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "it"
+        key = ".".join(map(str, first["loc"]))
         raise UserError(f"is not a manifest: `{key}`: {first['msg']}", str(path), REMEDY) from None
-    return manifest
 
 
 @functools.cache

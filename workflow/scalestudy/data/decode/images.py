@@ -28,15 +28,8 @@ ATTEMPTS = 10
 DRAWS = 2 * ATTEMPTS + 3
 """Uniform numbers that one random view takes."""
 UNREADABLE = (
-    OSError,
-    ValueError,
-    SyntaxError,
-    EOFError,
-    KeyError,
-    struct.error,
-    Image.DecompressionBombError,
-    MemoryError,
-)
+    OSError, ValueError, SyntaxError, EOFError, KeyError, struct.error, Image.DecompressionBombError, MemoryError,
+)  # fmt: skip
 """What decoders raise on damaged images; pillow has SyntaxError for broken PNG."""
 MOST_PIXELS = 2 * 89_478_485
 """Of one image, as in Pillow (DecompressionBombError): a few hundred bytes can claim 4 thousand million, 13 GB of memory."""
@@ -73,9 +66,6 @@ def one_torch_thread() -> Iterator[None]:
     import torch
 
     threads = torch.get_num_threads()
-    if threads == 1:
-        yield
-        return
     torch.set_num_threads(1)
     try:
         yield
@@ -114,11 +104,9 @@ def _opened(data: Any) -> Image.Image:
     try:
         return Image.open(io.BytesIO(data), formats=list(KINDS))
     except UnidentifiedImageError:  # whose message is about an object in memory
-        begin = bytes(data[:4])
-    if not begin:
-        raise ValueError("it is empty")
-    kind = next((name for name, magic in KINDS.items() if begin.startswith(magic)), None)
-    raise ValueError(f"the header of this {kind} is damaged" if kind else "unknown kind, neither JPEG nor PNG")
+        known = bytes(data[:4]).startswith(tuple(KINDS.values()))
+        why = "the header is damaged" if known else "unknown kind, neither JPEG nor PNG"
+        raise ValueError(why if len(data) else "it is empty") from None
 
 
 def decode(data: Any, shrink: int = 1, strict: bool = False) -> Pixels:
@@ -247,10 +235,9 @@ def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> 
 def show_part(image: Pixels, box: Box, out: Pixels) -> None:
     """Write a region that need not begin or end with a whole pixel into `out`, resized as `resized` does."""
     top, left, height, width, flip = box
-    first_row, first_column = int(top), int(left)
     last_row, last_column = math.ceil(top + height - 1e-6), math.ceil(left + width - 1e-6)
-    touched = Image.fromarray(image[first_row:last_row, first_column:last_column])
-    top, left = top - first_row, left - first_column
+    touched = Image.fromarray(image[int(top) : last_row, int(left) : last_column])
+    top, left = top - int(top), left - int(left)
     region = (left, top, min(touched.width, left + width), min(touched.height, top + height))
     shown = np.asarray(touched.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR, region))
     out[:] = shown[:, ::-1] if flip else shown

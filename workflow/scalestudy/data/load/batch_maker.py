@@ -47,10 +47,10 @@ class BatchMaker:
         seed: int,
         augment: str,
         slow_decode_s: float,
-        cache_limit: CacheLimit | None,
+        cache: CacheLimit | None,
     ) -> None:
         self.dataset, self.spec, self.seed, self.augment = dataset, spec, seed, augment
-        self.slow_decode_s, self.cache_limit = slow_decode_s, cache_limit
+        self.slow_decode_s, self._cache = slow_decode_s, cache
         self.slow_decode = self.bytes = 0
         self.closed = threading.Event()
         self._lock = threading.Lock()
@@ -58,56 +58,43 @@ class BatchMaker:
         self.device = device_to_pin_for() if spec.pin_memory else None
         """The GPU for which batches are page-locked."""
         self._again: tuple[Batch, Batch] | None = None
-        """The last batch that was page-locked, before and after."""
+        """The last batch that was page-locked, before and after: that of `mode: synthetic` comes again and again."""
 
     def batch(self, task: BatchTask, progress: NDArray[np.int64]) -> Batch:
         """Make one batch in this thread."""
         if self.device is not None:
             # A thread begins with the first GPU: every rank would take memory of that one too.
             torch.cuda.set_device(self.device)
-        self.slow_down(progress)
-        if isinstance(self.dataset, PictureDataset):
-            x = self.slot(task.slot, len(task.indices), self.dataset.side(self.spec.size))
-            self.dataset.pictures.make(
-                task.indices, x.numpy(), augment=self.augment, seed=self.seed, epoch=task.epoch, progress=progress
+        data, size, augment = self.dataset, self.spec.size, self.augment
+        progress[0] = UNWATCHED
+        if self.slow_decode_s:
+            self.closed.wait(self.slow_decode_s)
+        if isinstance(data, PictureDataset):
+            x = self._slot(task.slot, len(task.indices), data.side(size))
+            data.pictures.make(
+                task.indices, x.numpy(), augment=augment, seed=self.seed, epoch=task.epoch, progress=progress
             )
-            batch = x.permute(0, 3, 1, 2), self.dataset.labels_of(task.indices)
+            batch = x.permute(0, 3, 1, 2), data.labels_of(task.indices)
         else:
-            progress[0] = UNWATCHED
-            batch = self.dataset.batch(
-                task.indices,
-                size=self.spec.size,
-                augment=self.augment,
-                seed=self.seed,
-                epoch=task.epoch,
-                train=self.augment != "none",
+            batch = data.batch(
+                task.indices, size=size, augment=augment, seed=self.seed, epoch=task.epoch, train=augment != "none"
             )
         self.count(task)
-        return self.pinned(batch)
-
-    def pinned(self, batch: Batch) -> Batch:
-        """The batch in page-locked memory, where there is a GPU; one that comes again and again (`mode: synthetic`) once."""
         before = self._again
         if before is None or before[0][0] is not batch[0]:
             self._again = before = batch, pinned(batch, self.device)
         return before[1]
 
-    def slow_down(self, progress: NDArray[np.int64]) -> None:
-        """Wait as long as the injected slow decode takes."""
-        if self.slow_decode_s:
-            progress[0] = UNWATCHED
-            self.closed.wait(self.slow_decode_s)
-
     def count(self, task: BatchTask) -> None:
         """Count a batch that was made, and what it read."""
-        if self.cache_limit is not None:
+        if self._cache is not None:
             for path, offset, size in self.dataset.ranges(task.indices):
-                self.cache_limit.touched(path, size, offset)
+                self._cache.touched(path, size, offset)
         with self._lock:
             self.bytes += self.dataset.bytes_of(task.indices)
             self.slow_decode += bool(self.slow_decode_s)
 
-    def slot(self, number: int, rows: int, side: int) -> torch.Tensor:
+    def _slot(self, number: int, rows: int, side: int) -> torch.Tensor:
         """uint8 [rows, side, side, 3] of the ring: memory whose pages are already allocated."""
         found = self._ring.get(number)
         if found is None or len(found) < rows:
@@ -117,12 +104,10 @@ class BatchMaker:
     def stuck(self, task: BatchTask, progress: NDArray[np.int64], who: str) -> UserError | None:
         """The error to raise where the worker of a due task hangs; None where it does not."""
         sample, since_ns = progress.tolist()
-        since_s = max(since_ns / 1e9, task.started_s)
         limit_s = HANG_S + self.dataset.handle.how.patience_s
-        if sample == UNWATCHED or time.monotonic() - since_s < limit_s:
+        if sample == UNWATCHED or time.monotonic() - max(since_ns / 1e9, task.started_s) < limit_s:
             return None
         if sample != NO_SAMPLE and isinstance(self.dataset, PictureDataset):
             return self.dataset.pictures.unreadable(sample, f"{who} has worked on it for {limit_s:.0f} s")
-        return UserError(
-            f"{who} has made no progress for {limit_s:.0f} s", "loader", "check what else runs on this node"
-        )
+        what = f"{who} has made no progress for {limit_s:.0f} s"
+        return UserError(what, "loader", "check what else runs on this node")

@@ -50,8 +50,7 @@ class ImageReader:
 
     def __init__(self, handle: DatasetHandle, manifest: Manifest) -> None:
         self.mode = handle.how.mode_of(manifest.format)
-        self.pixels = manifest.format == "raw" or manifest.payload == "pixels"
-        """Whether what is stored is pixels, uint8 [height, width, 3], not JPEG or PNG."""
+        self._pixels = manifest.format == "raw" or manifest.payload == "pixels"
         located = _located(handle.manifest, manifest, handle.split)
         self.index = located.index
         self.reader = open_reader(handle, manifest, self.mode, located)
@@ -100,7 +99,7 @@ class ImageReader:
         return UserError(f"sample {sample}{f' ({place})' if place else ''} cannot be read: {error}", path, REMEDY)
 
     def _show(self, sample: int, data: Any, draws: list[float] | None, flip: bool, out: NDArray[np.uint8]) -> None:
-        if self.pixels:
+        if self._pixels:
             height, width = int(self.index.height[sample]), int(self.index.width[sample])
             if len(data) != height * width * 3:
                 raise ValueError(f"{len(data):,} bytes are not {height} x {width} pixels")
@@ -115,15 +114,8 @@ class ImageReader:
             decoded = (-(-height // shrink), -(-width // shrink))
             if fast.show_jpeg(data, shrink, images.scaled_view(view, (height, width), decoded), out):
                 return
-        images.show_coded(data, height, width, view, shrink, out, lambda: self._changed(sample, data))
-
-    def _changed(self, sample: int, data: Any) -> bool:
-        """Whether the bytes are known not to be those that were stored."""
-        return len(self.index.checks) > 0 and zlib.crc32(data) != int(self.index.checks[sample])
-
-    def close(self) -> None:
-        """Close files and connections, and end threads."""
-        self.reader.close()
+        stored = int(self.index.checks[sample]) if len(self.index.checks) else None
+        images.show_coded(data, height, width, view, shrink, out, lambda: stored not in (None, zlib.crc32(data)))
 
 
 def open_reader(handle: DatasetHandle, manifest: Manifest, mode: Mode, located: Located) -> Reader:

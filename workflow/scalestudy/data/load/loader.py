@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 import numpy as np
 import torch
@@ -52,7 +51,9 @@ class Loader:
         if dataset.stream is not None and spec.kind == "processes" and spec.workers:
             what = "`mode: stream` reads with threads of the rank: each worker process would read all of the data"
             raise UserError(what, "loader.kind", "set it to `threads`")
-        self._dataset, self._plan, self._spec, self._cache_limit = dataset, plan, spec, cache_limit
+        self._plan = plan
+        self._reader = dataset.pictures.reader if isinstance(dataset, PictureDataset) else None
+        self._is_stream = dataset.stream is not None
         self._maker = BatchMaker(dataset, spec, seed, spec.augment if train else "none", slow_decode_s, cache_limit)
         self._depth = spec.workers * spec.prefetch
         kind: type[Workers] = (Threads if spec.kind == "threads" else Processes) if spec.workers else Inline
@@ -84,8 +85,8 @@ class Loader:
         training_s = self._last_taken - self._first_taken - self._left_out_s
         if self._depth and training_s > 0:
             shares["batches"] = 1 - self._empty_s / training_s
-        if isinstance(self._dataset, PictureDataset):
-            shares.update(self._dataset.pictures.reader.readiness)
+        if self._reader is not None:
+            shares.update(self._reader.readiness)
         return shares
 
     def __iter__(self) -> Iterator[Batch]:
@@ -101,13 +102,13 @@ class Loader:
 
     def _planned(self) -> Plan:
         """The plan; a stream gets each epoch's samples when the first batch of them is due to be made."""
-        if self._dataset.stream is None or not isinstance(self._dataset, PictureDataset):
+        if self._reader is None or not self._is_stream:
             yield from self._plan
             return
         for epoch, group in itertools.groupby(self._plan, key=lambda item: item[0]):
             batches = [indices for _, indices in group]
             ahead = (self._depth + 2) * max(map(len, batches))
-            self._dataset.pictures.reader.follow(epoch, np.concatenate(batches), ahead)
+            self._reader.follow(epoch, np.concatenate(batches), ahead)
             for indices in batches:
                 yield epoch, indices
 
@@ -137,16 +138,14 @@ class Loader:
         """End the workers; threads finish their current batch."""
         self._closed = True
         self._maker.closed.set()
-        if isinstance(self._dataset, PictureDataset):
-            self._dataset.pictures.reader.leave()
+        if self._reader is not None:
+            self._reader.leave()
         self._workers.close()
 
     def __enter__(self) -> Loader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -179,19 +179,7 @@ class IndexedReader(Reader):
 
 
 _environments: weakref.WeakValueDictionary[tuple[int, str], lmdb.Environment] = weakref.WeakValueDictionary()
-_opening = threading.Lock()
-
-
-def _environment_of(folder: Path) -> lmdb.Environment:
-    """The environment, which a process may open only once; a forked process opens its own."""
-    key = (os.getpid(), os.path.realpath(folder))
-    with _opening:
-        found = _environments.get(key)
-        if found is None:
-            found = _environments[key] = lmdb.open(
-                key[1], readonly=True, lock=False, readahead=False, create=False, max_readers=MAX_READERS
-            )
-        return found
+"""Of each process and folder: a process may open a database only once."""
 
 
 class DatabaseReader(Reader):
@@ -202,10 +190,14 @@ class DatabaseReader(Reader):
 
     def __init__(self, folder: Path, throttle: Throttle | None) -> None:
         self._folder, self._throttle, self._local = folder, throttle, threading.local()
+        key = (os.getpid(), os.path.realpath(folder))
         try:
-            self._environment = _environment_of(folder)
+            self._environment = _environments.get(key) or lmdb.open(
+                key[1], readonly=True, lock=False, readahead=False, create=False, max_readers=MAX_READERS
+            )
         except (OSError, lmdb.Error) as error:
             raise UserError(f"the database cannot be opened: {error}", str(folder), REMEDY) from None
+        _environments[key] = self._environment
 
     def read(self, sample: int, epoch: int) -> Any:
         transaction = getattr(self._local, "transaction", None)

@@ -59,10 +59,8 @@ def through_buffer(sequence: NDArray[np.int64], buffer: int, *keys: int) -> NDAr
         place = int(number * len(held))
         left.append(held[place])
         following = next(rest, None)
-        if following is not None:
-            held[place] = following
-        else:
-            held[place] = held[-1]
+        held[place] = held[-1] if following is None else following
+        if following is None:
             held.pop()
     return np.array(left, np.int64)
 
@@ -70,12 +68,9 @@ def through_buffer(sequence: NDArray[np.int64], buffer: int, *keys: int) -> NDAr
 def steps_per_epoch(samples: int, global_batch: int, last: LastBatch = "drop") -> int:
     """Steps of one epoch, the same on every rank. UserError where not even one global batch is there."""
     steps = samples // global_batch if last == "drop" else -(-samples // global_batch)
-    if steps == 0 or samples == 0:
-        raise UserError(
-            f"a step takes {global_batch} samples, and the training data has {samples}",
-            "batch",
-            f"make the global batch {samples} or smaller, or raise `data.scale`",
-        )
+    if steps == 0:
+        what = f"a step takes {global_batch} samples, and the training data has {samples}"
+        raise UserError(what, "batch", f"make the global batch {samples} or smaller, or raise `data.scale`")
     return steps
 
 
@@ -159,9 +154,7 @@ def node_steps(counts: NDArray[np.int64], node_batch: int, last: LastBatch = "dr
     if counts.min() == 0:
         what = "a node would have no training data: there are fewer shards (or files) than nodes"
         raise UserError(what, "stage.share", "lower `data.shard.mib`, or set `stage.share: all`")
-    if last == "pad":
-        return steps_per_epoch(int(counts.max()), node_batch, last)
-    return steps_per_epoch(int(counts.min()), node_batch, last)
+    return steps_per_epoch(int(counts.max() if last == "pad" else counts.min()), node_batch, last)
 
 
 def evaluation_share(samples: int, rank: int, ranks: int) -> NDArray[np.int64]:

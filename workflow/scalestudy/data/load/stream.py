@@ -91,10 +91,9 @@ class Feed:
         samples, first_use, uses = np.unique(coming, return_index=True, return_counts=True)
         # Padding makes an epoch use a few samples more than once.
         self._uses = dict(zip(samples[uses > 1].tolist(), uses[uses > 1].tolist(), strict=True))
-        self._used = 0
+        self._used = self._next = 0
         self._closed = False
         self._blocks = _blocks(storage, samples, first_use)
-        self._next = 0
         for number in range(min(CONNECTIONS, len(self._blocks))):
             threading.Thread(target=self._bring, name=f"loader stream {number}", daemon=True).start()
 

@@ -138,9 +138,7 @@ class Processes(Workers):
     def start(self, task: BatchTask) -> BatchTask:
         if not self._workers:
             self._open(task)
-        if len(task.indices) > self._rows:
-            what = f"a batch of {len(task.indices)} samples is larger than the first, of {self._rows}"
-            raise UserError(what, "loader.kind", "set it to `threads`")
+        assert len(task.indices) <= self._rows, "a later batch is larger than the first"
         task.worker = self._turn % self.count
         self._turn += 1
         with contextlib.suppress(OSError):  # a dead worker is reported when its batch is due

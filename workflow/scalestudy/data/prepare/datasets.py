@@ -154,15 +154,14 @@ def _refuse(spec: AnyData, source: Arrays | EncodedImages | Generated) -> None:
 
 def _refuse_foreign(bulk: Path, identity: str) -> None:
     """UserError unless `bulk` is empty, or its record is that of this dataset: nothing else is replaced."""
-    if not bulk.exists() or (bulk.is_dir() and not any(bulk.iterdir())):
-        return
     try:
-        found = read_manifest(bulk / RECORD).id
+        if read_manifest(bulk / RECORD).id == identity:
+            return
     except UserError:
-        found = "no record of a dataset"
-    if found != identity:
-        what = f"prepared data belongs there, but the folder holds something else ({found}): it is left as it is"
-        raise UserError(what, str(bulk), "move it away, or delete it if nothing in it is needed")
+        if not bulk.exists() or (bulk.is_dir() and not any(bulk.iterdir())):
+            return
+    what = "prepared data belongs there, but the folder holds something else: it is left as it is"
+    raise UserError(what, str(bulk), "move it away, or delete it if nothing in it is needed")
 
 
 @contextlib.contextmanager

@@ -44,7 +44,13 @@ def describe_pictures(
         if not len(index):
             what = f"none of the images of {split} can be read; the first: {left_out[0]}"
             raise UserError(what, str(source.root or manifest.id), "check whether these files are images")
-    _refuse_lost_classes(selection["train"].labels, indexes["train"].labels, source)
+    planned, labels = selection["train"].labels, indexes["train"].labels
+    lost = np.setdiff1d(planned, labels) if planned.ndim == 1 else planned[:0]
+    if len(lost):  # the model would have an output that is never trained
+        first = source.name("train", int(np.flatnonzero(source.indexes["train"].labels == lost[0])[0]))
+        more = f" (and of {len(lost) - 1:,} more classes)" if len(lost) > 1 else ""
+        what = f"none of the training images of its class can be read{more}"
+        raise UserError(what, first, "replace them, or remove the folder of the class")
     left_out = [*source.left_out, *left_out]
     if shards is None:
         shards = {split: len(source.containers.get(split, [])) for split in indexes}
@@ -55,7 +61,7 @@ def describe_pictures(
     return dataclasses.replace(
         manifest,
         **infos,
-        task=task_of(indexes["train"].labels),
+        task=task_of(labels),
         channels=3,
         index="" if manifest.format == "raw" else INDEX,
         fingerprint=fingerprint(indexes),
@@ -78,17 +84,6 @@ def shape_of(shape: tuple[int, ...]) -> dict[str, Any]:
 def task_of(labels: Labels) -> Task:
     """`multilabel` where a sample has any number of labels."""
     return "multilabel" if labels.ndim == 2 else "classification"
-
-
-def _refuse_lost_classes(planned: Labels, kept: Labels, source: EncodedImages) -> None:
-    """UserError where a class lost all its training images: the model would have an output that is never trained."""
-    lost = np.setdiff1d(planned, kept) if planned.ndim == 1 else np.zeros(0, np.int64)
-    if len(lost):
-        index = source.indexes["train"]
-        first = source.name("train", int(np.flatnonzero(index.labels == lost[0])[0]))
-        more = f" (and of {len(lost) - 1:,} more classes)" if len(lost) > 1 else ""
-        what = f"none of the training images of its class can be read{more}"
-        raise UserError(what, first, "replace them, or remove the folder of the class")
 
 
 def _mean_sides(source: EncodedImages, index: Index) -> tuple[float | None, float | None]:

@@ -1,9 +1,9 @@
 """Where data comes from: a module per source, named as the source, with one function.
 
-    provide(spec, site) -> Arrays | Images | Live
+    provide(spec, site) -> Arrays | EncodedImages | Generated
 
 It raises Skipped where the data is not available and no place for it is configured, UserError where a configured place
-does not hold it. A module that provides Live also has `open_split(manifest, split) -> Dataset`.
+does not hold it. A module that provides Generated also has `open_split(manifest, split) -> Dataset`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.index import Index, printable_path
+from scalestudy.data.index import Index, Labels
 from scalestudy.data.manifest import Split, Task
 from scalestudy.errors import Skipped, UserError
 from scalestudy.site_fault import site_file
 from scalestudy.spec.config import Site
-
-Labels = NDArray[Any]
-"""int64 [samples] classes, or float32 [samples, classes] of zeros and ones."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +71,9 @@ class EncodedImages:
         """The name of an image in messages."""
         if self.root is None:
             return f"{split} {number}"
-        name = printable_path(self.indexes[split].path(number))
-        if not self.containers:
-            return f"{self.root}/{name}"
-        return f"{self.root}/{self.containers[split][self.indexes[split].shard[number]]}: {name}"
+        index = self.indexes[split]
+        container = f"{self.containers[split][index.shard[number]]}: " if self.containers else ""
+        return f"{self.root}/{container}{index.path(number)}"
 
 
 @functools.cache
@@ -103,18 +99,12 @@ def named_root(spec: Any, site: Site, wanted: str) -> Path:
     return root
 
 
-LARGEST_LIST = 1 << 30
-"""Bytes of a table or list; that of ImageNet-22k's 14 million images has fewer."""
-
-
-def text_of(path: Path) -> str:
-    """A table or list of a source; UserError where it cannot be read or is not text."""
+def text_of(path: Path, wanted: str) -> str:
+    """A list of a source; UserError where it cannot be read or is not text."""
     try:
-        if (size := path.stat().st_size) > LARGEST_LIST:
-            raise UserError(f"has {size:,} bytes: no list of images has so many", str(path), "is it the right file?")
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", str(path), "make it readable") from None
+        raise UserError(f"cannot be read: {error.strerror}", str(path), f"put these files there: {wanted}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"is not UTF-8 text (byte {error.start:,})", str(path), "copy it again") from None
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import dataclasses
 from collections.abc import Collection
 from pathlib import Path
 
@@ -11,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import ChestXray14
-from scalestudy.data.index import DAMAGED, Index
+from scalestudy.data.index import DAMAGED, Index, Labels
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Arrays, EncodedImages, named_root, text_of
 from scalestudy.data.sources.listing import Unused, folders_in, folders_listed, left_out, whole
 from scalestudy.errors import UserError
+from scalestudy.files import read_table
 from scalestudy.spec.base import printable
 from scalestudy.spec.config import Site
 
@@ -45,22 +45,22 @@ def provide(spec: ChestXray14, site: Site) -> EncodedImages | Arrays:
             raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put these files there: {WANTED}")
         return _mnist(archive)
     findings, patients = _table(table)
-    everything, passed_over = _pictures(root)
-    lines = left_out(passed_over, root, spec.on_error)
-    unusable = {name.rpartition("/")[2] for name, _ in passed_over}
+    everything, unused = _pictures(root)
+    lines = left_out(unused, root, spec.on_error)
+    unusable = {name.rpartition("/")[2] for name, _ in unused}
     numbers = {everything.path(n).rpartition("/")[2]: n for n in range(len(everything))}
     if len(numbers) < len(everything):
         raise UserError("two images have the same name", str(root), "keep one of each")
     indexes, seen = {}, {}
     for split, listed in LISTS.items():
         where = root / listed
-        names = [file for file in _list(where) if file not in unusable]
+        names = [file for file in dict.fromkeys(text_of(where, WANTED).split()) if file not in unusable]
         _complain_of_missing(names, numbers, where, "is in no folder of images", "put the image there")
         _complain_of_missing(names, findings, where, f"is not in {table.name}", "copy both again")
         if not names:
             raise UserError("lists no images that can be used", str(where), f"put these files there: {WANTED}")
         index = everything.taken(np.array([numbers[file] for file in names], np.int64))
-        indexes[split] = Index(**{**vars(index), "labels": np.stack([findings[file] for file in names])})
+        indexes[split] = dataclasses.replace(index, labels=np.stack([findings[file] for file in names]))
         seen[split] = {patients[file] for file in names}
     if both := seen["train"] & seen["test"]:
         what = f"patient {min(both)} is also in {LISTS['train']}"
@@ -72,20 +72,11 @@ def _table(path: Path) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
     """Findings, float32 [14] of zeros and ones, and patient of each image; UserError where two rows differ."""
     findings: dict[str, NDArray[np.float32]] = {}
     patients: dict[str, str] = {}
-    rows = csv.DictReader(io.StringIO(text_of(path)))
-    try:
-        for row in rows:
-            where = f"{path}:{rows.line_num}"
-            file, named, patient = (row[column] for column in ("Image Index", "Finding Labels", "Patient ID"))
-            if file is None or named is None or patient is None:
-                raise UserError("ends before its last column", where, "copy it again")
-            marks = _marks(named, where)
-            if patients.setdefault(file, patient) != patient or (findings.setdefault(file, marks) != marks).any():
-                raise UserError(f"contradicts an earlier line about {printable(file)}", where, "copy it again")
-    except KeyError as error:
-        raise UserError(f"has no column {error}", str(path), "copy it again") from None
-    except csv.Error as error:
-        raise UserError(f"is not a table: {error}", f"{path}:{rows.line_num + 1}", "copy it again") from None
+    for line, row in enumerate(read_table(path, ("Image Index", "Finding Labels", "Patient ID")), 2):
+        file, patient, marks = row["Image Index"], row["Patient ID"], _marks(row["Finding Labels"], f"{path}:{line}")
+        if patients.setdefault(file, patient) != patient or (findings.setdefault(file, marks) != marks).any():
+            what = f"contradicts an earlier line about {printable(file)}"
+            raise UserError(what, f"{path}:{line}", "copy it again")
     return findings, patients
 
 
@@ -103,22 +94,15 @@ def _marks(named: str, where: str) -> NDArray[np.float32]:
 def _pictures(root: Path) -> tuple[Index, list[Unused]]:
     """All images below `images` and `images_001/images` and so on, and the entries passed over."""
     wanted = f"put these files there: {WANTED}"
-    places, passed_over = folders_in(root, "", wanted, prefix="images")
+    places, unused = folders_in(root, "", wanted, prefix="images")
     for number, folder in enumerate(places):
         inner, dangling = folders_in(root, folder, wanted, prefix="images")
-        passed_over += dangling
+        unused += dangling
         if "images" in inner:
             places[number] = f"{folder}/images"
     parts = folders_listed("listing", root, places)
-    passed_over += [one for part in parts for one in part.passed_over]
-    return whole([part.index for part in parts], passed_over, root, wanted), passed_over
-
-
-def _list(path: Path) -> list[str]:
-    """The images that a list names, each once."""
-    if not path.is_file():
-        raise UserError("no such file", str(path), f"put these files there: {WANTED}")
-    return list(dict.fromkeys(text_of(path).split()))
+    unused += [one for part in parts for one in part.unused]
+    return whole([part.images for part in parts], unused, root, wanted), unused
 
 
 def _complain_of_missing(names: list[str], known: Collection[str], where: Path, what: str, remedy: str) -> None:
@@ -143,7 +127,6 @@ def _mnist(path: Path) -> Arrays:
             raise UserError(f"does not have {len(FINDINGS)} findings per image", str(path), "copy it again")
         if not np.isin(found, (0, 1)).all():
             raise UserError(f"{name}_labels hold more than 0 and 1", str(path), "copy it again")
-    images = {name: pictures[:, None] for name, (pictures, _) in parts.items()}
-    labels = {name: found.astype(np.float32) for name, (_, found) in parts.items()}
-    train = (np.concatenate([images["train"], images["val"]]), np.concatenate([labels["train"], labels["val"]]))
-    return Arrays({"train": train, "test": (images["test"], labels["test"])}, len(FINDINGS))
+    images, labels = (np.concatenate([parts["train"][n], parts["val"][n]]) for n in (0, 1))
+    splits: dict[Split, tuple[NDArray[np.uint8], Labels]] = {"train": (images, labels), "test": parts["test"]}
+    return Arrays({split: (x[:, None], y.astype(np.float32)) for split, (x, y) in splits.items()}, len(FINDINGS))

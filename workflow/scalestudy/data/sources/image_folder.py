@@ -8,14 +8,7 @@ from scalestudy.data.catalogue import ImageFolder
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import EncodedImages, named_root
-from scalestudy.data.sources.listing import (
-    Unused,
-    folders_in,
-    folders_listed,
-    labelled,
-    left_out,
-    whole,
-)
+from scalestudy.data.sources.listing import Unused, folders_in, folders_listed, labelled, left_out, whole
 from scalestudy.spec.config import Site
 
 EMPTY = "a class without images: none in it is named .jpg, .jpeg or .png"
@@ -42,8 +35,8 @@ def of_folders(root: Path, wanted: str, on_error: str) -> EncodedImages:
     for split, folder in FOLDERS.items():
         parts, unused, empty = classes_in(root, folder, remedy)
         numbers = numbers or {name: number for number, name in enumerate(parts)}
-        unknown = parts.keys() - numbers.keys()
-        wrong += sorted([*empty, *(Unused(f"{folder}/{name}", UNKNOWN) for name in unknown)])
+        unknown = [Unused(f"{folder}/{name}", UNKNOWN) for name in parts if name not in numbers]
+        wrong += sorted([*empty, *unknown])
         known = [labelled(part, numbers[name]) for name, part in parts.items() if name in numbers]
         indexes[split] = whole(known, unused, root / folder, remedy)
         passed_over += unused
@@ -53,9 +46,9 @@ def of_folders(root: Path, wanted: str, on_error: str) -> EncodedImages:
 
 def classes_in(root: Path, folder: str, remedy: str) -> tuple[dict[str, Index], list[Unused], list[Unused]]:
     """The images of each class by name and in that order; entries passed over; classes without images."""
-    names, dangling = folders_in(root, folder, remedy)
-    places = {name: f"{folder}/{name}".lstrip("/") for name in names}
-    parts = dict(zip(names, folders_listed(f"listing {folder}".rstrip(), root, list(places.values())), strict=True))
-    passed_over = [one for part in parts.values() for one in part.passed_over]
-    empty = [Unused(places[name], EMPTY) for name, part in parts.items() if not len(part.index)]
-    return {name: part.index for name, part in parts.items() if len(part.index)}, passed_over, [*dangling, *empty]
+    names, wrong = folders_in(root, folder, remedy)
+    places = [f"{folder}/{name}".lstrip("/") for name in names]
+    parts = folders_listed(f"listing {folder}".rstrip(), root, places)
+    wrong += [Unused(place, EMPTY) for place, part in zip(places, parts, strict=True) if not len(part.images)]
+    found = {name: part.images for name, part in zip(names, parts, strict=True) if len(part.images)}
+    return found, [one for part in parts for one in part.unused], wrong

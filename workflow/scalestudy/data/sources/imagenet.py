@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import re
@@ -9,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import ImageNet
 from scalestudy.data.index import Index
@@ -38,53 +40,45 @@ def provide(spec: ImageNet, site: Site) -> EncodedImages:
         return of_folders(root, WANTED, spec.on_error)
     if not (root / HELD_OUT_TAR).is_file():
         raise UserError(f"{TRAIN_TAR} is there, but not {HELD_OUT_TAR}", str(root), f"put these files there: {WANTED}")
-    classes, train, passed_over, empty = _train(root / TRAIN_TAR)
-    held_out = tar_part(root / HELD_OUT_TAR, 0, None, 0)
-    passed_over += [Unused(f"{HELD_OUT_TAR}: {name}", why) for name, why in held_out.passed_over]
-    lines, test = left_out(passed_over, root, spec.on_error, empty), held_out.index
-    labels = _held_out_labels(root, [Path(test.path(n)).stem for n in range(len(test))], classes)
-    test = Index(**{**vars(test), "labels": labels})
+    classes, train, unused, empty = _train(root / TRAIN_TAR)
+    held_out = tar_part(root / HELD_OUT_TAR)
+    unused += [Unused(f"{HELD_OUT_TAR}: {name}", why) for name, why in held_out.unused]
+    lines, test = left_out(unused, root, spec.on_error, empty), held_out.images
+    stems = [Path(test.path(number)).stem for number in range(len(test))]
+    test = dataclasses.replace(test, labels=_held_out_labels(root, stems, classes))
     containers: dict[Split, list[str]] = {"train": [TRAIN_TAR], "test": [HELD_OUT_TAR]}
     return EncodedImages({"train": train, "test": test}, len(classes), root=root, containers=containers, left_out=lines)
 
 
 def _train(tar: Path) -> tuple[list[str], Index, list[Unused], list[Unused]]:
     """Classes, the byte ranges of their images within the tar of tars, entries passed over, classes without images."""
-    descriptor = os.open(tar, os.O_RDONLY)
-    try:
-        named = [entry for entry in sorted(entries(descriptor, str(tar))) if entry.name.endswith(b".tar")]
-    finally:
-        os.close(descriptor)
+    named = [entry for entry in sorted(entries(tar)) if entry.name.endswith(b".tar")]
+    unused = [Unused(f"{tar.name}: {os.fsdecode(one.name)}", NO_FILE) for one in named if one.kind]
     inner = [entry for entry in named if not entry.kind]
-    passed_over = [Unused(f"{tar.name}: {os.fsdecode(one.name)}", NO_FILE) for one in named if one.kind]
     if not inner:
         raise UserError("holds no tar per class", str(tar), f"put these files there: {WANTED}")
     classes = [Path(os.fsdecode(member.name)).stem for member in inner]
     if twice := next((name for name, times in Counter(classes).items() if times > 1), None):
         raise UserError(f"holds the class {twice} twice", str(tar), "copy it again")
-
-    jobs = [functools.partial(tar_part, tar, one.start, one.size, label) for label, one in enumerate(inner)]
+    jobs = [functools.partial(tar_part, tar, one.start, one.size) for one in inner]
     parts = dict(zip(classes, listed(f"listing {tar.name}", jobs), strict=True))
-    for name, part in parts.items():
-        passed_over += [Unused(f"{tar.name}: {name}.tar: {one.name}", one.why) for one in part.passed_over]
-    empty = [Unused(f"{tar.name}: {name}.tar", EMPTY) for name, part in parts.items() if not len(part.index)]
-    known = [name for name, part in parts.items() if len(part.index)]
-    everything = [labelled(parts[name].index, label) for label, name in enumerate(known)]
-    return known, whole(everything, passed_over, tar, WANTED), passed_over, empty
+    unused += [
+        Unused(f"{tar.name}: {name}.tar: {one.name}", one.why) for name, part in parts.items() for one in part.unused
+    ]
+    empty = [Unused(f"{tar.name}: {name}.tar", EMPTY) for name, part in parts.items() if not len(part.images)]
+    known = [name for name, part in parts.items() if len(part.images)]
+    everything = [labelled(parts[name].images, label) for label, name in enumerate(known)]
+    return known, whole(everything, unused, tar, WANTED), unused, empty
 
 
-def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.ndarray:
+def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> NDArray[np.int64]:
     """int64 [images] from one of LISTS; UserError where there is none, or it does not fit."""
-    for name in LISTS:
-        if (root / name).is_file():
-            break
-    else:
+    name = next((name for name in LISTS if (root / name).is_file()), None)
+    if name is None:
+        what = f"no list gives the classes of {HELD_OUT_TAR}"
         lists = "; or ".join(f"{name} ({what})" for name, what in LISTS.items())
-        raise UserError(
-            f"no list gives the classes of {HELD_OUT_TAR}", str(root), f"put one of these lists there: {lists}"
-        )
-    number = {wordnet_id: label for label, wordnet_id in enumerate(classes)}
-    lines = text_of(root / name).rstrip().splitlines()
+        raise UserError(what, str(root), f"put one of these lists there: {lists}")
+    lines = text_of(root / name, WANTED).rstrip().splitlines()
     if name.endswith(".csv"):
         by_stem = _by_stem(lines, root / name)
     elif len(lines) > len(stems):
@@ -92,6 +86,7 @@ def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> np.nda
         raise UserError(what, str(root / name), "copy the list again")
     else:
         by_stem = dict(zip(sorted(stems), (line.strip() for line in lines), strict=False))
+    number = {wordnet_id: label for label, wordnet_id in enumerate(classes)}
     wrong = next((stem for stem in stems if by_stem.get(stem) not in number), None)
     if wrong is not None:
         what = f"`{by_stem[wrong]}` is not a class of {TRAIN_TAR}" if wrong in by_stem else "is not listed"

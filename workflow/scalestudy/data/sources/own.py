@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,16 +29,20 @@ def provide(spec: OwnData, site: Site) -> Generated:
 
     Without `classes`, all labels are read: those in its attribute `targets`, else those of all items.
     """
-    train, test = _made(spec, "train"), _made(spec, "test")
-    x, y = _item(spec, train, 0)
-    labels = _labels(spec, train)
-    return Generated(
-        {"train": len(train), "test": len(test)},
-        tuple(x.shape),
-        x.nbytes,
-        classes=y.numel() if y.ndim else _classes(spec, train, labels),
-        task="multilabel" if y.ndim else "classification",
-    )
+    train, test = _Items(spec, "train"), _Items(spec, "test")
+    x, y = train.item(0)
+    classes = getattr(train.items, "classes", None)
+    if y.ndim:
+        classes = y.numel()
+    elif classes is None:
+        labels = train.targets()
+        if labels is None:
+            labels = np.array([int(train.item(index)[1]) for index in range(len(train.items))])
+        classes = int(labels.max()) + 1
+    elif not isinstance(classes, int):
+        classes = len(classes)
+    counts: dict[Split, int] = {"train": len(train.items), "test": len(test.items)}
+    return Generated(counts, tuple(x.shape), x.nbytes, classes, task="multilabel" if y.ndim else "classification")
 
 
 def open_split(manifest: Manifest, split: Split) -> OwnDataset:
@@ -54,24 +57,24 @@ class OwnDataset(TensorDataset):
 
     def __init__(self, manifest: Manifest, split: Split, spec: OwnData) -> None:
         super().__init__(manifest, split)
-        self._spec, self._items = spec, _made(spec, split)
-        labels = _labels(spec, self._items)
+        self._items = _Items(spec, split)
+        labels = self._items.targets()
         if labels is not None:
-            check_labels(labels, manifest.classes, _where(spec), "correct `targets` or `classes`, and prepare it again")
-        self._order = chosen(np.zeros(len(self._items), np.int64) if labels is None else labels, self.samples)
+            remedy = "correct `targets` or `classes`, and prepare it again"
+            check_labels(labels, manifest.classes, self._items.file, remedy)
+        else:
+            labels = np.zeros(len(self._items.items), np.int64)
+        self._order = chosen(labels, self.samples)
 
     def gather(self, indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        items = [_item(self._spec, self._items, index) for index in self._order[indices].tolist()]
+        items, where = [self._items.item(index) for index in self._order[indices].tolist()], self._items.file
         try:
-            x = torch.stack([x for x, _ in items])
-            y = torch.stack([y for _, y in items])
+            x, y = torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
         except RuntimeError as error:
-            raise UserError(
-                f"items of `{self._spec.import_}` differ in shape: {error}", str(_where(self._spec))
-            ) from None
+            raise UserError(f"its items differ in shape: {error}", str(where)) from None
         if self.task == "multilabel":
             return x, y.float()
-        labels, where = y.long(), _where(self._spec)
+        labels = y.long()
         if not torch.equal(labels.double(), y.double()):
             wrong = float(y[labels != y][0])
             raise UserError(f"a label is {wrong:g}, and classes are whole numbers", str(where), "correct the labels")
@@ -79,45 +82,30 @@ class OwnDataset(TensorDataset):
         return x, labels
 
 
-def _where(spec: OwnData) -> Path:
-    return EXTENSIONS / f"{spec.import_.partition(':')[0]}.py"
+class _Items:
+    """An instance of the user's class for one split; an error in the user's file becomes a UserError."""
 
+    def __init__(self, spec: OwnData, split: Split) -> None:
+        self.name, self.file = spec.import_, EXTENSIONS / f"{spec.import_.partition(':')[0]}.py"
+        found = load_class(self.file, spec.source)
+        with self._blamed(f"making `{self.name}` for {split}"):
+            self.items: Any = found(train=split == "train", **spec.kwargs)
+            if len(self.items) < 1:
+                raise ValueError(f"it has no items for {split}")
 
-def _made(spec: OwnData, split: Split) -> Any:
-    """An instance for one split; an error in the user's file becomes a UserError."""
-    found = load_class(_where(spec), spec.import_.partition(":")[2])
-    with _blamed(spec, f"making `{spec.import_}` for {split}"):
-        items = found(train=split == "train", **spec.kwargs)
-        if len(items) < 1:
-            raise ValueError(f"it has no items for {split}")
-    return items
+    def _blamed(self, doing: str) -> AbstractContextManager[None]:
+        return blamed_on(self.file, doing, f"raised by {doing}; correct the class: {CONTRACT}")
 
+    def item(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        with self._blamed(f"item {index} of `{self.name}`"):
+            x, y = self.items[index]
+            return torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
+        raise AssertionError("the block above returns or raises")
 
-def _blamed(spec: OwnData, doing: str) -> AbstractContextManager[None]:
-    return blamed_on(_where(spec), doing, f"raised by {doing}; correct the class: {CONTRACT}")
-
-
-def _item(spec: OwnData, items: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-    with _blamed(spec, f"item {index} of `{spec.import_}`"):
-        x, y = items[index]
-        return torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
-    raise AssertionError("the block above returns or raises")
-
-
-def _labels(spec: OwnData, items: Any) -> NDArray[np.int64] | None:
-    """[samples] classes from the attribute `targets`, where it has one."""
-    targets = getattr(items, "targets", None)
-    if targets is None:
-        return None
-    with _blamed(spec, f"`targets` of `{spec.import_}`"):
-        labels = np.asarray(targets).astype(np.int64)
-    return labels if labels.ndim == 1 and len(labels) == len(items) else None
-
-
-def _classes(spec: OwnData, items: Any, labels: NDArray[np.int64] | None) -> int:
-    stated = getattr(items, "classes", None)
-    if stated is not None:
-        return int(stated) if isinstance(stated, int) else len(stated)
-    if labels is None:
-        labels = np.array([int(_item(spec, items, index)[1]) for index in range(len(items))])
-    return int(labels.max()) + 1
+    def targets(self) -> NDArray[np.int64] | None:
+        """[samples] classes from the attribute `targets`, where it has one."""
+        if (targets := getattr(self.items, "targets", None)) is None:
+            return None
+        with self._blamed(f"`targets` of `{self.name}`"):
+            labels = np.asarray(targets).astype(np.int64)
+        return labels if labels.ndim == 1 and len(labels) == len(self.items) else None

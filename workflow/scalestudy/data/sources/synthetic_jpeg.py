@@ -41,11 +41,8 @@ def provide(spec: SyntheticJpeg, site: Site) -> EncodedImages:
     """As many images as requested, and a tenth as many held out; sample i is of class i modulo `classes`."""
     maker = Maker.of(spec)
     counts: dict[Split, int] = {"train": spec.samples, "test": max(1, spec.samples // 10)}
-    nothing, unknown = np.zeros(0, np.uint8), np.zeros(0, np.int64)
-    indexes: dict[Split, Index] = {
-        split: Index(nothing, unknown, np.arange(count) % spec.classes, unknown, np.zeros(0, np.uint32))
-        for split, count in counts.items()
-    }
+    unknown = np.zeros(0, np.int64), np.zeros(0, np.uint32)
+    indexes = {split: Index.of(None, np.arange(count) % spec.classes, *unknown) for split, count in counts.items()}
     return EncodedImages(indexes, spec.classes, maker.picture, endless=True)
 
 
@@ -66,8 +63,8 @@ def calibrated(maker: Maker) -> int:
         low, high = (middle, high) if sizes[middle] <= wanted else (low, middle)
     best = min(sizes, key=lambda setting: abs(sizes[setting] - wanted))
     if abs(sizes[best] / wanted - 1) > 0.08:
-        reach = f"{min(sizes.values()) / 1024:.1f} to {max(sizes.values()) / 1024:.1f} KiB"
-        what = f"images of {spec.width}x{spec.height} have {reach}, not {spec.mean_kib:g} KiB"
+        reach = f"{min(sizes.values()) / 1024:.1f} to {max(sizes.values()) / 1024:.1f}"
+        what = f"images of {spec.width}x{spec.height} have {reach} KiB, not {spec.mean_kib:g} KiB"
         raise UserError(what, "data.mean_kib", "change `mean_kib`, `width` or `height`")
     return best
 

@@ -111,11 +111,9 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
             finally:
                 # The lock cannot become a shared one without being released for a moment: check again.
                 entry.let_go()
-    unit = "files" if manifest.format == "files" else "shards"
-    return Staged(
-        entry.folder / "manifest.json", share, time.monotonic() - begin, copied, files.bytes, len(files.sizes), origin,
-        share.sentence(unit), entry,
-    )  # fmt: skip
+    sentence = share.sentence("files" if manifest.format == "files" else "shards")
+    took, local = time.monotonic() - begin, entry.folder / "manifest.json"
+    return Staged(local, share, took, copied, files.bytes, len(files.sizes), origin, sentence, entry)
 
 
 def _usable(entry: CacheEntry, files: WantedFiles) -> bool:

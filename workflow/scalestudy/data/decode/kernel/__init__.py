@@ -24,8 +24,6 @@ SOURCE = FOLDER / "kernel.c"
 BUILT = FOLDER / "built"
 DONE = 0
 INSTRUCTIONS = ("plain C", "SSSE3", "AVX2")
-
-
 Region = tuple[float, float, float, float, bool]
 """A view, as scalestudy.data.decode.images has it: top, left, height, width, flip."""
 
@@ -33,12 +31,6 @@ Region = tuple[float, float, float, float, bool]
 def source_key() -> str:
     """What a library must have been built from to be used: this source, for this kind of processor."""
     return f"{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}-{platform.machine()}"
-
-
-def libraries() -> list[Path]:
-    """Libraries built from this source, the newest first; compilers differ."""
-    found = BUILT.glob(f"kernel-{source_key()}-*.so")
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 class Kernel:
@@ -73,34 +65,18 @@ class Kernel:
         The JPEG is decoded 1/shrink as large (1, 2, 4 or 8), and the view counts in pixels of that size, or parts of them.
         """
         place, size = _address(data)
-        top, left, height, width, flip = view
+        *box, flip = view
         side, target = _target(out)
-        return bool(
-            self._c.kernel_jpeg(
-                self._context().pointer, place, size, shrink, top, left, height, width, side, flip, target
-            )
-            == DONE
-        )
+        status = self._c.kernel_jpeg(self._context().pointer, place, size, shrink, *box, side, flip, target)
+        return bool(status == DONE)
 
     def show_pixels(self, data: Any, height: int, width: int, view: Region, out: NDArray[np.uint8]) -> None:
         """Write a view of pixels, uint8 [height, width, 3], into `out`, uint8 [side, side, 3]."""
         place, size = _address(data)
         assert size >= height * width * 3
-        top, left, rows, columns, flip = view
+        *box, flip = map(int, view)
         side, target = _target(out)
-        status = self._c.kernel_pixels(
-            self._context().pointer,
-            place,
-            height,
-            width,
-            int(top),
-            int(left),
-            int(rows),
-            int(columns),
-            side,
-            flip,
-            target,
-        )
+        status = self._c.kernel_pixels(self._context().pointer, place, height, width, *box, side, flip, target)
         if status != DONE:
             raise MemoryError(f"the kernel could not show {view} of {height} x {width} pixels (status {status})")
 
@@ -115,8 +91,7 @@ class _Context:
     """What a thread keeps between calls: a decoder and its buffers."""
 
     def __init__(self, c: ctypes.CDLL) -> None:
-        self._c = c
-        self.pointer = c.kernel_new()
+        self._free, self.pointer = c.kernel_free, c.kernel_new()
         if not self.pointer:
             raise MemoryError("no decoder could be made")
         self.height, self.width = ctypes.c_int(), ctypes.c_int()
@@ -124,7 +99,7 @@ class _Context:
 
     def __del__(self) -> None:
         if getattr(self, "pointer", None):
-            self._c.kernel_free(self.pointer)
+            self._free(self.pointer)
 
 
 def _address(data: Any) -> tuple[int, int]:
@@ -144,7 +119,8 @@ def loaded() -> Kernel | None:
     """The kernel, where it is built and wanted."""
     if os.environ.get("SCALESTUDY_KERNEL") == "0":
         return None
-    for library in libraries():
+    built = BUILT.glob(f"kernel-{source_key()}-*.so")
+    for library in sorted(built, key=lambda path: path.stat().st_mtime, reverse=True):  # compilers differ
         try:
             return Kernel(library)
         except OSError:  # built on a system with another C library or libjpeg
