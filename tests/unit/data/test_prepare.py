@@ -9,7 +9,6 @@ import lmdb
 import pytest
 
 from scalestudy.data.load.dataset import open_dataset
-from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare import datasets as module
 from scalestudy.data.prepare import parts, write
 from scalestudy.data.prepare.datasets import prepare
@@ -60,17 +59,6 @@ def test_size_and_stored_form_belong_together(prepared: Prepared) -> None:
     assert 80_000 < files.train.bytes < 120_000
     _, resized = prepared("resized", **JPEG, preprocess="resized", scale="200 KB")
     assert 160_000 < resized.train.bytes < 240_000 and (resized.width, resized.height) == (341, 256)
-
-
-def test_the_digits_are_prepared_and_read_without_what_takes_seconds_to_import(tmp_path: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path; from scalestudy.commands.run import prepare\n"
-        f"prepare(['--spec', '{{\"source\": \"digits\"}}', '--out', '{tmp_path}/manifest.json'], standalone_mode=False)\n"
-        "print({'torch', 'sklearn', 'scipy', 'pandas'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"
-    assert read_manifest(tmp_path / "manifest.json").train.samples == 1437
 
 
 def test_reading_a_manifest_preparing_data_and_starting_a_run_import_no_torch() -> None:

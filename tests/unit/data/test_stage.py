@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 from scalestudy.data.load.dataset import open_dataset
-from scalestudy.data.load.sampler import node_steps
 from scalestudy.data.manifest import bulk_folder
-from scalestudy.data.stage import Share, Staged, StageOptions, copying, staged
+from scalestudy.data.stage import Share, Staged, StageOptions, cache, copying, staged
 from scalestudy.data.stage.wanted import own_samples
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
@@ -162,14 +161,6 @@ def test_shares_hold_each_training_sample_once_and_all_held_out_data(
     )
 
 
-def test_nodes_make_as_many_steps_as_the_one_with_the_fewest_samples_can() -> None:
-    counts = np.array([25, 17, 20])
-    assert node_steps(counts, 8) == 2
-    assert node_steps(counts, 8, "pad") == 4
-    with pytest.raises(UserError, match="no training data"):
-        node_steps(np.array([5, 0]), 1)
-
-
 # Room
 
 
@@ -197,6 +188,13 @@ def test_the_longest_unused_copies_give_way_and_never_those_in_use(prepared: Pre
     first.release()
     assert staged(made[1], StageOptions(), Share(), capped).manifest.exists()
     assert not first.manifest.exists()
+
+
+def test_cleaning_leaves_what_is_in_use(prepared: Prepared, site: Site) -> None:
+    used, free = (staged(prepared(n, **FORMS[n])[0], StageOptions(), Share(), site) for n in ("tar", "files"))
+    free.release()
+    assert cache.clean(cache.scratch_folder(site)) == ([free.entry.name], [used.entry.name])
+    assert used.manifest.exists() and not free.manifest.exists()
 
 
 # Several processes, and kills
@@ -237,9 +235,3 @@ def test_what_was_whole_at_a_kill_is_not_copied_again(prepared: Prepared, site: 
     copies = staged(manifest, StageOptions(), Share(), site)
     assert copies.copied_bytes == copies.bytes - whole
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
-
-
-def test_data_made_while_it_is_read_cannot_be_copied(prepared: Prepared, site: Site) -> None:
-    manifest, _ = prepared(source="synthetic", samples=20)
-    with pytest.raises(UserError, match="made while it is read"):
-        staged(manifest, StageOptions(), Share(), site)

@@ -26,8 +26,6 @@ DAMAGED = (
     RuntimeError, struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What reading a damaged file of numpy's raises: .npy and .npz have headers in Python's syntax inside a zip."""
-BLOCK = 1 << 15
-"""Samples whose names are handled at once."""
 Labels = NDArray[Any]
 """int64 [samples] classes, or float32 [samples, classes] of zeros and ones."""
 
@@ -87,16 +85,9 @@ class Index:
         return Index(*names, **taken)
 
     def _names_of(self, order: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        lengths = np.diff(self.offsets)[order]
-        offsets = np.zeros(len(order) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        names = np.empty(offsets[-1], np.uint8)
-        for begin in range(0, len(order), BLOCK):  # numbers of all bytes at once would take 16 times the names
-            end = min(begin + BLOCK, len(order))
-            first = np.repeat(self.offsets[:-1][order[begin:end]] - offsets[begin:end], lengths[begin:end])
-            places = np.arange(offsets[begin], offsets[end])
-            names[offsets[begin] : offsets[end]] = self.names[first + places]
-        return names, offsets
+        blob, begins, ends = self.names.tobytes(), self.offsets[:-1][order], self.offsets[1:][order]
+        names = b"".join(blob[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
+        return np.frombuffer(names, np.uint8), np.concatenate([np.zeros(1, np.int64), np.cumsum(ends - begins)])
 
 
 NAMES = ("names", "offsets")

@@ -18,7 +18,7 @@ BLOCK = 1 << 20
 
 def sample_checksum(epoch: int, samples: NDArray[np.int64]) -> int:
     """The number for these samples of one epoch; those of several calls are added modulo MODULUS."""
-    return int(counter_rng.hashed(counter_rng.SEEN, epoch, samples.ravel()).sum(dtype=np.uint64)) if samples.size else 0
+    return int(counter_rng.hashed(counter_rng.SEEN, epoch, samples.ravel()).sum(dtype=np.uint64))
 
 
 def planned_checksums(

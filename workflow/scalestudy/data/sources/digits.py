@@ -31,11 +31,5 @@ def _stored() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         raise Skipped("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
-    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    if file.is_file():
-        rows = np.loadtxt(file, delimiter=",")
-        return rows[:, :-1], rows[:, -1].astype(np.int64)
-    from sklearn.datasets import load_digits
-
-    grey, labels = load_digits(return_X_y=True)
-    return grey, labels.astype(np.int64)
+    rows = np.loadtxt(Path(package.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
+    return rows[:, :-1], rows[:, -1].astype(np.int64)

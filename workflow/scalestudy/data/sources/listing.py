@@ -58,7 +58,7 @@ def left_out(unused: Sequence[Unused], root: Path, on_error: str, wrong: Sequenc
     for why, count in Counter(one.why for one in unused).items():
         first = next(one.name for one in unused if one.why == why)
         print(visible(f"{root}: passed over {count:,} ({why}), the first {first}"), flush=True)
-    return [f"{root}/{name}: {why}" for name, why in unused]
+    return [visible(f"{root}/{name}: {why}") for name, why in unused]
 
 
 def folders_in(root: Path, folder: str, remedy: str, prefix: str = "") -> tuple[list[str], list[Unused]]:
