@@ -66,8 +66,8 @@ FOLDERS = {
 T, L, V, NPZ = (f"pictures/{name}" for name in (TABLE, LISTS[0], SOLUTION, "chestmnist.npz"))
 FIRST = "00000001_000.png,Mass,1"
 TABLES = {
-    "an image in place of the table": (raw(T, WHOLE), f"{TABLE}: is not UTF-8 text"),
-    "a missing column": (edit(T, ",Patient ID", ""), f"{TABLE}: has no column 'Patient ID'"),
+    "an image in place of the table": (raw(T, WHOLE), f"{TABLE}: cannot be read as a table in UTF-8"),
+    "a missing column": (edit(T, ",Patient ID", ""), f"{TABLE}:1: has no column `Patient ID`"),
     "a short row": (edit(T, FIRST, "00000001_000.png,Mass"), f"{TABLE}:2: "),
     "an unknown finding": (edit(T, "Mass,1", "\x1b[2J,1"), f"{TABLE}:2: `\\x1b[2J` is not a finding"),
     "an image with two meanings": (edit(T, FIRST, f"{FIRST}\n00000001_000.png,Edema,1"), "contradicts an earlier line"),
