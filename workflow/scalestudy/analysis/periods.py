@@ -21,15 +21,14 @@ def periods_of(rows: Sequence[Row]) -> list[int]:
     `rows` have `started` (ISO 8601) and `wall_s`. Runs that were measured in one go share a period, whichever study
     asked for them; a run measured more than 12 hours after the last one begins another.
     """
-    spans = [(_moment(row.get("started")), row.get("wall_s")) for row in rows]
+    starts = [(datetime.fromisoformat(row["started"]), index) for index, row in enumerate(rows) if row.get("started")]
     found, number, end = [0] * len(rows), 0, None
-    for index in sorted((index for index in range(len(rows)) if spans[index][0]), key=lambda index: spans[index][0]):  # type: ignore[arg-type,return-value]
-        start, wall_s = spans[index]
-        assert start is not None
+    for start, index in sorted(starts):
         if end is None or start - end > LONGEST_GAP:
             number += 1
-        wall = float(wall_s) if isinstance(wall_s, (int, float)) and math.isfinite(wall_s) else 0.0
-        end = max(end or start, start + timedelta(seconds=wall))
+        wall_s = rows[index].get("wall_s")
+        known_s = float(wall_s) if wall_s is not None and math.isfinite(wall_s) else 0.0
+        end = max(end or start, start + timedelta(seconds=known_s))
         found[index] = number
     return found
 
@@ -56,10 +55,3 @@ def tie(rows: Sequence[Row], first: int, second: int, column: str) -> Interval |
         if means[0] is not None and means[1] is not None and means[0].mean > 0 and means[1].mean > 0:
             ratios.append(math.log(means[1].mean / means[0].mean))
     return interval(ratios)
-
-
-def _moment(text: Any) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(text))
-    except ValueError:
-        return None

@@ -37,7 +37,7 @@ class NotJudged(Exception):
 
 
 class MeasuredApart(NotJudged):
-    """Sides of unlike periods or instruments, whose difference may be that of the machine."""
+    """Sides of unlike periods or instruments."""
 
 
 def estimate(claim: Sampled, part: ClaimPart) -> Estimate:
@@ -197,14 +197,10 @@ def _slopes_of_part(claim: Sampled, part: ClaimPart) -> tuple[list[float], float
 
 def _slopes(claim: Sampled, side: Sequence[Row], log: bool) -> dict[int, Number]:
     """For each round that has all configurations of the side, its slope."""
-    assert claim.over is not None
     y, x = _rounds(claim, side, log), _rounds(claim, side, log, claim.over)
-    planned = len({row["configuration"] for row in side})
-    points = {
-        repeat: [(x[repeat][name].value, number) for name, number in found.items() if name in x.get(repeat, {})]
-        for repeat, found in y.items()
-    }
-    return {repeat: _line(found) for repeat, found in points.items() if len(found) == planned}
+    planned = {row["configuration"] for row in side}
+    whole = [repeat for repeat, found in y.items() if planned == found.keys() & x.get(repeat, {}).keys()]
+    return {repeat: _line([(x[repeat][name].value, y[repeat][name]) for name in y[repeat]]) for repeat in whole}
 
 
 def _line(points: Sequence[tuple[float, Number]]) -> Number:

@@ -67,19 +67,15 @@ def compared_text(study: Study, claim: Comparison, value: Any = None) -> str:
         log = "log " if claim.against is None else ""
         name = f"slope of {log}{name} over {log}{_name(claim.over)}"
     sides = [claim.of] if claim.against is None else [claim.of, claim.against]
-    said = [side_text(study, _with_each(claim, side, value)) for side in sides]
-    if claim.each is not None and value is not None and not any(claim.each in side for side in sides):
-        name += f", {side_text(study, {claim.each: value})}"
+    if claim.each is not None and value is not None:
+        if not any(claim.each in side for side in sides):
+            name += f", {side_text(study, {claim.each: value})}"
+        sides = [{**side, claim.each: value} if isinstance(side.get(claim.each), list) else side for side in sides]
+    said = [side_text(study, side) for side in sides]
     if not any(said):
         return name
     sign = "−" if claim.compared_as in ("difference", "share") else "÷"
     return f"{name}: " + f" {sign} ".join(side or "the others" for side in said)
-
-
-def _with_each(claim: Comparison, side: Mapping[str, Any], value: Any) -> dict[str, Any]:
-    """A side's choice, its list of values for `each` replaced by the one that is compared."""
-    several = claim.each is not None and isinstance(side.get(claim.each), list)
-    return {**side, str(claim.each): value} if several and value is not None else dict(side)
 
 
 def side_text(study: Study, where: Mapping[str, Any]) -> str:

@@ -50,12 +50,12 @@ def metrics(
     if not measured.in_window.any():
         return dict.fromkeys(METRICS)
     reports = measured.reports
+    names = dict.fromkeys(chain(*(report.strategy for report in reports)))
     values = {
         **speed(job, measured, manifest),
         **step_parts(job, measured),
         **whole_training(job, measured, manifest),
         "exposed_exchange_s": exposed_exchange(reports[0])[0],
-        "first_batch_s": (stage_costs(reports)["stage_s"] or 0.0) + _longest_first_wait_s(measured),
         **learned(job, measured),
         **of_data(job, reports, manifest),
         **checkpoint_costs(reports[0]),
@@ -66,7 +66,7 @@ def metrics(
         "staleness": mean_staleness(staleness(job)),
         "parameters": float(reports[0].parameters),
         "setup_s": largest(report.setup_s for report in reports),
-        **of_strategy(reports),
+        **{name: largest(report.strategy.get(name) for report in reports) for name in names},
         **(of_hosts or {}),
     }
     return values | dict.fromkeys(OF_STEADY_STEPS) if job.spec.measure.whole_program else values
@@ -124,21 +124,18 @@ def exposed_exchange(report: Report) -> tuple[float | None, list[float] | None]:
 
 
 def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
-    """Seconds of the full training, of staging, and of one evaluation."""
+    """Seconds of the full training, of staging, of the longest wait for the first batch, and of one evaluation."""
     seconds, stage = training_time(job.spec, measured, manifest).value, stage_costs(measured.reports)
-    extent = extrapolation(job.spec, measured, manifest)
+    extent, stage_s = extrapolation(job.spec, measured, manifest), stage["stage_s"] or 0.0
+    first_waits = measured.marks[:, 0, 1 + PHASES.index("data")] - measured.marks[:, 0, 0]
     return {
         "training_time_s": seconds,
         "extrapolation_factor": None if extent is None else extent["factor"],
-        "time_to_train_s": seconds + (stage["stage_s"] or 0.0),
+        "time_to_train_s": seconds + stage_s,
+        "first_batch_s": stage_s + float(first_waits.max()),
         **stage,
         "evaluation_s": measured.reports[0].evaluation_s,
     }
-
-
-def _longest_first_wait_s(measured: Measured) -> float:
-    """Wait for the first step's batch, of the rank that waited longest."""
-    return float((measured.marks[:, 0, 1 + PHASES.index("data")] - measured.marks[:, 0, 0]).max())
 
 
 def mean_staleness(histogram: Mapping[str, int] | None) -> float | None:
@@ -223,12 +220,6 @@ def of_kernel(reports: list[Report]) -> Values:
     cpu_s, steps = sum(usage.user_s + usage.system_s for usage in used), reports[0].window_usage_steps
     share = sum(usage.system_s for usage in used) / cpu_s if cpu_s > 0 else None
     return {"system_share": share, **{name: sum(getattr(usage, name) for usage in used) / steps for name in PER_STEP}}
-
-
-def of_strategy(reports: list[Report]) -> Values:
-    """Metrics of the run's strategy: over ranks, the largest value."""
-    names = dict.fromkeys(chain(*(report.strategy for report in reports)))
-    return {name: largest(report.strategy.get(name) for report in reports) for name in names}
 
 
 def checkpoint_costs(report: Report) -> Values:

@@ -45,6 +45,7 @@ def measured_result(
     memory_bytes = max([memory_bytes, *at_ends]) if memory_bytes is not None else None
     values = metrics(job, measured, manifest, wall_s, memory_bytes, hosts.values)
     evidence = RunEvidence(job, measured, values, manifest)
+    modes = list(dict.fromkeys(mode for report in reports for mode in report.device_modes))
     write_steps(measured, folder / "steps.parquet")
     write_events(job, folder / "exchange.parquet")
     return {
@@ -68,7 +69,7 @@ def measured_result(
             "decoder": first.decoder,
             "data": manifest.fingerprint[:12],
             **{name: digest[:12] for name, digest in first.imported.items()},
-            **_modes(reports),
+            **({"device_modes": modes} if modes else {}),
         },
         "affinity": [report.affinity for report in reports],
         "warnings": [
@@ -95,12 +96,6 @@ def outcome(job: Job, reason: str | None, values: Values, hosts: HostFacts) -> d
         "oversubscribed": is_oversubscribed(job),
         "faults": {},
     }
-
-
-def _modes(reports: Sequence[Report]) -> dict[str, list[str]]:
-    """How the accelerators are set up, where that is unusual."""
-    said = list(dict.fromkeys(said for report in reports for said in report.device_modes))
-    return {"device_modes": said} if said else {}
 
 
 def is_oversubscribed(job: Job) -> bool:
