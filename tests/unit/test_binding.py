@@ -34,10 +34,6 @@ def test_processes_bound_by_socket_go_round_the_sockets_or_to_their_devices() ->
     assert deal("socket", TWO_SOCKETS, [[2, 3, 6, 7], [2, 3, 6, 7]], 1) == [[2, 3, 6, 7]] * 2
 
 
-def test_without_binding_all_cores_stay() -> None:
-    assert deal("none", TWO_SOCKETS, NO_DEVICES[:2], 1) == [[0, 1, 2, 3, 4, 5, 6, 7]] * 2
-
-
 def test_the_kernels_lists_and_topology_are_read(tmp_path: Path) -> None:
     for number, (core, socket) in enumerate([(0, 1), (1, 0), (0, 0)]):
         folder = tmp_path / f"devices/system/cpu/cpu{number}/topology"

@@ -72,14 +72,6 @@ def test_as_many_gpus_are_found_as_nvml_has(see: See, count: int) -> None:
     assert bus_ids(2) == ["0000:10:00.0", "0000:11:00.0" if count > 1 else "0000:10:00.0"]
 
 
-def test_a_gpu_that_is_hidden_is_not_found(see: See, monkeypatch: pytest.MonkeyPatch) -> None:
-    see(2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0100")
-    assert [device.bus_id for device in accelerators().devices] == ["0000:11:00.0"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert accelerators() == Accelerators("", (), "CUDA_VISIBLE_DEVICES hides all 2")
-
-
 def of_amd(folder: Path, heap_type: int, gib: int) -> Path:
     """Memory of a stand-in GPU as the kernel describes it."""
     bank = folder / f"{heap_type}-{gib}" / "1" / "mem_banks" / "0"

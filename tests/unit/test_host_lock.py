@@ -16,7 +16,7 @@ import pytest
 
 from scalestudy import host_lock
 from scalestudy.errors import UserError
-from scalestudy.host_lock import LOCKS, beside_measured_runs, lock_folder, measured_run
+from scalestudy.host_lock import LOCKS, beside_measured_runs, measured_run
 
 HOLD = """
 import json, os, sys, unicodedata
@@ -73,14 +73,6 @@ def until_said(capsys: pytest.CaptureFixture[str], process: subprocess.Popen[str
         pass
     end.join()
     return capsys.readouterr().err
-
-
-def test_a_named_folder_parts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LOCKS, str(tmp_path))
-    assert lock_folder() == tmp_path
-    monkeypatch.setenv(LOCKS, str(tmp_path / "none"))
-    with pytest.raises(UserError, match="is not a folder"):
-        lock_folder()
 
 
 @pytest.mark.slow

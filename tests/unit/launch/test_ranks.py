@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalestudy.launch.failures import DONE, Failure, NodeFailed, RankFailed, failure_with_log, raise_cause
+from scalestudy.launch.failures import Failure, NodeFailed, RankFailed, failure_with_log, raise_cause
 from scalestudy.launch.ranks import Ranks
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
@@ -33,15 +33,6 @@ def job_in(folder: Path) -> Job:
 def test_a_rank_that_leaves_a_message_is_quoted(tmp_path: Path, status: int, kind: str) -> None:
     (tmp_path / "error.0").write_text("data.root: no such folder")
     assert ended(tmp_path, status) == [Failure(kind, "data.root: no such folder")]
-
-
-def test_a_rank_is_done_only_where_it_says_so_itself(tmp_path: Path) -> None:
-    assert ended(tmp_path, DONE) == []
-    (failure,) = ended(tmp_path, 0)
-    assert failure.kind == "failed"
-    assert failure.what == (
-        "a: rank 0 ended before its work was done (exit status 0): the model, the data or a library called `exit`"
-    )
 
 
 def test_the_last_lines_are_those_that_say_something_and_move_no_cursor(tmp_path: Path) -> None:

@@ -102,25 +102,6 @@ def test_a_shared_device_is_measured_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "devices", "device", "backend"),
-    [(0, 1, 0, "gloo"), (1, 1, 0, "gloo"), (2, 2, 0, "gloo"), (1, 4, 1, "nccl")],
-)
-def test_ranks_that_share_take_turns_on_devices_and_exchange_by_gloo(
-    monkeypatch: pytest.MonkeyPatch, rank: int, devices: int, device: int, backend: str
-) -> None:
-    # Stand-ins for CUDA and for the process group, of which only what is asked for is seen.
-    asked: list[str] = []
-    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    monkeypatch.setattr(world.dist, "init_process_group", lambda backend, **_: asked.append(backend))
-    monkeypatch.setattr(world, "rendezvous_store", lambda *_: None)
-    monkeypatch.setattr(world, "new_group", lambda *_: None)
-    threads = torch.get_num_threads()
-    found = world.join(job(run(ranks=4), devices), rank)
-    torch.set_num_threads(threads)
-    assert (found.device, asked) == (torch.device("cuda", device), [backend])
-
-
-@pytest.mark.parametrize(
     ("said", "kind"),
     [
         ("The NVIDIA driver on your system is too old (found version 12020).\nPlease update", UserError),

@@ -13,7 +13,7 @@ from scalestudy.cli import run_command
 from scalestudy.errors import Skipped
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.launch import resolve
-from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR, SITE, SiteFault, in_job
+from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR, SITE, SiteFault
 from scalestudy.spec.config import Site
 from scalestudy.spec.ids import run_id
 from scalestudy.spec.machine import Machine
@@ -71,28 +71,6 @@ def test_what_a_jobs_node_lacks_is_a_fault_unless_the_site_says_that_it_has_none
     assert "what profiles/lab/site.yaml loads and requests" in SiteFault("no GPU").remedy
     with pytest.raises(Skipped):
         NEEDS[what](Site.model_validate({"lacks": (what,)}))
-
-
-def test_mpi4py_is_told_from_mpirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mpirun").write_text("#!/bin/sh\n")
-    (tmp_path / "mpirun").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("scalestudy.strategies.build.importlib.util.find_spec", lambda _: None)
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    with pytest.raises(SiteFault, match="needs mpi4py") as caught:
-        needs_mpirun(Site(lacks=("mpirun",)))
-    assert "lacks: [mpi4py]" in caught.value.remedy
-    with pytest.raises(Skipped):
-        needs_mpirun(Site(lacks=("mpi4py",)))
-
-
-@pytest.mark.parametrize("variable", [OF_EXECUTOR, *JOB_IDS])
-def test_a_job_is_known_by_its_schedulers_or_the_executors_variable(
-    variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not in_job()
-    monkeypatch.setenv(variable, "7")
-    assert in_job()
 
 
 def test_a_machine_that_promises_gpus_never_computes_on_the_cpu_unasked() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scalestudy.measure.devices import COLUMNS, ERRORS, DeviceMeter, energy_j, errors_of, mean_of, throttling
+from scalestudy.measure.devices import COLUMNS, ERRORS, DeviceMeter, energy_j, errors_of, throttling
 from scalestudy.measure.system import Sampler
 from scalestudy.nvml import unusual_modes
 from tests.stand_ins import gpus
@@ -41,13 +41,6 @@ def test_energy_is_the_difference_of_the_counters_at_both_ends(begin: float, end
 @pytest.mark.parametrize(("begin", "end", "joules"), [(0, 3, 700), (1, 2, 300), (0.5, 2.5, 550)])
 def test_without_a_counter_energy_is_the_area_below_sampled_power(begin: float, end: float, joules: float) -> None:
     assert energy_j(POWERED, begin, end) == pytest.approx(joules)
-
-
-def test_without_devices_there_is_no_energy() -> None:
-    assert energy_j([{"clock_s": 0.0}, {"clock_s": 3.0}], 0, 3) is None
-    assert energy_j([row(0), row(3)], 0, 3) is None
-    assert mean_of([{"clock_s": 1.0}], "device_utilisation", 0, 3) is None
-    assert mean_of(COUNTED, "device_utilisation", 0, 3) == 0.5
 
 
 def test_what_holds_the_clock_down_in_a_tenth_of_the_samples_is_said() -> None:

@@ -55,7 +55,7 @@ class RunStart:
 
     def end(self, step: int, cause: str) -> None:
         """It ends now; `step` is how far the run has come."""
-        self.ended, self.cause = _now(), cause
+        self.ended, self.cause = now(), cause
         self.hours = round((time.monotonic() - self.begun_s) / 3600, 6)
         self.steps = step - self.from_step
 
@@ -66,9 +66,9 @@ class RunStart:
             began = datetime.datetime.fromisoformat(self.started).timestamp()
             self.hours = round(max(0.0, last.stat().st_mtime - began) / 3600, 6)
 
-    def entry(self) -> dict[str, Any]:
-        """As `links` of result.json lists it."""
-        return {name: getattr(self, name) for name in ("started", "ended", "job", "hours", "steps", "cause")}
+    def entry(self, *more: str) -> dict[str, Any]:
+        """As `links` of result.json lists it; with more of its fields."""
+        return {name: getattr(self, name) for name in ("started", "ended", "job", "hours", "steps", "cause", *more)}
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Chain:
 
     def save(self) -> None:
         """Write the record, so that an attempt that is killed is known to have been made."""
-        attempts = [{**attempt.entry(), "from_step": attempt.from_step} for attempt in self.attempts]
+        attempts = [attempt.entry("from_step") for attempt in self.attempts]
         write_json(self.checkpoints / RECORD, {"run": self.run, "links": attempts, "warnings": self.warnings})
 
     def clear(self) -> None:
@@ -153,7 +153,7 @@ def _begin(chain: Chain, init_from: Path | None) -> None:
     for earlier in chain.attempts:
         if earlier.cause is None:
             earlier.was_killed(chain.resume, begun)
-    chain.attempts.append(RunStart(_now(), JobEnvironment().job_id, begun))
+    chain.attempts.append(RunStart(now(), JobEnvironment().job_id, begun))
     chain.save()
     if chain.resume is not None:
         write_state(chain.folder, "running", begun, f"it resumes after step {begun}")
@@ -208,7 +208,8 @@ def _note_end(chain: Chain, error: Exception) -> None:
         write_state(chain.folder, "failed", progress, cause)
 
 
-def _now() -> str:
+def now() -> str:
+    """The time of day in UTC, ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import shutil
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from scalestudy.errors import Skipped
 from scalestudy.files import atomic_path
 from scalestudy.launch import attempts, signals
 from scalestudy.launch.allocation import uneven
+from scalestudy.launch.attempts import now
 from scalestudy.launch.control import Control
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.keeper import Keeper
@@ -53,7 +53,7 @@ def run(
     disturbed is taken once more, and the second one counts.
     """
     with attempts.attempt(run_id, out, init_from) as chain:
-        started = _now()
+        started = now()
         try:
             outcome = _measure(chain, spec, manifest_file, machine, keeper, extensions)
             if outcome["disturbed"] and can_remeasure(chain, spec, manifest_file, outcome["metrics"]["wall_s"]):
@@ -65,7 +65,7 @@ def run(
         except Skipped as error:
             outcome = skipped(spec, str(error))
         head = {"run": run_id, "status": outcome["status"], "reason": outcome["reason"], "spec": spec.plain()}
-        result = {**head, "machine": machine_of(out), "started": started, **outcome, "ended": _now()}
+        result = {**head, "machine": machine_of(out), "started": started, **outcome, "ended": now()}
         chain.add_to(result)
         write_result(out, result)
         append_history(out, result)
@@ -117,7 +117,7 @@ def _measure(
             chain.run, spec, resolved, manifest_file.resolve(), scratch, extensions.resolve(), weights,
             (folder / "log").resolve(), where.hosts, where.away, run_folder=folder.resolve(),
             resume=chain.resume and chain.resume.resolve(), init_from=chain.init_from and chain.init_from.resolve(),
-            network=nodes, deadline=JobEnvironment().deadline,
+            network=tuple(nodes), deadline=JobEnvironment().deadline,
         )  # fmt: skip
         with signals.handled(scratch):
             samples = run_here(job, group) if where.launcher == "local" else Control(job, where.launcher).run()
@@ -134,7 +134,3 @@ def _measure(
     outcome["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
     outcome["warnings"] += uneven(where, resolved.ranks_per_node)
     return outcome
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from scalestudy.emulation.network import EmulatedNode, emulated_nodes
 from scalestudy.errors import Skipped
@@ -127,14 +127,11 @@ def _check_gpus(spec: RunSpec, where: Allocation, devices: int, machine: Machine
             raise Skipped(f"{what}; install a torch for GPUs, or set `device: cpu` to measure the CPU")
 
 
-@contextmanager
-def network_of(spec: RunSpec, resolved: Resolved, where: Allocation) -> Iterator[tuple[EmulatedNode, ...]]:
+def network_of(spec: RunSpec, resolved: Resolved, where: Allocation) -> AbstractContextManager[Sequence[EmulatedNode]]:
     """The emulated nodes of the run, while it runs; none where it uses the network that is there."""
     if spec.network is None:
-        yield ()
-        return
+        return nullcontext(())
     if where.launcher != "local":
         what = "an emulated network connects processes that are forked on one machine"
         raise Skipped(f"{what}; this run is started by {where.launcher}")
-    with emulated_nodes(resolved.nodes, spec.network.mib_per_s) as nodes:
-        yield tuple(nodes)
+    return emulated_nodes(resolved.nodes, spec.network.mib_per_s)
