@@ -13,7 +13,6 @@ import pytest
 
 from scalestudy.cluster.plan import costs, neighbours, storage
 from scalestudy.cluster.plan.expected import UTILISATION, Expectation, TimeEstimate
-from scalestudy.cluster.plan.storage import Peak, Stored
 from scalestudy.cluster.resources import Planner
 from scalestudy.data.manifest import Manifest, SplitInfo, write_manifest
 from scalestudy.spec.base import parse
@@ -89,14 +88,8 @@ def steps(count: int) -> dict[str, Any]:
     return {**NO_EVALUATION, "measure": {"warmup_steps": 0, "steps": count}}
 
 
-def test_what_similar_runs_took_to_set_up_is_not_scaled_with_the_samples() -> None:
-    """28 s for 100 steps and 46 s for 1,000: 26 s of set-up, and 0.02 s a step."""
-    remember((steps(100), 28.0), (steps(1000), 46.0))
-    estimate = expected(steps(2000))
-    assert estimate.low_s < 66 < estimate.high_s < 120
-
-
-def test_one_similar_run_of_known_throughput_is_enough_to_tell_its_set_up() -> None:
+def test_the_set_up_of_a_similar_run_is_not_scaled_with_the_samples() -> None:
+    """28 s for 100 steps of 0.02 s: 26 s of set-up."""
     remember((steps(100), 28.0), throughput_samples_per_s=4 * 32 / 0.02)
     estimate = expected(steps(10_000))
     assert estimate.low_s < 226 < estimate.high_s < 700
@@ -163,14 +156,6 @@ def test_the_exchange_is_that_of_the_formula_and_hides_behind_the_backward_pass_
     assert server.note == "step time of p100, exchange of 0.065 s"
     assert hidden.low_s < ring.low_s
     assert hidden.high_s == ring.high_s
-
-
-@pytest.mark.parametrize(
-    "strategy", ["halving_doubling", "hierarchical", "two_dimensional", "parameter_server", "fsdp"]
-)
-def test_where_step_time_and_links_are_known_the_ends_lie_within_a_factor_of_five(strategy: str) -> None:
-    estimate = expected({**NO_EVALUATION, "ranks": 16, "strategy": {"name": strategy}}, LINKED)
-    assert 1 < estimate.high_s / estimate.low_s < 5
 
 
 def test_without_one_operations_over_the_peak_are_taken_and_without_any_the_time_is_unknown() -> None:
@@ -279,22 +264,12 @@ def test_data_of_unknown_size_is_unknown_and_requests_a_short_job(tmp_path: Path
     assert (estimate.known, asked.runtime) == (False, 30)
 
 
-def test_temporary_files_lie_there_together_where_jobs_run_side_by_side() -> None:
-    one = Stored(written_bytes=10, files=2, temporary_bytes=100, temporary_files=6, node_bytes=5)
-    assert storage.peak([(one, 0, 10), (one, 5, 20), (one, 20, 30)]) == Peak(30 + 200, 6 + 12, 5)
-    assert storage.peak([(one, 0, 10), (one, 10, 20)]) == Peak(20 + 100, 4 + 6, 5)
-    assert storage.peak([]) == Peak(0, 0, 0)
-
-
 JPEG = {**RESNET, "data": {"source": "synthetic_jpeg", "samples": 1000, "mean_kib": 100}}
 
 
-def test_a_run_keeps_two_checkpoints_while_it_writes_a_third_and_a_chain_leaves_one() -> None:
+def test_a_chain_leaves_a_checkpoint() -> None:
     alone, chain = (storage.of_run(run(**JPEG).spec, 1, links) for links in (1, 3))
-    parameters = 25_557_032
-    assert alone.temporary_bytes == 3 * 8 * parameters
-    assert chain.written_bytes - alone.written_bytes == 8 * parameters
-    assert chain.temporary_bytes == 2 * 8 * parameters
+    assert chain.written_bytes - alone.written_bytes == 8 * 25_557_032
 
 
 @pytest.mark.parametrize(("stage", "copies"), [({}, 0), ({"to": "scratch"}, 1), ({"to": "scratch", "share": "by_shard"}, 0.5)])  # fmt: skip

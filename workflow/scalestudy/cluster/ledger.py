@@ -66,22 +66,12 @@ def read_ledger(file: Path = LEDGER) -> list[LedgerAttempt]:
         if (run := RUN.search(label)) is None:
             continue
         rule, *words = label.split()
-        began = "began_s" in job and "since_s" in job
+        wait_s = max(0.0, job["began_s"] - job["since_s"]) if {"began_s", "since_s"} <= job.keys() else None
+        machine = words[0] if rule == "train" and len(words) == 2 else ""
         found.append(
-            LedgerAttempt(
-                run[0],
-                job.get("gpus", 0),
-                job.get("nodes", 1),
-                job.get("used_s"),
-                job.get("link", 1),
-                rule,
-                job.get("gpu_hours", 0.0),
-                words[0] if rule == "train" and len(words) == 2 else "",
-                job.get("queue", ""),
-                max(0.0, job["began_s"] - job["since_s"]) if began else None,
-                job.get("cause"),
-            )
-        )
+            LedgerAttempt(run[0], job.get("gpus", 0), job.get("nodes", 1), job.get("used_s"), job.get("link", 1), rule,
+                          job.get("gpu_hours", 0.0), machine, job.get("queue", ""), wait_s, job.get("cause"))
+        )  # fmt: skip
     return found
 
 
@@ -101,9 +91,14 @@ def start_up(wall_s: Mapping[str, Sequence[float]], attempts: Iterable[LedgerAtt
         for job_s, run_s in zip(used, own, strict=True)
         if job_s >= run_s
     ]
-    if len(outside) < MIN_JOBS:
+    return outer_deciles(outside)
+
+
+def outer_deciles(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 10th and the 90th percentile; None of fewer than three values."""
+    if len(values) < MIN_JOBS:
         return None
-    cuts = statistics.quantiles(outside, n=10, method="inclusive")
+    cuts = statistics.quantiles(values, n=10, method="inclusive")
     return cuts[0], cuts[-1]
 
 
@@ -138,9 +133,8 @@ class Waits:
             (f"jobs of all sizes{place}", [wait for where, _, wait in self.seen if where == queue]),
             ("all jobs", [wait for _, _, wait in self.seen]),
         ):
-            if len(seconds) >= MIN_JOBS:
-                p90_s = statistics.quantiles(seconds, n=10, method="inclusive")[-1]
-                return Waited(statistics.median(seconds), p90_s, len(seconds), like)
+            if (ends := outer_deciles(seconds)) is not None:
+                return Waited(statistics.median(seconds), ends[1], len(seconds), like)
         return None
 
 
@@ -180,11 +174,6 @@ class PlannedAndUsed:
     """Source of the used seconds: the `job script`, or the `result` itself."""
     lost_s: float = 0.0
     """Used by jobs of the run that led to no result: cancelled, failed, or made before it was forgotten."""
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether it took a time between the ends of its expectation."""
-        return self.high_s is not None and self.low_s <= self.used_s <= self.high_s
 
 
 def compare(studies: Iterable[Study], machine: str) -> tuple[list[PlannedAndUsed], list[str]]:
@@ -248,7 +237,7 @@ def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) 
     for row in rows:
         counts = inside.setdefault(row.kind, {"runs": 0, "inside": 0})
         counts["runs"] += 1
-        counts["inside"] += row.is_inside
+        counts["inside"] += row.high_s is not None and row.low_s <= row.used_s <= row.high_s
     others = round(sum(attempt.gpu_hours for attempt in read_ledger() if attempt.rule != "train"), 4)
     data = {
         "unit": word,

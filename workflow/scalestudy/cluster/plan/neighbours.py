@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from scalestudy.cluster.ledger import outer_deciles
 from scalestudy.cluster.plan.costs import Work, data_of, work_of
 from scalestudy.files import canonical_json, json_lines
 from scalestudy.spec.base import parse
@@ -95,11 +95,7 @@ def rank_samples(spec: RunSpec, work: Work) -> float | None:
 def learned_set_up(ended: Iterable[EndedRun]) -> Span:
     """Seconds that runs on this machine took beside their samples (processes, model, first batch): the 10th and the 90th
     percentile of those that were ended after so many steps; none with fewer than three of them."""
-    known = [one.set_up_s for one in ended if one.windowed and one.set_up_s is not None]
-    if len(known) < 3:
-        return 0.0, 0.0
-    cuts = statistics.quantiles(known, n=10, method="inclusive")
-    return cuts[0], cuts[-1]
+    return outer_deciles([one.set_up_s for one in ended if one.windowed and one.set_up_s is not None]) or (0.0, 0.0)
 
 
 def by_geometry(ended: Iterable[EndedRun]) -> Groups:
@@ -125,23 +121,12 @@ def seconds_of(ranks: int, rank_batch: int, samples: float, groups: Groups) -> S
 def _at(samples: float, near: Sequence[EndedRun]) -> Span:
     """Least and most seconds that the runs give for so many samples per rank.
 
-    Each run with a known set-up time gives a line of its own. Of the others at least two different sizes give one line
-    together, with the least squares of relative errors and no negative part; a single size leaves open which part of the
-    time is set-up: from none to all.
+    Each run with a known set-up time gives a line of its own; one without leaves open which part of its time is set-up,
+    from none to all.
     """
-    found, plain = list[float](), list[tuple[float, float]]()
+    found = list[float]()
     for one in near:
         size = one.rank_samples or 1.0
-        if one.set_up_s is None:
-            plain.append((size, one.seconds))
-        else:
-            found.append(one.set_up_s + (one.seconds - one.set_up_s) * samples / size)
-    if len({size for size, _ in plain}) > 1:
-        from scipy.optimize import nnls
-
-        (set_up_s, per_sample_s), _ = nnls([[1 / y, x / y] for x, y in plain], [1.0] * len(plain))
-        ratios = [seconds / (set_up_s + per_sample_s * size) for size, seconds in plain]
-        found += [ratio * (set_up_s + per_sample_s * samples) for ratio in (min(ratios), max(ratios))]
-    elif not found:
-        found += [part for size, seconds in plain for part in (seconds, seconds * samples / size)]
+        for set_up_s in (0.0, one.seconds) if one.set_up_s is None else (one.set_up_s,):
+            found.append(set_up_s + (one.seconds - set_up_s) * samples / size)
     return min(found), max(found)

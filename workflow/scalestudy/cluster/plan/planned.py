@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,8 +18,8 @@ import numpy.typing as npt
 
 from scalestudy.cluster.ledger import Waited, Waits, read_ledger
 from scalestudy.cluster.plan.expected import KINDS, UNKNOWN, TimeEstimate
-from scalestudy.cluster.plan.schedule import Limits, ScheduledJob, limits_of, makespan, starts
-from scalestudy.cluster.plan.storage import NOTHING, Peak, Stored, of_dataset, of_run, peak
+from scalestudy.cluster.plan.schedule import Limits, ScheduledJob, limits_of, makespan
+from scalestudy.cluster.plan.storage import NOTHING, Stored, of_dataset, of_run
 from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources
 from scalestudy.spec.config import read_site
 from scalestudy.spec.machine import Machine
@@ -119,6 +118,8 @@ class Plan:
     jobs: tuple[PlannedJob, ...]
     drawn_s: Draws = field(repr=False)
     """Seconds of each job [draws, jobs]; zero for those without an estimate."""
+    scheduled_s: Draws = field(repr=False)
+    """The same, with reservations of jobs without an estimate and queue waits of further jobs in a chain."""
     limits: Limits
     waits: Waits
     """Queue waits of this folder's jobs: further jobs of a chain are expected to wait as long."""
@@ -144,10 +145,8 @@ class Plan:
     def waited(self) -> list[Waited]:
         """Waits of jobs like those of the plan, each kind once; the widest first."""
         jobs = sorted(self.submitted, key=lambda job: -job.resources.nodes)
-        return list(dict.fromkeys(waited for job in jobs if (waited := self._wait(job)) is not None))
-
-    def _wait(self, job: PlannedJob) -> Waited | None:
-        return self.waits.of(job.resources.queue, job.resources.nodes)
+        found = (self.waits.of(job.resources.queue, job.resources.nodes) for job in jobs)
+        return list(dict.fromkeys(waited for waited in found if waited is not None))
 
     @property
     def unit(self) -> Unit:
@@ -198,19 +197,11 @@ class Plan:
         return self._sums(self.jobs, [power.overhead * one / 1000 for one in watts])
 
     @functools.cached_property
-    def _unknown_s(self) -> npt.NDArray[np.int64]:
-        """Reservations of the jobs without an estimate."""
-        return np.array([0 if job.estimate.known else job.reserved_s for job in self.jobs], dtype=int)
-
-    @functools.cached_property
     def makespan_s(self) -> Percentiles:
         """Percentiles of the seconds from the first start to the last end, waits of further jobs in a chain included."""
         if not self.jobs:
             return 0.0, 0.0, 0.0
-        rows = self.drawn_s[: max(5, min(MAX_SCHEDULES, SCHEDULED_JOBS // len(self.jobs)))] + self._unknown_s
-        for job in self.jobs:
-            if job.resources.runtime and (waited := self._wait(job)) is not None:
-                rows[:, job.column] += job.further(rows[:, job.column]) * waited.median_s
+        rows = self.scheduled_s[: max(5, min(MAX_SCHEDULES, SCHEDULED_JOBS // len(self.jobs)))]
         tasks = tasks_of(self.jobs)
         return percentiles(np.array([makespan(tasks, _whole(row), self.limits) for row in rows]))
 
@@ -222,15 +213,7 @@ class Plan:
 
     @functools.cached_property
     def _medians_s(self) -> dict[int, int]:
-        return _whole(np.median(self.drawn_s, axis=0) + self._unknown_s)
-
-    @functools.cached_property
-    def peak(self) -> Peak:
-        """Storage at most at one time, if every job takes its 95th percentile."""
-        high_s = _whole(np.array([job.interval_s[1] if job.submitted else 0 for job in self.jobs]))
-        begun = starts(tasks_of(self.jobs), high_s, self.limits)
-        ends = {one: begin + high_s[one] for one, begin in begun.items()}
-        return peak((job.stored, begun[job.column], ends[job.column]) for job in self.submitted)
+        return _whole(np.median(self.scheduled_s, axis=0))
 
 
 def _whole(seconds: Draws) -> dict[int, int]:
@@ -273,21 +256,27 @@ def percentiles(values: Draws) -> Percentiles:
 
 def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int | None = None) -> Plan:
     """The plan of these jobs of a project; `jobs_at_once` is the driver's own limit."""
-    machines = Counter(job.wildcards["machine"] for job in seen if job.rule == "train")
-    # A path may name another machine than the configuration.
-    name = machines.most_common(1)[0][0] if machines else project.folder
-    machine = project.planner(name).machine
     # Snakemake announces jobs in any order, which must not change the numbers.
     ordered = sorted(seen, key=lambda job: (job.rule, job.name))
     jobs = tuple(_planned(project, column, job) for column, job in enumerate(ordered))
-    settings = read_site().scheduler
-    drawn_s = drawn([(job.estimate.kind, *job.interval_s) for job in jobs])
-    for job in jobs:
-        drawn_s[:, job.column] += job.again_s * job.further(drawn_s[:, job.column])
-    studies = {job.study for job in jobs if job.submitted}
+    # A path may name another machine than the configuration.
+    name = next((job.wildcards["machine"] for job in ordered if job.rule == "train"), project.folder)
+    machine, settings = project.planner(name).machine, read_site().scheduler
     waits = Waits(read_ledger(), (settings.queue if settings is not None else None) or "")
+    drawn_s = drawn([(job.estimate.kind, *job.interval_s) for job in jobs])
+    scheduled_s = np.zeros_like(drawn_s)
+    for job in jobs:
+        further = job.further(drawn_s[:, job.column])
+        drawn_s[:, job.column] += job.again_s * further
+        waited = waits.of(job.resources.queue, job.resources.nodes) if job.submitted else None
+        wait_s = waited.median_s if waited is not None else 0.0
+        scheduled_s[:, job.column] = drawn_s[:, job.column] + wait_s * further
+        if not job.estimate.known:
+            scheduled_s[:, job.column] = job.reserved_s
+    studies = {job.study for job in jobs if job.submitted}
     left_out = tuple(left_out_of(study for study in project.chosen if study.name in studies))
-    return Plan(name, project.scale, machine, jobs, drawn_s, limits_of(machine, jobs_at_once), waits, left_out)
+    limits = limits_of(machine, jobs_at_once)
+    return Plan(name, project.scale, machine, jobs, drawn_s, scheduled_s, limits, waits, left_out)
 
 
 def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:

@@ -180,24 +180,23 @@ def detailed_notes(plan: Plan) -> Iterator[str]:
         gases = f"; {digits(kwh[1] * co2 / 1000)} kg CO2e at {co2:g} g/kWh" if co2 is not None else ""
         source = f"; power: {machine.sources['power']}" if "power" in machine.sources else ""
         yield f"Energy       {middle} kWh (P10 {low}, P90 {high}), {of}{gases}{source}"
-    yield f"Storage      {_storage(plan)}"
+    stay = storage_of(plan.submitted)
+    text = f"Storage      {size(stay['bytes'])} and {stay['files']:,} files stay"
+    if stay["node_bytes"]:
+        text += f"; {size(stay['node_bytes'])} on a node's own disk"
+        if machine.scratch_gib is not None and stay["node_bytes"] > machine.scratch_gib * 2**30:
+            text += f", which has {size(machine.scratch_gib * 2**30)}: stage shards, or less data"
+    yield text
     yield from (f"Assumed      {text}" for text in plan.assumed)
 
 
-def _storage(plan: Plan) -> str:
-    """The most storage at one time, and the rest that stays."""
-    most, scratch_gib = plan.peak, plan.machine.scratch_gib
-    stay = size(sum(job.stored.written_bytes for job in plan.submitted))
-    files = sum(job.stored.files for job in plan.submitted)
-    text = (
-        f"{size(most.bytes)} and {most.files:,} files at most, checkpoints of running jobs included; "
-        f"{stay} and {files:,} files stay"
-    )
-    if most.node_bytes:
-        text += f"; {size(most.node_bytes)} on a node's own disk"
-        if scratch_gib is not None and most.node_bytes > scratch_gib * 2**30:
-            text += f", which has {size(scratch_gib * 2**30)}: stage shards, or less data"
-    return text
+def storage_of(jobs: Sequence[PlannedJob]) -> dict[str, int]:
+    """Bytes and files that stay, and the largest copy of data on a node's own disk."""
+    return {
+        "bytes": sum(job.stored.written_bytes for job in jobs),
+        "files": sum(job.stored.files for job in jobs),
+        "node_bytes": max((job.stored.node_bytes for job in jobs), default=0),
+    }
 
 
 def digits(value: float) -> str:
@@ -236,7 +235,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "total": total,
         "makespan_s": dict(zip(("p10", "p50", "p90"), map(round, plan.makespan_s), strict=True)),
         "unknown": {"jobs": len(plan.unknown), "gpu_hours_reserved": hours(plan.reserved(plan.unknown, "gpu"))},
-        "storage": asdict(plan.peak),
+        "storage": storage_of(plan.submitted),
         "waited": [asdict(waited) for waited in plan.waited],
         "assumed": plan.assumed,
         "left_out": list(plan.left_out),
