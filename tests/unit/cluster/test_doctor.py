@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -162,27 +161,6 @@ def test_the_sites_software_is_tried_before_anything_else_and_the_line_that_fail
     assert what in error.value.what
     assert error.value.where == "profiles/lab/site.yaml"
     assert not list(tmp_path.glob("node.*"))
-
-
-@pytest.mark.slow
-def test_a_module_is_loaded_before_the_node_is_probed(
-    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With Environment Modules as Debian has it, and no function `module` in the environment."""
-    if not Path("/usr/share/modules/init/bash").is_file():
-        pytest.skip("there is no Debian package environment-modules here")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/mpirun").write_text("#!/bin/sh\necho 'mpirun (Open MPI) 9.9.9'\n")
-    (tmp_path / "bin/mpirun").chmod(0o755)
-    (tmp_path / "modules/mpi").mkdir(parents=True)
-    (tmp_path / "modules/mpi/9.9").write_text(f"#%Module1.0\nprepend-path PATH {tmp_path}/bin\n")
-    monkeypatch.setenv("MODULEPATH", str(tmp_path / "modules"))
-    for name in ("MODULESHOME", "LOADEDMODULES", "_LMFILES_", "BASH_ENV", "BASH_FUNC_module%%"):
-        monkeypatch.delenv(name, raising=False)
-    site.write_text("modules: [mpi/9.9]\n")
-    assert run_probe_job(tmp_path, SchedulerSettings(kind="slurm")) == 0, (tmp_path / "job.log").read_text()
-    (found,) = [json.loads(file.read_text()) for file in tmp_path.glob("node.*.json")]
-    assert found["mpi"] == "mpirun (Open MPI) 9.9.9"
 
 
 TWO_QUEUES = Machine(nodes=20, queues={"small": Queue(most_nodes=8), "large": Queue(least_nodes=9)})

@@ -21,7 +21,7 @@ from scalestudy.cluster.resources import (
 from scalestudy.errors import UserError
 from scalestudy.spec.base import parse
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
-from scalestudy.spec.machine import Machine, Queue, geometry
+from scalestudy.spec.machine import Machine, Queue, geometry, machine_problems
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
 
@@ -122,8 +122,6 @@ def test_a_cap_that_would_make_runs_smaller_is_refused_and_one_on_what_runs_toge
 
 
 def test_more_nodes_than_any_queue_has_is_refused_before_anything_is_submitted() -> None:
-    from scalestudy.spec.machine import machine_problems
-
     machine = Machine(nodes=100, devices_per_node=4, queues={"small": Queue(most_nodes=8)})
     assert [problem.what for problem in machine_problems(spec(ranks=64), machine, "mine")] == [
         "64 ranks need 16 nodes; machine `mine` has 8"

@@ -111,16 +111,12 @@ def test_of_files_that_agree_with_the_scheduler_nothing_is_to_be_done() -> None:
         ({"nodes": 9}, {}, f"{MACHINE}: `nodes: 9`, and Slurm has 3 nodes in gpu", "set `nodes: 3`"),
         ({"cores_per_node": 64}, {}, f"{MACHINE}: `cores_per_node: 64`, and a node in gpu has 32 by Slurm", "jobs would never run"),
         ({"memory_gib": 512.0}, {}, f"{MACHINE}: each job asks for 471,859 MiB per node, and a node in gpu has 256,000", "set `memory_gib: 250`"),
-        ({"devices_per_node": 8}, {}, f"{MACHINE}: `devices_per_node: 8`, and a node in gpu has 4 GPUs", "set `devices_per_node: 4`"),
         ({"walltime_limit_h": 100.0}, {}, f"{MACHINE}: `walltime_limit_h` is 100, and a job in gpu has at most 36 hours", "set `walltime_limit_h: 36`"),
-        ({"walltime_limit_h": None}, {}, f"{MACHINE}: `walltime_limit_h` is not set, and a job in gpu", "chain of jobs"),
         ({"limits": {"most_jobs": 100, "most_nodes": 2}}, {}, f"{MACHINE}: `limits.most_jobs` is 100, and Slurm lets a user have 40", "{most_jobs: 40}"),
         ({"limits": {"most_jobs": 40}, "nodes": 3}, {}, f"{MACHINE}: a job in gpu may have at most 2 nodes", "set `limits.most_nodes: 2`"),
         ({"queues": {"gpu": {}}, "nodes": 9}, {}, f"{MACHINE}: `nodes: 9`, and Slurm has 3 nodes in its queues", "set `nodes: 3`"),
         ({"hosts": ["n1", "gone[1-9]"]}, {}, f"{MACHINE}: `hosts` names gone1, gone2, gone3, gone4, gone5, which Slurm does not have", "doctor --hosts"),
-        ({"queues": {"gpu": {"most_nodes": 9}}}, {}, f"{MACHINE}: `queues.gpu.most_nodes: 9`, and Slurm has 3 nodes in gpu", "would never run"),
         ({}, {"queue": "gpus"}, f"{SITE}: `scheduler.queue`: Slurm has no open queue `gpus`", "did you mean `gpu`?"),
-        ({"queues": {"admins": {}}}, {}, f"{MACHINE}: `queues.admins`: Slurm has no open queue `admins`", "valid: cpu, gpu"),
         ({}, {"account": "phisics"}, f"{SITE}: `scheduler.account: phisics` is not among your accounts", "did you mean `physics`?"),
     ],
 )  # fmt: skip
@@ -224,15 +220,6 @@ def test_grid_engine_takes_the_environment_that_gives_whole_nodes(project: Path)
 
     assert words(2, 4) == ["-pe", "mpi4", "8"]  # four to a host
     assert words(1, 2) == ["-pe", "mpi", "2"]  # no environment deals two
-
-
-def test_grid_engine_with_environments_of_one_host_alone_says_what_is_missing(project: Path) -> None:
-    facts = facts_of("sge", Recorded(SGE))
-    of_one_host = dict.fromkeys(facts.environments, "$pe_slots")
-    files = write.write_files("mine", dataclasses.replace(facts, environments=of_one_host), None)
-    text = files[1].read_text()
-    assert " -pe " not in text
-    assert "no parallel environment that takes slots of several hosts was found (qconf -spl: " in text
 
 
 def test_grid_engine_without_an_environment_for_any_number_names_the_missing_one() -> None:

@@ -16,6 +16,8 @@ from types import FrameType
 from typing import Any
 
 import psutil
+import yaml
+from snakemake import cli
 
 from scalestudy import processes
 from scalestudy.claims import fixed
@@ -26,6 +28,7 @@ from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest
 from scalestudy.spec.study import left_out_of
 from scalestudy.spec.yamlfile import read_yaml
+from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
 from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
 
 SOURCE = PACKAGE.parents[1]
@@ -119,8 +122,6 @@ def own_folder(workflow: Any) -> None:
 
     Neither has Snakemake's own lock (`nolock` in profiles/default), which outlives a driver that was killed.
     """
-    from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
-
     processes.conceal_driver()
     if not workflow.local_exec:
         return
@@ -198,8 +199,6 @@ def plan_of(targets: Sequence[str], profile: str, config: Sequence[str] = ()) ->
 
     Raises UserError where Snakemake cannot build the graph, and says why on standard error.
     """
-    from snakemake import cli
-
     known_profile(profile)
     # So quiet, Snakemake ends a dry run as soon as its graph is built.
     words = ["--profile", profile, "-n", *(["--config", *config] if config else []), "--quiet", "progress", "rules"]
@@ -226,9 +225,6 @@ def known_profile(profile: str) -> None:
 
 def configuration_of(profile: str, config: Sequence[str]) -> Mapping[str, Any]:
     """The configuration that the Snakefile gets from a profile and `--config`."""
-    import yaml
-    from snakemake import cli
-
     known_profile(profile)
     _, parsed = cli.parse_args(["--profile", profile, *(["--config", *config] if config else [])])
     found: dict[str, Any] = {}

@@ -20,6 +20,8 @@ from scalestudy.spec.base import printable
 from scalestudy.spec.config import NAME, Config, machine_file, read_machine, read_site
 from scalestudy.spec.hostlist import folded
 from scalestudy.spec.machine import Machine
+from snakemake_executor_plugin_multinode import schedulers
+from snakemake_executor_plugin_multinode.schedulers import detected_kind
 
 Reports = list[dict[str, Any]]
 
@@ -60,8 +62,6 @@ def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], Rep
     The files, the reports, and the findings. Raises UserError where there is no batch system here, or where one of the
     files is there.
     """
-    from snakemake_executor_plugin_multinode.schedulers import detected_kind
-
     if not re.fullmatch(NAME, name):
         remedy = "use lower-case letters, digits and `_`, starting with a letter"
         raise UserError(f"`{printable(name)}` cannot be the name of a machine", "--write", remedy)
@@ -112,8 +112,6 @@ def with_nodes(facts: ClusterFacts, option: str) -> ClusterFacts:
 
 def chosen_scheduler() -> tuple[Any, list[Finding]]:
     """The batch system that the executor would use here, with its reason; None where it can use none."""
-    from snakemake_executor_plugin_multinode import schedulers
-
     try:
         return schedulers.chosen_scheduler(read_site()), []
     except ValueError as error:

@@ -25,6 +25,10 @@ from scalestudy.launch.allocation import allocation
 from scalestudy.site_fault import SITE, site_file
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine
+from snakemake_executor_plugin_multinode.jobscript import Script
+from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Refused, Request
+from snakemake_executor_plugin_multinode.software import container_words, python_of, setup_lines, shell_line
+from snakemake_executor_plugin_multinode.status_files import StatusFiles
 
 FOLDER = Path(".scalestudy/doctor")
 POLL_S = 2.0
@@ -70,8 +74,6 @@ def probe_in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) ->
 
 def probe_request(name: str, folder: Path, machine: Machine, nodes: int) -> Any:
     """Request whole nodes as runs have them, in the first queue that takes so many."""
-    from snakemake_executor_plugin_multinode.schedulers import Request
-
     gpus = machine.devices_per_node or 0
     queue = queue_for(machine, nodes, TimeEstimate(0.0, 60.0 * WALLTIME_MIN, "unknown"), devices=bool(gpus))
     memory = min(MAX_MB, memory_mb(machine))
@@ -81,9 +83,6 @@ def probe_request(name: str, folder: Path, machine: Machine, nodes: int) -> Any:
 
 def write_script(request: Any, site: Site, settings: Any, token: str) -> None:
     """Write the job script: the site's software, each line of which is tried, then the probe on every node."""
-    from snakemake_executor_plugin_multinode.jobscript import Script
-    from snakemake_executor_plugin_multinode.software import container_words, python_of, setup_lines, shell_line
-
     folder, python, container = request.script.parent, python_of(site), container_words(site, Path.cwd())
     command = ["scalestudy"] if python is None else [python, "-c", "from scalestudy.cli import main; main()"]
     setup = [*setup_lines(site, os.environ.get("CONDA_EXE")), *settings.setup]
@@ -112,8 +111,6 @@ def write_script(request: Any, site: Site, settings: Any, token: str) -> None:
 @contextmanager
 def submitted(scheduler: Any, request: Any) -> Iterator[Any]:
     """Submit the job, and delete it when the block ends before it. UserError where it cannot be submitted."""
-    from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Refused
-
     try:
         print("$ " + shlex.join(scheduler.submit_command(request)), file=sys.stderr, flush=True)
         job = JobRef(request.name, scheduler.submit(request))
@@ -134,8 +131,6 @@ def submitted(scheduler: Any, request: Any) -> Iterator[Any]:
 
 def in_queue(scheduler: Any, job: Any) -> str:
     """Return the scheduler's words about a job that has not started."""
-    from snakemake_executor_plugin_multinode.schedulers import NoAnswer
-
     try:
         status = scheduler.statuses([job]).get(job.name)
         return "it is not in the queue" if status is None else str(scheduler.why_waiting(status))
@@ -144,8 +139,6 @@ def in_queue(scheduler: Any, job: Any) -> str:
 
 
 def _status_files(request: Any) -> Any:
-    from snakemake_executor_plugin_multinode.status_files import StatusFiles
-
     return StatusFiles(request.script.parent / "status")
 
 

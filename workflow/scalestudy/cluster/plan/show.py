@@ -15,6 +15,9 @@ from scalestudy.cluster.plan.planned import Plan, PlannedJob, Unit, sources_of
 from scalestudy.errors import UserError
 from scalestudy.site_fault import site_file
 from scalestudy.spec.config import machine_file, read_site
+from snakemake_executor_plugin_multinode.records import job_name
+from snakemake_executor_plugin_multinode.resources import request_of
+from snakemake_executor_plugin_multinode.schedulers import scheduler_of
 
 GROUPS = ("strategy", "ranks")
 """Attributes that a table may be grouped by, beside the study."""
@@ -267,8 +270,6 @@ def _scheduler_of_site() -> Any:
     settings = read_site().scheduler
     if settings is None:
         return None
-    from snakemake_executor_plugin_multinode.schedulers import scheduler_of
-
     try:
         return scheduler_of(settings)
     except ValueError as error:
@@ -277,9 +278,6 @@ def _scheduler_of_site() -> Any:
 
 def _submit_line(scheduler: Any, job: PlannedJob) -> tuple[str | None, str | None]:
     """The submit line of a job, or why it cannot be submitted."""
-    from snakemake_executor_plugin_multinode.records import job_name
-    from snakemake_executor_plugin_multinode.resources import request_of
-
     name = job_name(job.seen.rule, job.seen.wildcards.values()).rpartition(".")[0] + f".{UNIQUE}"
     file = Path.cwd() / ".scalestudy/jobs" / job.seen.rule / name
     asked = job.resources.plain()
