@@ -13,9 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(("profile", "submit"), [("slurm", "sbatch"), ("pbs", "qsub"), ("sge", "qsub")])
-@pytest.mark.parametrize(
-    ("snakemake", "status", "submissions"), [("exit 0", 0, 0), ("exit 1", 1, 0), ("sleep 60", 0, 1)]
-)
+@pytest.mark.parametrize(("snakemake", "status", "submissions"), [("exit 1", 1, 0), ("sleep 60", 0, 1)])
 def test_a_driver_submits_its_successor_when_its_time_is_over(
     tmp_path: Path, profile: str, submit: str, snakemake: str, status: int, submissions: int
 ) -> None:

@@ -64,11 +64,6 @@ def expected(spec: dict[str, Any], machine: Machine | None = None) -> TimeEstima
     return Expectation("mine", machine or Machine(start_up_s=0.001)).of(run(**spec))
 
 
-def test_a_job_of_a_machine_of_one_node_starts_as_fast_as_here() -> None:
-    assert Expectation("nowhere", Machine(nodes=1)).start_up_s == (0.5, 10.0)
-    assert Expectation("nowhere", Machine(nodes=2)).start_up_s == (20.0, 120.0)
-
-
 def test_other_repeats_come_first_and_another_seed_is_no_repeat() -> None:
     remember(({**RESNET, "seed": 1, "repeat": 1}, 100.0), ({**RESNET, "seed": 2, "repeat": 2}, 110.0))
     estimate = expected(RESNET, P100)
@@ -183,12 +178,6 @@ def test_evaluations_and_what_is_loaded_ahead_are_counted() -> None:
     assert expected(ahead, P100).low_s == pytest.approx(1.5 * without, rel=0.01)
 
 
-def test_a_run_cut_short_takes_no_longer_than_its_full_training() -> None:
-    digits = {"data": {"source": "digits"}, "batch": {"per_rank": 100}, "measure": {"warmup_steps": 5, "steps": 10**6}}
-    work = costs.work_of(run(**digits).spec, costs.Data(1437, 360, 0))
-    assert (work.steps, work.evaluated_samples) == (14, 360)
-
-
 def test_skipped_runs_and_damaged_lines_of_history_count_for_nothing() -> None:
     remember((RESNET, 100.0), status="skipped")
     with open("results/mine/history.jsonl", "a") as file:
@@ -253,6 +242,7 @@ def test_datasets_of_the_same_form_that_jobs_have_prepared_tell_the_time_of_the_
     prepared(images(scale=0.2, **packed), 200_000, 500.0)  # 400 per second
     prepared(images(scale=0.3), 300_000, 1.0)  # another form
     prepared(images(scale=0.4, **packed), 400_000, 1.0, in_a_job=False)  # on another host
+    assert Expectation("nowhere", Machine(nodes=2)).start_up_s == (20.0, 120.0)
     asked, found = Planner("nowhere", MACHINE).of_dataset("next", images(**packed))
     assert (round(found.low_s), round(found.high_s), found.kind) == (1666, 13314, "neighbours")
     assert asked.runtime == 228
