@@ -16,6 +16,7 @@ from tests.integration.project import Project, jobs_in, make_project
 
 RECORDS = """\
 #!/bin/bash
+[[ $* == --version ]] && echo "pbs_version = 23.06"
 [[ $* == *.sh ]] || exit 0  # a question
 printf '%s\\n' "$(basename "$0") $*" >> "$RECORD"
 number=$((1000 + $(wc -l < "$RECORD")))
