@@ -64,20 +64,6 @@ def test_no_more_batches_are_made_ahead_than_asked_for(pictures: Dataset) -> Non
         assert loader.slow_decode == 7  # the one in use, and 2 x 3
 
 
-def test_workers_overlap_the_latency_of_samples(prepared: Prepared) -> None:
-    data = open_dataset(prepared(source="synthetic", samples=40, shape=[4], latency_s=0.01)[0], "train")
-
-    def seconds(workers: int) -> float:
-        begin = time.monotonic()
-        with Loader(data, plan(40, 5), spec(workers, augment="none", size=None), seed=0) as loader:
-            assert len(list(loader)) == 8
-        return time.monotonic() - begin
-
-    assert (alone := seconds(0)) >= 0.4
-    # On a busy machine a turn may be slow for other reasons; workers that take turns would never be faster.
-    assert min(seconds(4) for _ in range(5)) < alone / 2
-
-
 @pytest.mark.slow
 def test_a_batch_that_came_during_an_evaluation_was_not_ready_for_training(pictures: Dataset) -> None:
     with Loader(pictures, plan(48, 4), spec(1, prefetch=1), seed=0, slow_decode_s=0.05) as loader:

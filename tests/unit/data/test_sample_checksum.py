@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scalestudy.data.load.sample_checksum import MODULUS, planned_checksums, sample_checksum
-from scalestudy.data.load.sampler import LastBatch, batches
+from scalestudy.data.load.sampler import MODULUS, LastBatch, batches, planned_checksums, sample_checksum
 
 
 def seen(samples: int, ranks: int, first: int, done: int, last: LastBatch = "drop") -> list[int]:

@@ -12,7 +12,6 @@ from scalestudy.cli import run_command
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare.datasets import ensure
 from scalestudy.errors import UserError
-from scalestudy.spec.config import Site
 from tests.unit.data.conftest import Prepared, photo
 
 
@@ -43,14 +42,6 @@ def test_a_changed_source_is_named_with_the_command_that_uses_it_as_it_is(
     with pytest.raises(UserError, match=said) as error:
         ensure(path)
     assert f"scalestudy prepare --again --out {path}" in str(error.value)
-
-
-def test_another_folder_in_the_site_file_is_named(prepared: Prepared, picture_folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    path, _ = prepared(site=Site(data_roots={"image_folder": str(picture_folder)}), source="image_folder")
-    with pytest.raises(UserError, match=f"was prepared from {picture_folder}, and {other} is configured now"):
-        ensure(path, Site(data_roots={"image_folder": str(other)}))
 
 
 def test_data_that_is_made_again_has_another_fingerprint(prepared: Prepared, picture_folder: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from scalestudy.data.load.sample_checksum import planned_checksums
+from scalestudy.data.load.sampler import planned_checksums
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.errors import UserError
 from scalestudy.results.reports import read_reports

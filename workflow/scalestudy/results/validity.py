@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from scalestudy.data.load.sample_checksum import planned_checksums
+from scalestudy.data.load.sampler import planned_checksums
 from scalestudy.data.manifest import Manifest
 from scalestudy.results.metrics import Values, epoch_steps
 from scalestudy.results.reads import Reads, judge_reads

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from scalestudy.data.decode import kernel
 from scalestudy.data.io_accounting import ClientBytes, lustre_bytes, uncounted_file_system
 from scalestudy.data.load.loader import Delivered, Loader
-from scalestudy.data.load.sample_checksum import MODULUS, sample_checksum
+from scalestudy.data.load.sampler import MODULUS, sample_checksum
 from scalestudy.data.pagecache import read_bytes
 from scalestudy.emulation.faults import Faults
 from scalestudy.extensions import imported_from
