@@ -66,7 +66,21 @@ def test_the_summary_ends_with_the_machine_the_answers_and_the_verdicts(
 def test_verdicts_are_by_the_results_that_are_there_now(study: Study) -> None:
     run = next(run for run in study.runs if run.spec.train.epochs == 1)
     result_file("local", run.id).unlink()
-    assert verdicts_of(study, "local")[2]["reason"] == "not run: 1 of 10 runs have no result"
+    assert verdicts_of(study, "local")[2]["reason"] == "1 of 10 runs have no result"
+
+
+def test_a_claim_by_its_name_shows_the_runs_of_each_round(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    claim = study.claims[2]
+    for run in study.runs:
+        rate = 80.0 if run.spec.strategy.name == "parameter_server" else 100.0
+        write_result(result_file("local", run.id), result_of(run, throughput_samples_per_s=rate))
+    summarise(study, "local")
+    assert run_command(["claims", claim.id, "--scale", "paper"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"s: {claim.statement}"
+    assert lines[4] == "    round 1: 80 / 100 = 0.8"
+    assert lines[5].startswith("      results/local/runs/") and Path(lines[5].strip(), "result.json").is_file()
+    assert run_command(["claims", "nothing", "--scale", "paper"]) == 2
 
 
 def test_the_command_prints_lines_or_json(study: Study, capsys: pytest.CaptureFixture[str]) -> None:

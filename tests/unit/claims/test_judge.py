@@ -79,7 +79,7 @@ EXACT = """kind: exact
         ("skipped", 0.0, "reproduced"),
         ("valid", 0.0, "not reproduced"),
         ("skipped", 5.0, "not reproduced"),
-        ("missing", 0.0, "inconclusive"),
+        ("missing", 0.0, "not run"),
         ("skipped", float("nan"), "inconclusive"),
     ],
 )
@@ -159,7 +159,7 @@ def _ring(run: Run) -> bool:
 @pytest.mark.parametrize(
     ("numbers", "verdict", "said"),
     [
-        (lambda run: {"status": "missing"}, "inconclusive", "not run: 5 of 10 runs have no result"),
+        (lambda run: {"status": "missing"}, "not run", "5 of 10 runs have no result"),
         (
             lambda run: {"status": "invalid", "reason": "too short"},
             "inconclusive",
@@ -304,7 +304,7 @@ def test_later_rounds_decide_nothing_before_the_next_planned_look(tmp_path: Path
         )[0]
 
     assert [of_rounds(3, 3).n, of_rounds(6, 5).n, of_rounds(6, 6).n, of_rounds(10, 10).n] == [3, 3, 6, 6]
-    assert of_rounds(6, 2).reason == "not run: 2 of 6 runs have no result"
+    assert of_rounds(6, 2).reason == "2 of 6 runs have no result"
     assert (of_rounds(6, 6).confidence, of_rounds(6, 6).changed_after_measuring) == (pytest.approx(0.975), False)
     assert "6 rounds of this campaign, look 2 of 2" in of_rounds(10, 10).sentence
 

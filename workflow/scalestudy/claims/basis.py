@@ -37,6 +37,7 @@ MARKS = {
     "failed": "!",
     "consistent": "=",
     "inconsistent": "≠",
+    "not run": "·",
     "not testable here": "–",
 }
 """Each verdict with its mark, in the order in which verdicts are listed."""
@@ -62,7 +63,7 @@ def basis_of(claim: Claim, stand_ins: Sequence[str]) -> str:
 
 def label(verdict: str, basis: str) -> str:
     """A verdict with its stand-ins: `reproduced with stand-ins`."""
-    return f"{verdict} {basis}" if basis == WITH_STAND_INS else verdict
+    return f"{verdict} {basis}" if basis == WITH_STAND_INS and verdict != "not run" else verdict
 
 
 def stand_ins_of(claim: OfRuns, runs: Sequence[Run], devices: Collection[object]) -> list[str]:

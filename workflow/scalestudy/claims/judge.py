@@ -128,15 +128,16 @@ def _place(row: Row) -> str:
     return place if device in (None, "", "cpu") else f"{place}, {device}"
 
 
-def _absence(rows: Sequence[Row], planned: int, problem: object) -> str:
-    """The reason why `rows` of `planned` runs give no number: no result, an invalid run, or the `problem`."""
+def _undecided(verdict: Verdict, rows: Sequence[Row], planned: int, problem: object) -> Verdict:
+    """Why `rows` of `planned` runs give no number: no result, an invalid run, or the `problem`."""
     missing = [row for row in rows if row["status"] == "missing"]
     invalid = [row for row in rows if row["status"] == "invalid"]
     if missing:
-        return f"not run: {len(missing)} of {planned} runs have no result"
+        return verdict.not_run(len(missing), planned)
     if invalid:
-        return f"run invalid: {len(invalid)} of {planned} runs: {invalid[0]['reason']}"
-    return f"not judgeable at this scale: {problem}"
+        reason = f"run invalid: {len(invalid)} of {planned} runs: {invalid[0]['reason']}"
+        return verdict.inconclusive(reason, n=0)
+    return verdict.inconclusive(f"not judgeable at this scale: {problem}", n=0)
 
 
 # Facts: what holds in every run, and arithmetic on published rows
@@ -162,7 +163,7 @@ def _exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row]) ->
         if all(row["status"] == "skipped" for row in without):
             return verdict.not_here(str(without[0]["reason"]))
         problem = f"{len(without)} of {len(verdict.runs)} runs do not have the value"
-        return verdict.inconclusive(_absence(without, len(verdict.runs), problem))
+        return _undecided(verdict, without, len(verdict.runs), problem)
     if held and len(repeats) < claim.repeats:
         return verdict.too_few_planned(len(repeats), claim.repeats)
     outcome = REPRODUCED if held else NOT_REPRODUCED
@@ -243,7 +244,7 @@ def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict
     look = max((look for look in claim.looks if look <= complete), default=claim.looks[0])
     parts = [_before(part, look) for part in parts]
     if look > complete:
-        return verdict.inconclusive(_absence(_once(parts), len(_once(parts)), "not complete"), n=0)
+        return _undecided(verdict, _once(parts), len(_once(parts)), "not complete")
     found = []
     for part in parts:
         try:
@@ -252,7 +253,7 @@ def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict
             return verdict.inconclusive(f"measured apart: {problem}", n=0)
         except NotJudged as problem:
             used = _once([part])
-            return verdict.inconclusive(_absence(used, len(used), problem), n=0)
+            return _undecided(verdict, used, len(used), problem)
     region = Region(*claim.bounds, one_sided=isinstance(claim, Equivalence))
     return _Estimated(claim, verdict, region, parts, look, found, together(region, found))
 

@@ -10,7 +10,7 @@ from scalestudy.claims.basis import ELSEWHERE, INSTRUMENT_CHECK, basis_of, label
 from scalestudy.claims.model import AnyClaim, Comparison, Published
 
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
-NOT_HERE, CONSISTENT, INCONSISTENT = "not testable here", "consistent", "inconsistent"
+NOT_RUN, NOT_HERE, CONSISTENT, INCONSISTENT = "not run", "not testable here", "consistent", "inconsistent"
 OF_INSTRUMENT = {REPRODUCED: "passed", NOT_REPRODUCED: "failed"}
 """Verdicts of an instrument check."""
 
@@ -91,6 +91,11 @@ class Verdict:
     def inconclusive(self, reason: str, **more: Any) -> Verdict:
         """*Inconclusive*, with the reason."""
         return replace(self, verdict=INCONCLUSIVE, reason=reason, sentence=self._sentence(INCONCLUSIVE, reason), **more)
+
+    def not_run(self, missing: int, planned: int) -> Verdict:
+        """*Not run*: `missing` of the `planned` runs have no result."""
+        reason = f"{missing} of {planned} runs have no result"
+        return replace(self, verdict=NOT_RUN, reason=reason, sentence=f"Not run: {reason}.", n=0)
 
     def too_few_planned(self, rounds: int, needed: int, **more: Any) -> Verdict:
         """*Inconclusive*, because the study plans fewer rounds than the claim needs."""

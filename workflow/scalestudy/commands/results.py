@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import shutil
 import sys
 import textwrap
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scalestudy.commands.options import FILE, MACHINE, OUT, SCALE, of_study, studies_of
-from scalestudy.errors import UserError, visible
+from scalestudy.errors import UserError, nearest, visible
 from scalestudy.files import tail
 from scalestudy.spec.layout import (
     RESULTS,
@@ -32,6 +33,7 @@ from scalestudy.spec.layout import (
 )
 
 if TYPE_CHECKING:
+    from scalestudy.claims.model import Comparison
     from scalestudy.spec.study import Study
 
 Verdicts = list[dict[str, Any]]
@@ -126,14 +128,24 @@ def judge(machine: str, scale: str, study: str) -> None:
 @SCALE
 @click.option("--study", default=None, help="Name of a file in config/studies/; unset: all.")
 @click.option("--json", "as_json", is_flag=True, help="Everything that is known of each claim, as JSON.")
-def claims(machine: str, scale: str, study: str | None, as_json: bool) -> None:
+@click.argument("name", required=False)
+def claims(machine: str, scale: str, study: str | None, as_json: bool, name: str | None) -> None:
     """Print each study's answer, the verdict on each claim with its number, and how many could be judged here.
 
+    With the NAME of a claim, print its runs round by round: their numbers, what they are compared by, and their folders.
+
     Example: scalestudy claims --study gpu_scaling
+    Example: scalestudy claims ring_is_slower
     """
     from scalestudy.report.answers import answer_of
 
     studies = studies_of(machine, scale, None if study is None else [study])
+    if name is not None:
+        known = {claim.id: each for each in studies for claim in each.claims}
+        if name not in known:
+            raise UserError(f"there is no claim `{name}` at scale `{scale}`", "", nearest(name, known))
+        click.echo("\n".join(_in_full(known[name], name, machine)))
+        return
     found = {each.name: verdicts_of(each, machine) for each in studies}
     if as_json:
         click.echo(json.dumps(found, indent=1, ensure_ascii=False))
@@ -160,6 +172,51 @@ def verdicts_of(study: Study, machine: str) -> Verdicts:
     return [finite(asdict(verdict)) for verdict in verdicts]
 
 
+def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
+    """A claim with its verdict, and each round's values: `of / against = ratio`, then the runs that they are of."""
+    from scalestudy.analysis.summarise import study_rows
+    from scalestudy.claims.model import Comparison, Published
+    from scalestudy.claims.select import parts_of, published_rows, rows_of_claim
+    from scalestudy.claims.words import compared_text, plain
+
+    claim = next(claim for claim in study.claims if claim.id == name)
+    verdict = next(verdict for verdict in verdicts_of(study, machine) if verdict["id"] == name)
+    yield from (f"{study.name}: {claim.statement}", f"  {claim.source}, {claim.place}", f"  {verdict['sentence']}")
+    if isinstance(claim, Published):
+        for row in published_rows(claim):
+            columns = [column for column in (claim.column, claim.per) if column]
+            values = ", ".join(f"{column} {plain(row[column])}" for column in columns)
+            yield f"  {row['reference']}: {row.get('label') or ''}: {values}"
+        return
+    rows = [{str(key): value for key, value in row.items()} for row in study_rows(study, machine).to_dict("records")]
+    if not isinstance(claim, Comparison):
+        for row in rows_of_claim(claim, rows):
+            values = ", ".join(f"{check.column} {row.get(check.column)}" for check in claim.checks)
+            yield f"  round {row['repeat'] + 1}: {values}  {run_folder(machine, row['run'])}"
+        return
+    signs = {"ratio": "/", "difference": "-"}
+    for part in parts_of(claim, rows):
+        yield f"  {compared_text(study, claim, part.value)}"
+        for number in sorted({row["repeat"] for row in part.rows}):
+            sides = [[row for row in side if row["repeat"] == number] for side in (part.of, part.against or ())]
+            numbers = [[_of_run(claim, row) for row in side] for side in sides]
+            texts = [", ".join("no result" if value is None else plain(value) for value in side) for side in numbers]
+            equation = f" {signs.get(claim.compared_as, 'and')} ".join(filter(None, texts))
+            left, right = (side[0] if len(side) == 1 else None for side in numbers)
+            if left is not None and right and claim.compared_as in signs:
+                equation += f" = {plain(left / right if claim.compared_as == 'ratio' else left - right)}"
+            yield f"    round {number + 1}: {equation}"
+            yield from (f"      {run_folder(machine, row['run'])}" for side in sides for row in side)
+
+
+def _of_run(claim: Comparison, row: Mapping[str, Any]) -> float | None:
+    """The number of a valid run that a claim compares."""
+    value, whole = row.get(claim.column), row.get(claim.per) if claim.per and claim.compared_as != "share" else 1.0
+    if row["status"] != "valid" or not value or not whole or math.isnan(value):
+        return None
+    return float(value) / float(whole)
+
+
 def claim_lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
     """A line per claim: mark, verdict, number, statement; decided ones come first, and documents' claims before ours."""
     from scalestudy.claims.basis import BASES, MARKS, OURS, label
@@ -178,7 +235,7 @@ def claim_lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
         why = f" ({each['reason']})" if each["reason"] else ""
         stand_ins = f" [{'; '.join(each['stand_ins'])}]" if each["stand_ins"] else ""
         changed = " [changed after measuring]" if each["changed_after_measuring"] else ""
-        line = f"{MARKS[each['verdict']]} {word:28} {number:>26}  {mine}{each['statement']}{why}{stand_ins}{changed}"
+        line = f"{MARKS[each['verdict']]} {word:28} {number:>26}  {mine}{each['id']}: {each['statement']}{why}{stand_ins}{changed}"
         said.append(line)
     return said
 
