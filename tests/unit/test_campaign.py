@@ -13,8 +13,7 @@ from scalestudy.dag import Ask
 from scalestudy.dag.driver import fix_claims
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
-from scalestudy.results.history import append_history
-from scalestudy.results.stored import write_result
+from scalestudy.results.stored import append_history, write_result
 from scalestudy.spec.config import read_config, read_machine
 from scalestudy.spec.layout import result_file
 from tests.unit.analysis.fake_results import result_of

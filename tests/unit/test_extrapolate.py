@@ -42,11 +42,6 @@ def test_beyond_the_factor_that_was_tested_there_is_a_value_and_no_interval() ->
     assert (beyond.value, beyond.low, beyond.high) == (pytest.approx(10_010.0), None, None)
 
 
-def test_too_few_steps_give_a_value_and_no_interval() -> None:
-    found = training_time(0.5, np.full(5, 0.1), 100, [])
-    assert (found.value, found.low, found.high) == (pytest.approx(10.5), None, None)
-
-
 def test_steps_that_are_alike_for_a_while_are_not_taken_for_independent_ones() -> None:
     noise = np.random.default_rng(0).normal(size=200_000)
     # x[t] = 0.9 x[t-1] + e[t]: variance 1 / (1 - 0.81) = 5.26, long-run variance 1 / (1 - 0.9)**2 = 100.

@@ -8,7 +8,7 @@ import pytest
 
 from scalestudy.analysis.explanation import explain, sentences
 from scalestudy.program.observe import Observation, Rank, Removal
-from scalestudy.program.takeaway import BARE, WHOLE, Rounds, plan_rounds, possible_removals
+from scalestudy.program.takeaway import WHOLE, Rounds, plan_rounds, possible_removals
 
 LOADER = {"is_for_training": True, "num_workers": 1, "pin_memory": False}
 RANK = Rank(0, 1, 10, 1.0, 0.0, 0.0, (LOADER,), 0, 0, False, False, False, 0.0)
@@ -99,11 +99,6 @@ def test_parts_that_overlap_are_said_to():
 def test_a_gain_is_named_as_a_change_of_a_line():
     observed = rounds(whole=run(0.08), workers=run(0.04))
     assert sentences(explain(observed))[-1].startswith("`num_workers=2` in place of 1 gives 2 times")
-
-
-def test_everything_is_taken_away_together_where_two_parts_can_be():
-    removals, _ = possible_removals([replace(RANK, ddp_modules=1, world=2)])
-    assert removals[BARE].remove == ("loading", "exchange")
 
 
 def test_gains_are_given_up_before_parts_where_time_is_short():

@@ -21,10 +21,9 @@ from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.ranks import run_here
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
 from scalestudy.program.result import program_result
-from scalestudy.results.history import append_history
 from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
-from scalestudy.results.stored import write_result
+from scalestudy.results.stored import append_history, write_result
 from scalestudy.spec.config import machine_file
 from scalestudy.spec.layout import EXTENSIONS, machine_of
 from scalestudy.spec.machine import Machine

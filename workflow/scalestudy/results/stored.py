@@ -1,14 +1,19 @@
-"""Results as they are read back: open, parse, compare the id."""
+"""Results as they are written and read back: open, parse, compare the id; and the history of runs, for the plan."""
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError, visible
 from scalestudy.files import SEAL, canonical_json, read_json, sha256_file, sha256_text, write_sealed
-from scalestudy.spec.layout import STATE_FILE, machine_and_campaign, result_file
+from scalestudy.spec.layout import HISTORY_FILE, STATE_FILE, machine_and_campaign, result_file
 from scalestudy.spec.study import Run
 
 
@@ -61,3 +66,27 @@ def status_of(machine: str, run: str) -> str:
     """The status of a run's result, by its id alone; `no result` where it has none."""
     result = checked_result(result_file(machine, run), run, machine)
     return "no result" if result is None else str(result["status"])
+
+
+def append_history(out: Path, result: dict[str, Any]) -> None:
+    """Add a run to its machine's history; a run outside `results/<machine>/runs/` has none.
+
+    Runs on many nodes do this at the same time, and on NFS appending alone is not atomic: two would write to the same
+    place. Under the file's lock the end is that which the server knows. Where it fails a warning is printed: the run is
+    finished, and only the plan misses the line.
+    """
+    if out.parent.parent.name != "runs":
+        return
+    line = {key: result.get(key) for key in ("run", "status", "started", "ended", "spec")}
+    for metric in ("wall_s", "throughput_samples_per_s"):
+        line[metric] = result["metrics"].get(metric)
+    text = canonical_json(json.loads(json.dumps(line))) + "\n"
+    try:
+        file = out.parent.parent.parent / HISTORY_FILE
+        with open(file, "ab", buffering=0) as history:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(history, fcntl.LOCK_EX)
+            history.write(text.encode())
+            os.fsync(history.fileno())
+    except OSError as error:
+        print(f"scalestudy: warning: {out.parent.name} is not in the history: {error}", file=sys.stderr, flush=True)
