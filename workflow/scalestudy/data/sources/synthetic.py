@@ -62,11 +62,6 @@ class SyntheticDataset(TensorDataset):
                 time.sleep(self._spec.latency_s)
         return torch.from_numpy(x).reshape(len(indices), *self._spec.shape), self._labels(indices)
 
-    @property
-    def labels(self) -> NDArray[np.generic]:
-        """[samples] or, multilabel, [samples, classes]."""
-        return self._labels(np.arange(self.samples)).numpy()
-
     def _labels(self, indices: NDArray[np.int64]) -> torch.Tensor:
         classes = self._spec.classes
         if self._spec.task == "classification":
