@@ -313,7 +313,7 @@ def test_every_node_copies_its_share_of_the_data_before_its_ranks_begin(tmp_path
         f"training shards k with k mod 2 = {node}, and all held-out data" for node in (0, 1)
     ]
     assert attempt.result["launch"]["launcher"] == "ssh"
-    assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file() and path.name != "room.lock"]
+    assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file() and path.suffix != ".lock"]
     attempt.nothing_is_left()
 
 
