@@ -54,6 +54,7 @@ def linked(distribution: metadata.Distribution, folder: Path) -> None:
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with the wheel and its own requirements."""
     folder = tmp_path_factory.mktemp("bare")
+    shutil.rmtree(ROOT / "build/lib", ignore_errors=True)  # a build keeps modules that have moved since
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT)],
         check=True,
