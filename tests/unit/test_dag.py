@@ -108,7 +108,6 @@ def test_the_site_of_a_profile_is_handed_to_commands(folder: Path) -> None:
     assert environment.pop("PATH")
     assert environment == {
         "SCALESTUDY_SITE": "profiles/slurm/site.yaml",
-        "SCALESTUDY_DATA": "",
         "MULTINODE_FOLDER": ".scalestudy",
     }
 

@@ -83,7 +83,6 @@ def test_mpiruns_processes_inside_a_batch_job_of_slurm_have_mpiruns_numbers() ->
 
 def test_a_job_is_known_by_its_id_and_its_end() -> None:
     assert (JobEnvironment({}).job_id, JobEnvironment({}).launcher, JobEnvironment({}).deadline) == (None, None, None)
-    assert [JobEnvironment(variables).is_of_slurm for variables in ({}, {"SLURM_JOB_ID": "7"})] == [False, True]
     job = JobEnvironment({"PBS_JOBID": "12.server", "PBS_NODEFILE": "/n", "SCALESTUDY_DEADLINE": "1700000000"})
     assert (job.job_id, job.launcher, job.deadline) == ("12.server", "pbsdsh", 1.7e9)
     assert JobEnvironment({"SCALESTUDY_DEADLINE": "1", "MULTINODE_DEADLINE": "2"}).deadline == 2  # of this very job

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.errors import raise_all
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.step_times import emulated_step_time
@@ -24,7 +25,7 @@ def shipped(request: pytest.FixtureRequest) -> list[Study]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         found = find_studies(None, request.param, Machine())
-        found.raise_errors()
+        raise_all(found.errors())
     assert found.studies
     return found.studies
 

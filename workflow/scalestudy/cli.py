@@ -109,10 +109,6 @@ def _called(arguments: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-COLLECTED = (100_000, 20, 20)
-"""Objects made between two searches for garbage: importing makes far more than Python's 700, and all of them stay."""
-
-
 WHERE_THEY_ARE = ("agent", "compare", "explain")
 """Verbs that work in the folder where they are given: their arguments are commands, or folders of any project."""
 
@@ -130,7 +126,7 @@ def enter_project() -> None:
 
 def main() -> None:
     """The console script. Commands that start ranks treat SIGTERM themselves."""
-    gc.set_threshold(*COLLECTED)
+    gc.set_threshold(100_000, 20, 20)  # importing makes far more objects than Python's 700, and all of them stay
     if sys.argv[1:2] and sys.argv[1] not in WHERE_THEY_ARE:
         enter_project()
     if sys.argv[1:2] and sys.argv[1] in VERBS:

@@ -36,19 +36,19 @@ def free_memory_bytes() -> int:
 def _quotas() -> Iterator[tuple[str, str]]:
     """Quota and period of each group that limits CPU time, microseconds."""
     for group in _groups("cpu"):
-        if words := _read(group / "cpu.max").split():
+        if words := kernel_text(group / "cpu.max").split():
             yield words[0], words[1]
-        elif quota := _read(group / "cpu.cfs_quota_us"):
-            yield quota, _read(group / "cpu.cfs_period_us")
+        elif quota := kernel_text(group / "cpu.cfs_quota_us"):
+            yield quota, kernel_text(group / "cpu.cfs_period_us")
 
 
 def _memory_limits() -> Iterator[tuple[int, int]]:
     """Limit and use of each group that limits memory, bytes; use without the file cache that is given up first."""
     for group in _groups("memory"):
-        limit = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
+        limit = kernel_text(group / "memory.max") or kernel_text(group / "memory.limit_in_bytes")
         if limit.isdigit():
-            used = int(_read(group / "memory.current") or _read(group / "memory.usage_in_bytes") or 0)
-            lines = dict(line.split() for line in _read(group / "memory.stat").splitlines())
+            used = int(kernel_text(group / "memory.current") or kernel_text(group / "memory.usage_in_bytes") or 0)
+            lines = dict(line.split() for line in kernel_text(group / "memory.stat").splitlines())
             yield int(limit), used - int(lines.get("total_inactive_file", lines.get("inactive_file", 0)))
 
 
@@ -58,7 +58,7 @@ def _groups(controller: str) -> Iterator[Path]:
     Inside a container its own group may be the root of the mount, under another path than the kernel names.
     """
     roots = {}
-    for line in _read(MEMBERSHIP).splitlines():
+    for line in kernel_text(MEMBERSHIP).splitlines():
         _, names, path = line.split(":", 2)
         roots[names] = path
     of_version_1 = [(names, path) for names, path in roots.items() if controller in names.split(",")]
@@ -67,8 +67,9 @@ def _groups(controller: str) -> Iterator[Path]:
     yield from (folder for folder in (innermost, *innermost.parents) if folder.is_relative_to(root))
 
 
-def _read(file: Path) -> str:
+def kernel_text(file: Path) -> str:
+    """The text of a small file of the kernel; empty where there is none."""
     try:
-        return file.read_text(encoding="ascii").strip()
+        return file.read_text(encoding="utf-8").strip()
     except OSError:
         return ""

@@ -15,24 +15,10 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
 
 
-def ended(folder: Path, status: int) -> list[Failure]:
-    """What a supervisor notes of a rank that ended with a status."""
-    ranks = Ranks(job_in(folder), [0], group=0)
-    ranks.processes = [SimpleNamespace(exitcode=status, join=lambda: None)]  # type: ignore[list-item]
-    ranks._note_end(0)
-    return ranks.failures
-
-
 def job_in(folder: Path) -> Job:
     """A run of one rank on the host a."""
     run = RunSpec.model_validate_json(json.dumps({}))
     return Job("r", run, Resolved(1, 1, 1, "cpu", 2, None), folder, folder, folder, None, folder / "log", ("a",))
-
-
-@pytest.mark.parametrize(("status", "kind"), [(2, "user"), (4, "skipped")])
-def test_a_rank_that_leaves_a_message_is_quoted(tmp_path: Path, status: int, kind: str) -> None:
-    (tmp_path / "error.0").write_text("data.root: no such folder")
-    assert ended(tmp_path, status) == [Failure(kind, "data.root: no such folder")]
 
 
 def test_the_last_lines_are_those_that_say_something_and_move_no_cursor(tmp_path: Path) -> None:
@@ -47,16 +33,6 @@ def test_the_last_lines_are_those_that_say_something_and_move_no_cursor(tmp_path
     assert failure_with_log("failed", "", log).tail == (
         "epoch 1: loss 0.3\N{REPLACEMENT CHARACTER}[2J", "Segmentation fault",
     )  # fmt: skip
-
-
-def test_what_explains_the_others_is_raised_with_its_last_lines(tmp_path: Path) -> None:
-    job = SimpleNamespace(run="r")
-    failures = [Failure("partner", "rank 1 lost"), Failure("failed", "rank 0 failed", "rank.0.log", ("one", "two"))]
-    with pytest.raises(RankFailed) as raised:
-        raise_cause(failures, job)  # type: ignore[arg-type]
-    assert str(raised.value).splitlines() == [
-        "rank 0 failed", "    last 2 lines of rank.0.log:", "    | one", "    | two",
-    ]  # fmt: skip
 
 
 def test_a_lost_node_is_worth_another_try_and_a_failed_rank_is_not() -> None:

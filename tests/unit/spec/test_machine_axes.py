@@ -15,7 +15,6 @@ from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.hostlist import folded, places, slurm_hosts
-from scalestudy.spec.ids import run_id
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.run import RunSpec
@@ -67,11 +66,6 @@ def test_an_axis_ends_with_what_the_machine_has(text: str, machine: Machine, key
     assert values(made(text, machine), key) == numbers
 
 
-def test_a_number_of_the_machine_has_the_id_of_the_number_itself() -> None:
-    by_hand = made(RANKS.replace("{to: machine}", "[1, 2, 4]"), with_devices(4))
-    assert [run.id for run in made(RANKS, with_devices(4)).runs] == [run.id for run in by_hand.runs]
-
-
 def test_ranks_that_compute_on_cores_are_as_many_as_these(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scalestudy.spec.machine_axes.accelerators", lambda: Accelerators("", (), "a stand-in"))
     on_cpu = "base: {strategy: allreduce, device: cpu}\nvary: {ranks: {to: machine}}"
@@ -100,11 +94,6 @@ def test_runs_that_exceed_the_machine_are_left_out_with_a_sentence(
 ) -> None:
     study = made(text, machine)
     assert (values(study, "ranks"), study.left_out) == (ranks, (left_out,))
-
-
-def test_a_number_of_the_study_that_does_not_divide_the_batch_is_wrong() -> None:
-    with pytest.raises(UserError, match="64 samples cannot be divided equally among 6 ranks"):
-        made("base: {strategy: allreduce, batch: {global: 64}}\nvary: {ranks: [1, 6]}", with_devices(6))
 
 
 CLAIM = """
@@ -138,15 +127,6 @@ def test_a_node_can_be_excluded_and_one_alone_be_measured_again() -> None:
     assert values(made(f"{EACH}\nexclude:\n- {{hosts: spare}}"), "hosts") == ["node1", "node2", "node3"]
     again = made(EACH, changes={"hosts": "node2"})
     assert [run.id for run in again.runs] == [made(EACH).runs[1].id]
-
-
-def test_the_node_is_in_the_id_and_the_ids_of_the_others_do_not_depend_on_it() -> None:
-    ids = [run.id for run in made(EACH).runs]
-    assert ids[0].startswith("small_cnn.digits.allreduce.x2.at_node1.r0-")
-    fewer = made(EACH, FOUR.model_copy(update={"hosts": ("node[1-2]",), "nodes": 2}))
-    assert [run.id for run in fewer.runs] == ids[:2]
-    run, _ = parse(RunSpec, {"hosts": "node1", "ranks": 2, "strategy": "allreduce"})
-    assert run is not None and run_id(run) == ids[0]
 
 
 def test_a_machine_of_one_node_is_this_host_and_has_no_pair() -> None:

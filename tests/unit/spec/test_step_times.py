@@ -10,7 +10,7 @@ import pytest
 from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, emulated_step_time, published_step_time
+from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, emulated_step_time, published_rows
 
 HEADER = "model,accelerator,batch,images_per_s,precision,source"
 
@@ -25,7 +25,7 @@ def table(folder: Path, *rows: str) -> Path:
 def test_a_published_batch_takes_as_long_as_its_row_says() -> None:
     assert emulated_step_time("resnet50", "p100", 32) == pytest.approx(32 / 195)
     assert emulated_step_time("any", "infinite", 7) == 0.0
-    assert [row.batch for row in published_step_time("resnet50", "p100", 64).rows] == [64]
+    assert [row.batch for row in published_rows("resnet50", "p100", 64)] == [64]
 
 
 def test_between_two_rows_throughput_is_on_the_line_in_logarithms(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_between_two_rows_throughput_is_on_the_line_in_logarithms(tmp_path: Path
 
     # A quarter of the batch has a quarter of the throughput, so half of it has half.
     assert emulated_step_time("net", "card", 32, file) == pytest.approx(32 / 200)
-    assert [row.batch for row in published_step_time("net", "card", 32, file).rows] == [16, 64]
+    assert [row.batch for row in published_rows("net", "card", 32, file)] == [16, 64]
 
 
 def test_up_to_a_factor_of_two_beyond_the_rows_the_line_goes_on(tmp_path: Path) -> None:

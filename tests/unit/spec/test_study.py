@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from scalestudy.errors import UserError
-from scalestudy.spec.columns import columns_of
+from scalestudy.spec.columns import columns_of, matches
 from scalestudy.spec.config import checked, read_config
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
-from scalestudy.spec.matching import matches
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Study, label_of
 from scalestudy.spec.study_file import StudySpec
@@ -122,18 +121,6 @@ def test_a_map_that_names_another_replaces_the_one_below(below: str, above: str,
     assert study.runs[0].spec.plain()["model"] == model
 
 
-def test_a_scale_replaces_the_other_parts_as_wholes() -> None:
-    text = (
-        "vary: {seed: [0]}\nzip: {batch.per_rank: [8, 16]}\nrepeats: 3\n"
-        "figures: [{kind: efficiency}]\ntables: [{name: t, values: [loss]}]\n"
-        "include: [{seed: 9}]\n"
-        "scales: {mini: {zip: {train.epochs: [1]}, repeats: 1, figures: [], tables: [], include: [{seed: 8}]}}\n"
-    )
-    study = made(text, "mini")
-    assert values(study, "seed", "batch.per_rank", "train.epochs") == [(0, 32, 1), (8, 32, 1)]
-    assert (study.repeats, study.figures, study.tables) == (1, (), ())
-
-
 @pytest.mark.parametrize(
     ("size", "stored"),
     [
@@ -148,12 +135,6 @@ def test_a_size_is_turned_into_bytes_when_the_study_is_read(size: str, stored: s
     assert study.figures[0].where == {"data.scale": stored}
     assert values(study, "data.scale") == [(stored,)]
     assert label_of(study.labels, "data.scale", stored) == size
-
-
-def test_a_size_relative_to_memory_is_another_run_on_another_machine() -> None:
-    text = "base: {data: {source: image_folder, scale: 2x node memory}}"
-    assert made(text).runs[0].id == made(text, machine=Machine(memory_gib=16.0)).runs[0].id
-    assert made(text).runs[0].id != made(text, machine=Machine(memory_gib=32.0)).runs[0].id
 
 
 @pytest.mark.slow

@@ -57,11 +57,3 @@ def test_a_study_whose_file_changes_or_machine_are_others_is_expanded_again(
         Path(file).write_text("description: There\n" if file.endswith("local.yaml") else "# another line\n")
         assert stored_study("local", "paper", "a") is None, file
         Path(file).write_text("description: Here\n") if file.endswith("local.yaml") else Path(file).unlink()
-
-
-def test_a_study_is_expanded_again_where_a_document_has_a_claim_about_it(yaml: Path) -> None:
-    Path("config/claims").mkdir()
-    claim = "{id: ends, study: a, statement: S., kind: exact, checks: [{column: status, equals: valid}]}"
-    Path("config/claims/d.yaml").write_text(f"source: D\nclaims: [{claim}]\n")
-    assert stored_study("local", "paper", "a") is None
-    assert [claim.source for claim in expanded_study("local", "paper", "a").claims] == ["D"]

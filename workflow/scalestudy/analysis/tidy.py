@@ -13,9 +13,8 @@ from scalestudy.analysis.recorded import Records, row_of
 from scalestudy.analysis.summarise import storable
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import write_json, write_text, write_with
-from scalestudy.spec.columns import METRICS, columns_of
+from scalestudy.spec.columns import METRICS, columns_of, matches
 from scalestudy.spec.emulated import is_emulated
-from scalestudy.spec.matching import matches
 
 SUFFIXES = (".parquet", ".csv", ".json")
 MEANINGS = {

@@ -16,11 +16,10 @@ from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Comparison, Exac
 from scalestudy.claims.select import Row, chosen, configurations, parts_of, published_rows, rows_of_claim, spec_rows
 from scalestudy.errors import Problem, UserError, nearest, raise_all
 from scalestudy.spec.base import KeyPath, Spec, parse, shown, suggest
-from scalestudy.spec.columns import MEASURED, SHARES
+from scalestudy.spec.columns import MEASURED, SHARES, matches
 from scalestudy.spec.config import checked
 from scalestudy.spec.layout import CLAIMS, REFERENCES, STUDIES
 from scalestudy.spec.machine_axes import MachineCapacity
-from scalestudy.spec.matching import matches
 from scalestudy.spec.sizes import filter_in_bytes
 from scalestudy.spec.study import Study
 from scalestudy.spec.yamlfile import YamlDocument, read_yaml

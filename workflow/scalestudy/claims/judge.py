@@ -33,7 +33,7 @@ from scalestudy.claims.inference import (
 from scalestudy.claims.model import AnyClaim, Check, Equivalence, Exact, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row, chosen, parts_of, published_rows, rows_of_claim
 from scalestudy.claims.verdict import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict
-from scalestudy.spec.matching import matches
+from scalestudy.spec.columns import matches
 from scalestudy.spec.study import Study
 
 SAME = 1e-9

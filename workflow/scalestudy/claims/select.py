@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from scalestudy.claims.model import Comparison, Exact, OfRuns, Published
 from scalestudy.files import NUMBER, WHOLE, canonical_json, read_table
-from scalestudy.spec.columns import METRICS, columns_of_runs
+from scalestudy.spec.columns import METRICS, columns_of_runs, matches
 from scalestudy.spec.layout import REFERENCES
-from scalestudy.spec.matching import matches
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Run

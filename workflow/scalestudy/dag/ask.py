@@ -13,7 +13,7 @@ from snakemake.ioflags import before_update
 
 from scalestudy.claims.model import Published
 from scalestudy.dag.project import Project
-from scalestudy.errors import UserError, nearest, of_system
+from scalestudy.errors import UserError, nearest, of_system, raise_all
 from scalestudy.files import canonical_json, sha256_file
 from scalestudy.results.stored import contents_digest
 from scalestudy.spec import layout
@@ -62,7 +62,7 @@ class Ask:
 
     def all_claims(self, w: Any) -> list[str]:
         """The verdicts of all configured studies. A study that is wrong is an error here."""
-        self.project.found.raise_errors()
+        raise_all(self.project.found.errors())
         return [file for study in self.project.chosen for file in self._claims_of(study)]
 
     def study(self, name: str) -> Callable[[Any], list[str]]:
@@ -218,7 +218,7 @@ class Ask:
                 f"results/{machine}",
                 f"snakemake {layout.report_file(machine, scale)} --cores 1 {config}",
             )
-        self.project.found.raise_errors()
+        raise_all(self.project.found.errors())
         return [target for study in self.project.chosen for target in self._of_study(study)]
 
     def _warn(self) -> None:

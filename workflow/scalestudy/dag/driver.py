@@ -20,7 +20,7 @@ import yaml
 from snakemake import cli
 
 from scalestudy import processes
-from scalestudy.claims import fixed
+from scalestudy.claims.fixed import fix_claims
 from scalestudy.cluster.plan.planned import AnnouncedJob, Plan, make_plan
 from scalestudy.cluster.resources import NAMES, refuse_caps
 from scalestudy.dag.ask import PACKAGE, end
@@ -71,28 +71,14 @@ def before_first_job(workflow: Any, project: Project) -> None:
         sys.stderr.write(f"scalestudy: left out: {said}\n")
     if workflow.local_exec:
         drop_job_rate_limit(workflow.scheduler)  # one job at a time needs none, and its pauses are time of the runs
-    forget_planned_params(workflow)
-    stop_runs_on_sigterm(workflow)
-    fix_claims(workflow, project)
-
-
-def fix_claims(workflow: Any, project: Project) -> None:
-    """Write the claims that the coming runs will judge.
-
-    Studies share runs, so it is done for every study of this scale, configured or not, as its file has it: `set` makes
-    runs that claims may share, and judges none.
-    """
-    if any(kind_of(job.rule) == "train" for job in workflow.dag.needrun_jobs()):
-        fixed.fix_claims(project.all_studies(project.folder, project.scale, changed=False), project.folder)
-
-
-def forget_planned_params(workflow: Any) -> None:
-    """Let Snakemake record the params that a job was run with, not those of when it was planned.
-
-    It works params out again once a job's inputs are there, but records the ones that it kept from planning: of a summary
-    with results still to be made, so that it would be made twice.
-    """
+    # Snakemake works params out again once a job's inputs are there, but would record the ones that it kept from planning:
+    # of a summary with results still to be made, so that it would be made twice.
     workflow.persistence._params.cache_clear()
+    stop_runs_on_sigterm(workflow)
+    if any(kind_of(job.rule) == "train" for job in workflow.dag.needrun_jobs()):
+        # Studies share runs: claims are fixed of every study of this scale, configured or not, as its file has it. `set`
+        # makes runs that claims may share, and judges none.
+        fix_claims(project.all_studies(project.folder, project.scale, changed=False), project.folder)
 
 
 def stop_runs_on_sigterm(workflow: Any) -> None:

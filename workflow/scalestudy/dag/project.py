@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 from scalestudy.cluster.plan.expected import TimeEstimate
 from scalestudy.cluster.resources import Planner, Resources
-from scalestudy.errors import UserError, nearest
+from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.site_fault import CHANGES, SITE
 from scalestudy.spec import layout
 from scalestudy.spec.config import (
     BUDGET,
-    DATA_FOLDER,
     FOR_EXECUTOR,
     NAME,
     SCALES,
@@ -80,7 +79,7 @@ class Project:
         self.chosen = self.found.studies
         """The configured studies that can be expanded."""
         if not self.chosen:
-            self.found.raise_errors()
+            raise_all(self.found.errors())
             raise UserError(f"no configured study has scale `{self.scale}`", "config/studies", "choose another scale")
 
     # Studies and runs
@@ -216,7 +215,7 @@ class Project:
         path, scripts = os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)
         if scripts not in path.split(os.pathsep):  # Snakemake was called by its path, in an environment not activated.
             path = f"{scripts}{os.pathsep}{path}"
-        found = {DATA_FOLDER: self.config.paths.data or "", "PATH": path, **FOR_EXECUTOR}
+        found = {"PATH": path, **FOR_EXECUTOR}
         if self.site is not None:
             found[SITE] = str(self.site)
         if self.set:

@@ -17,7 +17,7 @@ from scalestudy.figures.words import counted, listed
 from scalestudy.spec.columns import MAX_TESTED_FACTOR
 from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.labels import number
-from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_step_time
+from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_rows
 
 Row = Mapping[str, Any]
 DISTURBED = "†"
@@ -179,7 +179,7 @@ def _accelerator(row: Row) -> str:
 def _published(row: Row) -> tuple[PublishedStepTime, ...]:
     """The rows of step_times.csv that a run waited for; none where the table no longer has them."""
     try:
-        return published_step_time(str(row["model"]), _accelerator(row), int(row["batch.per_rank"])).rows
+        return published_rows(str(row["model"]), _accelerator(row), int(row["batch.per_rank"]))
     except (UserError, KeyError, TypeError, ValueError):
         return ()
 

@@ -59,13 +59,6 @@ class RunStart:
         self.hours = round((time.monotonic() - self.begun_s) / 3600, 6)
         self.steps = step - self.from_step
 
-    def was_killed(self, last: Path | None, step: int) -> None:
-        """Close an attempt that could not do so: the run's last checkpoint is the last that is known of it."""
-        self.cause, self.steps = KILLED, max(0, step - self.from_step)
-        if last is not None and self.steps:
-            began = datetime.datetime.fromisoformat(self.started).timestamp()
-            self.hours = round(max(0.0, last.stat().st_mtime - began) / 3600, 6)
-
     def entry(self, *more: str) -> dict[str, Any]:
         """As `links` of result.json lists it; with more of its fields."""
         return {name: getattr(self, name) for name in ("started", "ended", "job", "hours", "steps", "cause", *more)}
@@ -150,9 +143,12 @@ def _begin(chain: Chain, init_from: Path | None) -> None:
         chain.warnings = record["warnings"]
     if init_from is not None or any(chain.checkpoints.glob("*step-*")):
         begun = _find_checkpoint(chain, init_from)
-    for earlier in chain.attempts:
-        if earlier.cause is None:
-            earlier.was_killed(chain.resume, begun)
+    for killed in (earlier for earlier in chain.attempts if earlier.cause is None):
+        # The run's last checkpoint is the last that is known of it.
+        killed.cause, killed.steps = KILLED, max(0, begun - killed.from_step)
+        if chain.resume is not None and killed.steps:
+            began = datetime.datetime.fromisoformat(killed.started).timestamp()
+            killed.hours = round(max(0.0, chain.resume.stat().st_mtime - began) / 3600, 6)
     chain.attempts.append(RunStart(now(), JobEnvironment().job_id, begun))
     chain.save()
     if chain.resume is not None:

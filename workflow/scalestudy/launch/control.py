@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import IO
 
 from scalestudy.files import read_json
@@ -197,7 +196,9 @@ class Control:
         """Return the agents' samples, with the index of the node."""
         of_node: dict[int, list[list[dict[str, float]]]] = {}
         for index in range(self.count):
-            found = read_samples(self.job.folder / f"system.{index}.json")
+            rows = read_json(self.job.folder / f"system.{index}.json")
+            # null where the kernel has no value
+            found = [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
             of_node.setdefault(self.node(index), []).append(found)
         return [{"node": node, **row} for node, agents in of_node.items() for row in added(agents)]
 
@@ -218,11 +219,6 @@ class Control:
             process.wait()
         if self.log.exists() and self.log.stat().st_size == 0:
             self.log.unlink()
-
-
-def read_samples(file: Path) -> list[dict[str, float]]:
-    """Read an agent's samples; null where the kernel has no value."""
-    return [{name: math.nan if value is None else value for name, value in row.items()} for row in read_json(file)]
 
 
 def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:

@@ -61,11 +61,6 @@ class JobEnvironment:
             what, remedy = f"`{self.variables[str(name)]}` is not a time", "set it to seconds since 1970, or unset it"
             raise UserError(what, str(name), remedy) from None
 
-    @property
-    def is_of_slurm(self) -> bool:
-        """Whether the job is Slurm's, so that srun starts processes in it."""
-        return bool(self.variables.get("SLURM_JOB_ID"))
-
     def report_fault(self, why: str) -> None:
         """Report this node as unfit for the job, to the executor where there is one."""
         if file := self.variables.get(FAULT):
@@ -87,7 +82,11 @@ class JobEnvironment:
             return {}
         nodes, slots = self.variables[name], dict[str, int]()
         try:
-            lines = self._of_slurm(nodes) if name == "SLURM_JOB_NODELIST" else _of_file(nodes)
+            if name == "SLURM_JOB_NODELIST":
+                lines = self._of_slurm(nodes)
+            else:  # PBS repeats a host once per slot, Grid Engine writes the number after it
+                rows = [line.split() for line in Path(nodes).read_text(encoding="utf-8").splitlines() if line.strip()]
+                lines = [(row[0], int(row[1]) if len(row) > 1 and row[1].isdigit() else 1) for row in rows]
         except (OSError, subprocess.SubprocessError) as error:
             raise UserError(f"the job's list of nodes cannot be read: {error}", f"{name}={nodes}") from None
         for host, count in lines:
@@ -103,11 +102,6 @@ class JobEnvironment:
         known = [place for name in names for place in places([name], hosts) if place is not None]
         return hosts[known[0] if known else 0]
 
-    def first_lines(self, hosts: tuple[str, ...]) -> list[int]:
-        """The first line of each host in the node file of PBS, which has a host once per slot: pbsdsh counts lines."""
-        lines = Path(self.variables["PBS_NODEFILE"]).read_text(encoding="utf-8").split()
-        return [lines.index(host) for host in hosts]
-
     def _of_slurm(self, nodes: str) -> list[tuple[str, int]]:
         command = ["scontrol", "show", "hostnames", nodes]
         try:
@@ -117,12 +111,6 @@ class JobEnvironment:
             hosts = slurm_hosts(nodes)
         tasks = slurm_tasks(self.variables.get("SLURM_TASKS_PER_NODE", ""))
         return list(zip(hosts, tasks if len(tasks) == len(hosts) else [0] * len(hosts), strict=True))
-
-
-def _of_file(file: str) -> list[tuple[str, int]]:
-    """Host and slots per line: PBS repeats a host once per slot, Grid Engine writes the number after it."""
-    rows = [line.split() for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
-    return [(row[0], int(row[1]) if len(row) > 1 and row[1].isdigit() else 1) for row in rows]
 
 
 def slurm_tasks(text: str) -> list[int]:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scalestudy.launch import mpi
-from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.spec.config import Site, read_site
 from scalestudy.training.job import Job
 
@@ -45,7 +44,7 @@ PREFIXES = (
     "NCCL_", "GLOO_", "UCX_", "FI_", "PSM2_", "PSM3_", "HFI_", "OMPI_MCA_", "PRTE_", "PMIX_MCA_", "I_MPI_", "MPICH_",
     "MPIR_CVAR_", "MPI4PY_",
 )  # fmt: skip
-NEVER = ("CUDA_VISIBLE_DEVICES",)
+OF_NODE = "CUDA_VISIBLE_DEVICES"
 """Each node has its own."""
 
 
@@ -56,7 +55,7 @@ def forwarded(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[
     return {
         name: value
         for name, value in sorted(environment.items())
-        if (name in names or name.startswith(prefixes)) and name not in NEVER and name.isidentifier()
+        if (name in names or name.startswith(prefixes)) and name != OF_NODE and name.isidentifier()
     }
 
 
@@ -119,8 +118,10 @@ def node_commands(launcher: str, hosts: Sequence[str], script: Path, *, away: bo
             return [[*mpi.words("mpiexec", count, 1, hosts), *run]]
         case "pbsdsh":
             # One after the other: `-o` returns once the task has started. Its exit status says nothing, with or without.
-            return [["pbsdsh", "-o", "-n", str(index), "--", *run, str(host)]
-                    for host, index in enumerate(JobEnvironment().first_lines(tuple(hosts)))]  # fmt: skip
+            # `-n` counts lines of the node file, which has a host once per slot.
+            lines = Path(os.environ["PBS_NODEFILE"]).read_text(encoding="utf-8").split()
+            return [["pbsdsh", "-o", "-n", str(lines.index(host)), "--", *run, str(index)]
+                    for index, host in enumerate(hosts)]  # fmt: skip
         case "qrsh":
             return [*here, *(["qrsh", "-inherit", "-nostdin", host, str(script), str(index)] for index, host in others)]
         case "ssh":
@@ -131,10 +132,10 @@ def node_commands(launcher: str, hosts: Sequence[str], script: Path, *, away: bo
 
 def mpi_by_srun(site: Site, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether ranks that speak MPI are started by srun here, in place of mpirun."""
-    return site.srun_mpi is not None and JobEnvironment(environment).is_of_slurm
+    return site.srun_mpi is not None and bool(environment.get("SLURM_JOB_ID"))
 
 
-def environment_for(launcher: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def environment_for(launcher: str) -> dict[str, str]:
     """Return the environment of the launcher itself."""
     left_out = SRUN_WITHOUT if launcher == "srun" else ()
-    return {name: value for name, value in environment.items() if name not in left_out}
+    return {name: value for name, value in os.environ.items() if name not in left_out}

@@ -32,7 +32,17 @@ def only_trainer(folder: Path) -> Iterator[Keeper]:
         with open(file, "a+b", buffering=0) as lock:
             if (owner := _owner(lock)) is not None:
                 if not _ends_by_itself(owner):
-                    raise _taken(owner, folder)
+                    where, kill = "", f"kill {owner.get('process', '').partition(':')[0]}"
+                    if is_here(owner):
+                        where = " on this machine"
+                    else:
+                        kill += f" (on {owner.get('host', 'its host')})"
+                    remedy = (
+                        f"wait for it, or have it write a checkpoint and end: {kill}"
+                        if owner
+                        else "wait for it, or end it"
+                    )
+                    raise UserError(f"{shown(owner)}{where} trains this run", str(folder), remedy)
                 lock_patiently(lock, "the end of what trains this run")
             if not file.exists() or not os.path.samestat(file.stat(), os.fstat(lock.fileno())):
                 continue  # removed by the process that held it
@@ -76,13 +86,3 @@ def _ends_by_itself(owner: Note) -> bool:
         print(text, file=sys.stderr, flush=True)
         return True
     return is_gone(owner)
-
-
-def _taken(owner: Note, folder: Path) -> UserError:
-    if not owner:
-        return UserError("another process trains this run", str(folder), "wait for it, or end it")
-    kill, where = f"kill {owner['process'].partition(':')[0]}", " on this machine"
-    if not is_here(owner):
-        kill, where = f"{kill} (on {owner.get('host', 'its host')})", ""
-    remedy = f"wait for it, or have it write a checkpoint and end: {kill}"
-    return UserError(f"{shown(owner)}{where} trains this run", str(folder), remedy)

@@ -7,6 +7,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 
@@ -22,16 +23,12 @@ LEAST_SPAN_S = 0.5
 """Of less time than this, power that is averaged over up to a second says little."""
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 ON_EACH: tuple[tuple[str, str, Callable[[list[float]], float]], ...] = (
-    ("device_utilisation", "utilisation", _mean),
-    ("device_memory_utilisation", "memory_utilisation", _mean),
+    ("device_utilisation", "utilisation", fmean),
+    ("device_memory_utilisation", "memory_utilisation", fmean),
     ("device_memory_bytes", "memory_bytes", sum),
     ("device_power_w", "power_w", sum),
-    ("device_clock_mhz", "clock_mhz", _mean),
+    ("device_clock_mhz", "clock_mhz", fmean),
     ("device_energy_j", "energy_j", sum),
 )
 
@@ -114,7 +111,7 @@ def energy_j(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> f
 def mean_of(rows: Sequence[Mapping[str, float]], column: str, begin: float, end: float) -> float | None:
     """Mean of a column's samples between two clocks; None where there is none, or a device does not tell."""
     found = [row[column] for row in rows if column in row and begin <= row["clock_s"] <= end]
-    return None if not found or any(map(math.isnan, found)) else _mean(found)
+    return None if not found or any(map(math.isnan, found)) else fmean(found)
 
 
 def throttling(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.files import sha256_text
-from scalestudy.limits import usable_cores, usable_memory_bytes
+from scalestudy.limits import kernel_text, usable_cores, usable_memory_bytes
 from scalestudy.measure import allocator
 from scalestudy.measure.placement import SYSTEM
 
@@ -78,7 +78,7 @@ def of_rank() -> dict[str, Any]:
 
 def of_host(system: Path = SYSTEM) -> dict[str, Any]:
     """Processor, its clock, memory and kernel of the machine that this process is on."""
-    huge_pages = _read(system / "kernel/mm/transparent_hugepage/enabled")  # the chosen word stands in brackets
+    huge_pages = kernel_text(system / "kernel/mm/transparent_hugepage/enabled")  # the chosen word stands in brackets
     return {
         "cpu": cpu_name(),
         "memory_gib": round(usable_memory_bytes() / 2**30, 1),
@@ -91,25 +91,18 @@ def of_host(system: Path = SYSTEM) -> dict[str, Any]:
 def cpu_clock(system: Path = SYSTEM) -> dict[str, str]:
     """Governor, highest clock and boost of the cores that this process may use; a virtual machine often shows none."""
     folders = [system / f"devices/system/cpu/cpu{core}/cpufreq" for core in sorted(os.sched_getaffinity(0))]
-    governors = dict.fromkeys(filter(None, (_read(folder / "scaling_governor") for folder in folders)))
-    clocks = [int(khz) for folder in folders if (khz := _read(folder / "scaling_max_freq")).isdigit()]
-    boost = _read(system / "devices/system/cpu/cpufreq/boost")
-    off = boost == "0" or _read(system / "devices/system/cpu/intel_pstate/no_turbo") == "1"
+    governors = dict.fromkeys(filter(None, (kernel_text(folder / "scaling_governor") for folder in folders)))
+    clocks = [int(khz) for folder in folders if (khz := kernel_text(folder / "scaling_max_freq")).isdigit()]
+    boost = kernel_text(system / "devices/system/cpu/cpufreq/boost")
+    off = boost == "0" or kernel_text(system / "devices/system/cpu/intel_pstate/no_turbo") == "1"
     return {
         "governor": " / ".join(governors) or UNKNOWN,
         "clock": f"{max(clocks) / 1e6:.2f} GHz at most{', no boost' if off else ''}" if clocks else UNKNOWN,
     }
 
 
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
-
-
 def cpu_name() -> str:
     """The processor's name as the kernel has it."""
-    lines = _read(Path("/proc/cpuinfo")).splitlines()
+    lines = kernel_text(Path("/proc/cpuinfo")).splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()

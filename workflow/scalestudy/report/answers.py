@@ -22,7 +22,7 @@ from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.emulated import emulated_parts
 from scalestudy.spec.labels import column_label, number, unit_of, value_text
 from scalestudy.spec.layout import RESULTS, study_folder
-from scalestudy.spec.step_times import published_step_time
+from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import Study
 
 MAX_SERIES = 3
@@ -153,7 +153,7 @@ def _sentence(study: Study, answer: AnswerSpec, rows: Rows) -> str:
             numbers[name] = _number(study, found[0], spec.column, rows)
         else:
             batch = spec.batch or 1
-            rate = batch / published_step_time(spec.model or "", spec.accelerator or "", batch).seconds
+            rate = batch / emulated_step_time(spec.model or "", spec.accelerator or "", batch)
             numbers[name] = Number(rate, rate, rate)
     parts = [text + ("" if name is None else numbers[name].text(form)) for text, name, form in fields_of(answer.say)]
     return f"{''.join(parts).rstrip('.')}{_marks(list(numbers.values()))}."

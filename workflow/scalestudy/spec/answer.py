@@ -10,9 +10,8 @@ from pydantic import Field
 
 from scalestudy.errors import Problem, UserError
 from scalestudy.spec.base import Spec, shown, suggest
-from scalestudy.spec.columns import MEASURED
-from scalestudy.spec.matching import matches
-from scalestudy.spec.step_times import published_step_time
+from scalestudy.spec.columns import MEASURED, matches
+from scalestudy.spec.step_times import published_rows
 
 UNITS = {"": 1.0, "%": 0.01, "ms": 1e-3, "min": 60.0, "h": 3600.0, "MiB": 2.0**20, "GiB": 2.0**30}
 """Units that a number may be written in, each as a factor on the column's own unit."""
@@ -103,6 +102,6 @@ def _number_problems(
             yield ("ratio",), f"no number above is named {shown(name)}", suggest(name, above)
     elif number.accelerator is not None:
         try:
-            published_step_time(number.model or "", number.accelerator, number.batch or 1)
+            published_rows(number.model or "", number.accelerator, number.batch or 1)
         except UserError as error:
             yield ("accelerator",), error.what, error.remedy

@@ -86,10 +86,8 @@ def facts_of(found: Accelerators) -> dict[str, Any]:
 
 def cores() -> int:
     """Physical cores that this process may use."""
-    siblings = set()
-    for cpu in os.sched_getaffinity(0):
-        file = CPUS / f"cpu{cpu}/topology/thread_siblings_list"
-        siblings.add(file.read_text(encoding="ascii") if file.exists() else str(cpu))
+    files = {cpu: CPUS / f"cpu{cpu}/topology/thread_siblings_list" for cpu in os.sched_getaffinity(0)}
+    siblings = {file.read_text(encoding="ascii") if file.exists() else str(cpu) for cpu, file in files.items()}
     return min(len(siblings), usable_cores())
 
 
@@ -112,28 +110,22 @@ def text_of(facts: Mapping[str, Any], sheet: Mapping[str, str] | None) -> str:
     day = date.today().isoformat()
     what = f"{facts['devices_per_node']} x {facts.get('device_name', 'accelerators')}"
     here = {"description": f"{what}, found by `machine: auto` on {day}", **facts}
-    of_sheet = {} if sheet is None else from_sheet(sheet)
-    sources = dict.fromkeys(of_sheet, "" if sheet is None else sheet["source"])
-    return "".join(
-        [
-            "# yaml-language-server: $schema=../../workflow/schemas/machine.schema.json\n",
-            "# Written by `machine: auto`. Change what is wrong, and add prices: it is not written again.\n",
-            f"# The data sheet of this accelerator is not in {KNOWN}: set its peaks yourself.\n"
-            if sheet is None
-            else "",
-            *(f"{key}: {json.dumps(value)}\n" for key, value in {**here, **of_sheet}.items()),
-            f"sources: {json.dumps(sources, indent=2)}\n",
-        ]
-    )
-
-
-def from_sheet(sheet: Mapping[str, str]) -> dict[str, Any]:
-    """Keys of a machine file from a row of the table, without empty ones."""
-    values = {name: float(sheet[name]) for name in OF_SHEET if sheet[name]}
-    found: dict[str, Any] = {"accelerator": sheet["accelerator"]} if sheet["accelerator"] else {}
-    found["peak_tflops"] = {name: values[name] for name in PRECISIONS if name in values}
-    found |= {key: values[key] for key in ("device_memory_gb_per_s", "device_link_gb_per_s") if key in values}
-    return found | ({"power": {"device_watts": values["device_watts"]}} if "device_watts" in values else {})
+    of_sheet: dict[str, Any] = {}
+    lines = [
+        "# yaml-language-server: $schema=../../workflow/schemas/machine.schema.json",
+        "# Written by `machine: auto`. Change what is wrong, and add prices: it is not written again.",
+    ]
+    if sheet is None:
+        lines.append(f"# The data sheet of this accelerator is not in {KNOWN}: set its peaks yourself.")
+    else:
+        values = {name: float(sheet[name]) for name in OF_SHEET if sheet[name]}
+        of_sheet |= {"accelerator": sheet["accelerator"]} if sheet["accelerator"] else {}
+        of_sheet["peak_tflops"] = {name: values[name] for name in PRECISIONS if name in values}
+        of_sheet |= {key: values[key] for key in ("device_memory_gb_per_s", "device_link_gb_per_s") if key in values}
+        of_sheet |= {"power": {"device_watts": values["device_watts"]}} if "device_watts" in values else {}
+    sources = dict.fromkeys(of_sheet, sheet["source"]) if sheet else {}
+    lines += [f"{key}: {json.dumps(value)}" for key, value in {**here, **of_sheet}.items()]
+    return "\n".join([*lines, f"sources: {json.dumps(sources, indent=2)}\n"])
 
 
 def _refuse_another(file: Path, facts: Mapping[str, Any]) -> None:
@@ -146,7 +138,6 @@ def _refuse_another(file: Path, facts: Mapping[str, Any]) -> None:
         is_close = key == "memory_gib" and stated and found and abs(stated - found) <= 0.02 * found
         if None not in (stated, found) and stated != found and not is_close:
             what = f"says {json.dumps(stated)}, and {json.dumps(found)} was found here"
-            errors.append(
-                UserError(what, document.where((key,)), "rename the file, or correct it if it is of this machine")
-            )
+            remedy = "rename the file, or correct it if it is of this machine"
+            errors.append(UserError(what, document.where((key,)), remedy))
     raise_all(errors)

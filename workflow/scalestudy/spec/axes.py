@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,12 +56,6 @@ class Combinations:
     repeats: int
     lacks: list[str]
     """Axes that the machine has no value for, a sentence each."""
-
-    @property
-    def settings(self) -> list[Setting]:
-        """One setting of each key of each axis, then those of `include`."""
-        points = [*(axis[0] for axis in self.axes if axis), *(each.point for each in self.include)]
-        return list(itertools.chain.from_iterable(points))
 
     def all(self) -> Iterator[Combination]:
         """The crossed combinations, where `include` is not alone, then the added ones."""
@@ -191,12 +184,10 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def applied(base: Mapping[str, Any], point: Point) -> dict[str, Any]:
     """The base with one value for each axis; a key of the user's own belongs to the program."""
-    own = own_keys(base, dotted_keys(RunSpec))
-
-    def key_of(setting: Setting) -> str:
-        return f"program.keys.{setting.key}" if setting.key in own else setting.key
-
-    return functools.reduce(lambda data, setting: _with(data, key_of(setting), setting.value), point, dict(base))
+    own, data = own_keys(base, dotted_keys(RunSpec)), dict(base)
+    for setting in point:
+        data = _with(data, f"program.keys.{setting.key}" if setting.key in own else setting.key, setting.value)
+    return data
 
 
 def _with(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:

@@ -66,22 +66,22 @@ def parse(model: type[M], data: Any) -> tuple[M | None, list[Problem]]:
     try:
         return model.model_validate_json(json.dumps(data, default=str)), []
     except ValidationError as error:
-        return None, list(_problems(model, data, error))
+        places: dict[KeyPath, list[ErrorDetails]] = {}  # the members of a union report theirs at the same one
+        for item in error.errors(include_url=False):
+            places.setdefault(_path_in(data, item), []).append(item)
+        innermost = {
+            path: items
+            for path, items in places.items()
+            if not any(len(other) > len(path) and other[: len(path)] == path for other in places)
+        }
+        return None, [
+            Problem(path, _sentence(items), _remedy(model, path, items[0])) for path, items in innermost.items()
+        ]
 
 
 def refused(what: str, remedy: str = "", key: str | None = None) -> PydanticCustomError:
     """Error of a validator: sentence, remedy, and the key below the validated field."""
     return PydanticCustomError("refused", "{what}", {"what": what, "remedy": remedy, "key": key})
-
-
-def _problems(model: type[BaseModel], data: Any, error: ValidationError) -> Iterator[Problem]:
-    """One problem per place; the members of a union report theirs at the same one."""
-    places: dict[KeyPath, list[ErrorDetails]] = {}
-    for item in error.errors(include_url=False):
-        places.setdefault(_path_in(data, item), []).append(item)
-    for path, items in places.items():
-        if not any(len(other) > len(path) and other[: len(path)] == path for other in places):
-            yield Problem(path, _sentence(items), _remedy(model, path, items[0]))
 
 
 def _path_in(data: Any, item: ErrorDetails) -> KeyPath:

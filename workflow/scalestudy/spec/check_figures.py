@@ -8,9 +8,8 @@ from typing import Any
 from scalestudy.errors import Problem, nearest
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.spec.base import KeyPath, shown, suggest
-from scalestudy.spec.columns import MEASURED, PREDICTED, columns_of_runs
+from scalestudy.spec.columns import MEASURED, PREDICTED, columns_of_runs, matches
 from scalestudy.spec.layout import REFERENCES, reference_file
-from scalestudy.spec.matching import matches
 from scalestudy.spec.study import Study
 
 NEEDED = {"lines": ("x", "y"), "bars": ("x", "y"), "stacked": ("x",)}

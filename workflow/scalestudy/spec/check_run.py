@@ -11,7 +11,7 @@ from scalestudy.spec.base import dotted_keys, shown
 from scalestudy.spec.program import program_problems
 from scalestudy.spec.run import THIS_HOST, RunSpec, SlowDecode
 from scalestudy.spec.sizes import MOST_BYTES, size_in_bytes
-from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, NotTimed, published_step_time
+from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, NotTimed, published_rows
 from scalestudy.strategies.catalogue import Horovod, Pipeline
 
 Row = tuple[object, str, str, str]
@@ -54,7 +54,7 @@ def _accelerator_problems(spec: RunSpec) -> Iterator[Problem]:
     if spec.accelerator is None or (batch.per_rank is None) == (batch.global_ is None) or not STEP_TIMES.is_file():
         return  # outside of a project there is no table; the run itself reports it
     try:
-        published_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
+        published_rows(spec.model.name, spec.accelerator, spec.rank_batch)
     except BatchTooFar as error:
         yield Problem(("batch", "global" if batch.per_rank is None else "per_rank"), error.what, error.remedy)
     except NotTimed as error:

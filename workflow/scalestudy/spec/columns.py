@@ -253,3 +253,20 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def matches(value: Any, wanted: Any) -> bool:
+    """Whether a value agrees with a wanted one.
+
+    A list of wanted values stands for any of them. A name agrees with a map of that name alone, in both directions:
+    `strategy: ring` and `strategy: {name: ring}` ask for the same.
+    """
+    if bool(value == wanted):
+        return True
+    if isinstance(wanted, list):
+        return any(matches(value, one) for one in wanted)
+    if isinstance(value, dict) and isinstance(wanted, str):
+        return wanted in (value.get("name"), value.get("source"))
+    if isinstance(value, str) and isinstance(wanted, dict):
+        return wanted in ({"name": value}, {"source": value})
+    return False

@@ -162,9 +162,6 @@ def read_site() -> Site:
     return checked(Site, replace(document, data={key: document.data[key] for key in paths if key in document.data}))
 
 
-CONFIG_FILE = Path("config/config.yaml")
-DATA_FOLDER = "SCALESTUDY_DATA"
-"""Environment variable by which they learn `paths.data` of the configuration."""
 BUDGET = "MULTINODE_BUDGET_GPU_HOURS"
 """Environment variable by which the executor, which is made after the Snakefile was read, learns `budget_gpu_hours`."""
 FOR_EXECUTOR = {"MULTINODE_FOLDER": ".scalestudy"}
@@ -183,11 +180,3 @@ def changes_of(given: object) -> dict[str, Any]:
 def changes_of_call() -> dict[str, Any]:
     """Those of the Snakemake call that started this command; none outside one."""
     return changes_of(os.environ.get(CHANGES, "").splitlines())
-
-
-def data_folder() -> Path | None:
-    """`paths.data`: of the Snakemake call that started this command, else of config/config.yaml; None where unset."""
-    named = os.environ.get(DATA_FOLDER)
-    if named is None and CONFIG_FILE.is_file():
-        named = read_config(CONFIG_FILE).paths.data
-    return Path(named) if named else None

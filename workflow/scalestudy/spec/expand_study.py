@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,14 @@ from scalestudy.spec.axes import Combination, Combinations, applied, combination
 from scalestudy.spec.base import KeyPath, dotted_keys, parse, printable, shown, suggest
 from scalestudy.spec.check_figures import figure_problems
 from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.columns import columns_of
+from scalestudy.spec.columns import columns_of, matches
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.layout import EXTENSIONS
 from scalestudy.spec.machine import SMALLER, Machine, geometry, machine_problems
 from scalestudy.spec.machine_axes import MachineCapacity, NoHosts
-from scalestudy.spec.matching import matches
 from scalestudy.spec.program import own_keys
 from scalestudy.spec.run import RunSpec, one_or_more
-from scalestudy.spec.sizes import in_bytes, where_in_bytes
+from scalestudy.spec.sizes import filter_in_bytes, in_bytes
 from scalestudy.spec.study import Run, Study
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import YamlDocument, dotted
@@ -87,14 +86,24 @@ def expand(
     expansion = _Expansion(document, scale, base, found, capacity, extensions, changes or {})
     _check_keys(expansion)
     configurations = _configurations(expansion)
+    if not configurations and expansion.beyond:
+        raise expansion.beyond[0]
+    if not configurations and found.lacks:
+        raise NoHosts(found.lacks[0], document.where(("vary",)), "choose a machine of several nodes")
     if not configurations:
-        raise _nothing_left(expansion)
+        raise UserError(f"`exclude` leaves no run at scale `{scale}`", document.where(("exclude",)), "exclude fewer")
     rounds = _rounds(configurations, found.repeats, extensions)
     if changes:
         firsts = {run.id: each for run, each in reversed(list(zip(rounds[0], configurations, strict=True)))}
         configurations = list(firsts.values())[::-1]
         rounds = _rounds(configurations, found.repeats, extensions)
     raise_all(list(_duplicates(expansion, configurations, rounds[0])))
+    drawn = {
+        part: tuple(
+            each.model_copy(update={"where": filter_in_bytes(each.where, machine)}) for each in spec.part(scale, part)
+        )
+        for part in ("figures", "tables")
+    }
     # With other values for keys, the runs of a claim need not be there.
     written = [] if changes else written_claims(document, name, scale)
     study = Study(
@@ -108,8 +117,8 @@ def expand(
         runs=tuple(itertools.chain.from_iterable(rounds)),
         varied=tuple(dict.fromkeys(setting.key for _, entry in configurations for setting in entry.point)),
         labels=_labels(expansion, configurations),
-        figures=tuple(where_in_bytes(figure, machine) for figure in spec.part(scale, "figures")),
-        tables=tuple(where_in_bytes(table, machine) for table in spec.part(scale, "tables")),
+        figures=drawn["figures"],
+        tables=drawn["tables"],
         claims=claims_at(written, capacity),
         answers=tuple(spec.part(scale, "answers")),
         target_accuracy=spec.part(scale, "target_accuracy"),
@@ -120,7 +129,8 @@ def expand(
         ),
         prices=machine.prices,
     )
-    depends_on_machine = bool(study.left_out) or any(setting.of_machine for setting in found.settings)
+    settings = itertools.chain.from_iterable(itertools.chain.from_iterable(found.axes))
+    depends_on_machine = bool(study.left_out) or any(setting.of_machine for setting in settings)
     errors = []
     for problem in (*figure_problems(study), *answer_problems(study.runs, study.answers, depends_on_machine)):
         at_scale: KeyPath = ("scales", scale, *problem.path)
@@ -172,13 +182,21 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
     errors: dict[tuple[KeyPath, str], UserError] = {}
     for entry in found.all():
         data = applied(expansion.base, entry.point)
-        _fill_hosts(data, capacity)
+        # A run on nodes by name gets the ranks that fill them, where the study sets none.
+        hosts, per_node = one_or_more(data.get("hosts")), data.get("ranks_per_node")
+        if isinstance(hosts, tuple) and "ranks" not in data:
+            data["ranks"] = len(hosts) * (per_node if type(per_node) is int else capacity.end("ranks", "node"))
         run, problems = parse(RunSpec, data)
         if entry.place == ("vary",) and any(_is_excluded(data, run, rule) for rule in found.exclude):
             continue
         if run is not None:
             problems = [*own_code_problems(run, expansion.extensions), *run_problems(run)]
-            problems += _repeat_problems(run, found.repeats)
+            if run.repeat:
+                what = "`repeat` is set by the study's `repeats`"
+                problems.append(Problem(("repeat",), what, "remove it, and set `repeats`"))
+            if (seed := run.seed + found.repeats - 1) > MAX_SEED:
+                what = f"repeat {found.repeats - 1} has seed {seed}; the largest is {MAX_SEED}"
+                problems.append(Problem(("seed",), what))
             # A run that exceeds the machine is left out, and one that does not suit a number which the machine chose.
             of_machine = [setting.key for setting in entry.point if setting.of_machine]
             beyond = problems if of_machine else []
@@ -198,13 +216,6 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
     return configurations
 
 
-def _fill_hosts(data: dict[str, Any], capacity: MachineCapacity) -> None:
-    """Give a run on nodes by name the ranks that fill them, where the study sets none."""
-    hosts, per_node = one_or_more(data.get("hosts")), data.get("ranks_per_node")
-    if isinstance(hosts, tuple) and "ranks" not in data:
-        data["ranks"] = len(hosts) * (per_node if type(per_node) is int else capacity.end("ranks", "node"))
-
-
 def _is_excluded(data: dict[str, Any], run: RunSpec | None, rule: Mapping[str, Any]) -> bool:
     """Whether a combination agrees with a map of `exclude`; a key that the file does not set has its default."""
     columns = {} if run is None else columns_of(run)
@@ -218,14 +229,6 @@ def _is_excluded(data: dict[str, Any], run: RunSpec | None, rule: Mapping[str, A
     return all(matches(value_of(key), wanted) for key, wanted in rule.items())
 
 
-def _repeat_problems(run: RunSpec, repeats: int) -> Iterator[Problem]:
-    """Repeats without a seed, or counted by hand."""
-    if run.repeat:
-        yield Problem(("repeat",), "`repeat` is set by the study's `repeats`", "remove it, and set `repeats`")
-    if run.seed + repeats - 1 > MAX_SEED:
-        yield Problem(("seed",), f"repeat {repeats - 1} has seed {run.seed + repeats - 1}; the largest is {MAX_SEED}")
-
-
 def _capacity_problems(run: RunSpec, capacity: MachineCapacity, limits_workers: bool) -> Iterator[Problem]:
     """Parts of a run that exceed the machine.
 
@@ -234,38 +237,20 @@ def _capacity_problems(run: RunSpec, capacity: MachineCapacity, limits_workers: 
     yield from machine_problems(run, capacity.machine, capacity.name)
     on_node = geometry(run, capacity.machine, capacity.devices)[1]
     if limits_workers and run.loader.workers * on_node > capacity.cores:
-        each = "" if on_node == 1 else f" for each of {on_node} ranks on a node"
-        what = (
-            f"{run.loader.workers} workers{each} are more than the {capacity.cores} cores of machine `{capacity.name}`"
-        )
+        who = f"{run.loader.workers} workers" + ("" if on_node == 1 else f" for each of {on_node} ranks on a node")
+        what = f"{who} are more than the {capacity.cores} cores of machine `{capacity.name}`"
         yield Problem(("loader", "workers"), what, SMALLER)
-
-
-def _nothing_left(expansion: _Expansion) -> UserError:
-    """Reason why no configuration remains."""
-    if expansion.beyond:
-        return expansion.beyond[0]
-    if lacks := expansion.found.lacks:
-        return NoHosts(lacks[0], expansion.document.where(("vary",)), "choose a machine of several nodes")
-    what = f"`exclude` leaves no run at scale `{expansion.scale}`"
-    return UserError(what, expansion.document.where(("exclude",)), "exclude fewer")
 
 
 def _rounds(configurations: list[Configuration], repeats: int, extensions: Path) -> list[list[Run]]:
     """The runs of each repeat."""
-    first = [
-        Run(run_id(spec, extensions), spec, configuration_id(spec), dataset_id(spec.data, extensions))
-        for spec, _ in configurations
-    ]
-
-    def repeated(run: Run, repeat: int) -> Run:
-        if repeat == 0:
-            return run
-        spec = run.spec.model_copy(update={"seed": run.spec.seed + repeat, "repeat": repeat})
-        return replace(run, id=run_id(spec, extensions), spec=spec)
-
-    pairs = [(run, entry.repeats) for run, (_, entry) in zip(first, configurations, strict=True)]
-    return [[repeated(run, repeat) for run, count in pairs if repeat < count] for repeat in range(repeats)]
+    rounds: list[list[Run]] = [[] for _ in range(repeats)]
+    for first, entry in configurations:
+        configuration, dataset = configuration_id(first), dataset_id(first.data, extensions)
+        for repeat in range(entry.repeats):
+            spec = first.model_copy(update={"seed": first.seed + repeat, "repeat": repeat}) if repeat else first
+            rounds[repeat].append(Run(run_id(spec, extensions), spec, configuration, dataset))
+    return rounds
 
 
 def _duplicates(expansion: _Expansion, configurations: list[Configuration], runs: list[Run]) -> Iterator[UserError]:

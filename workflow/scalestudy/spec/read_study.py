@@ -38,15 +38,11 @@ class StudiesFound:
         """Everything that is wrong."""
         return [each for error in self.wrong.values() for each in getattr(error, "errors", [error])]
 
-    def raise_errors(self) -> None:
-        """Raise UserError with everything that is wrong; nothing where all is well."""
-        raise_all(self.errors())
-
 
 def read_studies(names: Iterable[str] | None, scale: str, machine: Machine, **options: Any) -> list[Study]:
     """As `find_studies`, with its options; raises UserError with the errors of all studies, or where there is none."""
     found = find_studies(names, scale, machine, **options)
-    found.raise_errors()
+    raise_all(found.errors())
     if not found.studies:
         chosen = f" and one of the tags {', '.join(options['tags'])}" if options.get("tags") else ""
         raise UserError(f"no study has scale `{scale}`{chosen}", str(options.get("folder", STUDIES)))
@@ -98,13 +94,11 @@ def _existing(names: Iterable[str] | None, folder: Path, unusable: Mapping[str, 
     if not known and names is None:
         raise UserError("there is no study here", str(folder), "add one; docs/reference/study.md has an example")
     wanted = known if names is None else list(dict.fromkeys(names))
-    missing = [name for name in wanted if name not in known]
-    raise_all(
-        [
-            unusable.get(name) or UserError(f"there is no study {shown(name)}", str(folder), nearest(name, known))
-            for name in missing
-        ]
-    )
+    errors = []
+    for name in (name for name in wanted if name not in known):
+        what = f"there is no study {shown(name)}"
+        errors.append(unusable.get(name) or UserError(what, str(folder), nearest(name, known)))
+    raise_all(errors)
     return wanted
 
 

@@ -29,7 +29,6 @@ from scalestudy.spec.study_file import StudySpec
 
 Schema = dict[str, Any]
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MODELS: dict[str, type[Spec]] = {
     "study": StudySpec,
     "claims": ClaimsOfDocument,
@@ -42,7 +41,8 @@ MODELS: dict[str, type[Spec]] = {
 
 def schemas() -> dict[str, Schema]:
     """Schema of each kind of file, by name."""
-    made = {name: {"$schema": DIALECT, **_generated(model)} for name, model in MODELS.items()}
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    made = {name: {"$schema": dialect, **_generated(model)} for name, model in MODELS.items()}
     _add_run(made["study"], _generated(RunSpec))
     return made
 
@@ -153,7 +153,8 @@ def key_reference() -> list[Section]:
     made = {name: _generated(model) for name, model in MODELS.items()}
     run, study = made["run"], made["study"]
 
-    def section(title: str, schema: Schema, whole: Schema) -> Section:
+    def section(title: str, whole: Schema, part: str = "") -> Section:
+        schema = whole["$defs"][part] if part else whole
         return Section(title, schema["description"], list(_rows(schema, whole, "")))
 
     columns = [
@@ -161,19 +162,17 @@ def key_reference() -> list[Section]:
         for name, c in MEASURED.items()
     ]
     return [
-        section("`config/config.yaml`", made["config"], made["config"]),
-        section("A study: `config/studies/<name>.yaml`", study, study),
-        section("A study's `scales.mini` and `scales.node`", study["$defs"]["ScaleSpec"], study),
-        section("A study's `figures`", study["$defs"]["FigureSpec"], study),
-        section("A study's `tables`", study["$defs"]["TableSpec"], study),
+        section("`config/config.yaml`", made["config"]),
+        section("A study: `config/studies/<name>.yaml`", study),
+        section("A study's `scales.mini` and `scales.node`", study, "ScaleSpec"),
+        section("A study's `figures`", study, "FigureSpec"),
+        section("A study's `tables`", study, "TableSpec"),
         _claims(study),
-        section("A run: `base`, and dotted in `vary`, `zip`, `exclude`, `include`, `scalestudy try`", run, run),
+        section("A run: `base`, and dotted in `vary`, `zip`, `exclude`, `include`, `scalestudy try`", run),
         *(choice for key in ("model", "strategy", "data", "faults") for choice in _choices(key, run)),
-        section("A machine: `config/machines/<name>.yaml`", made["machine"], made["machine"]),
-        section("A site: `profiles/<profile>/site.yaml`", made["site"], made["site"]),
-        Section(
-            "Measured columns", "For `x`, `y`, `series`, `panel` and `values`, beside every key of a run.", columns
-        ),
+        section("A machine: `config/machines/<name>.yaml`", made["machine"]),
+        section("A site: `profiles/<profile>/site.yaml`", made["site"]),
+        Section("Measured columns", "For `x`, `y`, `series`, `panel`, `values`, beside every key of a run.", columns),
     ]
 
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from scalestudy.figures.catalogue import FigureSpec, TableSpec
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scalestudy.spec.machine import Machine
     from scalestudy.spec.run import RunSpec
-
-Drawing = TypeVar("Drawing", FigureSpec, TableSpec)
 
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) *([KMGT]i?B|x node memory)$")
 UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
@@ -35,11 +31,6 @@ def in_bytes(spec: RunSpec, machine: Machine) -> RunSpec:
         return spec
     scale = _kilobytes(spec.data.scale, machine)
     return spec.model_copy(update={"data": spec.data.model_copy(update={"scale": scale})})
-
-
-def where_in_bytes(drawing: Drawing, machine: Machine) -> Drawing:
-    """`where: {data.scale: 64 MiB}` in the words of the rows, which say bytes."""
-    return drawing.model_copy(update={"where": filter_in_bytes(drawing.where, machine)})
 
 
 def filter_in_bytes(where: Mapping[str, Any], machine: Machine) -> dict[str, Any]:

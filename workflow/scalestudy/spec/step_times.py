@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,14 +29,6 @@ class PublishedStepTime:
     source: str
 
 
-@dataclass(frozen=True)
-class StepTime:
-    """Seconds of one step, and the published rows that they follow from: one, or two on a line; none if `infinite`."""
-
-    seconds: float
-    rows: tuple[PublishedStepTime, ...] = ()
-
-
 class NotTimed(UserError):
     """There is no published step time of this model on this accelerator."""
 
@@ -47,19 +38,28 @@ class BatchTooFar(UserError):
 
 
 def emulated_step_time(model: str, accelerator: str, rank_batch: int, table: Path = STEP_TIMES) -> float:
-    """Seconds that the accelerator takes to train one batch; see `published_step_time`."""
-    return published_step_time(model, accelerator, rank_batch, table).seconds
-
-
-def published_step_time(model: str, accelerator: str, rank_batch: int, table: Path = STEP_TIMES) -> StepTime:
-    """The time to train one batch: batch over the published training throughput.
+    """Seconds that the accelerator takes to train one batch: batch over the published training throughput.
 
     Between two published batch sizes, the logarithm of the throughput is linear in that of the batch. Beyond them, up to
     a factor of 2, the line through the two nearest rows continues; a single row's throughput is taken as it is. `infinite`
     takes no time. Raises BatchTooFar beyond that factor, UserError where the table has no such model or accelerator.
     """
+    rows = published_rows(model, accelerator, rank_batch, table)
+    if not rows:
+        return 0.0
+    low, high = rows[0], rows[-1]
+    slope = 0.0
+    if low is not high:
+        slope = math.log(high.images_per_s / low.images_per_s) / math.log(high.batch / low.batch)
+    return rank_batch / (low.images_per_s * float((rank_batch / low.batch) ** slope))
+
+
+def published_rows(
+    model: str, accelerator: str, rank_batch: int, table: Path = STEP_TIMES
+) -> tuple[PublishedStepTime, ...]:
+    """The rows that a step time follows from: one, or two on a line; none if `infinite`. Raises as `emulated_step_time`."""
     if accelerator == INFINITE:
-        return StepTime(0.0)
+        return ()
     if not table.is_file():
         raise UserError("the table of step times is missing", str(table), "run the command at the top of the project")
     published = _read(table.resolve(), table.stat().st_mtime_ns)
@@ -81,20 +81,11 @@ def published_step_time(model: str, accelerator: str, rank_batch: int, table: Pa
         raise BatchTooFar(f"{what}{rank_batch} of a rank", str(table), remedy)
     exact = [row for row in rows if row.batch == rank_batch]
     begin = min(max(sum(row.batch < rank_batch for row in rows) - 1, 0), max(len(rows) - 2, 0))
-    used = exact[:1] or rows[begin : begin + 2]
-    return StepTime(rank_batch / _images_per_s(used, rank_batch), tuple(used))
+    return tuple(exact[:1] or rows[begin : begin + 2])
 
 
 def _is_near(smallest: PublishedStepTime, largest: PublishedStepTime, batch: int) -> bool:
     return smallest.batch / FURTHEST <= batch <= largest.batch * FURTHEST
-
-
-def _images_per_s(rows: Sequence[PublishedStepTime], batch: int) -> float:
-    low, high = rows[0], rows[-1]
-    if low is high:
-        return low.images_per_s
-    slope = math.log(high.images_per_s / low.images_per_s) / math.log(high.batch / low.batch)
-    return low.images_per_s * float((batch / low.batch) ** slope)
 
 
 @lru_cache(maxsize=8)
