@@ -14,7 +14,7 @@ from scalestudy.cluster.doctor.gpu_support import LOCKS, carries, problem
 from scalestudy.cluster.doctor.probe import probe
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
-from scalestudy.spec.machine import Machine, Queue
+from scalestudy.spec.machine import Machine
 from snakemake_executor_plugin_multinode.schedulers import JobRef, scheduler_of
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer
 from snakemake_executor_plugin_multinode.site import SchedulerSettings
@@ -163,29 +163,18 @@ def test_the_sites_software_is_tried_before_anything_else_and_the_line_that_fail
     assert not list(tmp_path.glob("node.*"))
 
 
-TWO_QUEUES = Machine(nodes=20, queues={"small": Queue(most_nodes=8), "large": Queue(least_nodes=9)})
-
-
-def begun(folder: Path, calls: list[str], answer: CommandAnswer, nodes: int = 2) -> Any:
+def begun(folder: Path, calls: list[str], answer: CommandAnswer) -> Any:
     """The doctor's job on a PBS of text: `calls` gets what was called."""
 
     def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
         calls.append(" ".join(argv))
         return answer if argv[0] == "qsub" else CommandAnswer(0, "", "")
 
-    scheduler = scheduler_of({"kind": "pbs", "request": "-l rscgrp={queue} -l select={nodes}"}, run)
-    return job.submitted(scheduler, job.probe_request("probe", folder, TWO_QUEUES, nodes))
+    scheduler = scheduler_of({"kind": "pbs"}, run)
+    return job.submitted(scheduler, job.probe_request("probe", folder, Machine(nodes=20), 2))
 
 
 TAKEN = CommandAnswer(0, "7.head\n", "")
-
-
-@pytest.mark.parametrize(("nodes", "queue"), [(2, "small"), (12, "large")])
-def test_the_job_goes_into_the_first_queue_that_takes_so_many_nodes(tmp_path: Path, nodes: int, queue: str) -> None:
-    calls: list[str] = []
-    with begun(tmp_path, calls, TAKEN, nodes):
-        pass
-    assert f"-l rscgrp={queue} -l select={nodes}" in calls[0]
 
 
 @pytest.mark.parametrize(
@@ -253,9 +242,8 @@ def test_slurm_behind_a_pbs_profile_and_missing_commands_are_named(
         (tmp_path / name).chmod(0o755)
     site.write_text(f"scheduler: {{kind: {kind}}}\n")
     monkeypatch.setenv("PATH", str(tmp_path))
-    scheduler, (finding,) = examine.chosen_scheduler()
-    assert what in finding.what
-    assert scheduler is None
+    with pytest.raises(UserError, match=what):
+        examine.scheduler_here()
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.plan import costs, neighbours, storage
+from scalestudy.cluster.plan import costs, neighbours
 from scalestudy.cluster.plan.expected import UTILISATION, Expectation, TimeEstimate
 from scalestudy.cluster.resources import Planner
 from scalestudy.data.manifest import Manifest, SplitInfo, write_manifest
@@ -258,19 +258,19 @@ JPEG = {**RESNET, "data": {"source": "synthetic_jpeg", "samples": 1000, "mean_ki
 
 
 def test_a_chain_leaves_a_checkpoint() -> None:
-    alone, chain = (storage.of_run(run(**JPEG).spec, 1, links) for links in (1, 3))
+    alone, chain = (costs.stored_by_run(run(**JPEG).spec, 1, links) for links in (1, 3))
     assert chain.written_bytes - alone.written_bytes == 8 * 25_557_032
 
 
 @pytest.mark.parametrize(("stage", "copies"), [({}, 0), ({"to": "scratch"}, 1), ({"to": "scratch", "share": "by_shard"}, 0.5)])  # fmt: skip
 def test_copies_on_a_nodes_own_disk_are_counted_per_node(stage: dict[str, str], copies: float) -> None:
-    assert storage.of_run(run(**JPEG, stage=stage).spec, 2, 1).node_bytes == copies * 1000 * 100 * 1024
+    assert costs.stored_by_run(run(**JPEG, stage=stage).spec, 2, 1).node_bytes == copies * 1000 * 100 * 1024
 
 
 def test_data_that_is_made_while_it_is_read_is_stored_in_no_file() -> None:
-    made = storage.of_dataset(images(source="synthetic", samples=1281167))
+    made = costs.stored_by_dataset(images(source="synthetic", samples=1281167))
     assert (made.files, made.written_bytes) == (0, 0)
-    assert storage.of_dataset(images(source="synthetic_jpeg", samples=100)).files == 110
+    assert costs.stored_by_dataset(images(source="synthetic_jpeg", samples=100)).files == 110
 
 
 @pytest.mark.parametrize("machine", ["tsubame3", "flow_type2", "gpu_cluster"])

@@ -101,10 +101,6 @@ def right(**changes: Any) -> Machine:
     return Machine.model_validate({**values, **changes})
 
 
-def test_of_files_that_agree_with_the_scheduler_nothing_is_to_be_done() -> None:
-    assert said(right(), slurm(), queue="gpu", account="lab") == []
-
-
 @pytest.mark.parametrize(
     ("changes", "settings", "what", "remedy"),
     [

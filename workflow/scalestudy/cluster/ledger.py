@@ -8,7 +8,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,34 +156,18 @@ def note_plan(machine: str, run: str, asked: Resources, estimate: TimeEstimate) 
         stream.write(canonical_json(line) + "\n")
 
 
-@dataclass(frozen=True)
-class PlannedAndUsed:
-    """One finished run: seconds that its jobs reserved, were expected to take, and took."""
-
-    study: str
-    run: str
-    gpus: int
-    nodes: int
-    reserved_s: int
-    low_s: float
-    high_s: float | None
-    kind: str
-    used_s: float
-    attempts: int
-    source: str
-    """Source of the used seconds: the `job script`, or the `result` itself."""
-    lost_s: float = 0.0
-    """Used by jobs of the run that led to no result: cancelled, failed, or made before it was forgotten."""
+Row = dict[str, Any]
+"""One finished run: seconds that its jobs reserved, were expected to take, and took."""
 
 
-def compare(studies: Iterable[Study], machine: str) -> tuple[list[PlannedAndUsed], list[str]]:
+def compare(studies: Iterable[Study], machine: str) -> tuple[list[Row], list[str]]:
     """Every run of the studies that has a result and was planned; and the names of those that have a result alone."""
     plans = {str(entry.get("run")): entry for entry in json_lines(plans_file(machine))}
     attempts: dict[str, list[LedgerAttempt]] = defaultdict(list)
     for attempt in read_ledger():
         if attempt.machine == machine:
             attempts[attempt.run].append(attempt)
-    rows: dict[str, PlannedAndUsed] = {}
+    rows: dict[str, Row] = {}
     unplanned: dict[str, None] = {}
     for name, run in ((study.name, run) for study in studies for run in study.runs if run.id not in rows):
         result = read_result(machine, run)
@@ -192,16 +176,16 @@ def compare(studies: Iterable[Study], machine: str) -> tuple[list[PlannedAndUsed
         if (plan := plans.get(run.id)) is None:
             unplanned[run.id] = None
             continue
-        rows[run.id] = PlannedAndUsed(
-            name, run.id, plan["gpus"], plan["nodes"], plan["requested_s"], plan["low_s"], plan["high_s"],
-            plan["kind"], *_used(result, attempts[run.id]),
-        )  # fmt: skip
+        kept = {key: plan[key] for key in ("gpus", "nodes", "low_s", "high_s", "kind")}
+        used = _used(result, attempts[run.id])
+        rows[run.id] = {"study": name, "run": run.id, "reserved_s": plan["requested_s"], **kept, **used}
     return list(rows.values()), list(unplanned)
 
 
-def _used(result: Mapping[str, Any], attempts: Sequence[LedgerAttempt]) -> tuple[float, int, str, float]:
-    """Seconds over all attempts that led to the run's result, their number, the source of the seconds, and the seconds
-    of attempts that did not."""
+def _used(result: Mapping[str, Any], attempts: Sequence[LedgerAttempt]) -> Row:
+    """Seconds over all attempts that led to the run's result, their number, and the source of the seconds: the `job
+    script`, or the `result` itself; and the seconds of attempts that did not: cancelled, failed, or made before it was
+    forgotten."""
     began = [attempt for attempt in attempts if attempt.used_s is None or attempt.used_s > 0]
     first = len(began)  # of the chain that led to the result
     # A last attempt without an end: its driver died before it could note it, and the ledger has only older ones.
@@ -210,12 +194,13 @@ def _used(result: Mapping[str, Any], attempts: Sequence[LedgerAttempt]) -> tuple
         while first and began[first].number > 1 and began[first - 1].number < began[first].number:
             first -= 1
     seconds = [attempt.used_s or 0.0 for attempt in began]
-    lost = sum(seconds[:first])
-    if first < len(began):
-        return sum(seconds[first:]), len(began) - first, "job script", lost
-    took = datetime.fromisoformat(result["ended"]) - datetime.fromisoformat(result["started"])
-    wall_s = result["metrics"].get("wall_s")
-    return took.total_seconds() if wall_s is None else float(wall_s), 1, "result", lost
+    lost_s, count, source = sum(seconds[:first]), len(began) - first, "job script"
+    used_s = sum(seconds[first:])
+    if not count:
+        took = datetime.fromisoformat(result["ended"]) - datetime.fromisoformat(result["started"])
+        wall_s = result["metrics"].get("wall_s")
+        used_s, count, source = (took.total_seconds() if wall_s is None else float(wall_s)), 1, "result"
+    return {"used_s": used_s, "attempts": count, "source": source, "lost_s": lost_s}
 
 
 def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) -> tuple[str, dict[str, Any]]:
@@ -223,37 +208,26 @@ def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) 
     chosen = [study for study in studies if not targets or study.name in targets or "all" in targets]
     rows, unplanned = compare(chosen, machine)
     if not rows:
-        raise UserError(
-            "no finished run has a plan: the driver notes one for each run that it starts",
-            str(plans_file(machine)),
-            "run the studies, then run the command again",
-        )
-    unit, word = ("gpus", "GPU hours") if any(row.gpus for row in rows) else ("nodes", "node hours")
+        what = "no finished run has a plan: the driver notes one for each run that it starts"
+        raise UserError(what, str(plans_file(machine)), "run the studies, then run the command again")
+    unit, word = ("gpus", "GPU hours") if any(row["gpus"] for row in rows) else ("nodes", "node hours")
     total = {
-        name: round(sum((getattr(row, f"{name}_s") or 0.0) * getattr(row, unit) for row in rows) / 3600, 4)
+        name: round(sum((row[f"{name}_s"] or 0.0) * row[unit] for row in rows) / 3600, 4)
         for name in ("reserved", "low", "high", "used", "lost")
     }
     inside: dict[str, dict[str, int]] = {}
-    for row in rows:
-        counts = inside.setdefault(row.kind, {"runs": 0, "inside": 0})
-        counts["runs"] += 1
-        counts["inside"] += row.high_s is not None and row.low_s <= row.used_s <= row.high_s
-    others = round(sum(attempt.gpu_hours for attempt in read_ledger() if attempt.rule != "train"), 4)
-    data = {
-        "unit": word,
-        "total": {"runs": len(rows), **total},
-        "inside_by_kind": inside,
-        "without_plan": unplanned,
-        "other_jobs": {"gpu_hours": others},
-        "runs": [asdict(row) for row in rows],
-    }
     lines = [
         f"{'study':20}  {'reserved':>11}  {'expected':>19}  {'used':>9}  {'expected from':13}  {'used from':10}  run"
     ]
     for row in rows:
-        span = f"{row.low_s:,.0f} – {'?' if row.high_s is None else f'{row.high_s:,.0f}'}"
-        times = f"{row.reserved_s:>9,} s  {span:>17} s  {row.used_s:>7,.0f} s"
-        lines.append(f"{row.study:20}  {times}  {row.kind:13}  {row.source:10}  {row.run}")
+        low_s, high_s, kind = row["low_s"], row["high_s"], row["kind"]
+        counts = inside.setdefault(kind, {"runs": 0, "inside": 0})
+        counts["runs"] += 1
+        counts["inside"] += high_s is not None and low_s <= row["used_s"] <= high_s
+        span = f"{low_s:,.0f} – {'?' if high_s is None else f'{high_s:,.0f}'}"
+        times = f"{row['reserved_s']:>9,} s  {span:>17} s  {row['used_s']:>7,.0f} s"
+        lines.append(f"{row['study']:20}  {times}  {kind:13}  {row['source']:10}  {row['run']}")
+    others = round(sum(attempt.gpu_hours for attempt in read_ledger() if attempt.rule != "train"), 4)
     lines.append(
         f"{len(rows)} runs, in {word}: {total['reserved']:,} reserved, {total['low']:,} to {total['high']:,} expected, "
         f"{total['used']:,} used; {total['lost']:,} more by jobs without a result, {others:,} GPU hours by those of data."
@@ -266,4 +240,11 @@ def show_actual(targets: Sequence[str], studies: Sequence[Study], machine: str) 
     ]
     if unplanned:
         lines.append(f"{len(unplanned)} runs have a result and no plan: no driver of this folder made them.")
-    return "\n".join(lines), data
+    return "\n".join(lines), {
+        "unit": word,
+        "total": {"runs": len(rows), **total},
+        "inside_by_kind": inside,
+        "without_plan": unplanned,
+        "other_jobs": {"gpu_hours": others},
+        "runs": rows,
+    }

@@ -171,7 +171,7 @@ def doctor(
         return
     choice = read_config("config/config.yaml", given)
     count = nodes or min(NODES, read_machine(choice.machine).nodes or 1)
-    sys.exit(_show(*examine.examine(choice, profile, count, wait), json_file))
+    sys.exit(_show(*examine.examine(choice.machine, profile, count, wait), json_file))
 
 
 def _write_profile(name: str, nodes: int, wait: float, json_file: str | None) -> int:

@@ -17,43 +17,44 @@ from scalestudy.cluster.doctor.probe import main as probe_here
 from scalestudy.errors import UserError
 from scalestudy.site_fault import SITE, site_file
 from scalestudy.spec.base import printable
-from scalestudy.spec.config import NAME, Config, machine_file, read_machine, read_site
+from scalestudy.spec.config import NAME, machine_file, read_machine, read_site
 from scalestudy.spec.hostlist import folded
-from scalestudy.spec.machine import Machine
-from snakemake_executor_plugin_multinode import schedulers
-from snakemake_executor_plugin_multinode.schedulers import detected_kind
+from snakemake_executor_plugin_multinode.schedulers import chosen_scheduler, detected_kind
 
 Reports = list[dict[str, Any]]
 
 
-def examine(config: Config, profile: str, nodes: int, wait_s: float) -> tuple[Reports, list[Finding]]:
+def examine(name: str, profile: str, nodes: int, wait_s: float) -> tuple[Reports, list[Finding]]:
     """Reports of the nodes, and the findings. With a profile without a scheduler, this host is examined."""
-    machine, file = read_machine(config.machine), machine_file(config.machine)
-    if read_site().scheduler is None:
-        findings = [Finding(f"{profile} submits nothing: runs start on this machine, which is examined")]
-        with tempfile.TemporaryDirectory(prefix="scalestudy-doctor-") as name:
-            probe_here(Path(name), write_token(Path(name)), "0")
-            reports = reports_in(Path(name))
-        return reports, [*findings, *node_findings(reports, 1, machine, file)]
-    scheduler, findings = chosen_scheduler()
-    if scheduler is None:
-        return [], findings
+    if read_site().scheduler is not None:
+        return _examined(name, nodes, wait_s)
+    findings = [Finding(f"{profile} submits nothing: runs start on this machine, which is examined")]
+    with tempfile.TemporaryDirectory(prefix="scalestudy-doctor-") as folder:
+        probe_here(Path(folder), write_token(Path(folder)), "0")
+        reports = reports_in(Path(folder))
+    return reports, [*findings, *node_findings(reports, 1, read_machine(name), machine_file(name))]
+
+
+def _examined(
+    name: str, nodes: int, wait_s: float, written: ClusterFacts | None = None
+) -> tuple[Reports, list[Finding]]:
+    """The same of a cluster. Files that were written from a scheduler's facts get the first node's report added."""
+    findings, reports, file = list[Finding](), Reports(), machine_file(name)
+    try:
+        scheduler = scheduler_here()
+    except UserError as error:
+        return [], [Finding(error.what, error.remedy)]
     if missing := scheduler.missing_history():
         findings.append(Finding(missing))
-    facts = facts_of(scheduler.kind, scheduler.run)
-    findings += differences(machine, file, scheduler.settings, site_file(), facts)
-    if reports := _probed(scheduler, machine, nodes, wait_s, findings):
-        findings += node_findings(reports, nodes, machine, file)
-    return reports, findings
-
-
-def _probed(scheduler: Any, machine: Machine, nodes: int, wait_s: float, findings: list[Finding]) -> Reports:
-    """Reports of the nodes; none, and one finding more, where the job could not be made."""
+    facts = written or facts_of(scheduler.kind, scheduler.run)
     try:
-        return probe_in_job(scheduler, machine, nodes, wait_s)
+        reports = probe_in_job(scheduler, read_machine(name), nodes, wait_s)
     except UserError as error:
         findings.append(Finding(f"{error.where}: {error.what}", error.remedy))
-        return []
+    if reports and written is not None:
+        write.write_files(name, written, reports[0])
+    findings += differences(read_machine(name), file, scheduler.settings, site_file(), facts)
+    return reports, [*findings, *(node_findings(reports, nodes, read_machine(name), file) if reports else ())]
 
 
 def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], Reports, list[Finding]]:
@@ -72,15 +73,7 @@ def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], Rep
     facts = with_nodes(facts_of(kind), "--write")
     files = write.write_files(name, facts, None)
     os.environ[SITE] = str(write.files_of(name)["site"].absolute())
-    scheduler, findings = chosen_scheduler()
-    if scheduler is None:
-        return files, [], findings
-    file, nodes = machine_file(name), min(nodes, len(facts.nodes))
-    if reports := _probed(scheduler, read_machine(name), nodes, wait_s, findings):
-        write.write_files(name, facts, reports[0])
-        findings += node_findings(reports, nodes, read_machine(name), file)
-    findings += differences(read_machine(name), file, scheduler.settings, site_file(), facts)
-    return files, reports, findings
+    return files, *_examined(name, min(nodes, len(facts.nodes)), wait_s, facts)
 
 
 def hosts_of_profile() -> str:
@@ -91,9 +84,7 @@ def hosts_of_profile() -> str:
     if read_site().scheduler is None:
         remedy = "give the profile of a cluster: --profile profiles/slurm"
         raise UserError("the profile submits nothing, so that there is no scheduler to ask", "--hosts", remedy)
-    scheduler, findings = chosen_scheduler()
-    if scheduler is None:
-        raise UserError(findings[0].what, "--hosts", findings[0].remedy)
+    scheduler = scheduler_here()
     facts = with_nodes(facts_of(scheduler.kind, scheduler.run), "--hosts")
     queue = facts.queue(scheduler.settings.queue)
     nodes = facts.nodes_of(None if queue is None else queue.name)
@@ -110,12 +101,13 @@ def with_nodes(facts: ClusterFacts, option: str) -> ClusterFacts:
     return facts
 
 
-def chosen_scheduler() -> tuple[Any, list[Finding]]:
-    """The batch system that the executor would use here, with its reason; None where it can use none."""
+def scheduler_here() -> Any:
+    """The batch system that the executor would use here; UserError with the reason where it can use none."""
     try:
-        return schedulers.chosen_scheduler(read_site()), []
+        return chosen_scheduler(read_site())
     except ValueError as error:
-        return None, [Finding(str(error), "go to a login node, load the scheduler's module, or use another profile")]
+        remedy = "go to a login node, load the scheduler's module, or use another profile"
+        raise UserError(str(error), site_file(), remedy) from None
 
 
 def text(reports: Sequence[Mapping[str, Any]], findings: Sequence[Finding]) -> str:
@@ -125,9 +117,12 @@ def text(reports: Sequence[Mapping[str, Any]], findings: Sequence[Finding]) -> s
         torch, scratch, skew = report["torch"], report["scratch"], report["skew_s"]
         gpu = {"name": "none", **(report.get("gpu") or {})}
         parts = [gpu["name"]]
-        parts += [f"sm_{gpu['capability'][0]}{gpu['capability'][1]}"] if "capability" in gpu else []
-        parts += [f"driver for CUDA {gpu['driver_cuda'][0]}.{gpu['driver_cuda'][1]}"] if "driver_cuda" in gpu else []
-        parts += [f"torch holds {' '.join(torch.get('arch') or ['nothing'])}"] if "capability" in gpu else []
+        if "capability" in gpu:
+            parts.append(
+                "sm_{}{}, torch holds {}".format(*gpu["capability"], " ".join(torch.get("arch") or ["nothing"]))
+            )
+        if "driver_cuda" in gpu:
+            parts.append("driver for CUDA {}.{}".format(*gpu["driver_cuda"]))
         clock = "is not known" if skew is None else f"is {skew:+.1f} s from the storage's"
         lines += [
             f"{report['host']}:",

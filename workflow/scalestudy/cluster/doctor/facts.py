@@ -7,8 +7,8 @@ import os
 import pwd
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from snakemake_executor_plugin_multinode.schedulers import NoAnswer
@@ -107,8 +107,9 @@ def facts_of(kind: str, run: Run = run_command) -> ClusterFacts:
         return answer.out if answer.code == 0 else ""
 
     nodes, queues, more = {"slurm": slurm, "pbs": pbs, "sge": sge}[kind](ask)
+    queues.sort(key=lambda queue: not queue.default)
     notes = (*more.pop("notes", ()), *silent)
-    return ClusterFacts(kind, tuple(nodes), tuple(sorted(queues, key=lambda one: not one.default)), notes=notes, **more)
+    return ClusterFacts(kind, tuple(nodes), tuple(queues), notes=notes, **more)
 
 
 Found = tuple[list[NodeFacts], list[QueueFacts], dict[str, Any]]
@@ -169,9 +170,14 @@ def slurm(ask: Ask) -> Found:
         up = not any(word in fields.get("State", "") for word in DOWN)
         of = tuple(filter(None, fields.get("Partitions", "").split(",")))
         nodes.append(NodeFacts(fields["NodeName"], kind, up, of))
-    partitions = lines("partition", "PartitionName")
-    more = _slurm_accounting(ask, ask("scontrol", "show", "config"), partitions)
-    running = more.pop("running", None)
+    partitions = [
+        fields
+        for fields in lines("partition", "PartitionName")
+        if fields.get("State", "UP") == "UP" and fields.get("RootOnly") != "YES"
+    ]
+    running, more = None, dict[str, Any]()
+    if "accounting_storage/slurmdbd" in ask("scontrol", "show", "config"):
+        running, more = _slurm_accounting(ask, {fields.get("QoS", "N/A") for fields in partitions})
     queues = [
         QueueFacts(
             fields["PartitionName"],
@@ -181,29 +187,24 @@ def slurm(ask: Ask) -> Found:
             running,
         )
         for fields in partitions
-        if fields.get("State", "UP") == "UP" and fields.get("RootOnly") != "YES"
     ]
     return nodes, queues, more
 
 
-def _slurm_accounting(ask: Ask, config: str, partitions: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """Accounts of this user, jobs that it may submit and run, and notes; nothing where Slurm keeps no accounts."""
-    if not re.search(r"^AccountingStorageType\s*=\s*accounting_storage/slurmdbd", config, re.MULTILINE):
-        return {}
+def _slurm_accounting(ask: Ask, qos_of_partitions: set[str]) -> tuple[int | None, dict[str, Any]]:
+    """Jobs of this user that run at the same time; its accounts, jobs that it may submit, and notes."""
 
-    def table(columns: int, *words: str) -> list[list[str]]:
+    def table(*words: str) -> list[list[str]]:
         rows = (line.split("|") for line in ask("sacctmgr", "-nP", "show", *words).splitlines())
-        return [row for row in rows if len(row) == columns]
+        return [row for row in rows if len(row) == words[-1].count(",") + 1]
 
     user = pwd.getpwuid(os.getuid()).pw_name
-    rows = table(4, "assoc", "where", f"user={user}", "format=account,maxsubmit,maxjobs,defaultqos")
-    wanted = {row[3] for row in rows} | {fields.get("QoS", "N/A") for fields in partitions}
-    qos = table(3, "qos", "format=name,maxsubmitpu,maxjobspu")
-    limits = [row[1:3] for row in rows] + [row[1:3] for row in qos if row[0] in wanted]
-    return {
+    rows = table("assoc", "where", f"user={user}", "format=account,maxsubmit,maxjobs,defaultqos")
+    wanted = qos_of_partitions | {row[3] for row in rows}
+    limits = rows + [row for row in table("qos", "format=name,maxsubmitpu,maxjobspu") if row[0] in wanted]
+    return least(whole(row[2]) for row in limits), {
         "accounts": tuple(dict.fromkeys(row[0] for row in rows if row[0])),
-        "most_submitted": least(whole(submitted) for submitted, _ in limits),
-        "running": least(whole(running) for _, running in limits),
+        "most_submitted": least(whole(row[1]) for row in limits),
         "notes": [] if rows else [f"Slurm's accounts do not know {user}: jobs may be refused"],
     }
 
@@ -233,8 +234,9 @@ def pbs(ask: Ask) -> Found:
         up = not any(word in str(vnode.get("state", "")) for vnode in vnodes for word in BAD)
         of = tuple(dict.fromkeys(str(vnode["queue"]) for vnode in vnodes if vnode.get("queue")))
         nodes.append(NodeFacts(host, NodeKind(cores or None, memory or None, gpus), up, of))
-    blocks = _blocks(ask("qstat", "-Qf"), "Queue:")
-    server = next(iter(_blocks(ask("qstat", "-Bf"), "Server:").values()), {})
+    parts = (part.partition("\n") for part in re.split(r"^Queue:", ask("qstat", "-Qf"), flags=re.MULTILINE)[1:])
+    blocks = {name.strip(): _values(text, " = ") for name, _, text in parts}
+    server = _values(ask("qstat", "-Bf"), " = ")
     default = server.get("default_queue", "")
     queues = [
         QueueFacts(
@@ -258,17 +260,14 @@ def _map(answer: Any, key: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _blocks(text: str, head: str) -> dict[str, dict[str, str]]:
-    """`Queue: NAME`, and `    key = value` below it; a long value continues in lines that begin with a tab."""
-    blocks: dict[str, dict[str, str]] = {}
-    values: dict[str, str] = {}
-    for line in text.replace("\n\t", "").splitlines():
-        if line.startswith(head):
-            values = blocks.setdefault(line.removeprefix(head).strip(), {})
-        elif " = " in line:
-            key, _, value = line.strip().partition(" = ")
-            values[key] = value.strip()
-    return blocks
+def _values(text: str, separator: str | None = None) -> dict[str, str]:
+    """Key and value of each line, with blanks or a separator between them.
+
+    A value goes on in the next line where its own ends with a backslash (qconf), or the next begins with a tab (qstat).
+    """
+    joined = text.replace("\\\n", " ").replace("\n\t", "")
+    pairs = (line.strip().split(separator, 1) for line in joined.splitlines())
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
 
 def _of_a_user(text: str) -> int | None:
@@ -305,33 +304,21 @@ def sge(ask: Ask) -> Found:
 def _sge_nodes(text: str, gpu: str | None) -> list[NodeFacts]:
     """The table of qhost; with `-F`, lines about a host's resources follow its own."""
     header: list[str] = []
-    rows: list[tuple[dict[str, str], int]] = []
+    nodes: list[NodeFacts] = []
     for line in text.splitlines():
         cells = line.split()
         if cells[:1] == ["HOSTNAME"]:
             header = cells
         elif line[:1].isspace():
             counted = re.search(rf"\b\w\w:{re.escape(gpu)}=([0-9]{{1,9}})(?:\.0*)?(?![\d.])", line) if gpu else None
-            if counted and rows:
-                rows[-1] = rows[-1][0], int(counted[1])
+            if counted and nodes:
+                nodes[-1] = replace(nodes[-1], kind=replace(nodes[-1].kind, gpus=int(counted[1])))
         elif header and len(cells) == len(header) and not line.startswith(("---", "global")):
-            rows.append((dict(zip(header, cells, strict=True)), 0))
-    return [
-        NodeFacts(
-            row["HOSTNAME"],
-            NodeKind(
-                least(whole(row.get(name, "")) for name in ("NCOR", "NCPU")), mebibytes(row.get("MEMTOT", "-")), gpus
-            ),
-            row.get("NLOAD", row.get("LOAD", "-")) != "-",
-        )
-        for row, gpus in rows
-    ]
-
-
-def _values(text: str) -> dict[str, str]:
-    """`key   value` per line; a value that ends with a backslash continues in the next."""
-    pairs = (line.split(None, 1) for line in text.replace("\\\n", " ").splitlines())
-    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+            row = dict(zip(header, cells, strict=True))
+            cores = least(whole(row.get(name, "")) for name in ("NCOR", "NCPU"))
+            kind = NodeKind(cores, mebibytes(row.get("MEMTOT", "-")), 0)
+            nodes.append(NodeFacts(row["HOSTNAME"], kind, row.get("NLOAD", row.get("LOAD", "-")) != "-"))
+    return nodes
 
 
 WORDS = {"slurm": "Slurm", "pbs": "PBS", "sge": "Grid Engine"}

@@ -1,8 +1,9 @@
-"""Costs of models and datasets before any is built or prepared: counts from tables, without torch."""
+"""Costs of models and datasets, and bytes that jobs leave, before any is made: counts from tables, without torch."""
 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 
 from scalestudy.data.catalogue import Digits, FashionMNIST, ImageFolder, Synthetic, SyntheticJpeg
@@ -55,8 +56,7 @@ def prepared(dataset: str) -> Manifest | None:
 
 def data_of(spec: RunSpec) -> Data | None:
     """Samples and bytes of a run's data: from its manifest, from its own options, or assumed; None where unknown."""
-    manifest = prepared(dataset_id(spec.data)) if spec.program is None else None
-    if manifest is not None:
+    if spec.program is None and (manifest := prepared(dataset_id(spec.data))) is not None:
         return Data(manifest.train.samples, manifest.test.samples, manifest.train.bytes)
     data, scale = spec.data, spec.data.scale
     factor = scale if isinstance(scale, float) else None
@@ -145,3 +145,52 @@ def work_of(spec: RunSpec, data: Data) -> Work:
     epochs, every = steps // per_epoch, spec.train.evaluate_every_epochs
     evaluations = 0 if not every or spec.accelerator else epochs // every + (steps % (per_epoch * every) != 0)
     return Work(steps, evaluations * data.test_samples, measure.loader_batches * spec.rank_batch, minutes or 0.0)
+
+
+RESULT_BYTES = 200_000
+STEP_BYTES = 60
+"""Approximate bytes that a run leaves in addition to its weights: result, system samples, a row per rank and step."""
+RUN_FILES = 10
+"""About how many files a run leaves, beside a log of each rank."""
+STATE_BYTES = 8
+"""Bytes of a checkpoint per parameter: weights and momentum in float32."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Bytes and files that one job leaves."""
+
+    written_bytes: int = 0
+    files: int = 0
+    node_bytes: int = 0
+    """Its copies of the data on a node's own disk."""
+
+
+NOTHING = Stored()
+
+
+def stored_by_run(spec: RunSpec, nodes: int, links: int) -> Stored:
+    """Roughly the bytes that a run leaves, and copies to each of its nodes. A chain of jobs leaves a checkpoint."""
+    data, cost = data_of(spec), model_cost(spec)
+    state_bytes = (4 if spec.keep == "weights" else 0) + (STATE_BYTES if links > 1 else 0)
+    written, node_bytes = RESULT_BYTES + state_bytes * (cost.parameters if cost else 0), 0
+    if data is not None:
+        written += STEP_BYTES * spec.ranks * work_of(spec, data).steps
+        if spec.stage.to is not None:
+            node_bytes = data.train_bytes // (nodes if spec.stage.share == "by_shard" else 1)
+    return Stored(written, RUN_FILES + spec.ranks, node_bytes)
+
+
+def stored_by_dataset(spec: RunSpec) -> Stored:
+    """Rough bytes that preparing the data of a run writes, and its files: one per image, or shards.
+
+    Nothing for files that are used where they lie; no file of data that is made while it is read.
+    """
+    data, shard = data_of(spec), spec.data.shard
+    if data is None or used_in_place(spec):
+        return NOTHING
+    size = data.train_samples * 3 * spec.data.resize**2 if spec.data.preprocess == "raw" else data.train_bytes
+    files = data.train_samples + data.test_samples
+    if shard.format != "files":
+        files = 2 + (0 if shard.format == "lmdb" else 2 * math.ceil(size / (shard.mib * 2**20)))
+    return Stored(size, 0 if isinstance(spec.data, Synthetic) else files)

@@ -23,18 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from scalestudy.cluster.ledger import read_ledger, start_up
-from scalestudy.cluster.plan import neighbours
-from scalestudy.cluster.plan.costs import (
-    WHOLES,
-    Data,
-    Work,
-    data_of,
-    model_cost,
-    prepared,
-    table,
-    used_in_place,
-    work_of,
-)
+from scalestudy.cluster.plan import costs, neighbours
+from scalestudy.cluster.plan.costs import Data, Work, data_of, model_cost, work_of
 from scalestudy.cluster.plan.neighbours import EndedRun, Span, read_history
 from scalestudy.data.catalogue import Synthetic
 from scalestudy.errors import UserError
@@ -128,12 +118,12 @@ class Expectation:
             self.repeats[ended.configuration].append(ended.seconds)
             self.like[ended.like].append(ended)
             wall_s[ended.run].append(ended.seconds)
-        default = START_UP_S if machine.nodes is not None and machine.nodes > 1 else START_UP_HERE_S
-        attempts = (attempt for attempt in self._attempts if attempt.machine == name)
         self.set_up_s = neighbours.learned_set_up(ended for of_kind in self.like.values() for ended in of_kind)
-        self.start_up_s = start_up(wall_s, attempts) or default
         if machine.start_up_s is not None:
             self.start_up_s = machine.start_up_s, machine.start_up_s
+        else:
+            default = START_UP_S if (machine.nodes or 1) > 1 else START_UP_HERE_S
+            self.start_up_s = start_up(wall_s, (one for one in self._attempts if one.machine == name)) or default
 
     @property
     def again_s(self) -> float:
@@ -172,7 +162,7 @@ class Expectation:
             slow, fast = LEARNED[0] * min(learned), LEARNED[1] * max(learned)
             note = f"{len(learned)} datasets of this form that jobs of this folder prepared"
         else:
-            slow, fast = INDEXED_PER_S if used_in_place(spec) else MADE_PER_S
+            slow, fast = INDEXED_PER_S if costs.used_in_place(spec) else MADE_PER_S
             note = f"{slow:,.0f} to {fast:,.0f} samples per second"
         low, high = self.start_up_s
         return TimeEstimate(samples / fast + low, samples / slow + high, "neighbours" if learned else "rates", note)
@@ -186,7 +176,7 @@ class Expectation:
 
         for dataset in dict.fromkeys(one.run for one in self._attempts if one.rule == "dataset" and one.used_s):
             with suppress(UserError):  # of a dataset that another version made
-                made = prepared(dataset)
+                made = costs.prepared(dataset)
                 if made is not None and made.seconds and form(made.spec) == form(spec.data.plain()):
                     yield (made.train.samples + made.test.samples) / made.seconds
 
@@ -225,8 +215,11 @@ class Expectation:
         """From published training times of this machine: of the same strategy and ranks, or of the nearest ranks."""
         if spec.accelerator or self._device(spec) == "cpu":
             return None
-        rows = [row for name in self.machine.published for row in table(name) if row.get("model") == spec.model.name]
-        rows = [row for row in rows if all(row.get(name) for name in ("training_time_s", "strategy", *WHOLES[-4:]))]
+        columns = ("ranks", "batch.per_rank", "train.epochs", "training_samples")
+        rows = [
+            row for name in self.machine.published for row in costs.table(name) if row.get("model") == spec.model.name
+        ]
+        rows = [row for row in rows if all(row.get(name) for name in ("training_time_s", "strategy", *columns))]
         same = [row for row in rows if row["strategy"] == spec.strategy.name and int(row["ranks"]) == spec.ranks]
         if not rows or (alike and not same):
             return None
@@ -235,7 +228,7 @@ class Expectation:
         chosen, (low, high) = (same, PUBLISHED_ALIKE) if alike else (near, PUBLISHED_NEAR)
         seconds = []
         for row in chosen:
-            ranks, batch, epochs, samples = (int(row[column]) for column in WHOLES[-4:])
+            ranks, batch, epochs, samples = (int(row[column]) for column in columns)
             steps = epochs * max(1, samples // (ranks * batch))
             seconds.append(float(row["training_time_s"]) / steps * spec.rank_batch / batch)
         # The published times hold an evaluation per epoch, spread over the steps.
@@ -251,12 +244,11 @@ class Expectation:
             return None
         if spec.autocast and not spec.accelerator:
             accelerator += "_mixed"  # config/reference/README.md: mixed precision counts as a separate accelerator
-        try:
+        with suppress(UserError):  # of a model without published times
             step = emulated_step_time(spec.model.name, accelerator, spec.rank_batch)
-        except UserError:
-            return None
-        span, links = self._with_exchange(spec, step)
-        return _training(spec, work, span, "published", f"step time of {accelerator}{links}")
+            span, links = self._with_exchange(spec, step)
+            return _training(spec, work, span, "published", f"step time of {accelerator}{links}")
+        return None
 
     def _with_exchange(self, spec: RunSpec, step_s: float) -> tuple[Span, str]:
         """Least and most seconds of a step with its exchange, and the source of the latter, in words.
@@ -280,7 +272,7 @@ class Expectation:
 
     def _flops(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
         number_type = spec.autocast or ("tf32" if spec.tf32 else spec.dtype)
-        peak = next((p for name, p in self.machine.peak_tflops.items() if name == number_type), None)
+        peak = {str(name): tflops for name, tflops in self.machine.peak_tflops.items()}.get(number_type)
         counted = model_cost(spec)
         if peak is None or counted is None or spec.accelerator or self._device(spec) == "cpu":
             return None
@@ -305,15 +297,13 @@ def exchange_time(spec: RunSpec, machine: Machine, size: float) -> float | None:
     between = Link(1e9 * machine.network_gb_per_s) if machine.network_gb_per_s else inside
     strategy, ranks = spec.strategy, spec.ranks
     if "server" in strategy.name:
-        formula = cost.parameter_server if strategy.servers_beside else cost.colocated_server
-        return formula(size, ranks, getattr(strategy, "servers", 1), between)
-    formulas: dict[str, Callable[..., float]] = {
-        "hierarchical": cost.hierarchical,
-        "two_dimensional": cost.two_dimensional,
-    }
-    if not ranks & (ranks - 1):  # a power of two
-        formulas["halving_doubling"] = cost.flat_halving_doubling
-    seconds = formulas.get(strategy.name, cost.flat_ring)(size, nodes, per_node, inside, between)
+        of_servers = cost.parameter_server if strategy.servers_beside else cost.colocated_server
+        return of_servers(size, ranks, getattr(strategy, "servers", 1), between)
+    formula: Callable[..., float] | None
+    formula = {"hierarchical": cost.hierarchical, "two_dimensional": cost.two_dimensional}.get(strategy.name)
+    if strategy.name == "halving_doubling" and not ranks & (ranks - 1):  # a power of two
+        formula = cost.flat_halving_doubling
+    seconds = (formula or cost.flat_ring)(size, nodes, per_node, inside, between)
     return FSDP_BYTES * seconds if strategy.name == "fsdp" else seconds
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -108,25 +108,19 @@ def by_geometry(ended: Iterable[EndedRun]) -> Groups:
 
 
 def seconds_of(ranks: int, rank_batch: int, samples: float, groups: Groups) -> Span:
-    """5th and 95th percentile of the seconds of a run with this geometry and so many samples per rank."""
+    """5th and 95th percentile of the seconds of a run with this geometry and so many samples per rank.
+
+    Each near run with a known set-up time gives a line of its own; one without leaves open which part of its time is
+    set-up, from none to all.
+    """
     distance = {key: abs(math.log(ranks / key[0])) + abs(math.log(rank_batch / key[1])) for key in groups}
     nearest = min(distance.values())
     near = [one for key, members in groups.items() if distance[key] <= nearest + 1e-9 for one in members]
-    low, high = _at(samples, near)
+    found = [
+        set_up_s + (one.seconds - set_up_s) * samples / (one.rank_samples or 1.0)
+        for one in near
+        for set_up_s in ((0.0, one.seconds) if one.set_up_s is None else (one.set_up_s,))
+    ]
     beyond = min(abs(math.log(samples / (one.rank_samples or 1.0))) for one in near)
     power = 1 + nearest / math.log(GEOMETRY_FACTOR) + beyond / math.log(SIZE_FACTOR)
-    return low * LEAST**power, high * MOST**power
-
-
-def _at(samples: float, near: Sequence[EndedRun]) -> Span:
-    """Least and most seconds that the runs give for so many samples per rank.
-
-    Each run with a known set-up time gives a line of its own; one without leaves open which part of its time is set-up,
-    from none to all.
-    """
-    found = list[float]()
-    for one in near:
-        size = one.rank_samples or 1.0
-        for set_up_s in (0.0, one.seconds) if one.set_up_s is None else (one.set_up_s,):
-            found.append(set_up_s + (one.seconds - set_up_s) * samples / size)
-    return min(found), max(found)
+    return min(found) * LEAST**power, max(found) * MOST**power

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scalestudy.cluster.ledger import Waited, Waits, read_ledger
+from scalestudy.cluster.plan.costs import NOTHING, Stored, stored_by_dataset, stored_by_run
 from scalestudy.cluster.plan.expected import KINDS, UNKNOWN, TimeEstimate
 from scalestudy.cluster.plan.schedule import Limits, ScheduledJob, limits_of, makespan
-from scalestudy.cluster.plan.storage import NOTHING, Stored, of_dataset, of_run
 from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources
 from scalestudy.spec.config import read_site
 from scalestudy.spec.machine import Machine
@@ -83,17 +84,10 @@ class PlannedJob:
         return self.resources.nodes > 0
 
     @property
-    def reserved_s(self) -> int:
-        """Walltime of all its attempts, seconds."""
-        return self.resources.requested_s
-
-    @property
     def interval_s(self) -> tuple[float, float]:
-        """Its 5th and 95th percentile, the second at most its reservation: it cannot take longer."""
-        if not self.estimate.known:
-            return 0.0, float(self.reserved_s)
-        low, high = self.estimate.low_s, self.estimate.high_s
-        return (min(low, self.reserved_s), min(high, self.reserved_s)) if self.resources.runtime else (low, high)
+        """Its 5th and 95th percentile, both at most its reservation: it cannot take longer."""
+        most_s = self.resources.requested_s if self.resources.runtime else math.inf
+        return min(self.estimate.low_s, most_s), min(self.estimate.high_s, most_s)
 
     def units(self, unit: Unit) -> int:
         """GPUs (idle ones of its nodes included), nodes or cores that it holds."""
@@ -165,7 +159,7 @@ class Plan:
 
     def reserved(self, jobs: Iterable[PlannedJob], unit: Unit) -> float:
         """Hours of the walltimes of these jobs."""
-        return sum(job.units(unit) * job.reserved_s for job in jobs) / 3600
+        return sum(job.units(unit) * job.resources.requested_s for job in jobs) / 3600
 
     def _sums(self, jobs: Iterable[PlannedJob], weights: Iterable[float]) -> Percentiles:
         """Percentiles of the weighted sum of these jobs' hours."""
@@ -272,7 +266,7 @@ def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int 
         wait_s = waited.median_s if waited is not None else 0.0
         scheduled_s[:, job.column] = drawn_s[:, job.column] + wait_s * further
         if not job.estimate.known:
-            scheduled_s[:, job.column] = job.reserved_s
+            scheduled_s[:, job.column] = job.resources.requested_s
     studies = {job.study for job in jobs if job.submitted}
     left_out = tuple(left_out_of(study for study in project.chosen if study.name in studies))
     limits = limits_of(machine, jobs_at_once)
@@ -287,14 +281,14 @@ def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
         asked = _as_announced(known, seen)
         return PlannedJob(
             column, seen, str(seen.resources.get("study", "")), spec.strategy.name, spec.ranks, asked, estimate,
-            of_run(spec, asked.nodes, asked.links), planner.expectation.again_s,
+            stored_by_run(spec, asked.nodes, asked.links), planner.expectation.again_s,
         )  # fmt: skip
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
         needed, estimate = project.of_dataset(dataset)
         asked = NO_REQUEST if project.prepares_data else _as_announced(needed, seen)
-        written = of_dataset(project.run_with(dataset).spec)
-        return PlannedJob(column, seen, "data", "", 0, asked, estimate, written)
+        stored = stored_by_dataset(project.run_with(dataset).spec)
+        return PlannedJob(column, seen, "data", resources=asked, estimate=estimate, stored=stored)
     return PlannedJob(column, seen)
 
 

@@ -39,13 +39,12 @@ def limits_of(machine: Machine, jobs: int | None = None) -> Limits:
 
 
 class _Use:
-    """Jobs and nodes in use on the machine and in each queue, and the ends of the running jobs."""
+    """Jobs and nodes in use on the machine and in each queue, and the running jobs as a heap of end, id and job."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.jobs, self.nodes = Counter[str](), Counter[str]()
         self.running: list[tuple[int, int, ScheduledJob]] = []
-        """End, id and job, as a heap."""
 
     def fits(self, task: ScheduledJob) -> bool:
         """Whether a job may start. One that is too large for an empty machine or queue starts alone."""
@@ -55,20 +54,16 @@ class _Use:
             for jobs, nodes in [self.limits[name]]
         )
 
-    def _change(self, task: ScheduledJob, sign: int) -> None:
+    def change(self, task: ScheduledJob, sign: int) -> None:
+        """Count a job that starts (1) or ends (-1)."""
         for name in {MACHINE, task.queue or MACHINE} if task.nodes else ():
             self.jobs[name] += sign
             self.nodes[name] += sign * task.nodes
 
-    def start(self, task: ScheduledJob, end: int) -> None:
-        """Start a job."""
-        self._change(task, 1)
-        heapq.heappush(self.running, (end, task.id, task))
-
     def next_end(self) -> tuple[int, ScheduledJob]:
         """Go on to the next end of a job."""
         end, _, task = heapq.heappop(self.running)
-        self._change(task, -1)
+        self.change(task, -1)
         return end, task
 
     def free_at(self, wanted: ScheduledJob) -> int:
@@ -106,7 +101,8 @@ def starts(tasks: Sequence[ScheduledJob], seconds: Mapping[int, int], limits: Li
                 break
             heapq.heappop(waiting[following.nodes, following.queue])
             begun[following.id] = now
-            use.start(following, now + seconds[following.id])
+            use.change(following, 1)
+            heapq.heappush(use.running, (now + seconds[following.id], following.id, following))
         if not use.running:
             return begun
         now, ended = use.next_end()

@@ -22,6 +22,7 @@ from snakemake_executor_plugin_multinode.schedulers import scheduler_of
 GROUPS = ("strategy", "ranks")
 """Attributes that a table may be grouped by, beside the study."""
 UNITS: tuple[Unit, ...] = ("gpu", "node", "cpu")
+WORDS: dict[Unit, str] = {"gpu": "GPU", "node": "node"}
 MAX_SPREAD = 5.0
 """P90 over P10 from which on the plan names the measurement that would narrow it."""
 TO_MEASURE = {
@@ -33,18 +34,16 @@ TO_MEASURE = {
 """Remedy for a wide estimate, by its source."""
 MAX_NAMED = 5
 """Chains and waits that are named."""
-UNIQUE = "UNIQUE"
-"""Placeholder for the part of a job's name that differs with each submission."""
 Row = dict[str, Any]
 
 
 def rows_of(plan: Plan, by: Sequence[str] = ()) -> list[Row]:
     """A row per study and these attributes, then the total."""
     keys = ("study", *by)
-    groups = [*plan.groups(by).items(), (("total", *("" for _ in by)), plan.submitted)]
+    groups = {**plan.groups(by), ("total", *("" for _ in by)): plan.submitted}
     return [
         {**dict(zip(keys, key, strict=True)), **_row(plan, jobs), "makespan_s": plan.makespan_of(jobs)}
-        for key, jobs in groups
+        for key, jobs in groups.items()
     ]
 
 
@@ -53,18 +52,16 @@ def _row(plan: Plan, jobs: Sequence[PlannedJob]) -> Row:
     found: Row = {"jobs": len(jobs), "attempts": sum(job.resources.links for job in jobs)}
     for unit in UNITS:
         low, middle, _ = plan.hours(jobs, unit)
-        found |= {
-            f"{unit}_hours_reserved": hours(plan.reserved(jobs, unit)),
-            f"{unit}_hours_p10": hours(low),
-            f"{unit}_hours_expected": hours(middle),
-            f"{unit}_hours_to_request": hours(plan.to_request(jobs, unit)),
-        }
-    price = plan.cost(jobs)
+        found[f"{unit}_hours_reserved"] = hours(plan.reserved(jobs, unit))
+        found[f"{unit}_hours_p10"] = hours(low)
+        found[f"{unit}_hours_expected"] = hours(middle)
+        found[f"{unit}_hours_to_request"] = hours(plan.to_request(jobs, unit))
+    price, stay = plan.cost(jobs), storage_of(jobs)
     return {
         **found,
         "source": sources_of(jobs),
-        "written_bytes": sum(job.stored.written_bytes for job in jobs),
-        "files": sum(job.stored.files for job in jobs),
+        "written_bytes": stay["bytes"],
+        "files": stay["files"],
         "cost_expected": None if price is None else round(price[1], 2),
         "cost_to_request": None if price is None else round(price[2], 2),
     }
@@ -81,16 +78,18 @@ def table(plan: Plan, by: Sequence[str] = (), details: bool = False) -> str:
     if not plan.submitted:
         return "Plan: nothing to submit. All runs and datasets exist."
     columns = columns_of(plan.unit)
-    names = ["study", *by, *(columns if details else ("jobs", "expected", "to_request", "makespan"))]
-    cells = [[columns[name][0] if name in columns else name for name in names]]
-    for row in rows_of(plan, by):
-        cells.append([columns[name][1](row) if name in columns else str(row[name]) for name in names])
+    names = list(columns) if details else ["jobs", "expected", "to_request", "makespan"]
+    left = ["study", *by]
+    cells = [[*left, *(columns[name][0] for name in names)]]
+    cells += [
+        [*(str(row[key]) for key in left), *(columns[name][1](row) for name in names)] for row in rows_of(plan, by)
+    ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    to_left = {"study", "strategy", "source"}
+    to_left = [name in ("study", "strategy", "source") for name in (*left, *names)]
     head, *lines, total = (
         "  ".join(
-            cell.ljust(width) if name in to_left else cell.rjust(width)
-            for name, cell, width in zip(names, row, widths, strict=True)
+            cell.ljust(width) if is_left else cell.rjust(width)
+            for cell, width, is_left in zip(row, widths, to_left, strict=True)
         )
         for row in cells
     )
@@ -102,7 +101,7 @@ def table(plan: Plan, by: Sequence[str] = (), details: bool = False) -> str:
 
 def columns_of(unit: Unit) -> dict[str, tuple[str, Callable[[Row], str]]]:
     """Head and cell of each column of the table."""
-    word = _word(unit)
+    word = WORDS[unit]
 
     def known(row: Row, text: str) -> str:
         return "–" if row["source"] == "unknown" else text
@@ -123,13 +122,9 @@ def columns_of(unit: Unit) -> dict[str, tuple[str, Callable[[Row], str]]]:
     }
 
 
-def _word(unit: Unit) -> str:
-    return "node" if unit == "node" else "GPU"
-
-
 def notes(plan: Plan) -> Iterator[str]:
     """Remarks that belong to every plan, a line each."""
-    unit, word = plan.unit, _word(plan.unit)
+    unit, word = plan.unit, WORDS[plan.unit]
     reserved = hours(plan.reserved(plan.submitted, unit))
     yield f"Reserved     {reserved:,} {word} h: walltimes of whole nodes, as the jobs are submitted; idle devices count too"
     if plan.unknown:
@@ -172,13 +167,8 @@ def detailed_notes(plan: Plan) -> Iterator[str]:
     kwh, power = plan.kilowatt_hours(), machine.power
     if kwh is not None and power is not None:
         low, middle, high = map(digits, kwh)
-        of = (
-            "accelerators alone"
-            if power.node_watts is None
-            else "nodes"
-            if power.device_watts is None
-            else "whole nodes"
-        )
+        of = "nodes" if power.device_watts is None else "whole nodes"
+        of = "accelerators alone" if power.node_watts is None else of
         co2 = power.co2_g_per_kwh
         gases = f"; {digits(kwh[1] * co2 / 1000)} kg CO2e at {co2:g} g/kWh" if co2 is not None else ""
         source = f"; power: {machine.sources['power']}" if "power" in machine.sources else ""
@@ -231,7 +221,11 @@ def size(value: float) -> str:
 def as_json(plan: Plan) -> dict[str, Any]:
     """The whole plan as plain data, with each job's submit line. No scheduler is contacted."""
     *rows, total = rows_of(plan, GROUPS)
-    scheduler = _scheduler_of_site()
+    settings = read_site().scheduler
+    try:
+        scheduler = None if settings is None else scheduler_of(settings)
+    except ValueError as error:
+        raise UserError(str(error), f"{site_file()}: scheduler", "the README.md of the profile has examples") from None
     return {
         "machine": plan.machine_name,
         "scale": plan.scale,
@@ -248,12 +242,12 @@ def as_json(plan: Plan) -> dict[str, Any]:
 
 
 def _job(plan: Plan, job: PlannedJob, scheduler: Any) -> Row:
-    base: Row = {"rule": job.seen.rule, "name": job.seen.name, "submitted": job.submitted}
+    found: Row = {"rule": job.seen.rule, "name": job.seen.name, "submitted": job.submitted}
     if not job.submitted:
-        return base
+        return found
     line, refused = (None, None) if scheduler is None else _submit_line(scheduler, job)
     return {
-        **base,
+        **found,
         "study": job.study,
         "strategy": job.strategy or None,
         "ranks": job.ranks or None,
@@ -265,20 +259,9 @@ def _job(plan: Plan, job: PlannedJob, scheduler: Any) -> Row:
     }
 
 
-def _scheduler_of_site() -> Any:
-    """The adapter of the profile's site, which the executor uses too; None where it names no scheduler."""
-    settings = read_site().scheduler
-    if settings is None:
-        return None
-    try:
-        return scheduler_of(settings)
-    except ValueError as error:
-        raise UserError(str(error), f"{site_file()}: scheduler", "the README.md of the profile has examples") from None
-
-
 def _submit_line(scheduler: Any, job: PlannedJob) -> tuple[str | None, str | None]:
-    """The submit line of a job, or why it cannot be submitted."""
-    name = job_name(job.seen.rule, job.seen.wildcards.values()).rpartition(".")[0] + f".{UNIQUE}"
+    """The submit line of a job, or why it cannot be submitted; UNIQUE stands for the part that differs each time."""
+    name = job_name(job.seen.rule, job.seen.wildcards.values()).rpartition(".")[0] + ".UNIQUE"
     file = Path.cwd() / ".scalestudy/jobs" / job.seen.rule / name
     asked = job.resources.plain()
     try:
