@@ -79,10 +79,10 @@ def test_what_a_tar_holds_beside_files_is_named_or_left_out_and_counted(tars: Pa
     subprocess.run(["tar", "-cf", "../k.tar", first, second, "hard.JPEG", "soft.JPEG"], cwd=place, check=True)
     (place / second).write_bytes(photo(5, 32))
     subprocess.run(["tar", "-rf", "../k.tar", second], cwd=place, check=True)
-    found = listing.tar_part(place.parent / "k.tar")
-    assert [found.images.path(n) for n in range(len(found.images))] == [first, second]
-    assert found.images.bytes[1] == len(photo(5, 32))
-    assert dict(found.unused) == {
+    found, unused = listing.tar_part(place.parent / "k.tar")
+    assert [found.path(n) for n in range(len(found))] == [first, second]
+    assert found.bytes[1] == len(photo(5, 32))
+    assert dict(unused) == {
         "hard.JPEG": listing.NO_FILE, "soft.JPEG": listing.NO_FILE, second: listing.REPEATED
     }  # fmt: skip
     (place.parent / "k.tar").rename(place.parent / f"{CLASSES[1]}.tar")

@@ -86,18 +86,6 @@ def test_views_are_those_of_torchvision_to_a_level(fast: kernel.Kernel) -> None:
         assert np.abs(shown - expected.permute(1, 2, 0).numpy()).max() <= 1
 
 
-@pytest.mark.parametrize("side", [1, 5, 6, 16, 17, 224])
-@pytest.mark.parametrize("flip", [False, True])
-def test_pixels_of_the_size_that_is_asked_for_are_copied_or_mirrored(
-    fast: kernel.Kernel, side: int, flip: bool
-) -> None:
-    pixels = np.random.default_rng(side).integers(0, 256, (240, 231, 3), np.uint8)
-    out = np.zeros((side, side, 3), np.uint8)
-    fast.show_pixels(pixels, 240, 231, images.View(3, 7, side, side, flip), out)
-    expected = pixels[3 : 3 + side, 7 : 7 + side]
-    assert np.array_equal(out, expected[:, ::-1] if flip else expected)
-
-
 @pytest.mark.parametrize("most", [0, 1])
 def test_every_set_of_instructions_gives_the_same_bytes(fast: kernel.Kernel, most: int, tmp_path: Path) -> None:
     # A library has one choice: another one needs a copy.

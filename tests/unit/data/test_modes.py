@@ -91,13 +91,6 @@ def test_each_mode_and_kind_of_worker_shows_the_same_pictures(form: str, prepare
         assert equal(first, shown(path, mode="stream", shuffle_buffer=7, workers=3))
 
 
-@pytest.mark.parametrize(("form", "mode"), [("files", "shards"), ("tar", "database"), ("lmdb", "stream")])
-def test_a_mode_that_a_format_does_not_have_is_an_error(form: str, mode: str, prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS[form])
-    with pytest.raises(UserError, match=f"cannot be read in mode `{mode}`"):
-        open_dataset(path, "train", spec(mode=mode))
-
-
 def test_tensors_come_through_worker_processes_and_from_memory(prepared: Prepared) -> None:
     path, _ = prepared(source="digits")
     options = {"size": 8, "augment": "flip"}
@@ -139,8 +132,7 @@ def test_a_plan_that_begins_later_resumes_at_that_sample(mode: str, prepared: Pr
 
 @pytest.mark.skipif(nginx.program() is None, reason="nginx is not installed")
 @pytest.mark.parametrize(
-    ("form", "mode", "tls"),
-    [("tar", "stream", True), ("tar", "shards", False), ("files", "file", True), ("raw", "stream", False)],
+    ("form", "mode", "tls"), [("tar", "stream", True), ("files", "file", False), ("raw", "stream", False)]
 )
 def test_data_comes_straight_from_nginx(
     form: str, mode: str, tls: bool, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -208,8 +200,7 @@ def without_a_record(file: Path) -> None:
 RANGE = r"sample \d+ \(bytes \d+ to \d+\) cannot be read"
 DAMAGES: dict[str, tuple[str, str, Callable[[Path], object], str]] = {
     "a missing shard": ("tar", "threads", Path.unlink, f"{RANGE}: .*No such file"),
-    "a missing shard of pixels": ("raw shards", "processes", Path.unlink, f"{RANGE}: .*No such file"),
-    "a shard that was cut": ("tar", "threads", lambda file: os.truncate(file, 700), RANGE),
+    "a shard that was cut": ("raw shards", "processes", lambda file: os.truncate(file, 700), RANGE),
     "a shard of zeros": ("tar", "threads", lambda file: file.write_bytes(bytes(file.stat().st_size)), RANGE),
     "a picture with other bytes": (
         "files",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
-import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,20 +112,6 @@ def test_pixels_are_those_of_the_array(form: str, prepared: Prepared) -> None:
     assert (manifest.payload, manifest.height) == ("pixels", 16)
     index = index_of(path, manifest)
     assert (index.width == 16).all() and (index.bytes == 768).all()
-
-
-def test_the_list_of_shards_states_samples_bytes_and_checksums(prepared: Prepared) -> None:
-    path, manifest = prepared(**JPEG, **FORMS["tar"])
-    listed = json.loads((path.parent / "bulk/train.json").read_text())
-    index, first = index_of(path, manifest), 0
-    assert len(listed["shards"]) == manifest.train.shards
-    for number, entry in enumerate(listed["shards"]):
-        data = (path.parent / "bulk" / entry["name"]).read_bytes()
-        assert (len(data), xxhash.xxh3_64_hexdigest(data)) == (entry["bytes"], entry["xxh3_64"])
-        assert entry["first_sample"] == first and (index.shard[first : first + entry["samples"]] == number).all()
-        first += entry["samples"]
-    assert first == listed["samples"] == 300
-    assert listed["bytes"] == sum(entry["bytes"] for entry in listed["shards"])
 
 
 @pytest.mark.parametrize("form", FORMS)

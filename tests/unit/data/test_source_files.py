@@ -25,7 +25,6 @@ def other_pictures_of_the_same_size(root: Path) -> None:
     os.utime(file, (1_900_000_000, 1_900_000_000))
 
 
-@pytest.mark.parametrize("form", ["files", "tar"])
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -34,9 +33,9 @@ def other_pictures_of_the_same_size(root: Path) -> None:
     ],
 )
 def test_a_changed_source_is_named_with_the_command_that_uses_it_as_it_is(
-    prepared: Prepared, picture_folder: Path, form: str, change: Callable[[Path], None], said: str
+    prepared: Prepared, picture_folder: Path, change: Callable[[Path], None], said: str
 ) -> None:
-    path, _ = prepared(source="image_folder", root=str(picture_folder), shard={"format": form})
+    path, _ = prepared(source="image_folder", root=str(picture_folder))
     ensure(path)
     change(picture_folder)
     with pytest.raises(UserError, match=said) as error:

@@ -145,6 +145,15 @@ def refuse_unlearnable(train: Labels, test: Labels, where: str) -> None:
         raise UserError(what, where, "use the same classes in both")
 
 
+def mapped_array(path: Path) -> np.memmap[Any, Any]:
+    """A .npy file of prepared data, mapped; UserError where it is missing or damaged."""
+    try:
+        found: np.memmap[Any, Any] = np.load(path, mmap_mode="r")
+    except DAMAGED as error:
+        raise UserError(f"prepared data cannot be read: {error}", str(path), "prepare it again") from None
+    return found
+
+
 def mapped_index(path: Path, split: Split) -> Index:
     """One split of an index, its arrays mapped from the file; UserError where it is missing or damaged."""
     try:

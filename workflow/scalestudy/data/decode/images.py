@@ -50,16 +50,6 @@ class View(NamedTuple):
     flip: bool = False
 
 
-class Box(NamedTuple):
-    """A region that may begin and end within pixels."""
-
-    top: float
-    left: float
-    height: float
-    width: float
-    flip: bool = False
-
-
 @contextlib.contextmanager
 def one_torch_thread() -> Iterator[None]:
     """One torch thread in this block: on images this small, sharing the work costs more than the work."""
@@ -75,16 +65,11 @@ def one_torch_thread() -> Iterator[None]:
 
 def header(data: Any) -> tuple[int, int]:
     """Height and width of coded bytes (JPEG, PNG) without decoding them; ValueError or OSError if damaged."""
-    if bytes(data[:2]) == b"\xff\xd8":
+    if bytes(data[:2]) == KINDS["JPEG"]:
         with contextlib.suppress(ValueError, KeyError):  # pillow may know more
-            height, width, _, _ = simplejpeg.decode_jpeg_header(data)
-            return limited(height, width)
+            return limited(*simplejpeg.decode_jpeg_header(data)[:2])
     with _opened(data) as image:
         return limited(image.height, image.width)
-
-
-class TooLarge(OSError):
-    """A picture that no memory should be given to. (Not a ValueError: no other decoder is tried.)"""
 
 
 def reason(error: BaseException) -> str:
@@ -93,9 +78,9 @@ def reason(error: BaseException) -> str:
 
 
 def limited(height: int, width: int) -> tuple[int, int]:
-    """The size that a header states; TooLarge where it is one that nothing should be decoded at."""
+    """The size that a header states; OSError (on a ValueError, another decoder is tried) where no memory is given to it."""
     if height * width > MOST_PIXELS:
-        raise TooLarge(f"it claims {width:,} x {height:,} pixels, and {MOST_PIXELS:,} are the most that are decoded")
+        raise OSError(f"it claims {width:,} x {height:,} pixels, and {MOST_PIXELS:,} are the most that are decoded")
     return height, width
 
 
@@ -115,7 +100,7 @@ def decode(data: Any, shrink: int = 1, strict: bool = False) -> Pixels:
     `strict`: ValueError or KeyError also for a JPEG that libjpeg-turbo warns of. `shrink` (a power of two) lets a
     JPEG be decoded smaller by about that factor, never by more.
     """
-    if bytes(data[:2]) == b"\xff\xd8":
+    if bytes(data[:2]) == KINDS["JPEG"]:
         height, width = header(data)
         least = {"min_height": -(-height // shrink), "min_width": -(-width // shrink)} if shrink > 1 else {}
         suppressed: Any = contextlib.nullcontext() if strict else contextlib.suppress(ValueError, KeyError)
@@ -188,7 +173,7 @@ def show_coded(
             raise ValueError("it is damaged: its checksum is not the one that it was stored with") from None
         image = decode(data, shrink)
     if image.shape[:2] == (height, width):
-        show(image, view, _as_tensor(out))
+        show(image, view, out)
     else:
         show_part(image, scaled_view(view, (height, width), (image.shape[0], image.shape[1])), out)
 
@@ -205,34 +190,28 @@ def show_pixels(data: Any, height: int, width: int, view: View, out: Pixels) -> 
         crop = image[top : top + rows, left : left + columns]
         out[:] = crop[:, ::-1] if flip else crop
     else:
-        show(image, view, _as_tensor(out))
+        show(image, view, out)
 
 
-def _as_tensor(out: Pixels) -> torch.Tensor:
-    import torch
-
-    return torch.from_numpy(out).permute(2, 0, 1)
-
-
-def show(image: Pixels, view: View, out: torch.Tensor) -> None:
-    """Write the view into `out`, uint8 [3, side, side] (fastest where its memory is channels-last)."""
+def show(image: Pixels, view: View, out: Pixels) -> None:
+    """Write the view into `out`, uint8 [side, side, 3]."""
     import torch
 
     top, left, rows, columns, flip = view
     crop = torch.from_numpy(image[top : top + rows, left : left + columns]).permute(2, 0, 1)[None]
-    shown = resized(crop, (out.shape[1], out.shape[2]))
-    out.copy_((shown.flip(-1) if flip else shown)[0])
+    shown = resized(crop, (out.shape[0], out.shape[1]))
+    torch.from_numpy(out).permute(2, 0, 1).copy_((shown.flip(-1) if flip else shown)[0])
 
 
-def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> Box:
+def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> kernel.Region:
     """The view in an image that was decoded smaller, of height and width `decoded` in place of `size`."""
     if size == decoded:
-        return Box(*view)
+        return view
     down, across = decoded[0] / size[0], decoded[1] / size[1]
-    return Box(view.top * down, view.left * across, view.height * down, view.width * across, view.flip)
+    return view.top * down, view.left * across, view.height * down, view.width * across, view.flip
 
 
-def show_part(image: Pixels, box: Box, out: Pixels) -> None:
+def show_part(image: Pixels, box: kernel.Region, out: Pixels) -> None:
     """Write a region that need not begin or end with a whole pixel into `out`, resized as `resized` does."""
     top, left, height, width, flip = box
     last_row, last_column = math.ceil(top + height - 1e-6), math.ceil(left + width - 1e-6)
@@ -274,5 +253,5 @@ def stored_form(image: Pixels, side: int, crop: bool) -> Pixels:
 
 
 def suffix(data: bytes) -> str:
-    """How a file of these bytes, which were decoded, is named, without a dot."""
+    """Ending of the name of a file of these bytes, without a dot."""
     return "png" if data.startswith(KINDS["PNG"]) else "jpg"

@@ -1,4 +1,4 @@
-"""Making one batch of a loader, and the counters of all batches."""
+"""Making one batch of a loader, and the counters of all batches; page-locked memory for them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from scalestudy.data.load.dataset import Dataset, PictureDataset
 from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED
-from scalestudy.data.load.pinned import Batch, device_to_pin_for, empty, pinned
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError
 from scalestudy.spec import run
 
+Batch = tuple[torch.Tensor, torch.Tensor]
 HANG_S = 20.0
 """A worker that stays at one sample for longer than this hangs: every store reports an error earlier."""
 
@@ -55,8 +55,9 @@ class BatchMaker:
         self.closed = threading.Event()
         self._lock = threading.Lock()
         self._ring: dict[int, torch.Tensor] = {}
-        self.device = device_to_pin_for() if spec.pin_memory else None
-        """The GPU for which batches are page-locked."""
+        computes = spec.pin_memory and torch.cuda.is_initialized()  # CUDA is not started for that
+        self.device = torch.cuda.current_device() if computes else None
+        """The GPU for which batches are page-locked: copies from there to it are asynchronous."""
         self._again: tuple[Batch, Batch] | None = None
         """The last batch that was page-locked, before and after: that of `mode: synthetic` comes again and again."""
 
@@ -98,16 +99,63 @@ class BatchMaker:
         """uint8 [rows, side, side, 3] of the ring: memory whose pages are already allocated."""
         found = self._ring.get(number)
         if found is None or len(found) < rows:
-            found = self._ring[number] = empty((rows, side, side, 3), self.device)
+            found = self._ring[number] = _empty((rows, side, side, 3), self.device)
         return found[:rows]
 
     def stuck(self, task: BatchTask, progress: NDArray[np.int64], who: str) -> UserError | None:
         """The error to raise where the worker of a due task hangs; None where it does not."""
         sample, since_ns = progress.tolist()
-        limit_s = HANG_S + self.dataset.handle.how.patience_s
+        limit_s = HANG_S + self.dataset.handle.patience_s
         if sample == UNWATCHED or time.monotonic() - max(since_ns / 1e9, task.started_s) < limit_s:
             return None
         if sample != NO_SAMPLE and isinstance(self.dataset, PictureDataset):
             return self.dataset.pictures.unreadable(sample, f"{who} has worked on it for {limit_s:.0f} s")
         what = f"{who} has made no progress for {limit_s:.0f} s"
         return UserError(what, "loader", "check what else runs on this node")
+
+
+# Page-locked host memory
+
+
+def _empty(shape: tuple[int, ...], device: int | None) -> torch.Tensor:
+    """uint8 memory; page-locked where there is a device. It is given back by torch, once no copy from it is under way."""
+    if device is None:
+        return torch.empty(shape, dtype=torch.uint8)
+    try:
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError as error:
+        raise _refused(torch.Size(shape).numel(), str(error)) from None
+
+
+def pinned(batch: Batch, device: int | None) -> Batch:
+    """The batch in page-locked memory; as it is where there is no device, or it lies there already."""
+    if device is None:
+        return batch
+    x, y = batch
+    try:
+        return x if x.is_pinned() else x.pin_memory(), y if y.is_pinned() else y.pin_memory()
+    except RuntimeError as error:
+        raise _refused(x.nbytes + y.nbytes, str(error)) from None
+
+
+class Registered:
+    """Memory that is not torch's, such as what processes share, page-locked until `close`."""
+
+    def __init__(self, memory: torch.Tensor, device: int) -> None:
+        """Raises UserError where the system refuses."""
+        self._address, self._device = memory.data_ptr(), device
+        status = int(torch.cuda.cudart().cudaHostRegister(self._address, memory.nbytes, 0))
+        if status:
+            raise _refused(memory.nbytes, f"cudaHostRegister: CUDA error {status}")
+
+    def close(self) -> None:
+        """Give it back, before its pages are freed: CUDA would take what is mapped there later for page-locked."""
+        torch.cuda.synchronize(self._device)  # a copy from it may be under way
+        status = int(torch.cuda.cudart().cudaHostUnregister(self._address))
+        assert not status, f"cudaHostUnregister: CUDA error {status}"
+
+
+def _refused(size: int, why: str) -> UserError:
+    what = f"{size / 2**20:,.0f} MiB of batches cannot be page-locked: {why.strip().splitlines()[0]}"
+    remedy = "make fewer batches ahead (`loader.workers`, `loader.prefetch`), or set `loader.pin_memory: false`"
+    return UserError(what, "loader.pin_memory", remedy)

@@ -7,15 +7,13 @@ import os
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from scalestudy.data.index import DAMAGED
+from scalestudy.data.index import mapped_array
 from scalestudy.data.load.image_reader import PICTURE_FORMATS, ImageReader
-from scalestudy.data.load.readers import DatasetHandle, MemoryReader, ReadOptions
+from scalestudy.data.load.readers import DatasetHandle, MemoryReader
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, read_manifest
 from scalestudy.data.modes import MODES
 from scalestudy.data.sources import source_module
@@ -38,7 +36,9 @@ def open_dataset(
     """
     spec = loader or run.Loader()
     storage, own_place = spec.storage, None
-    how = ReadOptions(
+    handle = DatasetHandle(
+        Path(manifest_path).absolute(),
+        split,
         mode=spec.mode,
         origin=spec.origin,
         shuffle_buffer=spec.shuffle_buffer,
@@ -46,10 +46,10 @@ def open_dataset(
         latency_ms=storage.latency_ms if storage else 0.0,
         place=str(place) if place else None,
     )
-    if how.limited and place is None:
+    if handle.limited and place is None:
         own_place = os.memfd_create("scalestudy-storage")
-        how = dataclasses.replace(how, place=f"/proc/{os.getpid()}/fd/{own_place}")
-    data = opened(DatasetHandle(Path(manifest_path).absolute(), split, how))
+        handle = dataclasses.replace(handle, place=f"/proc/{os.getpid()}/fd/{own_place}")
+    data = opened(handle)
     if own_place is not None:
         weakref.finalize(data, os.close, own_place)
     return data
@@ -64,7 +64,7 @@ def opened(handle: DatasetHandle) -> Dataset:
     if manifest.format in PICTURE_FORMATS:
         data = PictureDataset(handle, manifest)
         if isinstance(memory := data.pictures.reader, MemoryReader):
-            handle = dataclasses.replace(handle, how=dataclasses.replace(handle.how, memory=memory.place))
+            handle = dataclasses.replace(handle, memory=memory.place)
     else:
         data = _tensors(handle, manifest)
     data.handle = handle
@@ -73,24 +73,15 @@ def opened(handle: DatasetHandle) -> Dataset:
 
 def _tensors(handle: DatasetHandle, manifest: Manifest) -> Dataset:
     """Arrays, or samples made while they are read."""
-    how = handle.how
-    if how.mode not in (None, *MODES["tensors"]) or how.limited or how.origin is not None:
+    if handle.mode not in (None, *MODES["tensors"]) or handle.limited or handle.origin is not None:
         what = "samples that are tensors, or are made while they are read, have no storage to choose"
         raise UserError(what, "loader", "leave `mode`, `origin` and `storage` out")
     data: Dataset
     if manifest.bulk:
-        data = ArrayDataset(manifest, handle.split, bulk_folder(handle.manifest, manifest), how.mode == "memory")
+        data = ArrayDataset(manifest, handle.split, bulk_folder(handle.manifest, manifest), handle.mode == "memory")
     else:
         data = source_module(manifest.spec).open_split(manifest, handle.split)
-    return SyntheticBatches(data) if how.mode == "synthetic" else data
-
-
-def _mapped(path: Path) -> NDArray[Any]:
-    """A .npy file, mapped; UserError where it is missing or damaged."""
-    try:
-        return np.asarray(np.load(path, mmap_mode="r"))  # as a plain array: `memmap` costs more at each indexing
-    except DAMAGED as error:
-        raise UserError(f"prepared data cannot be read: {error}", str(path), "prepare it again") from None
+    return SyntheticBatches(data) if handle.mode == "synthetic" else data
 
 
 class ArrayDataset(TensorDataset):
@@ -99,9 +90,9 @@ class ArrayDataset(TensorDataset):
     def __init__(self, manifest: Manifest, split: Split, folder: Path, in_memory: bool) -> None:
         super().__init__(manifest, split)
         self._file = folder / f"{split}.npy"
-        self._x, self._labels = _mapped(self._file), _mapped(folder / f"{split}_labels.npy")
-        if in_memory:
-            self._x = np.array(self._x)
+        # As plain arrays: `memmap` costs more at each indexing.
+        self._x = np.array(mapped_array(self._file)) if in_memory else np.asarray(mapped_array(self._file))
+        self._labels = np.asarray(mapped_array(folder / f"{split}_labels.npy"))
 
     @property
     def files(self) -> list[Path]:
@@ -144,13 +135,13 @@ class PictureDataset(Dataset):
 
     @property
     def files(self) -> list[Path]:
-        return self.pictures.reader.files if self._is_read else []
+        return self.pictures.storage.files if self._is_read else []
 
     def bytes_of(self, indices: Indices) -> int:
         return int(self.pictures.index.bytes[indices].sum()) if self._is_read else 0
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        return self.pictures.reader.ranges(indices) if self._is_read else iter(())
+        return self.pictures.storage.ranges(indices) if self._is_read else iter(())
 
     def side(self, size: int | None) -> int:
         """Height and width of an image as the loader shows it."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +15,11 @@ from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
 from scalestudy.data.decode import images, kernel
-from scalestudy.data.index import DAMAGED, Index, mapped_index
-from scalestudy.data.load.readers import (
-    REMEDY,
-    DatabaseReader,
-    DatasetHandle,
-    IndexedReader,
-    Indices,
-    MemoryReader,
-    Reader,
-)
+from scalestudy.data.index import Index, mapped_array, mapped_index
+from scalestudy.data.load.readers import REMEDY, DatabaseReader, DatasetHandle, IndexedReader, Indices, MemoryReader
 from scalestudy.data.load.sampler import StorageOrder, storage_order
 from scalestudy.data.load.stream import StreamReader
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, database_path, index_file, shard_path
-from scalestudy.data.modes import Mode
 from scalestudy.data.stores import store_at
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
@@ -49,15 +38,19 @@ class ImageReader:
     """One split's images. All methods may be called by several threads at once."""
 
     def __init__(self, handle: DatasetHandle, manifest: Manifest) -> None:
-        self.mode = handle.how.mode_of(manifest.format)
+        self.mode = handle.mode_of(manifest.format)
         self._pixels = manifest.format == "raw" or manifest.payload == "pixels"
-        located = _located(handle.manifest, manifest, handle.split)
-        self.index = located.index
-        self.reader = open_reader(handle, manifest, self.mode, located)
+        self.index, shards = _located(handle.manifest, manifest, handle.split)
+        self.storage = _storage(handle, manifest, self.index, shards)
+        self.reader: IndexedReader | DatabaseReader | MemoryReader | StreamReader = self.storage
         self.stream: StorageOrder | None = None
         """The storage order of samples, where they are read in sequence."""
-        if self.mode == "stream":
-            self.stream = storage_order(self.index.shard, self.index.start, len(self.index), handle.how.shuffle_buffer)
+        if self.mode == "memory":
+            self.reader = MemoryReader(self.storage, self.index.bytes, handle.memory)
+        elif self.mode == "stream":
+            assert isinstance(self.storage, IndexedReader)
+            self.reader = StreamReader(self.storage, handle.patience_s)
+            self.stream = storage_order(self.index.shard, self.index.start, len(self.index), handle.shuffle_buffer)
 
     def make(
         self,
@@ -95,7 +88,7 @@ class ImageReader:
 
     def unreadable(self, sample: int, error: object) -> UserError:
         """An error about one sample, with its file and its place in it."""
-        path, place = self.reader.where(sample)
+        path, place = self.storage.where(sample)
         return UserError(f"sample {sample}{f' ({place})' if place else ''} cannot be read: {error}", path, REMEDY)
 
     def _show(self, sample: int, data: Any, draws: list[float] | None, flip: bool, out: NDArray[np.uint8]) -> None:
@@ -118,65 +111,45 @@ class ImageReader:
         images.show_coded(data, height, width, view, shrink, out, lambda: stored not in (None, zlib.crc32(data)))
 
 
-def open_reader(handle: DatasetHandle, manifest: Manifest, mode: Mode, located: Located) -> Reader:
-    """Open the reader of one split; UserError where the data cannot be read so."""
-    how = handle.how
-    throttle = Throttle(how.mib_per_s, how.latency_ms, how.place) if how.limited and how.place else None
-    reader: Reader
-    if manifest.format == "database":
-        if how.origin is not None:
-            remedy = "leave it out, or store the data in shards"
-            raise UserError("a database is read only where it lies", "loader.origin", remedy)
-        reader = DatabaseReader(database_path(handle.manifest, manifest, handle.split).absolute(), throttle)
-    else:
-        origin = how.origin or str(bulk_folder(handle.manifest, manifest).absolute())
-        store = store_at(origin, kept_open=manifest.format != "files")
-        reader = IndexedReader(store, throttle, located.index, located.name, located.names)
-    if mode == "memory":
-        return MemoryReader(reader, located.index.bytes, how.memory)
-    if mode == "stream":
-        assert isinstance(reader, IndexedReader)
-        return StreamReader(reader, how.patience_s)
-    return reader
+def _storage(
+    handle: DatasetHandle, manifest: Manifest, index: Index, shards: list[str] | None
+) -> IndexedReader | DatabaseReader:
+    """Open the storage of one split; UserError where the data cannot be read so."""
+    throttle = None
+    if handle.limited and handle.place:
+        throttle = Throttle(handle.mib_per_s, handle.latency_ms, handle.place)
+    if manifest.format != "database":
+        origin = handle.origin or str(bulk_folder(handle.manifest, manifest).absolute())
+        return IndexedReader(store_at(origin, kept_open=manifest.format != "files"), throttle, index, shards)
+    if handle.origin is not None:
+        remedy = "leave it out, or store the data in shards"
+        raise UserError("a database is read only where it lies", "loader.origin", remedy)
+    return DatabaseReader(database_path(handle.manifest, manifest, handle.split).absolute(), throttle)
 
 
-@dataclass(frozen=True)
-class Located:
-    """Where the samples of a split lie. The index is mapped: a million samples cost address space, not memory."""
+def _located(manifest_path: Path, manifest: Manifest, split: Split) -> tuple[Index, list[str] | None]:
+    """The index of one split, mapped, and all its shards; None where each sample is a file or a record.
 
-    index: Index
-    name: Callable[[int], str]
-    """The file of a sample."""
-    names: list[str] | None
-    """All shards; None where each sample is a file or a record."""
-
-
-def _located(manifest_path: Path, manifest: Manifest, split: Split) -> Located:
-    """The places of one split; UserError where its index is missing or damaged."""
+    A million samples cost address space, not memory. UserError where the index is missing or damaged.
+    """
     bulk = bulk_folder(manifest_path, manifest)
     if manifest.format == "raw":
-        return _located_in_array(bulk, split)
+        return _located_in_array(bulk, split), [f"{split}.npy"]
     index = mapped_index(index_file(manifest_path, manifest), split)
     if manifest.format != "shards":
-        return Located(index, index.path, None)
+        return index, None
     shards = range(manifest.split(split).shards)
-    names = [str(shard_path(manifest_path, manifest, split, k).relative_to(bulk)) for k in shards]
-    return Located(index, lambda sample: names[index.shard[sample]], names)
+    return index, [str(shard_path(manifest_path, manifest, split, k).relative_to(bulk)) for k in shards]
 
 
-def _located_in_array(bulk: Path, split: Split) -> Located:
+def _located_in_array(bulk: Path, split: Split) -> Index:
     """Images of one size in one .npy file."""
-    name = f"{split}.npy"
-    try:
-        pixels = np.load(bulk / name, mmap_mode="r")
-        labels = np.array(np.load(bulk / f"{split}_labels.npy"))
-    except DAMAGED as error:
-        raise UserError(f"prepared data cannot be read: {error}", str(bulk / name), "prepare it again") from None
+    pixels, labels = mapped_array(bulk / f"{split}.npy"), mapped_array(bulk / f"{split}_labels.npy")
     count, height, width = pixels.shape[:3]
     size = height * width * 3
-    index = Index.of(
+    return Index.of(
         None,
-        labels,
+        np.array(labels),
         np.broadcast_to(np.int64(size), (count,)),
         np.zeros(0, np.uint32),
         shard=np.broadcast_to(np.int32(0), (count,)),
@@ -184,7 +157,6 @@ def _located_in_array(bulk: Path, split: Split) -> Located:
         width=np.broadcast_to(np.uint16(width), (count,)),
         height=np.broadcast_to(np.uint16(height), (count,)),
     )
-    return Located(index, lambda _sample: name, [name])
 
 
 def _view_of(height: int, width: int, draws: list[float] | None, flip: bool) -> images.View:

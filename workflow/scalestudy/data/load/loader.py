@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask
 from scalestudy.data.load.dataset import Dataset, PictureDataset
+from scalestudy.data.load.stream import StreamReader
 from scalestudy.data.load.workers import Inline, Processes, Threads, Workers
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError
@@ -52,8 +53,8 @@ class Loader:
             what = "`mode: stream` reads with threads of the rank: each worker process would read all of the data"
             raise UserError(what, "loader.kind", "set it to `threads`")
         self._plan = plan
-        self._reader = dataset.pictures.reader if isinstance(dataset, PictureDataset) else None
-        self._is_stream = dataset.stream is not None
+        reader = dataset.pictures.reader if isinstance(dataset, PictureDataset) else None
+        self._stream = reader if isinstance(reader, StreamReader) else None
         self._maker = BatchMaker(dataset, spec, seed, spec.augment if train else "none", slow_decode_s, cache_limit)
         self._depth = spec.workers * spec.prefetch
         kind: type[Workers] = (Threads if spec.kind == "threads" else Processes) if spec.workers else Inline
@@ -85,8 +86,8 @@ class Loader:
         training_s = self._last_taken - self._first_taken - self._left_out_s
         if self._depth and training_s > 0:
             shares["batches"] = 1 - self._empty_s / training_s
-        if self._reader is not None:
-            shares.update(self._reader.readiness)
+        if self._stream is not None:
+            shares["stream"] = self._stream.ready.share
         return shares
 
     def __iter__(self) -> Iterator[Batch]:
@@ -102,13 +103,13 @@ class Loader:
 
     def _planned(self) -> Plan:
         """The plan; a stream gets each epoch's samples when the first batch of them is due to be made."""
-        if self._reader is None or not self._is_stream:
+        if self._stream is None:
             yield from self._plan
             return
         for epoch, group in itertools.groupby(self._plan, key=lambda item: item[0]):
             batches = [indices for _, indices in group]
             ahead = (self._depth + 2) * max(map(len, batches))
-            self._reader.follow(epoch, np.concatenate(batches), ahead)
+            self._stream.follow(epoch, np.concatenate(batches), ahead)
             for indices in batches:
                 yield epoch, indices
 
@@ -138,8 +139,8 @@ class Loader:
         """End the workers; threads finish their current batch."""
         self._closed = True
         self._maker.closed.set()
-        if self._reader is not None:
-            self._reader.leave()
+        if self._stream is not None:
+            self._stream.leave()
         self._workers.close()
 
     def __enter__(self) -> Loader:

@@ -2,7 +2,7 @@
 
     reader.read(sample, epoch) -> buffer
 
-`image_reader.open_reader` opens the one for a dataset's format and a run's input mode; `stream` has one more.
+`image_reader` opens the one for a dataset's format and a run's input mode; `stream` has one more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,11 @@ MAX_READERS = 4096
 
 
 @dataclass(frozen=True)
-class ReadOptions:
-    """How a run reads its data; plain data, so that it can be sent to a worker process."""
+class DatasetHandle:
+    """Everything that another process needs to open the same dataset; plain data."""
 
+    manifest: Path
+    split: Split
     mode: Mode | None = None
     """None: the first mode of the format."""
     origin: str | None = None
@@ -74,17 +76,13 @@ class ReadOptions:
         return self.mode or has[0]
 
 
-@dataclass(frozen=True)
-class DatasetHandle:
-    """Everything that another process needs to open the same dataset; plain data."""
-
-    manifest: Path
-    split: Split
-    how: ReadOptions
-
-
-class Reader(ABC):
+class Storage(ABC):
     """Stored bytes of the samples of one split. All methods may be called by several threads at once."""
+
+    @property
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """The local files whose pages in the page cache matter."""
 
     @abstractmethod
     def read(self, sample: int, epoch: int) -> Any:
@@ -101,39 +99,19 @@ class Reader(ABC):
         """Path, offset and bytes of what is read of local files for these samples."""
         return iter(())
 
-    @property
-    def files(self) -> list[Path]:
-        """The local files whose pages in the page cache matter."""
-        return []
 
-    def follow(self, epoch: int, coming: Indices, ahead: int) -> None:  # noqa: B027
-        """Announce the samples of this epoch that will be read, in this order; a stream begins to fetch them.
-
-        At any time, at most the next `ahead` of them are requested.
-        """
-
-    def leave(self) -> None:  # noqa: B027
-        """Stop fetching; readers that wait for a sample get an error."""
-
-    @property
-    def readiness(self) -> dict[str, float]:
-        """By queue of this reader, the share of time in which it was not empty."""
-        return {}
-
-    def close(self) -> None:  # noqa: B027
-        """Close files and connections, and end threads."""
-
-
-class IndexedReader(Reader):
+class IndexedReader(Storage):
     """Reads each sample by itself, in any order: a file, or a range of a shard, as the index says."""
 
-    def __init__(
-        self, store: Store, throttle: Throttle | None, index: Index, name: Callable[[int], str], names: list[str] | None
-    ) -> None:
-        """`name(sample)` is its file; `names`: the files of all samples, where they are shards."""
-        self.store, self._throttle, self.name, self._names = store, throttle, name, names
+    def __init__(self, store: Store, throttle: Throttle | None, index: Index, shards: list[str] | None) -> None:
+        """`shards`: their files, as the index counts them; None where each sample is a file."""
+        self.store, self._throttle, self._index, self._shards = store, throttle, index, shards
         self.sizes, self.starts = index.bytes, index.start if len(index.start) else None
         self._local = threading.local()
+
+    def name(self, sample: int) -> str:
+        """The file of a sample."""
+        return self._index.path(sample) if self._shards is None else self._shards[self._index.shard[sample]]
 
     def read(self, sample: int, epoch: int) -> Any:
         size = int(self.sizes[sample])
@@ -169,20 +147,15 @@ class IndexedReader(Reader):
     def files(self) -> list[Path]:
         if not self.store.local:
             return []
-        names = self._names if self._names is not None else [self.name(sample) for sample in range(len(self.sizes))]
+        names = self._shards if self._shards is not None else map(self.name, range(len(self.sizes)))
         return [Path(self.store.path(name)) for name in names]
-
-    def close(self) -> None:
-        self.store.close()
-        if self._throttle is not None:
-            self._throttle.close()
 
 
 _environments: weakref.WeakValueDictionary[tuple[int, str], lmdb.Environment] = weakref.WeakValueDictionary()
 """Of each process and folder: a process may open a database only once."""
 
 
-class DatabaseReader(Reader):
+class DatabaseReader(Storage):
     """Records are returned as they lie in the mapped file; each thread keeps one read transaction.
 
     Opened without locks: the database is written once, whole, before it has readers.
@@ -228,51 +201,33 @@ def available_bytes() -> int:
     return int(psutil.virtual_memory().available)
 
 
-class MemoryReader(Reader):
+class MemoryReader:
     """Keeps every sample that was read, in one anonymous file that worker processes share.
 
     Each rank has its own. Raises UserError where the data does not fit into the memory that is free now.
     """
 
-    def __init__(self, storage: Reader, sizes: NDArray[np.int64], place: str | None) -> None:
+    def __init__(self, storage: Storage, sizes: NDArray[np.int64], place: str | None) -> None:
         self._storage = storage
         self._offsets = np.concatenate([[len(sizes)], len(sizes) + np.cumsum(sizes)])
         total = int(self._offsets[-1])
         if place is None and total > available_bytes():
             what = f"{total / 2**20:,.0f} MiB do not fit into the {available_bytes() / 2**20:,.0f} MiB of free memory"
             raise UserError(what, "loader.mode: memory", "set another mode, or lower `data.scale`")
-        self._descriptor = os.open(place, os.O_RDWR) if place else os.memfd_create("scalestudy-samples")
+        descriptor = os.open(place, os.O_RDWR) if place else os.memfd_create("scalestudy-samples")
+        weakref.finalize(self, os.close, descriptor)
+        self.place = f"/proc/{os.getpid()}/fd/{descriptor}"
+        """Path by which another process opens the same memory while this one lives."""
         if not place:
-            os.ftruncate(self._descriptor, total)
-        self._memory = memoryview(mmap.mmap(self._descriptor, total))
+            os.ftruncate(descriptor, total)
+        self._memory = memoryview(mmap.mmap(descriptor, total))
         # Whether a sample is present; written after its bytes. Workers that read the same sample write the same bytes.
         self._there = self._memory[: len(sizes)]
 
-    @property
-    def place(self) -> str:
-        """Path by which another process opens the same memory while this one lives."""
-        return f"/proc/{os.getpid()}/fd/{self._descriptor}"
-
     def read(self, sample: int, epoch: int) -> Any:
+        """The bytes of one sample, as of Storage."""
         kept = self._memory[self._offsets[sample] : self._offsets[sample + 1]]
         if not self._there[sample]:
             kept[:] = self._storage.read(sample, epoch)
             self._there[sample] = 1
         return kept
-
-    def where(self, sample: int) -> tuple[str, str]:
-        return self._storage.where(sample)
-
-    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        return self._storage.ranges(indices)
-
-    @property
-    def files(self) -> list[Path]:
-        return self._storage.files
-
-    def close(self) -> None:
-        self._storage.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            os.close(self._descriptor)

@@ -166,8 +166,6 @@ def evaluation_share(samples: int, rank: int, ranks: int) -> NDArray[np.int64]:
 # the sum of a hash of each epoch and sample, modulo 2^64: the order does not matter, the number of times does.
 
 MODULUS = 2**64
-BLOCK = 1 << 20
-"""Samples that are hashed at a time."""
 
 
 def sample_checksum(epoch: int, samples: NDArray[np.int64]) -> int:
@@ -186,11 +184,7 @@ def planned_checksums(
     totals = [0] * ranks
     for epoch in range(first // steps, -(-done // steps)):
         order = np.resize(epoch_order(samples, seed, epoch), steps * global_batch)
-        begin, end = max(0, first - epoch * steps), min(steps, done - epoch * steps)
-        at_once = max(1, BLOCK // global_batch)
-        for step in range(begin, end, at_once):
-            part = order[step * global_batch : min(end, step + at_once) * global_batch]
-            hashes = counter_rng.hashed(counter_rng.SEEN, epoch, part).reshape(-1, ranks, global_batch // ranks)
-            sums = hashes.sum(axis=(0, 2), dtype=np.uint64).tolist()
-            totals = [(total + found) % MODULUS for total, found in zip(totals, sums, strict=True)]
+        begin = epoch * steps
+        due = order.reshape(steps, ranks, -1)[max(0, first - begin) : done - begin]
+        totals = [(total + sample_checksum(epoch, due[:, rank])) % MODULUS for rank, total in enumerate(totals)]
     return totals

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scalestudy.data.load.readers import IndexedReader, Indices, Reader
+from scalestudy.data.load.readers import IndexedReader, Indices
 
 BLOCK_BYTES = 4 << 20
 """Bytes of one request: large enough that a latency of tens of milliseconds hardly counts."""
@@ -22,45 +20,33 @@ WAIT_S = 28.0
 """Longer than a store takes to report that it cannot deliver."""
 
 
-class StreamReader(Reader):
+class StreamReader:
     """`follow` an epoch's samples, then `read` each of them once; samples not followed are read by themselves."""
 
     def __init__(self, storage: IndexedReader, patience_s: float) -> None:
         self._storage, self._wait_s = storage, WAIT_S + patience_s
         self._feeds: dict[int, Feed] = {}
-        self._ready = Readiness()
+        self.ready = Readiness()
 
     def follow(self, epoch: int, coming: Indices, ahead: int) -> None:
+        """Begin to fetch the samples of this epoch, which will be read in this order.
+
+        At any time, at most the next `ahead` of them are requested.
+        """
         for old in [number for number, feed in self._feeds.items() if not feed.left or number == epoch]:
             self._feeds.pop(old).close()
-        self._feeds[epoch] = Feed(self._storage, coming, ahead, self._ready, self._wait_s)
+        self._feeds[epoch] = Feed(self._storage, coming, ahead, self.ready, self._wait_s)
 
     def read(self, sample: int, epoch: int) -> Any:
+        """The bytes of one sample, as of Storage."""
         feed = self._feeds.get(epoch)
         return self._storage.read(sample, epoch) if feed is None else feed.take(sample)
 
-    @property
-    def readiness(self) -> dict[str, float]:
-        return {"stream": self._ready.share}
-
-    def where(self, sample: int) -> tuple[str, str]:
-        return self._storage.where(sample)
-
-    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        return self._storage.ranges(indices)
-
-    @property
-    def files(self) -> list[Path]:
-        return self._storage.files
-
     def leave(self) -> None:
+        """Stop fetching; readers that wait for a sample get an error."""
         for feed in self._feeds.values():
             feed.close()
         self._feeds.clear()
-
-    def close(self) -> None:
-        self.leave()
-        self._storage.close()
 
 
 @dataclass

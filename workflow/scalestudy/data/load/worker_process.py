@@ -9,7 +9,6 @@ import mmap
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from dataclasses import dataclass
@@ -24,8 +23,7 @@ from scalestudy.data.load.readers import DatasetHandle
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import UserError
 from scalestudy.measure.allocator import keep_freed_memory
-
-PARENT_CHECK_S = 2.0
+from scalestudy.processes import die_with
 
 
 class MadeBatch(NamedTuple):
@@ -116,9 +114,8 @@ def main() -> None:
     """Make batches until the loader's process closes the connection or ends."""
     connection, memory, parent = Connection(int(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with(parent)  # a worker that waits sees its connection end; one that hangs or computes does not
     keep_freed_memory()
-    # A worker that waits sees its connection end; one that hangs or computes does not.
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
         worker: Worker = connection.recv()
         worker.attach(memory)
@@ -127,9 +124,3 @@ def main() -> None:
             connection.send(worker.make(*connection.recv()))
     except (EOFError, ConnectionError):
         pass
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(PARENT_CHECK_S)
-    os.kill(os.getpid(), signal.SIGKILL)

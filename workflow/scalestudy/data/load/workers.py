@@ -18,10 +18,9 @@ import numpy as np
 import torch
 
 from scalestudy.data.decode.images import one_torch_thread
-from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask
+from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask, Registered, pinned
 from scalestudy.data.load.dataset import PictureDataset
 from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED, no_progress
-from scalestudy.data.load.pinned import Registered, pinned
 from scalestudy.data.load.worker_process import MadeBatch, Worker, shared_arrays
 from scalestudy.errors import UserError
 

@@ -149,21 +149,15 @@ def _record(job: Job, number: int) -> Path:
 
 def _save(job: Job, number: int, part: Part) -> None:
     record = _record(job, number)
-    text = np.frombuffer(json.dumps(part.left_out).encode(), np.uint8)  # ASCII: names may be in any encoding
+    facts = json.dumps([part.bytes_in, part.left_out, *part.written]).encode()  # ASCII: names may be in any encoding
     with open(record.with_suffix(".part"), "wb") as stream:
-        np.savez(
-            stream,
-            bytes_in=np.int64(part.bytes_in),
-            left_out=text,
-            written=np.array(part.written, np.uint64),
-            **{f"index_{name}": value for name, value in vars(part.index).items()},
-        )
+        np.savez(stream, facts=np.frombuffer(facts, np.uint8), **vars(part.index))
     record.with_suffix(".part").replace(record)
 
 
 def _load(job: Job, number: int) -> Part | None:
     with contextlib.suppress(*DAMAGED), np.load(_record(job, number)) as found:
-        index = Index(**{name: found[f"index_{name}"] for name in Index.__dataclass_fields__})
-        size, digest = found["written"].tolist()
-        return Part(index, int(found["bytes_in"]), json.loads(found["left_out"].tobytes()), (size, digest))
+        bytes_in, left_out, size, digest = json.loads(found["facts"].tobytes())
+        index = Index(**{name: found[name] for name in Index.__dataclass_fields__})
+        return Part(index, bytes_in, left_out, (size, digest))
     return None

@@ -101,8 +101,8 @@ def _pictures(root: Path) -> tuple[Index, list[Unused]]:
         if "images" in inner:
             places[number] = f"{folder}/images"
     parts = folders_listed("listing", root, places)
-    unused += [one for part in parts for one in part.unused]
-    return whole([part.images for part in parts], unused, root, wanted), unused
+    unused += [one for _, passed_over in parts for one in passed_over]
+    return whole([images for images, _ in parts], unused, root, wanted), unused
 
 
 def _complain_of_missing(names: list[str], known: Collection[str], where: Path, what: str, remedy: str) -> None:

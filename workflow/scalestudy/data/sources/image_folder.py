@@ -49,6 +49,6 @@ def classes_in(root: Path, folder: str, remedy: str) -> tuple[dict[str, Index], 
     names, wrong = folders_in(root, folder, remedy)
     places = [f"{folder}/{name}".lstrip("/") for name in names]
     parts = folders_listed(f"listing {folder}".rstrip(), root, places)
-    wrong += [Unused(place, EMPTY) for place, part in zip(places, parts, strict=True) if not len(part.images)]
-    found = {name: part.images for name, part in zip(names, parts, strict=True) if len(part.images)}
-    return found, [one for part in parts for one in part.unused], wrong
+    wrong += [Unused(place, EMPTY) for place, (images, _) in zip(places, parts, strict=True) if not len(images)]
+    found = {name: images for name, (images, _) in zip(names, parts, strict=True) if len(images)}
+    return found, [one for _, unused in parts for one in unused], wrong

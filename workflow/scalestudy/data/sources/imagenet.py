@@ -41,9 +41,9 @@ def provide(spec: ImageNet, site: Site) -> EncodedImages:
     if not (root / HELD_OUT_TAR).is_file():
         raise UserError(f"{TRAIN_TAR} is there, but not {HELD_OUT_TAR}", str(root), f"put these files there: {WANTED}")
     classes, train, unused, empty = _train(root / TRAIN_TAR)
-    held_out = tar_part(root / HELD_OUT_TAR)
-    unused += [Unused(f"{HELD_OUT_TAR}: {name}", why) for name, why in held_out.unused]
-    lines, test = left_out(unused, root, spec.on_error, empty), held_out.images
+    test, passed_over = tar_part(root / HELD_OUT_TAR)
+    unused += [Unused(f"{HELD_OUT_TAR}: {name}", why) for name, why in passed_over]
+    lines = left_out(unused, root, spec.on_error, empty)
     stems = [Path(test.path(number)).stem for number in range(len(test))]
     test = dataclasses.replace(test, labels=_held_out_labels(root, stems, classes))
     containers: dict[Split, list[str]] = {"train": [TRAIN_TAR], "test": [HELD_OUT_TAR]}
@@ -61,14 +61,16 @@ def _train(tar: Path) -> tuple[list[str], Index, list[Unused], list[Unused]]:
     if twice := next((name for name, times in Counter(classes).items() if times > 1), None):
         raise UserError(f"holds the class {twice} twice", str(tar), "copy it again")
     jobs = [functools.partial(tar_part, tar, one.start, one.size) for one in inner]
-    parts = dict(zip(classes, listed(f"listing {tar.name}", jobs), strict=True))
-    unused += [
-        Unused(f"{tar.name}: {name}.tar: {one.name}", one.why) for name, part in parts.items() for one in part.unused
-    ]
-    empty = [Unused(f"{tar.name}: {name}.tar", EMPTY) for name, part in parts.items() if not len(part.images)]
-    known = [name for name, part in parts.items() if len(part.images)]
-    everything = [labelled(parts[name].images, label) for label, name in enumerate(known)]
-    return known, whole(everything, unused, tar, WANTED), unused, empty
+    found: dict[str, Index] = {}
+    empty: list[Unused] = []
+    for name, (images, passed_over) in zip(classes, listed(f"listing {tar.name}", jobs), strict=True):
+        place = f"{tar.name}: {name}.tar"
+        unused += [Unused(f"{place}: {one.name}", one.why) for one in passed_over]
+        if len(images):
+            found[name] = labelled(images, len(found))
+        else:
+            empty.append(Unused(place, EMPTY))
+    return list(found), whole(list(found.values()), unused, tar, WANTED), unused, empty
 
 
 def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> NDArray[np.int64]:
@@ -81,11 +83,11 @@ def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> NDArra
     lines = text_of(root / name, WANTED).rstrip().splitlines()
     if name.endswith(".csv"):
         by_stem = _by_stem(lines, root / name)
-    elif len(lines) > len(stems):
-        what = f"has {len(lines):,} lines for {len(stems):,} images"
-        raise UserError(what, str(root / name), "copy the list again")
     else:
-        by_stem = dict(zip(sorted(stems), (line.strip() for line in lines), strict=False))
+        if len(lines) > len(stems):
+            what = f"has {len(lines):,} lines for {len(stems):,} images"
+            raise UserError(what, str(root / name), "copy the list again")
+        by_stem = dict(zip(sorted(stems), map(str.strip, lines), strict=False))
     number = {wordnet_id: label for label, wordnet_id in enumerate(classes)}
     wrong = next((stem for stem in stems if by_stem.get(stem) not in number), None)
     if wrong is not None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scalestudy.data.index import Index, joined
-from scalestudy.data.progress import Progress
+from scalestudy.data.progress import shown
 from scalestudy.data.tar import entries
 from scalestudy.errors import UserError, visible
 
@@ -37,11 +37,8 @@ class Unused(NamedTuple):
     why: str
 
 
-class Listed(NamedTuple):
-    """Images of a folder or of a part of a container, all of class 0, and entries that were passed over."""
-
-    images: Index
-    unused: list[Unused]
+Listed = tuple[Index, list[Unused]]
+"""Images of a folder or of a part of a container, all of class 0, and entries that were passed over."""
 
 
 def left_out(unused: Sequence[Unused], root: Path, on_error: str, wrong: Sequence[Unused] = ()) -> list[str]:
@@ -100,7 +97,7 @@ def _in_folder(root: Path, folder: str) -> Listed:
         where = os.fsdecode(error.filename) if error.filename else f"{root}/{folder}"
         raise UserError(f"cannot be read: {error.strerror}", where, "make it readable and start again") from None
     names = sorted(sizes)
-    return Listed(_index(names, [sizes[name] for name in names]), sorted(unused))
+    return _index(names, [sizes[name] for name in names]), sorted(unused)
 
 
 def tar_part(tar: Path, begin: int = 0, size: int | None = None) -> Listed:
@@ -108,15 +105,15 @@ def tar_part(tar: Path, begin: int = 0, size: int | None = None) -> Listed:
     as if the tar was unpacked."""
     named = [entry for entry in entries(tar, begin, size) if entry.name.lower().endswith(SUFFIXES)]
     last = {entry.name: entry for entry in named}
-    files = [entry for entry in named if last[entry.name] is entry and not entry.kind]
-    unused = sorted(
-        Unused(os.fsdecode(entry.name), NO_FILE if last[entry.name] is entry else REPEATED)
-        for entry in named
-        if entry.kind or last[entry.name] is not entry
-    )
+    files, unused = [], []
+    for entry in named:
+        if last[entry.name] is entry and not entry.kind:
+            files.append(entry)
+        else:
+            unused.append(Unused(os.fsdecode(entry.name), NO_FILE if last[entry.name] is entry else REPEATED))
     index = _index([member.name for member in files], [member.size for member in files])
     starts = np.array([member.start for member in files], np.int64)
-    return Listed(dataclasses.replace(index, shard=np.zeros(len(files), np.int32), start=starts), unused)
+    return dataclasses.replace(index, shard=np.zeros(len(files), np.int32), start=starts), sorted(unused)
 
 
 def _index(names: Sequence[bytes], sizes: Sequence[int]) -> Index:
@@ -128,19 +125,14 @@ def _index(names: Sequence[bytes], sizes: Sequence[int]) -> Index:
 
 def listed(what: str, jobs: Sequence[Callable[[], Listed]]) -> list[Listed]:
     """What `jobs` find, in their order."""
-    progress = Progress(what)
+    with shown(what, 0) as progress, ThreadPoolExecutor(READERS) as pool:
 
-    def done(job: Callable[[], Listed]) -> Listed:
-        found = job()
-        progress.add(len(found.images))
-        return found
+        def done(job: Callable[[], Listed]) -> Listed:
+            found = job()
+            progress.add(len(found[0]))
+            return found
 
-    pool = ThreadPoolExecutor(min(READERS, max(1, len(jobs))))
-    try:
         return list(pool.map(done, jobs))
-    finally:
-        pool.shutdown(cancel_futures=True)
-        progress.end()
 
 
 def folders_listed(what: str, root: Path, folders: Sequence[str]) -> list[Listed]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import simplejpeg
@@ -39,7 +38,7 @@ TINTS = 12
 
 def provide(spec: SyntheticJpeg, site: Site) -> EncodedImages:
     """As many images as requested, and a tenth as many held out; sample i is of class i modulo `classes`."""
-    maker = Maker.of(spec)
+    maker = Maker(spec)
     counts: dict[Split, int] = {"train": spec.samples, "test": max(1, spec.samples // 10)}
     unknown = np.zeros(0, np.int64), np.zeros(0, np.uint32)
     indexes = {split: Index.of(None, np.arange(count) % spec.classes, *unknown) for split, count in counts.items()}
@@ -106,31 +105,23 @@ def quality_and_detail(setting: int) -> tuple[int, int]:
     return QUALITY + setting - below - MOST_DETAIL, MOST_DETAIL
 
 
-@dataclass(frozen=True)
 class Maker:
     """Makes images of one kind from a pool of textures; its methods may run in several threads."""
 
-    spec: SyntheticJpeg
-    textures: list[NDArray[np.int16]]
-    """1/f textures, mean 0, larger than an image by MARGIN."""
-    grain: NDArray[np.int16]
-    """White noise, -128..127, as large."""
-    settings: list[int]
-    """Calibrated settings, of which each image draws one; empty while they are being calibrated."""
-
-    @classmethod
-    def of(cls, spec: SyntheticJpeg) -> Maker:
-        """The pool for these options, calibrated."""
-        height, width = spec.height + MARGIN, spec.width + MARGIN
-        textures = [texture(height, width, number) for number in range(TEXTURES)]
-        maker = cls(spec, textures, noise(height, width, 1 << 20), [])
-        maker.settings.extend([calibrated(maker)] if spec.spread is None else calibrated_spread(maker, spec.spread))
-        return maker
+    def __init__(self, spec: SyntheticJpeg) -> None:
+        """Make the pool for these options, and calibrate the settings, of which each image draws one."""
+        self.spec, height, width = spec, spec.height + MARGIN, spec.width + MARGIN
+        self.textures = [texture(height, width, number) for number in range(TEXTURES)]
+        self.grain = noise(height, width, 1 << 20)
+        self.settings = [calibrated(self)] if spec.spread is None else calibrated_spread(self, spec.spread)
 
     def picture(self, split: Split, index: int, setting: int | None = None) -> bytes:
         """One JPEG, 4:2:0: two textures mixed, grain, the tint of its class and a patch where its class has it."""
         label = index % self.spec.classes
-        quality, detail = quality_and_detail(self._setting(split, index) if setting is None else setting)
+        if setting is None:
+            drawn = int(counter_rng.hashed(counter_rng.PICTURE, split == "test", index, 12)[0])
+            setting = self.settings[drawn % len(self.settings)]
+        quality, detail = quality_and_detail(setting)
         n = counter_rng.hashed(counter_rng.PICTURE, split == "test", index, np.arange(12)).astype(np.int64) & 0xFFFF
         first, second, colour = (self._window(self.textures[n[k] % TEXTURES], n[k + 1], n[k + 2]) for k in (0, 3, 6))
         weight = 96 + n[9] % 96
@@ -140,26 +131,17 @@ class Maker:
         luma += 128 + (n[11] % 33 - 16)
         luma += self._window(self.grain, n[2], n[4]) * np.int16(grain >> 1) >> 7
 
-        top, left, size = self._patch(label)
+        # The patch of its class: one of three by three places.
+        size, cell = min(self.spec.height, self.spec.width) // 3, label // TINTS
+        top = (cell % 3) * (self.spec.height - size) // 2
+        left = (cell // 3 % 3) * (self.spec.width - size) // 2
         luma[top : top + size, left : left + size] += 40
         blue, red = self._chroma(colour, label, (top // 2, left // 2, size // 2))
         return encoded((luma, blue, red), quality)
 
-    def _setting(self, split: Split, index: int) -> int:
-        if len(self.settings) == 1:
-            return self.settings[0]
-        drawn = int(counter_rng.hashed(counter_rng.PICTURE, split == "test", index, 12)[0])
-        return self.settings[drawn % len(self.settings)]
-
     def _window(self, texture: NDArray[np.int16], down: int, across: int) -> NDArray[np.int16]:
         top, left = down % MARGIN, across % MARGIN
         return texture[top : top + self.spec.height, left : left + self.spec.width]
-
-    def _patch(self, label: int) -> tuple[int, int, int]:
-        cell = label // TINTS
-        size = min(self.spec.height, self.spec.width) // 3
-        rows, columns = self.spec.height - size + 1, self.spec.width - size + 1
-        return (cell % 3) * (rows - 1) // 2, (cell // 3 % 3) * (columns - 1) // 2, size
 
     def _chroma(self, texture: NDArray[np.int16], label: int, patch: tuple[int, int, int]) -> list[NDArray[np.int16]]:
         """Cb and Cr at half resolution: the class's hue, stronger in its patch, on colours that vary slowly."""

@@ -81,9 +81,9 @@ class Kernel:
             raise MemoryError(f"the kernel could not show {view} of {height} x {width} pixels (status {status})")
 
     def _context(self) -> _Context:
-        found: _Context | None = getattr(self._local, "context", None)
-        if found is None:
-            found = self._local.context = _Context(self._c)
+        if not hasattr(self._local, "context"):
+            self._local.context = _Context(self._c)
+        found: _Context = self._local.context
         return found
 
 

@@ -17,25 +17,24 @@ from pathlib import Path
 from scalestudy.data.decode.kernel import BUILT, SOURCE, Kernel, source_key
 
 OPTIONS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=default")
-LIBRARIES = ("-ljpeg", "-lm")
 NEEDS = "a C compiler and libjpeg-turbo's headers (on Debian and Ubuntu: apt-get install gcc libc6-dev libjpeg62-turbo-dev or libjpeg-turbo8-dev)"
 
 
-def build(options: tuple[str, ...] = OPTIONS, folder: Path = BUILT) -> Path:
+def build(folder: Path = BUILT) -> Path:
     """The library for this source and compiler, compiled where it is not there; RuntimeError where it cannot be."""
     compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or "cc"]
     try:
         version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise RuntimeError(f"no C compiler was found ({error})") from None
-    identity = hashlib.sha256(" ".join([version.stdout, *compiler, *options]).encode()).hexdigest()[:12]
+    identity = hashlib.sha256(" ".join([version.stdout, *compiler, *OPTIONS]).encode()).hexdigest()[:12]
     library = folder / f"kernel-{source_key()}-{identity}.so"
     if library.is_file():
         return library
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / "kernel.so"
-        command = [*compiler, *options, os.fspath(SOURCE), "-o", os.fspath(made), *LIBRARIES]
+        command = [*compiler, *OPTIONS, os.fspath(SOURCE), "-o", os.fspath(made), "-ljpeg", "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
