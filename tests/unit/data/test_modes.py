@@ -84,7 +84,7 @@ def nothing_is_left_behind() -> Iterator[None]:
 def test_each_mode_and_kind_of_worker_shows_the_same_pictures(form: str, prepared: Prepared) -> None:
     path, _ = prepared(**FORMS[form])
     first = shown(path, workers=0)
-    assert len(first) == 40
+    assert len(first) == 40 and equal(first, shown(path, workers=3))
     assert equal(first, shown(path, mode=OWN_MODE[form], kind="processes"))
     assert equal(first, shown(path, mode="memory"))
     if form != "lmdb":

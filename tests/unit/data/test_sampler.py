@@ -8,10 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalestudy.data.load.sampler import (
+    MODULUS,
+    LastBatch,
     StorageOrder,
     batches,
     epoch_order,
     evaluation_share,
+    planned_checksums,
+    sample_checksum,
     steps_per_epoch,
     storage_order,
     stream_order,
@@ -105,3 +109,40 @@ def test_a_buffer_lets_each_sample_out_once_and_never_before_it_came_in(count: i
 def test_a_streams_order_stays_what_it_was_when_results_were_measured() -> None:
     data = storage_order(np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3), 9, 3)
     assert batches(9, 3, 0, 1, 5, 1, stream=data).tolist() == FIRST_STREAM
+
+
+# One number per rank shows samples that were lost, seen twice, or another rank's
+
+
+def seen(samples: int, ranks: int, first: int, done: int, last: LastBatch = "drop") -> list[int]:
+    """What ranks see from one step to another, batch by batch, with global batches of 12."""
+    totals = [0] * ranks
+    for rank in range(ranks):
+        per_epoch = len(batches(samples, 12, rank, ranks, 7, 0, last=last))
+        for step in range(first, done):
+            epoch, place = divmod(step, per_epoch)
+            batch = batches(samples, 12, rank, ranks, 7, epoch, last=last)[place]
+            totals[rank] = (totals[rank] + sample_checksum(epoch, batch)) % MODULUS
+    return totals
+
+
+@pytest.mark.parametrize(("first", "done"), [(0, 0), (0, 3), (0, 4), (2, 9), (5, 6)])
+@pytest.mark.parametrize("last", ["drop", "pad"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_what_ranks_see_step_by_step_is_what_was_planned(ranks: int, first: int, done: int, last: LastBatch) -> None:
+    assert planned_checksums(50, 12, ranks, 7, first, done, last) == seen(50, ranks, first, done, last)
+
+
+def test_the_order_does_not_matter_and_the_number_of_times_and_the_epoch_do() -> None:
+    samples = np.arange(20)
+    number = sample_checksum(3, samples)
+    assert (
+        sample_checksum(3, samples[::-1])
+        == (sample_checksum(3, samples[:5]) + sample_checksum(3, samples[5:])) % MODULUS
+        == number
+    )
+    assert sample_checksum(3, np.append(samples, 4)) != number
+    assert sample_checksum(3, samples[1:]) != number
+    assert sample_checksum(3, np.append(samples[1:], 1)) != number
+    assert sample_checksum(4, samples) != number
+    assert sample_checksum(3, samples[:0]) == 0

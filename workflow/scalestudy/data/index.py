@@ -56,13 +56,13 @@ class Index:
     @classmethod
     def of(
         cls,
-        paths: Sequence[str] | None,
+        paths: Sequence[Any] | None,
         labels: Labels,
         sizes: NDArray[np.int64],
         checks: NDArray[np.uint32],
         **more: Any,
     ) -> Index:
-        """An index of paths, in their order, or of samples without names; `more` are further fields."""
+        """An index of paths (text or bytes), in their order, or of samples without names; `more` are further fields."""
         coded = [os.fsencode(path) for path in paths or ()]
         offsets = np.cumsum([0, *map(len, coded)] if paths is not None else [], dtype=np.int64)
         return cls(np.frombuffer(b"".join(coded), np.uint8), offsets, labels, sizes, checks, **more)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -104,6 +103,7 @@ class Manifest:
         return self.train if name == "train" else self.test
 
 
+_ADAPTER = TypeAdapter(Manifest)
 LISTED = 100
 """Most things that a manifest lists as left out."""
 
@@ -148,16 +148,11 @@ def read_manifest(path: Path | str) -> Manifest:
     """Read a manifest; UserError where there is none, or it is that of another version."""
     plain = read_sealed(path, REMEDY)
     try:
-        return _adapter().validate_python(plain)
+        return _ADAPTER.validate_python(plain)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise UserError(f"is not a manifest: `{key}`: {first['msg']}", str(path), REMEDY) from None
-
-
-@functools.cache
-def _adapter() -> TypeAdapter[Manifest]:
-    return TypeAdapter(Manifest)
 
 
 def is_skipped(path: Path | str) -> bool:

@@ -27,10 +27,9 @@ from scalestudy.data.manifest import (
     write_manifest,
 )
 from scalestudy.data.prepare import write
-from scalestudy.data.prepare.convert import KEPT
 from scalestudy.data.prepare.describe import describe_live, is_whole
 from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
-from scalestudy.data.prepare.select import SPLITS
+from scalestudy.data.prepare.select import KEPT, SPLITS
 from scalestudy.data.source_files import refuse_changed, source_files
 from scalestudy.data.sources import Arrays, EncodedImages, Generated, source_module
 from scalestudy.errors import Skipped, UserError

@@ -14,10 +14,9 @@ import numpy as np
 from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.index import joined, write_index
 from scalestudy.data.manifest import INDEX, Manifest, PreparationCost
-from scalestudy.data.prepare.convert import converted
 from scalestudy.data.prepare.describe import describe_pictures
 from scalestudy.data.prepare.parts import IMAGES_PER_PART, Job, begin_work, stored
-from scalestudy.data.prepare.select import evenly_spread, mean_bytes, plan_of, selected
+from scalestudy.data.prepare.select import converted, evenly_spread, mean_bytes, plan_of, selected
 from scalestudy.data.scale import wanted_samples
 from scalestudy.data.sources import EncodedImages
 from scalestudy.files import sha256_text

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from scalestudy.data.index import DAMAGED, Index, Labels
 from scalestudy.data.manifest import Split
-from scalestudy.data.prepare.convert import Converted, Unreadable
+from scalestudy.data.prepare.select import Converted, Unreadable
 from scalestudy.data.progress import shown
 from scalestudy.limits import usable_cores
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -111,16 +111,12 @@ def tar_part(tar: Path, begin: int = 0, size: int | None = None) -> Listed:
             files.append(entry)
         else:
             unused.append(Unused(os.fsdecode(entry.name), NO_FILE if last[entry.name] is entry else REPEATED))
-    index = _index([member.name for member in files], [member.size for member in files])
-    starts = np.array([member.start for member in files], np.int64)
-    return dataclasses.replace(index, shard=np.zeros(len(files), np.int32), start=starts), sorted(unused)
+    places = {"shard": np.zeros(len(files), np.int32), "start": np.array([file.start for file in files], np.int64)}
+    return _index([file.name for file in files], [file.size for file in files], **places), sorted(unused)
 
 
-def _index(names: Sequence[bytes], sizes: Sequence[int]) -> Index:
-    offsets = np.cumsum([0, *map(len, names)], dtype=np.int64)
-    labels = np.zeros(len(names), np.int64)
-    blob = np.frombuffer(b"".join(names), np.uint8)
-    return Index(blob, offsets, labels, np.array(sizes, np.int64), np.zeros(0, np.uint32))
+def _index(names: Sequence[bytes], sizes: Sequence[int], **more: Any) -> Index:
+    return Index.of(names, np.zeros(len(names), np.int64), np.array(sizes, np.int64), np.zeros(0, np.uint32), **more)
 
 
 def listed(what: str, jobs: Sequence[Callable[[], Listed]]) -> list[Listed]:
