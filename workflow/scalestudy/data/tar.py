@@ -67,40 +67,38 @@ def entries(path: Path, begin: int = 0, size: int | None = None) -> Iterator[Mem
 
     Raises UserError where a header is damaged or the archive ends early.
     """
+    where = str(path)
     with open(path, "rb", buffering=0) as stream:
-        yield from _entries(stream.fileno(), str(path), begin, size)
-
-
-def _entries(descriptor: int, where: str, begin: int, size: int | None) -> Iterator[Member]:
-    end = os.fstat(descriptor).st_size if size is None else begin + size
-    position, name, large = begin, b"", -1
-    while position + BLOCK <= end:
-        block = os.pread(descriptor, BLOCK, position)
-        if block == bytes(BLOCK):
-            return
-        length, kind = _checked(block, where, position), block[156:157]
-        start = position + BLOCK
-        length = 0 if kind == HARD_LINK else large if large >= 0 and kind in FILE else length
-        if start + length > end:
-            raise UserError(f"ends within a member that begins at byte {position:,}", where, "copy it again")
-        if kind in (LONG_NAME, LONG_TARGET, PAX) and length > MAX_NAME_BYTES:
-            what = f"has a name of {length:,} bytes at byte {position:,}"
-            raise UserError(what, where, "is it an archive of images?")
-        if kind == LONG_NAME:
-            name = os.pread(descriptor, length, start).rstrip(b"\0")
-        elif kind == PAX:
-            extended = _pax(os.pread(descriptor, length, start), where, position)
-            name = extended.get(b"path", name)
-            if (size_text := extended.get(b"size")) is not None:
-                if PAX_SIZE.fullmatch(size_text) is None:
-                    raise _damaged(where, position)
-                large = int(size_text)
-        elif kind not in (PAX_GLOBAL, LONG_TARGET):
-            what = "" if kind in FILE else KINDS.get(kind, f"of the unknown kind {kind.decode('latin-1')!a}")
-            yield Member(name or _name(block), start, length, what)
-            name, large = b"", -1
-        position = start + padded(length)
-    raise UserError(f"is not a tar, or ends early, at byte {position:,}", where, "copy it again")
+        descriptor = stream.fileno()
+        end = os.fstat(descriptor).st_size if size is None else begin + size
+        position, name, large = begin, b"", -1
+        while position + BLOCK <= end:
+            block = os.pread(descriptor, BLOCK, position)
+            if block == bytes(BLOCK):
+                return
+            length, kind = _checked(block, where, position), block[156:157]
+            start = position + BLOCK
+            length = 0 if kind == HARD_LINK else large if large >= 0 and kind in FILE else length
+            if start + length > end:
+                raise UserError(f"ends within a member that begins at byte {position:,}", where, "copy it again")
+            if kind in (LONG_NAME, LONG_TARGET, PAX) and length > MAX_NAME_BYTES:
+                what = f"has a name of {length:,} bytes at byte {position:,}"
+                raise UserError(what, where, "is it an archive of images?")
+            if kind == LONG_NAME:
+                name = os.pread(descriptor, length, start).rstrip(b"\0")
+            elif kind == PAX:
+                extended = _pax(os.pread(descriptor, length, start), where, position)
+                name = extended.get(b"path", name)
+                if (size_text := extended.get(b"size")) is not None:
+                    if PAX_SIZE.fullmatch(size_text) is None:
+                        raise _damaged(where, position)
+                    large = int(size_text)
+            elif kind not in (PAX_GLOBAL, LONG_TARGET):
+                what = "" if kind in FILE else KINDS.get(kind, f"of the unknown kind {kind.decode('latin-1')!a}")
+                yield Member(name or _name(block), start, length, what)
+                name, large = b"", -1
+            position = start + padded(length)
+        raise UserError(f"is not a tar, or ends early, at byte {position:,}", where, "copy it again")
 
 
 def _checked(block: bytes, where: str, position: int) -> int:

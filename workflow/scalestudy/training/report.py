@@ -121,7 +121,7 @@ class Report(_Plain):
     """The first step of which this run has times: not 0 where it began from another run's checkpoint."""
     samples_seen: int = 0
     seen: int | None = None
-    """Which samples they were, as one number (data/load/sample_checksum.py); None: a version before it began the run."""
+    """Which samples they were, as one number (data/load/sampler.py); None: a version before it began the run."""
     window: tuple[int, int] = (0, 0)
     """First step of the measurement window, and the step after its last."""
     left_out: list[tuple[int, int]] = field(default_factory=list)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalestudy.data.load.dataset import Dataset, PictureDataset
+from scalestudy.data.load.dataset import DEFAULT_SIDE, Dataset, PictureDataset
 from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError
@@ -71,7 +71,7 @@ class BatchMaker:
         if self.slow_decode_s:
             self.closed.wait(self.slow_decode_s)
         if isinstance(data, PictureDataset):
-            x = self._slot(task.slot, len(task.indices), data.side(size))
+            x = self._slot(task.slot, len(task.indices), size or DEFAULT_SIDE)
             data.pictures.make(
                 task.indices, x.numpy(), augment=augment, seed=self.seed, epoch=task.epoch, progress=progress
             )

@@ -143,14 +143,11 @@ class PictureDataset(Dataset):
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
         return self.pictures.storage.ranges(indices) if self._is_read else iter(())
 
-    def side(self, size: int | None) -> int:
-        """Height and width of an image as the loader shows it."""
-        return size or DEFAULT_SIDE
-
     def batch(
         self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        out = np.empty((len(indices), self.side(size), self.side(size), 3), np.uint8)
+        side = size or DEFAULT_SIDE
+        out = np.empty((len(indices), side, side, 3), np.uint8)
         self.pictures.make(indices, out, augment=augment if train else "none", seed=seed, epoch=epoch)
         return torch.from_numpy(out).permute(0, 3, 1, 2), self.labels_of(indices)
 

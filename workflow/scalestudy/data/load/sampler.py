@@ -132,11 +132,8 @@ class NodeShare:
         repeat some (`pad`).
         """
         own = None if stream is None else self._own(stream)
-        order = batches(
-            len(self.samples), node_batch, local_rank, ranks_per_node, seed, epoch,
-            last=last, stream=own, steps=self.steps,
-        )  # fmt: skip
-        return self.samples[order]
+        how = (len(self.samples), node_batch, local_rank, ranks_per_node, seed, epoch)
+        return self.samples[batches(*how, last=last, stream=own, steps=self.steps)]
 
     def _own(self, stream: StorageOrder) -> StorageOrder:
         """The storage order of the node's samples; numbers are places in `samples`."""

@@ -19,7 +19,7 @@ import torch
 
 from scalestudy.data.decode.images import one_torch_thread
 from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask, Registered, pinned
-from scalestudy.data.load.dataset import PictureDataset
+from scalestudy.data.load.dataset import DEFAULT_SIDE, PictureDataset
 from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED, no_progress
 from scalestudy.data.load.worker_process import MadeBatch, Worker, shared_arrays
 from scalestudy.errors import UserError
@@ -51,16 +51,12 @@ class Workers(ABC):
 class Inline(Workers):
     """The thread that requests a batch makes it."""
 
-    def __init__(self, maker: BatchMaker, count: int, slots: int) -> None:
-        super().__init__(maker, count, slots)
-        self._progress = no_progress()
-
     def start(self, task: BatchTask) -> BatchTask:
         return task
 
     def finish(self, task: BatchTask) -> Batch:
         with one_torch_thread():
-            batch = self.maker.batch(task, self._progress)
+            batch = self.maker.batch(task, no_progress())
         task.ready_s = time.monotonic()
         return batch
 
@@ -157,7 +153,7 @@ class Processes(Workers):
         self._progress[:] = (UNWATCHED, 0)
         if maker.device is not None:
             self._registered = Registered(torch.from_numpy(whole), maker.device)
-        side = data.side(spec.size) if isinstance(data, PictureDataset) else None
+        side = (spec.size or DEFAULT_SIDE) if isinstance(data, PictureDataset) else None
         for number in range(self.count):
             worker = Worker(
                 data.handle, spec.size, maker.augment, maker.seed, maker.slow_decode_s, side, shared, number
@@ -181,7 +177,7 @@ class Processes(Workers):
         self.maker.count(task)
         data, memory = self.maker.dataset, self._ring[task.slot]
         if isinstance(data, PictureDataset):
-            side = data.side(self.maker.spec.size)
+            side = self.maker.spec.size or DEFAULT_SIDE
             x = torch.from_numpy(memory.reshape(-1, side, side, 3)[: len(task.indices)]).permute(0, 3, 1, 2)
             return pinned((x, data.labels_of(task.indices)), self.maker.device)
         assert made.x is not None and made.y is not None
