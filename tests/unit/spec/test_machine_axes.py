@@ -15,6 +15,7 @@ from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.hostlist import folded, places, slurm_hosts
+from scalestudy.spec.ids import run_id
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.run import RunSpec
@@ -127,6 +128,15 @@ def test_a_node_can_be_excluded_and_one_alone_be_measured_again() -> None:
     assert values(made(f"{EACH}\nexclude:\n- {{hosts: spare}}"), "hosts") == ["node1", "node2", "node3"]
     again = made(EACH, changes={"hosts": "node2"})
     assert [run.id for run in again.runs] == [made(EACH).runs[1].id]
+
+
+def test_the_node_is_in_the_id_and_the_ids_of_the_others_do_not_depend_on_it() -> None:
+    ids = [run.id for run in made(EACH).runs]
+    assert ids[0].startswith("small_cnn.digits.allreduce.x2.at_node1.r0-")
+    fewer = made(EACH, FOUR.model_copy(update={"hosts": ("node[1-2]",), "nodes": 2}))
+    assert [run.id for run in fewer.runs] == ids[:2]
+    run, _ = parse(RunSpec, {"hosts": "node1", "ranks": 2, "strategy": "allreduce"})
+    assert run is not None and run_id(run) == ids[0]
 
 
 def test_a_machine_of_one_node_is_this_host_and_has_no_pair() -> None:
