@@ -109,7 +109,6 @@ def compare(
     """
     if len({records.folder.resolve() for records in (*before, after)}) <= len(before):
         raise UserError("two of them are the same folder", str(after.folder), "give each folder once")
-    direction_of(column)
     sides = [
         {key: runs for key, runs in records.by_configuration().items() if only is None or key in only}
         for records in (*before, after)
@@ -119,28 +118,24 @@ def compare(
     if not common:
         what = f"{' and '.join(f'`{records.name}`' for records in (*before, after))} have no configuration in common"
         raise UserError(what, remedy="measure the same studies at the same scale in all of them")
+    rates = {key: [speeds(side[key], column) for side in sides] for key in common}
     found = differences(pair for key in common for side in sides[:-1] for pair in _pairs(side[key], new[key]))
     refuse_unasked(found, across)
-    shared = {key: _shared([side[key] for side in sides], column) for key in common}
-    logs = {key: np.log([list(speeds(runs, column).values()) for runs in known]) for key, known in shared.items()}
-    rows = [
-        _compared(
-            key,
-            change if change.n else replace(change, reason=_why_not([side[key] for side in sides])),
-            new[key],
-            [run.metric(column) for side in shared[key][:-1] for run in side.values()],
-            [run.metric(column) for run in shared[key][-1].values()],
-            [run for side in shared[key] for run in side.values()],
-        )
-        for key, change in of_campaigns(logs, margin).items()
-    ]
+    shared = {key: sorted(set(known[0]).intersection(*known[1:])) for key, known in rates.items()}
+    logs = {key: np.log([[side[repeat] for repeat in shared[key]] for side in rates[key]]) for key in common}
+    rows = []
+    for key, found_change in of_campaigns(logs, margin).items():
+        known = [[side[key][repeat] for repeat in shared[key]] for side in sides]
+        olds = [run for runs in known[:-1] for run in runs]
+        reason = found_change.reason if found_change.n else _why_not([side[key] for side in sides])
+        values, new_values = ([run.metric(column) for run in runs] for runs in (olds, known[-1]))
+        change = replace(found_change, reason=reason)
+        rows.append(_compared(key, change, new[key], values, new_values, [*olds, *known[-1]]))
     old = {key: runs for side in sides[:-1] for key, runs in side.items()}
     names = ", ".join(records.name for records in before), after.name
-    return MachineComparison(
-        tuple(before), after, names, column, margin, found, tuple(rows),
-        tuple(_one(runs) for key, runs in old.items() if key not in common),
-        tuple(_one(runs) for key, runs in new.items() if key not in common and key not in old),
-    )  # fmt: skip
+    only_before = tuple(_one(runs) for key, runs in old.items() if key not in common)
+    only_after = tuple(_one(runs) for key, runs in new.items() if key not in common and key not in old)
+    return MachineComparison(tuple(before), after, names, column, margin, found, tuple(rows), only_before, only_after)
 
 
 def compare_nodes(
@@ -168,22 +163,14 @@ def compare_nodes(
         key: _medians([own[other] for other in members if other != key]) for members in compared for key in members
     }
     ratios = {
-        key: [
-            math.log(own[key][repeat] / others[key][repeat]) for repeat in sorted(own[key].keys() & others[key].keys())
-        ]
-        for key in units
+        key: [math.log(own[key][repeat] / middle[repeat]) for repeat in sorted(own[key].keys() & middle.keys())]
+        for key, middle in others.items()
     }
-    rows = [
-        _compared(
-            key,
-            change if own[key] else replace(change, reason=_why_not([units[key]])),
-            units[key],
-            [value**direction for value in others[key].values()],
-            [value**direction for value in own[key].values()],
-            list(units[key].values()),
-        )
-        for key, change in of_repeats(ratios, margin).items()
-    ]
+    rows = []
+    for key, of_ratios in of_repeats(ratios, margin).items():
+        change = replace(of_ratios, reason=of_ratios.reason if own[key] else _why_not([units[key]]))
+        of_others, of_node = ([value**direction for value in side[key].values()] for side in (others, own))
+        rows.append(_compared(key, change, units[key], of_others, of_node, list(units[key].values())))
     names = "the other nodes", f"nodes of {records.name}"
     return MachineComparison((), records, names, column, margin, {}, tuple(rows))
 
@@ -196,14 +183,10 @@ def _compared(
     after: Sequence[float | None],
     used: Sequence[Recorded],
 ) -> Compared:
+    known = ([value for value in side if value is not None] for side in (before, after))
+    old, new = (sum(side) / len(side) if side else None for side in known)
     emulated = any(is_emulated(run.spec) for run in runs.values())
-    disturbed = sum(bool(run.result.get("disturbed")) for run in used)
-    return Compared(key, _one(runs), change, _mean(before), _mean(after), emulated, disturbed)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return sum(found) / len(found) if found else None
+    return Compared(key, _one(runs), change, old, new, emulated, sum(bool(run.result.get("disturbed")) for run in used))
 
 
 def _one(runs: Runs) -> Recorded:
@@ -217,12 +200,6 @@ def _pairs(old: Runs, new: Runs) -> Iterator[tuple[Recorded, Recorded]]:
             yield old[repeat], new[repeat]
 
 
-def _shared(sides: Sequence[Runs], column: str) -> list[dict[int, Recorded]]:
-    """Of each side the repeats that have a speed in all of them."""
-    repeats = sorted(set.intersection(*(set(speeds(runs, column)) for runs in sides)))
-    return [{repeat: runs[repeat] for repeat in repeats} for runs in sides]
-
-
 def _medians(speeds_of_others: Sequence[Mapping[int, float]]) -> dict[int, float]:
     """By repeat, the median speed, where at least two nodes have one."""
     values: dict[int, list[float]] = {}
@@ -234,16 +211,16 @@ def _medians(speeds_of_others: Sequence[Mapping[int, float]]) -> dict[int, float
 
 def direction_of(column: str) -> int:
     """1 where more of a column is faster, -1 where less is."""
-    if column in METRICS and METRICS[column].unit in DIRECTIONS:
-        return DIRECTIONS[METRICS[column].unit]
-    valid = [name for name, known in METRICS.items() if known.unit in DIRECTIONS]
-    raise UserError(f"`{column}` is not a column of rates or times", "--column", "valid: " + ", ".join(valid))
+    valid = {name: DIRECTIONS[known.unit] for name, known in METRICS.items() if known.unit in DIRECTIONS}
+    if column not in valid:
+        raise UserError(f"`{column}` is not a column of rates or times", "--column", "valid: " + ", ".join(valid))
+    return valid[column]
 
 
 def speeds(runs: Runs, column: str) -> dict[int, float]:
     """By repeat, of valid runs: the column, or of times their inverse."""
-    values = {repeat: runs[repeat].metric(column) for repeat in sorted(runs) if runs[repeat].is_valid}
     direction = direction_of(column)
+    values = {repeat: runs[repeat].metric(column) for repeat in sorted(runs) if runs[repeat].is_valid}
     return {repeat: value**direction for repeat, value in values.items() if value is not None and value > 0}
 
 
@@ -279,15 +256,16 @@ def of_campaigns(logs: Mapping[str, np.ndarray], margin: float) -> dict[str, Cha
 def of_repeats(ratios: Mapping[str, Sequence[float]], margin: float, of_next: bool = False) -> dict[str, Change]:
     """Change of each configuration, from its log-ratios: of repeats, or where the next is meant, of campaigns."""
     enough = {key: tuple(values) for key, values in ratios.items() if len(values) >= FEWEST}
-    found = judged([Estimate(values, log=True, of_next=of_next) for values in enough.values()], margin)
-    decided = dict(zip(enough, found, strict=True))
-    return {key: decided.get(key) or _too_few(values) for key, values in ratios.items()}
-
-
-def _too_few(values: Sequence[float]) -> Change:
-    pairs = "1 pair" if len(values) == 1 else f"{len(values)} pairs"
-    ratio = math.exp(math.fsum(values) / len(values)) if values else None
-    return Change(ratio=ratio, n=len(values), reason=f"{pairs} of {FEWEST} that an interval needs")
+    found = iter(judged([Estimate(values, log=True, of_next=of_next) for values in enough.values()], margin))
+    changes = {}
+    for key, values in ratios.items():
+        if key in enough:
+            changes[key] = next(found)
+            continue
+        pairs = "1 pair" if len(values) == 1 else f"{len(values)} pairs"
+        ratio = math.exp(math.fsum(values) / len(values)) if values else None
+        changes[key] = Change(ratio=ratio, n=len(values), reason=f"{pairs} of {FEWEST} that an interval needs")
+    return changes
 
 
 def judged(found: Sequence[Estimate], margin: float = MARGIN) -> list[Change]:
@@ -300,27 +278,24 @@ def judged(found: Sequence[Estimate], margin: float = MARGIN) -> list[Change]:
     adjustment. Anything else is *undecided*.
     """
     margins = Region(1 / (1 + margin), 1 + margin)
-    beyond = [margins.p_outside(one) for one in found]
-    return [
-        _change(one, margins, p, p_holm, len(found)) for one, p, p_holm in zip(found, beyond, holm(beyond), strict=True)
-    ]
-
-
-def _change(found: Estimate, margins: Region, p: float, p_holm: float, together: int) -> Change:
     within = replace(margins, one_sided=True)
-    change = Change("undecided", found.value, *found.interval(1 - ERROR), found.n, p, p_holm)
-    if p_holm <= ERROR:
-        return replace(change, verdict="slower" if found.median < 0 else "faster")
-    if within.p_inside(found) <= ERROR:
-        return replace(change, verdict="same")
-    reason = "the interval is too wide"
-    if p <= ERROR:
-        reason = "beyond the margin by itself, not among so many configurations"
-    needed = None
-    if not found.of_next:
-        is_inside = margins.low < found.value < margins.high
-        needed = rounds_needed(within, found) if is_inside else rounds_needed(margins, found, ERROR / together)
-    return replace(change, reason=reason, repeats_needed=needed)
+    beyond = [margins.p_outside(one) for one in found]
+    changes = []
+    for one, p, p_holm in zip(found, beyond, holm(beyond), strict=True):
+        verdict: Verdict = "undecided"
+        reason, needed = "", None
+        if p_holm <= ERROR:
+            verdict = "slower" if one.median < 0 else "faster"
+        elif within.p_inside(one) <= ERROR:
+            verdict = "same"
+        else:
+            by_itself = "beyond the margin by itself, not among so many configurations"
+            reason = by_itself if p <= ERROR else "the interval is too wide"
+            is_inside = margins.low < one.value < margins.high
+            if not one.of_next:
+                needed = rounds_needed(within, one) if is_inside else rounds_needed(margins, one, ERROR / len(found))
+        changes.append(Change(verdict, one.value, *one.interval(1 - ERROR), one.n, p, p_holm, needed, reason))
+    return changes
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:
@@ -378,12 +353,10 @@ def _group_of(key: str) -> str:
 
 def told(found: Differences) -> list[str]:
     """`torch: 2.14.1 before, 2.15.0 after`, a line per key."""
-    said = []
+    said = {
+        QUESTION: "code: the ids of the runs differ (TRAINER_VERSION, your code in config/extensions/, or step_times.csv)"
+    }
     for key, values in found.items():
         old, new = (" / ".join(each[:3]) + (f" and {len(each) - 3} more" if len(each) > 3 else "") for each in values)
-        said.append(f"{key}: {old} before, {new} after")
-        if key == QUESTION:
-            said[-1] = (
-                "code: the ids of the runs differ (TRAINER_VERSION, your code in config/extensions/, or step_times.csv)"
-            )
-    return said
+        said.setdefault(key, f"{key}: {old} before, {new} after")
+    return [said[key] for key in found]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.special import stdtrit
 
 from scalestudy.analysis.stats import CONFIDENCE
@@ -51,22 +53,16 @@ def round_effects(values: Sequence[Value]) -> list[RoundEffect]:
 
 def _tied(values: Sequence[Value]) -> list[list[Value]]:
     """The values in parts that share neither a configuration nor a round."""
-    names_of: dict[int, set[str]] = {}
-    rounds_of: dict[str, set[int]] = {}
-    for name, number, _ in values:
-        names_of.setdefault(number, set()).add(name)
-        rounds_of.setdefault(name, set()).add(number)
-    part_of: dict[str, int] = {}
-    for part, first in enumerate(rounds_of):
-        names = [] if first in part_of else [first]
-        while names:
-            name = names.pop()
-            if name not in part_of:
-                part_of[name] = part
-                names += [other for number in rounds_of[name] for other in names_of.pop(number, ())]
+    if not values:
+        return []
+    nodes: dict[str | int, int] = {}
+    edges = [[nodes.setdefault(node, len(nodes)) for node in (name, number)] for name, number, _ in values]
+    names, numbers = np.transpose(edges)
+    graph = coo_array((np.ones(len(edges)), (names, numbers)), (len(nodes), len(nodes)))
+    _, part_of = connected_components(graph, directed=False)
     parts: dict[int, list[Value]] = {}
-    for value in values:
-        parts.setdefault(part_of[value[0]], []).append(value)
+    for value, (node, _) in zip(values, edges, strict=True):
+        parts.setdefault(int(part_of[node]), []).append(value)
     return list(parts.values())
 
 
@@ -107,8 +103,6 @@ def with_drift(rows: pd.DataFrame) -> pd.DataFrame:
     effects = {effect.round: effect for effect in round_effects(list(values))}
     none = RoundEffect(0, math.nan, math.nan, math.nan)
     of_row = [effects.get(number, none) for number in rows["round"]]
-    rows["drift"], rows["drift_low"], rows["drift_high"] = zip(
-        *((effect.effect, effect.low, effect.high) for effect in of_row), strict=True
-    )
-    rows["drifted"] = [effect.drifted for effect in of_row]
+    for column, name in (("drift", "effect"), ("drift_low", "low"), ("drift_high", "high"), ("drifted", "drifted")):
+        rows[column] = [getattr(effect, name) for effect in of_row]
     return rows

@@ -89,19 +89,16 @@ class Records:
         return found
 
 
-def results_folder(name: str) -> Path:
-    """The folder of results that a name in results/ or a path means; raises UserError where it holds no runs."""
-    folder = RESULTS / name if "/" not in name and (RESULTS / name).is_dir() else Path(name)
-    if (folder / "runs").is_dir():
-        return folder
-    known = sorted(path.parent.name for path in RESULTS.glob("*/runs"))
-    remedy = "give a name in results/, such as local or local+night_2, or a path to such a folder"
-    raise UserError(f"there are no runs in `{name}`", str(folder), nearest(name, known) if known else remedy)
-
-
 def read_records(name: str) -> Records:
-    """Every result of a folder, checked as when a study reads it. Raises UserError where there is none."""
-    folder = results_folder(name)
+    """Every result of a folder, a name in results/ or a path, checked as when a study reads it.
+
+    Raises UserError where there is none.
+    """
+    folder = RESULTS / name if "/" not in name and (RESULTS / name).is_dir() else Path(name)
+    if not (folder / "runs").is_dir():
+        known = sorted(path.parent.name for path in RESULTS.glob("*/runs"))
+        remedy = "give a name in results/, such as local or local+night_2, or a path to such a folder"
+        raise UserError(f"there are no runs in `{name}`", str(folder), nearest(name, known) if known else remedy)
     runs, unreadable = [], []
     machine = folder.name if folder.parent == RESULTS else None  # a folder elsewhere may have any name
     for file in sorted(folder.glob("runs/*/result.json")):

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scalestudy.claims.model import Claim, OfRuns, Published, Sampled
@@ -106,35 +105,20 @@ def _compute_text(columns: Mapping[str, Any]) -> str:
     return f"The step of `{accelerator}` is emulated: {1000 * seconds:.3g} ms for {model} with a batch of {batch}"
 
 
-@dataclass(frozen=True)
-class Tally:
-    """How many verdicts rest on one basis, those on documents' claims and those on ours."""
-
-    basis: str
-    documents: tuple[tuple[str, int], ...]
-    ours: tuple[tuple[str, int], ...]
-
-    @property
-    def count(self) -> int:
-        """All verdicts on this basis."""
-        return sum(count for _, count in self.documents + self.ours)
-
-    def __str__(self) -> str:
-        """`measured: 5 (3 reproduced, 1 inconclusive; ours: 1 reproduced)`."""
-        groups = [("", self.documents), ("ours: ", self.ours)]
-        said = [head + ", ".join(f"{count} {verdict}" for verdict, count in group) for head, group in groups if group]
-        return f"{self.basis}: {self.count} ({'; '.join(said)})"
-
-
-def tallies(verdicts: Iterable[tuple[str, str, str]]) -> list[Tally]:
-    """A tally of each basis that there is, from basis, origin and verdict of each claim."""
+def tallies(verdicts: Iterable[tuple[str, str, str]]) -> list[str]:
+    """`measured: 5 (3 reproduced, 1 inconclusive; ours: 1 reproduced)` for each basis, from basis, origin and verdict."""
     counts = Counter(verdicts)
-
-    def group(basis: str, origin: str) -> tuple[tuple[str, int], ...]:
-        return tuple((verdict, counts[basis, origin, verdict]) for verdict in MARKS if counts[basis, origin, verdict])
-
-    found = [Tally(basis, group(basis, DOCUMENT), group(basis, OURS)) for basis in BASES]
-    return [tally for tally in found if tally.count]
+    found = []
+    for basis in BASES:
+        groups = []
+        for head, origin in (("", DOCUMENT), ("ours: ", OURS)):
+            of_origin = {verdict: counts[basis, origin, verdict] for verdict in MARKS}
+            if said := ", ".join(f"{count} {verdict}" for verdict, count in of_origin.items() if count):
+                groups.append(f"{head}{said}")
+        if groups:
+            total = sum(count for key, count in counts.items() if key[0] == basis)
+            found.append(f"{basis}: {total} ({'; '.join(groups)})")
+    return found
 
 
 # Where a verdict with an emulated accelerator would flip
@@ -153,14 +137,18 @@ def flip_text(claim: Sampled, part: ClaimPart) -> list[str]:
     """
     if claim.compared_as != "ratio" or claim.column not in ("throughput_samples_per_s", "step_time_s") or claim.over:
         return []
-    steps = [_emulated_step(side) for side in (part.of, part.against or ())]
-    if None in steps:
+    of, against = (_emulated_step(side) for side in (part.of, part.against or ()))
+    if of is None or against is None:
         return []
-    of, against = (step for step in steps if step is not None)
     (low, high), sign = claim.bounds, -1 if claim.column == "throughput_samples_per_s" else 1
 
+    def seconds(step: tuple[float, float, bool], factor: float) -> float:
+        whole, accelerator, waits = step
+        slower = factor * accelerator
+        return max(whole, slower) if waits else slower + max(0.0, whole - accelerator)
+
     def holds(factor: float) -> bool:
-        return bool(low < (of.at(factor) / against.at(factor)) ** sign < high)
+        return bool(low < (seconds(of, factor) / seconds(against, factor)) ** sign < high)
 
     # What workers could deliver to a faster accelerator is not known.
     ahead = any(row["loader.workers"] for row in part.rows)
@@ -169,30 +157,16 @@ def flip_text(claim: Sampled, part: ClaimPart) -> list[str]:
     if not crossed:
         return []
     nearest = min(crossed, key=lambda factor: abs(math.log(factor)))
-    now, then = (_time(factor * of.accelerator) for factor in (1.0, nearest))
+    times = (factor * of[1] for factor in (nearest, 1.0))
+    then, now = (f"{time:.2g} s" if time >= 1 else f"{1000 * time:.3g} ms" for time in times)
     return [f"With a step of {then} in place of {now} the verdict would flip, if all else stayed"]
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+def _emulated_step(side: Sequence[Row]) -> tuple[float, float, bool] | None:
+    """The median step of a side in seconds, its accelerator's part, and whether it waits for data.
 
-
-@dataclass(frozen=True)
-class _Step:
-    """An emulated step: seconds in all, and of the accelerator; whether it waits for data."""
-
-    seconds: float
-    accelerator: float
-    waits: bool
-
-    def at(self, factor: float) -> float:
-        """Seconds with an accelerator that takes `factor` times as long."""
-        slower = factor * self.accelerator
-        return max(self.seconds, slower) if self.waits else slower + max(0.0, self.seconds - self.accelerator)
-
-
-def _emulated_step(side: Sequence[Row]) -> _Step | None:
-    """The median step of a side; None where its accelerator is real or takes no time, or its exchange overlaps."""
+    None where its accelerator is real or takes no time, or its exchange overlaps.
+    """
     if not side or not all(row["status"] == "valid" and is_compute_emulated(row) for row in side):
         return None
     first = side[0]
@@ -204,4 +178,4 @@ def _emulated_step(side: Sequence[Row]) -> _Step | None:
     except UserError:
         return None
     seconds, stall = (statistics.median(float(row[name]) for row in side) for name in ("step_time_s", "data_stall"))
-    return _Step(seconds, own, stall > MAX_HIDDEN_STALL)
+    return seconds, own, stall > MAX_HIDDEN_STALL

@@ -170,13 +170,16 @@ def _all_sides_there(claim: OfRuns, rows: list[Row]) -> bool:
 def _problems(claim: AnyClaim, rows: list[Row]) -> list[Problem]:
     """Problems of a claim, of the first step that finds any."""
     if isinstance(claim, Published):
-        return list(_published_problems(claim))
+        return _published_problems(claim)
     if isinstance(claim, Exact):
         found = list(_exact_problems(claim, rows))
     else:
-        found = list(_column_problems(claim, rows)) or list(_side_problems(claim, rows))
-        found = found or list(_margin_problems(claim))
-    return found or list(_follows_problems(claim, rows))
+        found = list(_column_problems(claim, rows)) or _side_problems(claim, rows) or _margin_problems(claim)
+    key, of_claim = claim.follows_from, [] if found else rows_of_claim(claim, rows)
+    if not found and key is not None and not any(row.get(key) for row in of_claim):
+        known = {name for row in of_claim for name, value in row.items() if value}
+        found = [Problem(("follows_from",), f"no run of this claim sets {shown(key)}", suggest(key, known))]
+    return found
 
 
 def _column_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
@@ -192,22 +195,30 @@ def _column_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
             yield Problem((key,), f"a slope over an axis has no `{key}`", "remove it")
 
 
-def _side_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
-    """Sides that choose no run, or several configurations where there may be one."""
-    for key, side in _sides(claim).items():
-        yield from _where_problems(rows, claim.where, side, key)
-    if any(not chosen(rows, claim.where, side) for side in _sides(claim).values()):
-        return
+def _side_problems(claim: Sampled | Published, rows: list[Row], kind: str = "run of this study") -> list[Problem]:
+    """Sides that choose no row, or several configurations or published rows where there may be one."""
+    sides = _sides(claim)
+    if found := [each for key, side in sides.items() for each in _where_problems(rows, claim.where, side, key, kind)]:
+        return found
     for part in parts_of(claim, rows):
         at = f" at `{claim.each}` {shown(part.value)}" if claim.each else ""
-        for key, found in (("of", part.of), ("against", part.against)):
-            if found is not None:
-                yield from _configuration_problems(claim, key, found, at)
-        if part.against is not None and part.of and set(configurations(part.of)) == set(configurations(part.against)):
-            yield Problem(("against",), "`of` and `against` choose the same runs", "choose other runs for one of them")
+        for key in sides:
+            found += _count_problems(claim, key, getattr(part, key), at)
+        if isinstance(claim, Published) or not part.of or part.against is None:
+            continue
+        if set(configurations(part.of)) == set(configurations(part.against)):
+            what = "`of` and `against` choose the same runs"
+            found.append(Problem(("against",), what, "choose other runs for one of them"))
+    return found
 
 
-def _configuration_problems(claim: Sampled, key: str, side: Sequence[Row], at: str) -> Iterator[Problem]:
+def _count_problems(claim: Sampled | Published, key: str, side: Sequence[Row], at: str) -> Iterator[Problem]:
+    """A side without rows, or with more of them than its claim compares."""
+    if isinstance(claim, Published):
+        if len(side) != 1:
+            remedy = "choose one by `where`, or by another value"
+            yield Problem((key,), f"`{key}` chooses {len(side)} published rows{at}, and needs one", remedy)
+        return
     count = len(configurations(side))
     if count == 0:
         yield Problem((key,), f"no run is left{at}", f"leave `{claim.each}` out, or choose values that both sides have")
@@ -230,31 +241,28 @@ def _what_differs(side: Sequence[Row]) -> str:
     return f"they differ in {' and '.join(said)}: choose one value" if said else "choose other runs"
 
 
-def _margin_problems(claim: Sampled) -> Iterator[Problem]:
-    """A margin that every possible number meets: the claim cannot fail."""
-    (low, high), (least, most) = claim.bounds, _possible(claim)
-    if low <= least and most <= high:
-        key = next(key for key in ("above", "below", "within") if getattr(claim, key, None) is not None)
-        of = {"value": f"a `{claim.column}`"}.get(claim.compared_as, f"a {claim.compared_as}")
-        limit = f"`{key}` {shown(getattr(claim, key))}"
-        what = f"any number that {of} may have meets {limit}, so that the claim cannot fail"
-        yield Problem((key,), what, "choose a limit that a measurement can miss; of a ratio, 1.05 is 5 % more")
-
-
-def _possible(claim: Sampled) -> tuple[float, float]:
-    """The numbers that a study may come to.
+def _margin_problems(claim: Sampled) -> list[Problem]:
+    """A margin that every possible number meets: the claim cannot fail.
 
     Ratios lie within MAX_FACTOR, slopes within MAX_SLOPE, columns of shares between 0 and 1, others above 0. A
     difference in a unit has no scale before it is measured, so that no difference at all is the one sure number.
     """
     is_share = claim.column in SHARES and claim.per is None
     if claim.compared_as == "ratio" or (claim.over is not None and claim.against is not None):
-        return 1 / MAX_FACTOR, MAX_FACTOR
-    if claim.over is not None:
-        return -MAX_SLOPE, MAX_SLOPE
-    if claim.compared_as == "difference":
-        return (-1.0, 1.0) if is_share else (math.nextafter(0.0, -1.0), math.nextafter(0.0, 1.0))
-    return 0.0, (1.0 if is_share or claim.compared_as == "share" else math.inf)
+        least, most = 1 / MAX_FACTOR, MAX_FACTOR
+    elif claim.over is not None:
+        least, most = -MAX_SLOPE, MAX_SLOPE
+    elif claim.compared_as == "difference":
+        least, most = (-1.0, 1.0) if is_share else (math.nextafter(0.0, -1.0), math.nextafter(0.0, 1.0))
+    else:
+        least, most = 0.0, (1.0 if is_share or claim.compared_as == "share" else math.inf)
+    low, high = claim.bounds
+    if least < low or high < most:
+        return []
+    key = next(key for key in ("above", "below", "within") if getattr(claim, key, None) is not None)
+    of = f"`{claim.column}`" if claim.compared_as == "value" else claim.compared_as
+    what = f"any number that a {of} may have meets `{key}` {shown(getattr(claim, key))}, so that the claim cannot fail"
+    return [Problem((key,), what, "choose a limit that a measurement can miss; of a ratio, 1.05 is 5 % more")]
 
 
 def _where_problems(
@@ -286,31 +294,12 @@ def _exact_problems(claim: Exact, rows: list[Row]) -> Iterator[Problem]:
             yield Problem((*(path if problem.path[0] == "of" else ()), *problem.path), problem.what, problem.remedy)
 
 
-def _follows_problems(claim: OfRuns, rows: list[Row]) -> Iterator[Problem]:
-    """An instrument check names a key that its runs set."""
-    of_claim, key = rows_of_claim(claim, rows), claim.follows_from
-    if key is not None and not any(row.get(key) for row in of_claim):
-        known = {name for row in of_claim for name, value in row.items() if value}
-        yield Problem(("follows_from",), f"no run of this claim sets {shown(key)}", suggest(key, known))
-
-
-def _published_problems(claim: Published) -> Iterator[Problem]:
+def _published_problems(claim: Published) -> list[Problem]:
     known_files = {file.stem for file in REFERENCES.glob("*.csv")}
     for name in claim.reference:
         if name not in known_files:
-            yield Problem(("reference",), f"there is no {REFERENCES}/{name}.csv", nearest(name, known_files))
-            return
-    rows = published_rows(claim)
-    if not rows:
-        yield Problem(("column",), f"no row of these files has a number in `{claim.column}`", "name another column")
-        return
-    for key, side in _sides(claim).items():
-        if problems := list(_where_problems(rows, claim.where, side, key, "published row")):
-            yield from problems
-            return
-    for part in parts_of(claim, rows):
-        for key, found in (("of", part.of), ("against", part.against)):
-            if found is not None and len(found) != 1:
-                at = f" at `{claim.each}` {shown(part.value)}" if claim.each else ""
-                remedy = "choose one by `where`, or by another value"
-                yield Problem((key,), f"`{key}` chooses {len(found)} published rows{at}, and needs one", remedy)
+            what = f"there is no {REFERENCES}/{name}.csv"
+            return [Problem(("reference",), what, nearest(name, known_files))]
+    if rows := published_rows(claim):
+        return _side_problems(claim, rows, "published row")
+    return [Problem(("column",), f"no row of these files has a number in `{claim.column}`", "name another column")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalestudy.claims.model import Comparison, Exact, OfRuns, Published
@@ -43,7 +42,10 @@ def parts_of(claim: Comparison, rows: Sequence[Row]) -> list[ClaimPart]:
     against = None if claim.against is None else chosen(rows, claim.where, claim.against)
     if claim.each is None:
         return [ClaimPart(None, of, against)]
-    by_value = [_by_value(claim.each, side) for side in (of, against or ())]
+    by_value: list[dict[str, list[Row]]] = [{}, {}]
+    for found, side in zip(by_value, (of, against or ()), strict=True):
+        for row in side:
+            found.setdefault(canonical_json(row.get(claim.each)), []).append(row)
     # Values are those of the sides that have several; of the first side where neither has.
     several = [side for side in by_value if len(side) > 1] or by_value[:1]
     values = {name: side[name][0].get(claim.each) for side in several for name in side}
@@ -52,14 +54,6 @@ def parts_of(claim: Comparison, rows: Sequence[Row]) -> list[ClaimPart]:
         left, right = (tuple(side.get(name, ()) if len(side) != 1 else next(iter(side.values()))) for side in by_value)
         parts.append(ClaimPart(value, left, None if against is None else right))
     return parts
-
-
-def _by_value(each: str, side: tuple[Row, ...]) -> dict[str, list[Row]]:
-    """The rows of a side by their value of a key."""
-    found: dict[str, list[Row]] = {}
-    for row in side:
-        found.setdefault(canonical_json(row.get(each)), []).append(row)
-    return found
 
 
 def rows_of_claim(claim: OfRuns, rows: Sequence[Row]) -> list[Row]:
@@ -74,10 +68,8 @@ def rows_of_claim(claim: OfRuns, rows: Sequence[Row]) -> list[Row]:
 
 def spec_rows(runs: Sequence[Run]) -> list[Row]:
     """What is known of each run before it is made."""
-    return [
-        {**row, "run": run.id, "configuration": run.configuration}
-        for run, row in zip(runs, columns_of_runs(runs), strict=True)
-    ]
+    rows = zip(runs, columns_of_runs(runs), strict=True)
+    return [{**row, "run": run.id, "configuration": run.configuration} for run, row in rows]
 
 
 def configurations(side: Iterable[Row]) -> list[str]:
@@ -85,16 +77,15 @@ def configurations(side: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(row["configuration"] for row in side))
 
 
-def published_rows(claim: Published, folder: Path = REFERENCES) -> list[Row]:
+def published_rows(claim: Published) -> list[Row]:
     """The rows of a claim's reference files that have its columns, numbers as numbers, with the file's name as `reference`."""
     needed = [column for column in (claim.column, claim.per) if column]
-    rows = [row for name in claim.reference for row in _reference(name, folder)]
+    rows = [
+        {"reference": name, **{key: _value(cell) for key, cell in row.items()}}
+        for name in claim.reference
+        for row in read_table(REFERENCES / f"{name}.csv", numbers=METRICS)
+    ]
     return [row for row in rows if all(isinstance(row.get(column), (int, float)) for column in needed)]
-
-
-def _reference(name: str, folder: Path) -> list[Row]:
-    rows = read_table(folder / f"{name}.csv", numbers=METRICS)
-    return [{"reference": name, **{key: _value(cell) for key, cell in row.items()}} for row in rows]
 
 
 def _value(cell: str) -> Any:

@@ -51,19 +51,19 @@ def metrics(
         return dict.fromkeys(METRICS)
     reports = measured.reports
     names = dict.fromkeys(chain(*(report.strategy for report in reports)))
+    updates = staleness(job)
     values = {
         **speed(job, measured, manifest),
         **step_parts(job, measured),
         **whole_training(job, measured, manifest),
         "exposed_exchange_s": exposed_exchange(reports[0])[0],
-        **learned(job, measured),
-        **of_data(job, reports, manifest),
+        **learned_and_read(job, measured, manifest),
         **checkpoint_costs(reports[0]),
         "memory_mib": None if memory_bytes is None else memory_bytes / 2**20,
         "wall_s": wall_s,
         "window_half_width": relative_half_width(measured.step_intervals),
         **of_kernel(reports),
-        "staleness": mean_staleness(staleness(job)),
+        "staleness": sum(int(value) * n for value, n in updates.items()) / sum(updates.values()) if updates else None,
         "parameters": float(reports[0].parameters),
         "setup_s": largest(report.setup_s for report in reports),
         **{name: largest(report.strategy.get(name) for report in reports) for name in names},
@@ -138,26 +138,14 @@ def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
     }
 
 
-def mean_staleness(histogram: Mapping[str, int] | None) -> float | None:
-    """Mean over all updates of all servers; None where it was not recorded."""
-    if histogram is None:
-        return None
-    return sum(int(value) * count for value, count in histogram.items()) / sum(histogram.values())
-
-
-def learned(job: Job, measured: Measured) -> Values:
-    """Scores of the last evaluation; mean loss of the last tenth of the steps."""
-    evaluations, tail = measured.reports[0].evaluations, max(1, len(measured.losses[0]) // 10)
+def learned_and_read(job: Job, measured: Measured, manifest: Manifest) -> Values:
+    """Scores of the last evaluation, mean loss of the last tenth of the steps; preparing and reading the data."""
+    reports, evaluations = measured.reports, measured.reports[0].evaluations
+    tail = max(1, len(measured.losses[0]) // 10)
     return {
         "accuracy": evaluations[-1].accuracy if evaluations else None,
         "auroc": evaluations[-1].auroc if evaluations else None,
         "loss": None if job.resolved.step_time_s is not None else float(measured.losses[:, -tail:].mean()),
-    }
-
-
-def of_data(job: Job, reports: list[Report], manifest: Manifest) -> Values:
-    """Cost of preparing the data, and the way of reading it."""
-    return {
         "loader_samples_per_s": total(report.loader_samples_per_s for report in reports),
         "dataset_bytes": float(manifest.train.bytes),
         "preparation_s": manifest.seconds,
@@ -197,19 +185,14 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 def epoch_steps(spec: RunSpec, manifest: Manifest, report: Report) -> int:
     """Steps of one epoch of this run."""
-    samples, last = manifest.train.samples, spec.loader.last_batch
-    return report.node_steps or steps_per_epoch(samples, spec.global_batch, last)
+    return report.node_steps or steps_per_epoch(manifest.train.samples, spec.global_batch, spec.loader.last_batch)
 
 
 def stage_costs(reports: list[Report]) -> Values:
     """Time until all nodes had their copies, and the bytes copied; None where the data was read in place."""
     found = [report.stage for report in reports if report.stage is not None]
-    if not found:
-        return {"stage_s": None, "staged_bytes": None}
-    return {
-        "stage_s": max(stage.seconds for stage in found),
-        "staged_bytes": float(sum(stage.copied_bytes for stage in found)),
-    }
+    copied = float(sum(stage.copied_bytes for stage in found)) if found else None
+    return {"stage_s": largest(stage.seconds for stage in found), "staged_bytes": copied}
 
 
 def of_kernel(reports: list[Report]) -> Values:
@@ -226,7 +209,7 @@ def checkpoint_costs(report: Report) -> Values:
     """Mean time and size of a checkpoint, and the share of the loop's time that all of them took."""
     made = report.checkpoints
     if not made:
-        return {"checkpoint_s": None, "checkpoint_bytes": None, "checkpoint_share": None}
+        return dict.fromkeys(("checkpoint_s", "checkpoint_bytes", "checkpoint_share"))
     within = sum(entry.seconds for entry in made if entry.step <= report.steps_done and not entry.stop)
     return {
         "checkpoint_s": sum(entry.seconds for entry in made) / len(made),
@@ -278,18 +261,14 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturb
     done_s = float(np.diff(measured.marks[measured.slowest, :, [0, -1]], axis=0).sum())
     step_intervals = measured.step_intervals
     interval_s = float(step_intervals.mean()) if len(step_intervals) else 0.0
+    every_steps, every_minutes = spec.checkpoint.every_steps, spec.checkpoint.every_minutes
+    checkpoints: float = (steps - 1) // every_steps if every_steps else 0
+    checkpoints += steps * interval_s / (60 * every_minutes) if every_minutes else 0.0
     costs = [
         RecurringCost([each.evaluation_s for each in report.evaluations], spec.train.epochs // every if every else 0),
-        RecurringCost([each.seconds for each in report.checkpoints], planned_checkpoints(spec, steps, interval_s)),
+        RecurringCost([each.seconds for each in report.checkpoints], checkpoints),
     ]
     return extrapolated(done_s, step_intervals, steps - (report.steps_done - report.first_step), costs, disturbed)
-
-
-def planned_checkpoints(spec: RunSpec, steps: int, interval_s: float) -> float:
-    """How many checkpoints a training of so many steps writes."""
-    every_steps, every_minutes = spec.checkpoint.every_steps, spec.checkpoint.every_minutes
-    by_steps = (steps - 1) // every_steps if every_steps else 0
-    return by_steps + (steps * interval_s / (60 * every_minutes) if every_minutes else 0.0)
 
 
 def timed_in_full(spec: RunSpec, measured: Measured) -> bool:
