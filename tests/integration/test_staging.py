@@ -77,5 +77,5 @@ def test_a_run_that_cannot_be_staged_says_why_and_leaves_no_result(tmp_path: Pat
     done = attempt(tmp_path / "one_file", "stage.to=scratch", "stage.share=by_shard")
     assert done.returncode != 0 and "the data is one file" in done.stdout
     done = attempt(tmp_path / "run", *PICTURES, "stage={to: scratch, from: /nowhere}", SCALESTUDY_SITE=site(tmp_path))
-    assert done.returncode != 0 and "/nowhere/train-000000.tar" in done.stdout and "Traceback" not in done.stdout
+    assert done.returncode != 0 and "/nowhere/train-0000" in done.stdout and "Traceback" not in done.stdout
     assert not list(tmp_path.rglob("result.json"))

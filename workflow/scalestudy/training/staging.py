@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from scalestudy.data.load.sampler import NodeShare, node_steps
 from scalestudy.data.manifest import read_manifest
-from scalestudy.data.stage import Share, Staged, StageOptions, share_of, staged
+from scalestudy.data.stage import Share, Staged, StageOptions, staged
 from scalestudy.data.stage.wanted import own_samples
 from scalestudy.emulation.storage import Throttle
 from scalestudy.files import sha256_text
@@ -29,7 +29,8 @@ class StagedCopies:
     def __init__(self, job: Job, rank: int) -> None:
         self.job, self.spec = job, job.spec
         self.node = job.node_of(rank)
-        self.share = share_of(self.spec.stage.share, self.node, job.resolved.nodes)
+        nodes = job.resolved.nodes
+        self.share = Share() if self.spec.stage.share == "all" or nodes == 1 else Share(self.node, nodes)
         begin = time.perf_counter()
         self.copies = copies = self._copies()
         if job.processes > 1:

@@ -121,7 +121,7 @@ def _usable(entry: CacheEntry, files: WantedFiles) -> bool:
     entry.share()
     looked = time.time() - entry.last_used_s < LOOKED_S
     if entry.facts["state"] == "whole" and (looked or not len(missing(files, entry.folder))):
-        entry.used_now()
+        os.utime(entry.record_file)  # it is used now
         return True
     entry.let_go()
     return False
@@ -163,9 +163,4 @@ def _completed(
     return copied
 
 
-def share_of(kind: str, node: int, nodes: int) -> Share:
-    """The share of a node, by the run's `stage.share`."""
-    return Share() if kind == "all" or nodes == 1 else Share(node, nodes)
-
-
-__all__ = ["Share", "StageOptions", "Staged", "share_of", "staged"]
+__all__ = ["Share", "StageOptions", "Staged", "staged"]

@@ -52,29 +52,25 @@ class CacheEntry:
 
     def __init__(self, root: Path, name: str) -> None:
         self.root, self.name, self.folder = root, name, root / name
-        self._facts, self._lock = root / f"{name}.json", root / f"{name}.lock"
+        self.record_file, self._lock = root / f"{name}.json", root / f"{name}.lock"
         self._held: IO[bytes] | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
         """What is recorded about it; FACTS where nothing is, or it is damaged: then copies are made anew."""
         with contextlib.suppress(UserError):
-            return {**FACTS, **read_json(self._facts)}
+            return {**FACTS, **read_json(self.record_file)}
         return dict(FACTS)
 
     def record(self, facts: dict[str, Any]) -> None:
         """Record its dataset, size and state."""
-        write_json(self._facts, facts)
-
-    def used_now(self) -> None:
-        """Record that it is used now."""
-        os.utime(self._facts)
+        write_json(self.record_file, facts)
 
     @property
     def last_used_s(self) -> float:
         """When it was last used, seconds since 1970."""
         try:
-            return self._facts.stat().st_mtime
+            return self.record_file.stat().st_mtime
         except FileNotFoundError:
             return 0.0
 
@@ -109,7 +105,7 @@ class CacheEntry:
         if not self.take():
             return False
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._facts.unlink(missing_ok=True)
+        self.record_file.unlink(missing_ok=True)
         self.let_go()
         return True
 

@@ -41,8 +41,6 @@ class Piece(NamedTuple):
     number: int
     start: int
     size: int
-    is_file: bool
-    """Whether it is the whole file."""
 
 
 def missing(wanted: WantedFiles, folder: Path) -> NDArray[np.int64]:
@@ -105,12 +103,11 @@ class _Copier:
     def _pieces(self, numbers: NDArray[np.int64]) -> Iterator[Piece]:
         for number in numbers.tolist():
             size = int(self.wanted.sizes[number])
-            if self.store.local or size <= PIECE_BYTES:
-                yield Piece(number, 0, size, is_file=True)
-                continue
-            self._left[number] = -(-size // PIECE_BYTES)
-            for start in range(0, size, PIECE_BYTES):
-                yield Piece(number, start, min(PIECE_BYTES, size - start), is_file=False)
+            step = size if self.store.local else PIECE_BYTES
+            starts = range(0, size, step) if size else (0,)
+            self._left[number] = len(starts)
+            for start in starts:
+                yield Piece(number, start, min(step, size - start))
 
     def work(self) -> None:
         """Copy piece after piece in this thread, until none is left or another thread has failed."""
@@ -140,11 +137,11 @@ class _Copier:
             raise UserError(f"cannot be copied: {error}", self.store.path(name), REMEDY) from None
         with self._lock:
             before, self.bytes = self.bytes, self.bytes + piece.size
-            left = self._left[piece.number] = self._left.get(piece.number, 1) - 1
+            left = self._left[piece.number] = self._left[piece.number] - 1
         self.progress.add((self.bytes >> 20) - (before >> 20))
         if self._stop or left:
             return
-        if not piece.is_file:
+        if piece.size < self.wanted.sizes[piece.number]:
             digest = digest_of(path + PART, self.wanted.check, buffer)
         stored = int(self.wanted.checks[piece.number]) if len(self.wanted.checks) else digest
         if digest != stored:
@@ -155,6 +152,7 @@ class _Copier:
     def _copied(self, piece: Piece, name: str, path: str, buffer: memoryview) -> int:
         """Copy a piece block by block, until another thread fails; the checksum of a whole file."""
         digest, end = _new_digest(self.wanted.check), piece.start + piece.size
+        is_file = piece.size == self.wanted.sizes[piece.number]
         # Not truncated: other threads may be writing to it.
         writing = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -166,7 +164,7 @@ class _Copier:
                     if self._stop:
                         return 0
                     read(start, block)
-                    if piece.is_file:
+                    if is_file:
                         digest.update(block)
                     _write(writing, block, start)
         finally:
