@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ TASKS_S = 420.0
 """Within the job's walltime, and longer than a probe's own limits."""
 WALLTIME_MIN = 12
 MAX_MB = 8000
+STATUS = "status"
+"""The folder of the job's status files, beside its script."""
 
 
 def write_token(folder: Path) -> str:
@@ -61,13 +63,10 @@ def probe_in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) ->
     request = probe_request(f"scalestudy-doctor.{token}", folder, machine, nodes)
     write_script(request, read_site(), scheduler.settings, token)
     with submitted(scheduler, request) as job:
-        end_s = time.monotonic() + wait_s
-        while _end(request) is None and len(reports_in(folder)) < nodes:
-            if time.monotonic() > end_s:
-                said = _log(request)[-2000:] or f"the job has not started: {in_queue(scheduler, job)}"
-                remedy = "wait longer with --wait, use a less busy queue, or correct `request` in the site file"
-                raise UserError(f"no answer after {wait_s:.0f} s: {said}", str(folder), remedy)
-            time.sleep(POLL_S)
+        if not _wait_for(lambda: _end(request) is not None or len(reports_in(folder)) >= nodes, wait_s):
+            said = _log(request)[-2000:] or f"the job has not started: {in_queue(scheduler, job)}"
+            remedy = "wait longer with --wait, use a less busy queue, or correct `request` in the site file"
+            raise UserError(f"no answer after {wait_s:.0f} s: {said}", str(folder), remedy)
     raise_failed_set_up(request)
     return reports_in(folder)
 
@@ -93,7 +92,7 @@ def write_script(request: Any, site: Site, settings: Any, token: str) -> None:
         name=request.name,
         title="scalestudy doctor",
         properties="{}",
-        status_files=_status_files(request).folder,
+        status_files=StatusFiles(folder / STATUS).folder,
         workdir=Path.cwd(),
         command=shell_line([*command, "doctor", "--in-job", str(folder), token]),
         environment={name: os.environ[name] for name in (SITE, "PYTHONPATH") if name in os.environ},
@@ -138,14 +137,10 @@ def in_queue(scheduler: Any, job: Any) -> str:
         return f"the scheduler does not answer: {error}"
 
 
-def _status_files(request: Any) -> Any:
-    return StatusFiles(request.script.parent / "status")
-
-
 def _end(request: Any) -> Any:
     """How the job ended, by its own status file; None while it runs."""
     os.listdir(request.script.parent)  # noqa: PTH208 - has a network file system look again
-    return _status_files(request).end(request.name)
+    return StatusFiles(request.script.parent / STATUS).end(request.name)
 
 
 def _log(request: Any) -> str:
@@ -179,9 +174,14 @@ def on_nodes(folder: Path, token: str) -> int:
     for command_of_node in commands:  # PBS takes one request of a job at a time
         subprocess.run(command_of_node, env=environment, stdin=subprocess.DEVNULL, check=False)
     # pbsdsh comes back once its task has started, and the end of the job would end the task.
-    end_s = time.monotonic() + TASKS_S
-    while len(list(folder.glob("node.*.json"))) < len(commands):
+    return 0 if _wait_for(lambda: len(reports_in(folder)) >= len(commands), TASKS_S) else 1
+
+
+def _wait_for(is_so: Callable[[], bool], limit_s: float) -> bool:
+    """Wait for a condition; False where the time is over first."""
+    end_s = time.monotonic() + limit_s
+    while not is_so():
         if time.monotonic() > end_s:
-            return 1
+            return False
         time.sleep(POLL_S)
-    return 0
+    return True

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,9 @@ FABRICS = {"infiniband": "/sys/class/infiniband", "omni-path": "/sys/class/infin
 
 def probe(shared: Path, token: str) -> dict[str, Any]:
     """Everything of this node, as plain data; nothing that is missing is an error here."""
-    site, told = read_site(), shared / "token"
+    site, told, mpi = read_site(), shared / "token", None
+    with suppress(OSError):
+        mpi = _output(["mpirun", "--version"]).partition("\n")[0]
     return {
         "host": platform.node(),
         "skew_s": _skew(shared),
@@ -54,7 +57,7 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
         "torch": _python(TORCH),
         "gpu": _gpu(),
         "gpu_modes": unusual_modes(),
-        "mpi": _first_line(["mpirun", "--version"]),
+        "mpi": mpi,
         "mpi4py": _python("import json, mpi4py; print(json.dumps(mpi4py.__version__))"),
         "cores": usable_cores(),
         "node_cores": psutil.cpu_count(logical=False) or os.cpu_count(),
@@ -81,12 +84,12 @@ def _gpu() -> dict[str, Any]:
     return {**found, "devices": count}
 
 
-def _output(command: Sequence[str], limit_s: float = PROBE_S) -> str:
+def _output(command: Sequence[str]) -> str:
     """The output of a command; OSError where it is missing, fails or is too slow."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False)
     except subprocess.TimeoutExpired:
-        raise OSError(f"took more than {limit_s} s") from None
+        raise OSError(f"took more than {PROBE_S} s") from None
     if done.returncode:
         raise OSError((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
     return done.stdout.strip()
@@ -98,13 +101,6 @@ def _python(code: str) -> Any:
         return json.loads(_output([sys.executable, "-c", code]).splitlines()[-1])
     except OSError as error:
         return {"error": str(error)}
-
-
-def _first_line(command: Sequence[str]) -> str | None:
-    try:
-        return _output(command).partition("\n")[0]
-    except OSError:
-        return None
 
 
 def _fabric() -> list[str]:

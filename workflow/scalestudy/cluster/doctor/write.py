@@ -98,15 +98,14 @@ def machine_values(facts: ClusterFacts, report: Mapping[str, Any] | None) -> dic
     queues = sorted(facts.queues, key=lambda queue: not (kind := kinds[queue.name]) or not kind.gpus)
     first = queues[0].name if queues else None
     kind, nodes = facts.kind_of(first) or NodeKind(None, None, 0), facts.nodes_of(first)
-    known: list[Line] = [("nodes", len(nodes) or 1, "")]
-    if nodes:
-        known.append(("hosts", folded(node.name for node in nodes), ""))
-    known.append(("devices_per_node", kind.gpus, ""))
-    if kind.cores:
-        known.append(("cores_per_node", kind.cores, ""))
-    if kind.memory_mib:
-        known.append(("memory_gib", int(kind.memory_mib / 102.4) / 10, ""))
-    counted = [key for key, _, _ in known]
+    counted = _set(
+        nodes=len(nodes),
+        hosts=folded(node.name for node in nodes),
+        devices_per_node=kind.gpus,
+        cores_per_node=kind.cores or None,
+        memory_gib=int(kind.memory_mib / 102.4) / 10 if kind.memory_mib else None,
+    )
+    known: list[Line] = [(key, value, "") for key, value in counted.items()]
     known += _device_lines(kind, report)
     limits: dict[str, Any] = {}
     for queue in queues:
@@ -123,7 +122,7 @@ def machine_values(facts: ClusterFacts, report: Mapping[str, Any] | None) -> dic
     if of_user := _set(most_jobs=facts.most_submitted, most_nodes=alone.get("most_nodes")):
         known.append(("limits", of_user, ""))
     several = {} if alone else limits
-    return {"known": known, "counted": counted, "source": SOURCES[facts.system], "queues": several}
+    return {"known": known, "counted": list(counted), "source": SOURCES[facts.system], "queues": several}
 
 
 def _set(**values: Any) -> dict[str, Any]:
