@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -263,7 +263,7 @@ def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str,
     row["n_disturbed"] = sum(bool(run["disturbed"]) for run in runs)
     row["periods"] = len({run["period"] for run in runs if run["period"] > 0})
     for column in ("baseline_ranks", "own_baseline_ranks"):
-        row[column] = _least(run[column] for run in runs)
+        row[column] = min((run[column] for run in runs if not math.isnan(run[column])), default=math.nan)
     for column in (*METRICS, *DERIVED):
         found = interval_of(runs, column)
         row[column] = found.mean if found else None
@@ -273,11 +273,6 @@ def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str,
         if ends := [run[f"{column}_low"] for run in runs if run.get(f"{column}_kind") == CENSORED]:
             row[f"{column}_low"], row[f"{column}_kind"] = min(ends), CENSORED
     return row
-
-
-def _least(values: Iterable[float]) -> float:
-    """The least of the numbers that are known; NaN where none is."""
-    return min((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def kind_of(row: Mapping[str, Any], column: str) -> str:

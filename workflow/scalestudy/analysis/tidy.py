@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from scalestudy.analysis.recorded import Records, row_of
 from scalestudy.analysis.summarise import storable
@@ -99,7 +101,11 @@ def write_table(frame: pd.DataFrame, file: Path) -> list[Path]:
     """
     facts = described(list(frame.columns))
     if file.suffix == ".parquet":
-        write_with(file, lambda temporary: _write_parquet(frame, facts, temporary))
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        notes = [{"unit": fact["unit"], "meaning": fact["meaning"]} for fact in facts]
+        fields = [field.with_metadata(note) for field, note in zip(table.schema, notes, strict=True)]
+        table = table.cast(pa.schema(fields, table.schema.metadata))
+        write_with(file, lambda temporary: pq.write_table(table, temporary))
         return [file]
     if file.suffix == ".json":
         write_json(file, {"columns": facts, "rows": json.loads(frame.to_json(orient="records", double_precision=15))})
@@ -111,15 +117,3 @@ def write_table(frame: pd.DataFrame, file: Path) -> list[Path]:
         return [file, meanings]
     what = f"`{file.suffix or file.name}` is not a supported table format"
     raise UserError(what, str(file), "end the name in " + ", ".join(SUFFIXES))
-
-
-def _write_parquet(frame: pd.DataFrame, facts: Sequence[Mapping[str, str]], file: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    fields = [
-        field.with_metadata({"unit": fact["unit"], "meaning": fact["meaning"]})
-        for field, fact in zip(table.schema, facts, strict=True)
-    ]
-    pq.write_table(table.cast(pa.schema(fields, table.schema.metadata)), file)

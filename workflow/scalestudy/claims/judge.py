@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -310,10 +310,15 @@ def _decided(
 
 def _with_next(verdict: Verdict, each: _Estimated, campaigns: Iterable[Sequence[Row]]) -> Verdict:
     """The verdict with the interval for the next campaign, by Student's prediction interval, once there are enough."""
-    levels = (each.deciding.median, *_levels(each, campaigns))
+    levels = [each.deciding.median]  # on logarithms where the claim is
+    for rows in campaigns:
+        for part in parts_of(each.claim, rows):
+            if part.value == each.value:
+                with suppress(NotJudged):
+                    levels.append(estimate(each.claim, _before(part, each.look)).median)
     if len(levels) < MIN_CAMPAIGNS:
         return replace(verdict, campaigns=len(levels))
-    found, rounds = Estimate(levels, log=each.claim.is_log, of_next=True), each.deciding
+    found, rounds = Estimate(tuple(levels), log=each.claim.is_log, of_next=True), each.deciding
     low, high = found.interval(1 - ERROR)
     # A campaign's level varies by its rounds as well: variances are those of the one-way random-effects model.
     between = math.sqrt(max(0.0, found.spread**2 - rounds.spread**2 / rounds.n))
@@ -325,15 +330,6 @@ def _with_next(verdict: Verdict, each: _Estimated, campaigns: Iterable[Sequence[
         between_rounds=rounds.spread,
         between_campaigns=between,
     )
-
-
-def _levels(each: _Estimated, campaigns: Iterable[Sequence[Row]]) -> Iterator[float]:
-    """The deciding number of those other campaigns that have it, logarithms where the claim is on them."""
-    for rows in campaigns:
-        for part in parts_of(each.claim, rows):
-            if part.value == each.value:
-                with suppress(NotJudged):
-                    yield estimate(each.claim, _before(part, each.look)).median
 
 
 def _with_rounds(each: _Estimated, verdict: Verdict, error: float) -> Verdict:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from scalestudy.errors import UserError
-from scalestudy.program.observe import Observation, Removal, observe
+from scalestudy.program.observe import Removal, observe
 
 TEMPLATE = Path(__file__).with_name("study.yaml")
 OPTION = "--program"
@@ -37,22 +37,17 @@ def draft(command: str) -> str:
         seen = observe(words, Removal("whole"), OBSERVED_STEPS, WARMUP_STEPS, MAX_OBSERVED_S, Path(folder) / "run")
     if seen.failure:
         raise UserError(seen.failure, shlex.join(words), "see that the command trains by itself first")
+    ranks = "1 rank" if len(seen.ranks) == 1 else f"{len(seen.ranks)} ranks"
+    loaders = seen.ranks[0].training_loaders
+    sizes = [f"batches of {loader['batch_size']} by {loader['num_workers']} workers" for loader in loaders]
     values = {
         "COMMAND": shlex.join(words).replace("\\", "\\\\").replace('"', '\\"'),
         "SCRIPT": str(script),
         "RANKS": str(len(seen.ranks)),
         "STEPS": str(max(MIN_WINDOW_STEPS, math.ceil(WINDOW_S / seen.step_s))),
-        "OBSERVED": observed(seen),
+        "OBSERVED": ", ".join([ranks, f"{1e3 * seen.step_s:.3g} ms a step", *(sizes or ["no DataLoader"])]),
     }
     text = TEMPLATE.read_text(encoding="utf-8")
     for key, value in values.items():
         text = text.replace(key, value)
     return text
-
-
-def observed(seen: Observation) -> str:
-    """Return the observed run in a line."""
-    ranks, loaders = len(seen.ranks), seen.ranks[0].training_loaders
-    sizes = [f"batches of {loader['batch_size']} by {loader['num_workers']} workers" for loader in loaders]
-    of_ranks = "1 rank" if ranks == 1 else f"{ranks} ranks"
-    return ", ".join([of_ranks, f"{1e3 * seen.step_s:.3g} ms a step", *(sizes or ["no DataLoader"])])
