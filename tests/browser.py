@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -73,15 +72,6 @@ class Browser:
         common = {"key": key, "code": key, "windowsVirtualKeyCode": code}
         self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
         self.send("Input.dispatchKeyEvent", type="keyUp", **common)
-
-    def screenshot(self, file: Path, whole: bool = False) -> None:
-        """The window, or the whole page, as PNG."""
-        data = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
-        file.write_bytes(base64.b64decode(data))
-
-    def pdf(self, file: Path) -> None:
-        """The page as it would be printed."""
-        file.write_bytes(base64.b64decode(self.send("Page.printToPDF")["data"]))
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self.rest:

@@ -184,17 +184,6 @@ def test_a_job_whose_deletion_was_asked_for(state: JobState, known: Known, now_s
     assert decide(job(state, adopted=True, cancelled=True), known, now_s, LIMITS).action is action
 
 
-def test_a_job_without_an_id_that_is_not_found_was_not_submitted() -> None:
-    decision = decide(job(missing(0.0, forbidden=True), job_id=None), NOTHING, 30.0, LIMITS)
-    assert (decision.action, decision.why) == (Action.RESUBMIT, "was not submitted")
-
-
-def test_a_job_that_hangs_in_its_end_is_deleted_and_one_whose_scheduler_is_silent_is_not() -> None:
-    hangs = decide(job(ending(0.0, FAILED, RUNNING, asked_s=1.0)), Known(end=FAILED, began=BEGAN), 120.0, LIMITS)
-    silent = decide(job(ending(0.0, FAILED)), Known(end=FAILED, began=BEGAN), 15.0, LIMITS)
-    assert (hangs.delete, silent.delete) == (True, False)
-
-
 @pytest.mark.parametrize(
     ("state", "status", "phase", "since_s", "answers"),
     [
@@ -221,7 +210,3 @@ def test_an_answer_changes_the_state(
 ) -> None:
     after = apply_status(state, status, 45.0, 50.0)
     assert (after.phase, after.since_s, after.answers) == (phase, since_s, answers)
-
-
-def test_a_record_of_an_end_is_not_taken_back_by_being_purged() -> None:
-    assert apply_status(ending(0.0, FAILED, TIMEOUT), None, 45.0, 50.0).status == TIMEOUT

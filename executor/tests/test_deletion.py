@@ -62,16 +62,6 @@ DISABLED = (1, "", "Slurm accounting storage is disabled")
 TWO = {"options": "-M big,small"}
 
 
-def test_a_failure_in_one_cluster_keeps_no_other_deletion_back() -> None:
-    away = (1, "", "scancel: error: Unable to contact slurm controller (connect failure)")
-    replies = Replies(**{"scancel -M big": away})
-    jobs = [JobRef("a", "1;big"), JobRef("b", "2;small"), JobRef("c", "3;small"), JobRef("d", None), JobRef("e", None)]
-    assert sorted(replies.scheduler("slurm", **TWO).cancel(jobs)) == ["a", "d", "e"]
-    assert [call.partition(" -u ")[0] for call in replies.calls] == [
-        "scancel -M big 1", "scancel -M big", "scancel -M big", "scancel -M small 2 3", "scancel -M small", "scancel -M small",
-    ]  # fmt: skip
-
-
 def test_clusters_whose_names_are_not_told_are_no_answer_and_nothing_is_deleted_anywhere() -> None:
     replies = Replies(sacctmgr=(1, "", "sacctmgr: error: Problem talking to the database: Connection refused"))
     scheduler = replies.scheduler("slurm", options="-M all")
@@ -90,13 +80,3 @@ def test_a_cluster_that_is_away_hides_its_own_jobs_alone() -> None:
     assert {name: status.state for name, status in found.items()} == {
         OURS: State.RUNNING, "there": State.UNANSWERED, "somewhere": State.UNANSWERED,
     }  # fmt: skip
-
-
-def test_the_accounting_of_each_cluster_is_asked_about_its_own_jobs() -> None:
-    columns = "-X -n -P -S now-14days -o jobid,state,exitcode,jobname"
-    replies = Replies(**{f"sacct -M small {columns} --name": f"28|COMPLETED|0:0|{OURS}\n"})
-    found = replies.scheduler("slurm", **TWO).statuses([JobRef(OURS, None), JobRef("b", "7;big")])
-    assert found[OURS].id == "28;small"
-    assert replies.calls[2:] == [
-        f"sacct -M big {columns} -j 7", f"sacct -M big {columns} --name {OURS}", f"sacct -M small {columns} --name {OURS}",
-    ]  # fmt: skip

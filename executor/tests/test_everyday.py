@@ -46,15 +46,3 @@ def test_files_in_a_storage_are_fetched_and_stored_by_the_job(cluster: Cluster, 
     done = drive(folder, "--default-storage-provider", "fs", "--default-storage-prefix", str(storage), "out.txt")
     assert done.returncode == 0, done.stdout
     assert (storage / "out.txt").read_text() == "stored\n"
-
-
-@of_any_scheduler
-def test_records_lie_where_the_workflow_says_unless_the_option_names_a_folder(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text(
-        'import os\nos.environ["MULTINODE_FOLDER"] = ".of_workflow"\nrule a:\n    output: "{n}.a"\n    shell: "touch {output}"\n'
-    )
-    assert drive(tmp_path, "1.a").returncode == 0
-    assert (tmp_path / ".of_workflow/jobs.jsonl").exists()
-    assert not (tmp_path / ".multinode").exists()
-    assert drive(tmp_path, "2.a", "--multinode-folder", ".named").returncode == 0
-    assert (tmp_path / ".named/jobs.jsonl").exists()

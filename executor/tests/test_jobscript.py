@@ -61,14 +61,6 @@ def test_it_has_the_setup_the_environment_the_deadline_and_the_wrapper(tmp_path:
     assert before + 595 < int(deadline) <= time.time() + 600
 
 
-def test_a_set_up_that_ends_itself_with_status_78_is_a_fault_of_the_node_in_the_end(tmp_path: Path) -> None:
-    folder = script(tmp_path, "touch ran", setup=("exit 78",))
-    assert run(folder).returncode == 78
-    assert not (folder / "ran").exists()
-    end = end_of(folder)
-    assert end.fault == "the set-up failed; the output of this job says which line of it"
-
-
 def test_a_command_that_succeeds_while_the_disk_is_full_has_succeeded_once_its_end_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,30 +155,17 @@ def test_a_script_whose_end_was_judged_or_whose_result_its_driver_has_does_not_r
     assert runs(folder) == 1
 
 
-def test_the_mark_of_a_script_that_was_killed_alone_is_touched_no_more(tmp_path: Path) -> None:
-    folder = script(tmp_path, "touch ready; sleep 3", beat_s=0.2)
-    process = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
-    wait_for(folder / "ready")
-    process.kill()
-    process.wait()
-    time.sleep(0.5)
-    before = StatusFiles(folder / "marks").last_beat_s("job")
-    time.sleep(0.6)
-    assert StatusFiles(folder / "marks").last_beat_s("job") == before
-
-
-@pytest.mark.parametrize("name", ["USR1", "USR2"])
-def test_a_warning_to_the_script_alone_reaches_the_command_and_not_its_launcher(tmp_path: Path, name: str) -> None:
+def test_a_warning_to_the_script_alone_reaches_the_command_and_not_its_launcher(tmp_path: Path) -> None:
     # A Python between the script and the command stands for Snakemake, which would die of the signal.
     launcher = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1], shell=True))"
-    folder = script(tmp_path, f"python3 -c {shlex.quote(launcher)} {shlex.quote(catching(name))}")
+    folder = script(tmp_path, f"python3 -c {shlex.quote(launcher)} {shlex.quote(catching('USR2'))}")
     process = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
     wait_for(folder / "ready")
-    process.send_signal(getattr(signal, f"SIG{name}"))
+    process.send_signal(signal.SIGUSR2)
     assert process.wait(20) == 75
     assert (folder / "saved").exists()
     end = end_of(folder)
-    assert (end.code, end.signal) == (75, name)
+    assert (end.code, end.signal) == (75, "USR2")
 
 
 def test_after_a_term_to_all_the_script_waits_for_a_command_that_still_saves(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.job import MonitoredJob
 from snakemake_executor_plugin_multinode.monitor import JobMonitor
-from snakemake_executor_plugin_multinode.records import Records, job_key, job_name
+from snakemake_executor_plugin_multinode.records import Records, job_key
 from snakemake_executor_plugin_multinode.schedulers import (
     JobRef,
     LimitReached,
@@ -177,22 +177,6 @@ def raising(error: Exception) -> Callable[..., Any]:
     return answer
 
 
-def test_an_answer_that_comes_late_says_nothing_about_jobs_submitted_after_the_question(tmp_path: Path) -> None:
-    hanging: list[Callable[[], None]] = []
-    bench = Bench(tmp_path / ".multinode", background=hanging.append)
-    bench.add("train a")
-    bench.until(lambda: hanging)
-    hanging.pop()()
-    bench.until(lambda: hanging)
-    bench.add("train b")
-    bench.until(lambda: len(bench.scheduler.submitted) == 2)
-    bench.scheduler.on_question = lambda jobs: {}
-    hanging.pop()()
-    bench.monitor.round()
-    phases = {job.label: job.state.phase.name for job in bench.monitor.jobs}
-    assert phases == {"train a": "MISSING", "train b": "SUBMITTED"}
-
-
 def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(bench: Bench) -> None:
     bench.scheduler.on_submit = raising(NoAnswer("sbatch: Socket timed out"))
     bench.scheduler.on_question = lambda jobs: {job.name: Status("77", State.QUEUED, "PENDING") for job in jobs}
@@ -230,38 +214,6 @@ def test_a_refused_submission_is_a_failed_job_and_the_others_go_on(bench: Bench)
     assert bench.told.failures == {"train a": "the scheduler refused it: qsub: Unknown queue."}
 
 
-def test_why_nothing_runs_is_said_after_five_minutes_and_then_ever_more_rarely(bench: Bench) -> None:
-    words = "Q Not Running: Not enough free nodes available"
-    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", State.QUEUED, words) for job in jobs}
-    for label in ("train a", "train b"):
-        bench.add(label)
-    bench.rounds(280)
-    assert [line for line in bench.told.lines if "nothing runs" in line] == []
-    bench.rounds(3600)
-    said = [line for line in bench.told.lines if "nothing runs" in line]
-    assert said[0] == f"nothing runs: 2 jobs are in the queue, for up to 5 min; the scheduler says: {words} (2)"
-    assert 3 <= len(said) <= 4
-    assert bench.told.waited.count(("train a", f"queued: {words}")) == 1
-
-
-def test_a_scheduler_that_is_away_is_reported_once_by_each_command_and_when_it_is_back(bench: Bench) -> None:
-    bench.add("train a")
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.scheduler.on_question = raising(NoAnswer("qstat: cannot connect to server"))
-    bench.scheduler.on_submit = raising(NoAnswer("qsub: cannot connect to server"))
-    for label in ("train b", "train c", "train d"):
-        bench.add(label)
-    bench.rounds(300)
-    bench.scheduler.on_question = FakeScheduler.all_running
-    bench.rounds(30)
-    said = [line for line in bench.told.lines if "answer" in line]
-    assert sorted(said) == [
-        "no answer from the scheduler, which changes nothing for the jobs: qstat: cannot connect to server",
-        "no answer from the scheduler, which changes nothing for the jobs: qsub: cannot connect to server",
-        "the scheduler answers again",
-    ]
-
-
 def test_a_job_is_continued_as_long_as_there_is_progress_and_its_attempts_are_on_disk(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -294,17 +246,6 @@ def test_another_driver_adopts_what_lives_and_what_ended_and_submits_nothing_twi
     first.end(0, 0)
     second.until(lambda: second.told.done == ["train a"])
     assert second.scheduler.submitted == []
-
-
-def test_a_deletion_is_asked_for_although_the_disk_is_full(bench: Bench) -> None:
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.records.write = raising(OSError(122, "Disk quota exceeded"))  # type: ignore[method-assign]
-    bench.monitor.say_cancelling(interrupted=True)
-    bench.monitor.cancel_all()
-    assert bench.scheduler.deleted == bench.scheduler.submitted
-    said = "multinode: stopped by SIGINT (Ctrl-C): cancelling 1 job; this may take a while. The same command resumes"
-    assert said in bench.told.lines
 
 
 def test_a_job_whose_end_is_judged_can_never_start_again(bench: Bench, tmp_path: Path) -> None:
@@ -368,22 +309,16 @@ def failing(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
         ("files", "began"), ("files", "forget"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("when", ["at once", "at the end"])
 def test_a_disk_that_fails_for_a_while_loses_no_job_and_submits_none_twice(
-    bench: Bench, owner: str, function: str, when: str
+    bench: Bench, owner: str, function: str
 ) -> None:
-    part = getattr(bench, owner)
-    if when == "at the end":
-        bench.add()
-        bench.until(lambda: bench.scheduler.submitted)
-        bench.begin()
-        bench.rounds(30)
-    setattr(part, function, failing(3, getattr(part, function)))
-    if when == "at once":
-        bench.add()
-        bench.until(lambda: bench.scheduler.submitted)
-        bench.begin()
-        bench.rounds(30)
+    part, working = getattr(bench, owner), getattr(getattr(bench, owner), function)
+    setattr(part, function, failing(3, working))
+    bench.add()
+    bench.until(lambda: bench.scheduler.submitted)
+    bench.begin()
+    bench.rounds(30)
+    setattr(part, function, failing(3, working))
     bench.end(0)
     bench.until(lambda: bench.told.done)
     assert bench.told.done == ["train a"]
@@ -392,19 +327,6 @@ def test_a_disk_that_fails_for_a_while_loses_no_job_and_submits_none_twice(
     assert bench.monitor.jobs == []
     ends = [event["cause"] for event in bench.records.events() if event["event"] == "ended"]
     assert ends == ["finished"]
-
-
-def test_submissions_that_a_disk_refuses_are_given_up_where_no_job_is_in_the_queue(bench: Bench) -> None:
-    for label in ("train a", "train b"):
-        bench.add(label)
-    bench.records.note_submission = raising(OSError(errno.EDQUOT, "Disk quota exceeded"))  # type: ignore[method-assign]
-    bench.until(lambda: len(bench.told.failures) == 2, limit_s=45)
-    assert bench.scheduler.submitted == []
-    assert bench.told.failures["train b"] == (
-        "not submitted: this driver's records cannot be written: [Errno 122] Disk quota exceeded, for 25 s. "
-        "Fix this, then run the same command again."
-    )
-    assert bench.monitor.jobs == []
 
 
 def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met(
@@ -422,28 +344,6 @@ def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met
     assert [job.label for job in bench.monitor.jobs] == ["train b"]
 
 
-def test_a_limit_that_nothing_of_ours_can_free_is_a_failure_in_the_end(bench: Bench) -> None:
-    bench.scheduler.on_submit = raising(LimitReached("qsub: would exceed queue generic's per-user limit"))
-    bench.add()
-    bench.rounds(1700)
-    assert bench.told.failures == {}
-    bench.until(lambda: bench.told.failures)
-    assert bench.told.failures["train a"] == (
-        "not submitted: qsub: would exceed queue generic's per-user limit, for 30 minutes, in which no other job of this driver was in the queue."
-    )
-
-
-def test_a_line_of_the_ledger_that_a_full_disk_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / ".multinode")
-    bench.records.ledger.write_text('{"event": "submitted", "name": "a"}\n{"event": "subm')
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    assert [event["name"] for event in bench.records.events() if event["event"] == "submitted"] == [
-        "a",
-        bench.scheduler.submitted[0],
-    ]
-
-
 def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
     bench.add()
     bench.until(lambda: bench.scheduler.submitted)
@@ -453,13 +353,6 @@ def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
     second.until(lambda: second.told.failures)
     assert "is damaged, so whether train a is queued is unknown" in second.told.failures["train a"]
     assert second.scheduler.submitted == []
-
-
-def test_job_names_differ_from_submission_to_submission_and_keys_do_not() -> None:
-    assert job_name("train", ["it's ü", "-x"]) != job_name("train", ["it's ü", "-x"])
-    assert job_name("train", ["it's ü", "-x"]).startswith("train.it_s_.-x.")
-    assert job_name("_9", ["/"])[0].isalpha()
-    assert job_key("train", ["b", "a"], "s") == job_key("train", ["a", "b"], "s")
 
 
 def never(jobs: Sequence[JobRef]) -> dict[str, Status]:
@@ -509,7 +402,6 @@ def test_a_job_that_was_requeued_runs_again_and_its_first_end_is_not_judged(benc
 # limits on the jobs of a user: who waits, and who does not
 
 WORDS = "qsub: would exceed per-user limit on resource ngpus in queue workq"
-COUNT = "sbatch: error: AssocMaxSubmitJobLimit"
 
 
 def at_most(bench: Bench, gpus: int) -> Callable[[Request], str]:
@@ -521,14 +413,6 @@ def at_most(bench: Bench, gpus: int) -> Callable[[Request], str]:
         return str(len(bench.scheduler.submitted))
 
     return submit
-
-
-def full(request: Request) -> str:
-    raise LimitReached(COUNT)
-
-
-def scripts(bench: Bench) -> list[Path]:
-    return list((bench.folder / "jobs").glob("*/*.sh"))
 
 
 def test_a_job_too_large_for_a_limit_holds_up_those_as_large_and_no_smaller_one(bench: Bench) -> None:
@@ -545,22 +429,3 @@ def test_a_job_too_large_for_a_limit_holds_up_those_as_large_and_no_smaller_one(
         "like those that ask for as much; smaller ones are submitted"
     ]
     assert bench.told.failures == {}
-
-
-def test_while_a_job_waits_one_script_and_one_line_of_the_ledger_are_there(bench: Bench) -> None:
-    bench.scheduler.on_submit = full
-    bench.add(gpus=2)
-    bench.rounds(1200)
-    assert len(bench.scheduler.submitted) > 10
-    assert len(set(bench.scheduler.submitted)) == len(scripts(bench)) == 1
-    assert [event["event"] for event in bench.records.events()] == ["submitted"]
-    assert bench.records.gpu_hours() == 0.0
-    [job] = bench.monitor.jobs
-    assert not bench.records.read(job.key, job.label).open
-    bench.scheduler.on_submit = lambda request: "5"
-    bench.until(lambda: "train a: submitted as 5" in bench.told.lines)
-    assert bench.records.gpu_hours() == 2.0
-    assert bench.records.read(job.key, job.label).attempts[0].id == "5"
-    bench.end(0)
-    bench.until(lambda: bench.told.done)
-    assert [event["event"] for event in bench.records.events()] == ["submitted", "id", "ended"]

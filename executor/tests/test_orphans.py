@@ -62,18 +62,6 @@ def test_a_job_that_nobody_follows_and_that_lives_on_is_left_alone_until_it_ends
     assert second.scheduler.deleted == []
 
 
-def test_a_job_that_is_taken_up_again_has_one_line_of_its_end(tmp_path: Path) -> None:
-    first = left(tmp_path)
-    second = Bench(tmp_path)
-    second.add(gpus=4)
-    second.rounds(60)
-    first.end(0, began_s=1_000_000)
-    second.until(lambda: second.told.done)
-    second.rounds(30)
-    assert [event["cause"] for event in ended(second)] == ["finished"]
-    assert second.scheduler.submitted == []
-
-
 # PBS copies what a job has printed after its script has ended
 
 
@@ -121,28 +109,3 @@ def test_a_group_with_other_members_waits_for_the_one_of_an_earlier_driver_that_
 
 
 # status files go with the jobs that they are about
-
-
-def status_files(bench: Bench) -> set[str]:
-    return {name for name in bench.files.names() if name != ".clock"}
-
-
-def test_a_job_that_failed_and_was_made_again_leaves_no_status_files(tmp_path: Path) -> None:
-    first = Bench(tmp_path)
-    first.scheduler.on_question = lambda jobs: {
-        job.name: Status("1", State.ENDED, "FAILED", Cause.COMMAND) for job in jobs
-    }
-    first.add()
-    first.until(lambda: first.scheduler.submitted)
-    first.begin()
-    first.end(1)
-    first.until(lambda: first.told.failures)
-    second = Bench(tmp_path)
-    second.add()
-    second.until(lambda: second.scheduler.submitted)
-    second.begin()
-    assert f"{first.scheduler.submitted[0]}.token" in status_files(second)  # as long as its script is there
-    second.end(0)
-    second.until(lambda: second.told.done)
-    Bench(tmp_path).rounds(1)
-    assert status_files(second) == set()

@@ -1,4 +1,4 @@
-"""Answers of a real OpenPBS, recorded by tests/cluster/record_pbs.py, as the back end reads them."""
+"""Answers of a real OpenPBS 23.06.06, as they were recorded, as the back end reads them."""
 
 from __future__ import annotations
 

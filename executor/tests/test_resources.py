@@ -65,14 +65,6 @@ def test_everyday_resources_become_submit_lines(
     assert line("sge", resources, threads) == sge
 
 
-def test_a_rules_account_and_words_come_in_place_of_and_after_those_of_the_site() -> None:
-    site = {"account": "site", "queue": "site", "options": ["--exclusive"]}
-    own = {"account": "own", "queue": "own", "slurm_extra": "--nice"}
-    ask = "-N 1 --ntasks-per-node=1 --cpus-per-task=1"
-    assert line("slurm", own, **site) == f"{ask} -p own -A own --exclusive --nice"
-    assert line("slurm", {}, **site) == f"{ask} -p site -A site --exclusive"
-
-
 @pytest.mark.parametrize(
     ("resources", "sentence"),
     [

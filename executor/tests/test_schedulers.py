@@ -69,24 +69,10 @@ def test_a_path_that_a_system_cannot_carry_is_refused(kind: str, script: str, lo
         scheduler_of({"kind": kind}).submit_command(Request("a", Path(script), Path(log), 1, 1, 0, 1, None, None, None))
 
 
-def test_gpus_that_ranks_cannot_share_equally_are_refused_where_they_are_asked_for_per_rank() -> None:
-    request = Request("a", Path("/s"), Path("/l"), 1, 3, 4, 1, None, None, None)
-    with pytest.raises(
-        ValueError, match="4 GPUs per node cannot be asked for in equal whole shares by 3 ranks per node"
-    ):
-        scheduler_of({"kind": "sge"}).submit_command(request)
-
-
 @pytest.mark.parametrize("hosts", ["n01,", "n01,-x", "n01,n02,n03"])
 def test_other_than_as_many_names_as_nodes_are_refused(hosts: str) -> None:
     with pytest.raises(ValueError, match="the resource `hosts` must name 2 nodes with commas between them"):
         request_of({"nodes": 2, "hosts": hosts}, 1, "a", Path("/s"), Path("/l"))
-
-
-def test_a_request_of_a_site_that_cannot_name_hosts_is_said_to_be_the_reason() -> None:
-    scheduler = scheduler_of({"kind": "pbs", "request": "-l nodes={nodes}:ppn=4"})
-    with pytest.raises(ValueError, match="a job on nodes by name needs a request with one chunk"):
-        scheduler.submit_command(PINNED)
 
 
 def test_a_node_that_failed_is_not_left_out_of_a_job_that_is_about_it() -> None:
@@ -128,10 +114,6 @@ def test_a_state_of_slurm_is_read(row: str, state: State, cause: Cause) -> None:
     assert (status.id, status.state, status.cause) == ("7", state, cause)
 
 
-def rows(*lines: str) -> str:
-    return "".join(f"{line}\n" for line in lines)
-
-
 OURS, OTHERS = "train.a.0123456789ab", "train.b.ba9876543210"
 
 
@@ -148,22 +130,6 @@ def test_accounting_that_fails_is_no_answer_and_accounting_that_is_not_there_is_
     status = slurm("9|RUNNING|None|n1|N/A|b\n", sacct=answer).statuses([JobRef("a", "7"), JobRef("b", "9")])
     assert status["b"].state is State.RUNNING
     assert (status["a"].state if "a" in status else None) is state
-
-
-def test_an_accounting_of_grid_engine_that_is_slow_holds_up_no_other_answer_and_each_job_has_its_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("snakemake_executor_plugin_multinode.schedulers.sge.ACCOUNT_S", 5.0)
-    replies = Replies(qstat=NO_JOBS, qacct=(1, "", "error: job id not found"))
-    scheduler = replies.scheduler("sge")
-    scheduler.now_s = lambda: 4.0 * len(replies.calls)  # each answer takes four seconds
-    jobs = [JobRef(str(number), str(number)) for number in range(6)]
-    for _ in range(6):
-        found = scheduler.statuses(jobs)
-        assert State.UNANSWERED in {status.state for status in found.values()}
-    asked = [call for call in replies.calls if "qacct" in call]
-    assert len(asked) <= 12
-    assert set(asked) == {f"qacct -j {number}" for number in range(6)}
 
 
 @pytest.mark.parametrize(
@@ -284,11 +250,6 @@ def test_a_command_that_hangs_is_given_up_with_its_children() -> None:
     assert time.monotonic() - begin < 10
 
 
-def test_a_command_that_does_not_exist_is_no_answer() -> None:
-    with pytest.raises(NoAnswer, match="nosuchcommand: command not found"):
-        run_command(["nosuchcommand"], 1)
-
-
 @pytest.mark.parametrize(
     ("there", "slurm_answers", "says", "kind"),
     [
@@ -309,13 +270,6 @@ def test_the_batch_system_is_known_by_its_own_commands(
     assert detected_kind(lambda name: name if name in there else None, replies) == kind
 
 
-def test_values_that_python_quotes_otherwise_than_a_shell_are_quoted_anew() -> None:
-    value = 'it\'s $HOME `x` \\ "y"'
-    assert requoted(f"python --target {value!r} --plain 'a b'", [value]) == (
-        "python --target 'it'\"'\"'s $HOME `x` \\ \"y\"' --plain 'a b'"
-    )
-
-
 def test_an_active_value_that_is_not_known_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot be handed on safely"):
         requoted('python --option "it\'s $HOME"', ["other"])
@@ -333,13 +287,6 @@ def test_a_job_is_known_by_its_id_where_its_name_was_changed(row_name: str, foun
     line = f"Job Id: 7.head\x1fJob_Name = {row_name}\x1fjob_state = R\n".replace(" = ", "=")
     pbs = Replies(qstat=line).scheduler("pbs")
     assert bool(pbs.statuses([JobRef(OURS, "7.head")])) is found
-
-
-def test_an_accounting_of_grid_engine_that_hangs_is_no_answer_about_the_ended() -> None:
-    replies = Replies(qstat=NO_JOBS, qacct=NoAnswer("qacct did not answer within 25 s"))
-    found = replies.scheduler("sge").statuses([JobRef("a", "7"), JobRef("b", "8")])
-    assert {status.state for status in found.values()} == {State.UNANSWERED}
-    assert len(replies.calls) == 2
 
 
 @pytest.mark.parametrize("kind", ["slurm", "sge", "pbs"])

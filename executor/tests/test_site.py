@@ -72,11 +72,6 @@ def test_a_wrong_file_is_answered_with_its_line_and_key(tmp_path: Path, text: st
     assert str(error.value).startswith(f"{file}{sentence}")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"site\.yaml: No such file or directory"):
-        read_site(tmp_path / "site.yaml")
-
-
 def test_a_batch_system_without_its_commands_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match="the commands of sge are not in PATH: qsub, qstat, qacct, qdel"):

@@ -86,10 +86,3 @@ def test_a_job_runs_in_its_image_and_hands_on_how_other_nodes_get_into_it(
     again = shell(f"{wrapper} /bin/sh -c 'echo inside'")
     assert again.stdout == f"{said}\ninside\n"
     assert wrapper.startswith(f"'{tmp_path}/bin/apptainer' exec")
-
-
-def test_an_image_at_an_address_is_no_file_and_a_folder_that_cannot_be_bound_is_refused() -> None:
-    image = Container(image="docker://x/y:1")
-    assert container_words(Site(container=image), Path("/p"))[-1] == "docker://x/y:1"
-    with pytest.raises(ValueError, match="its path holds `,` or `:`"):
-        container_words(Site(container=image), Path("/a:b"))

@@ -145,17 +145,6 @@ def test_float64_agrees_with_the_cpu(record: Record, tmp_path: Path) -> None:
     assert largest_difference(tmp_path / "cpu", tmp_path / "here") <= 1e-10
 
 
-def test_mixed_precision_learns_as_well(record: Record, tmp_path: Path) -> None:
-    accuracies = {}
-    for name in ("float32", "bfloat16", *(["float16"] if HAS_GPU else [])):
-        more = [] if name == "float32" else [f"autocast={name}"]
-        settings = ("model=small_cnn", f"train.epochs={size(30, 4)}", "optimiser.learning_rate=0.05", *more)
-        accuracies[name] = valid(tried(tmp_path / name, *settings))["accuracy"]
-    record(**accuracies)
-    assert min(accuracies.values()) > 0.8
-    assert max(accuracies.values()) - min(accuracies.values()) <= 0.03
-
-
 # The loader's copies
 
 
@@ -241,10 +230,6 @@ def overlap(span: Span, others: list[Span]) -> float:
     return covered
 
 
-def test_spans_that_overlap_are_counted_once() -> None:
-    assert overlap((0, 10), [(-1, 2), (1, 3), (8, 12)]) == 5
-
-
 def test_normalising_on_the_device_equals_the_cpu() -> None:
     x = torch.randint(0, 256, (16, 3, 96, 96), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
     here = normalise(x.to(DEVICE), torch.float32, DEVICE).cpu()
@@ -324,20 +309,6 @@ def test_nvml_reads_the_device_at_the_stated_rate(record: Record) -> None:
     assert np.diff([row["clock_s"] for row in rows[:-1]]).max() <= 1.5 * INTERVAL_S
     assert utilisation > 0.9
     assert counter_w == pytest.approx(power_w, rel=0.1)
-
-
-@needs_gpu
-def test_modes_of_the_device_are_those_of_nvidia_smi(record: Record) -> None:
-    from scalestudy.nvml import COMPUTE_MODES, MIG, unusual_modes
-
-    fields = "mig.mode.current,compute_mode,persistence_mode,power.limit,clocks.max.sm"
-    done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", "--id=0"],
-                          capture_output=True, text=True, check=True)  # fmt: skip
-    modes = dict(zip(fields.split(","), map(str.strip, done.stdout.split(",")), strict=True))
-    ours = unusual_modes(bus_ids(1))
-    record(**modes, ours=ours)
-    assert (MIG in ours) == (modes["mig.mode.current"] == "Enabled")
-    assert any(mode in COMPUTE_MODES.values() for mode in ours) == (modes["compute_mode"] != "Default")
 
 
 def test_a_run_has_energy_per_sample_where_there_is_a_gpu(record: Record, tmp_path: Path) -> None:

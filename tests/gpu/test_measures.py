@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,10 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from torch.utils.flop_counter import FlopCounterMode
 
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.load.loader import Loader, on_device
 from scalestudy.data.prepare.datasets import prepare
-from scalestudy.files import read_table
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import Loader as LoaderSpec
 from scalestudy.spec.run import RunSpec
@@ -28,15 +26,13 @@ from scalestudy.training.job import Job, Resolved
 from scalestudy.training.replica import DTYPES, Replica
 from scalestudy.training.trainer import Trainer
 from scalestudy.training.training_data import TrainingData
-from scalestudy.training.world import allow_tf32, join
+from scalestudy.training.world import join
 from tests.gpu.common import (
     DEVICE,
     HAS_GPU,
-    ROOT,
     Record,
     as_values,
     images,
-    median_s,
     paired,
     seconds_of,
     size,
@@ -48,77 +44,6 @@ from tests.gpu.common import (
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 CORES = len(os.sched_getaffinity(0))
-
-
-def peak_tflops(precision: str) -> float | None:
-    """Dense peak of the data sheet; None where this device is not in the table."""
-    rows = read_table(ROOT / "config/reference/accelerators.csv", ("device_name", precision), numbers=(precision,))
-    name = torch.cuda.get_device_name(DEVICE) if HAS_GPU else ""
-    return next((float(row[precision]) for row in rows if row["device_name"] == name and row[precision]), None)
-
-
-def beside_peak(name: str, precision: str, tflops: float) -> dict[str, float]:
-    """TFLOP/s, and their share of the peak where that is known."""
-    peak = peak_tflops(precision)
-    return {f"{name}_tflops": tflops} | ({f"{name}_of_peak": tflops / peak} if peak else {})
-
-
-PRODUCTS = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16,
-            "float16": torch.float16}  # fmt: skip
-
-
-@pytest.mark.parametrize("precision", PRODUCTS)
-def test_peak_of_matrix_products(precision: str, record: Record) -> None:
-    side = size(8192, 64)
-    allow_tf32(precision == "tf32")
-    x, y = (torch.randn(side, side, device=DEVICE).to(PRODUCTS[precision]) for _ in range(2))
-    record(**beside_peak(precision, precision, 2 * side**3 / median_s(lambda: x @ y) / 1e12))
-
-
-def test_copy_bandwidths(record: Record) -> None:
-    bytes_ = size(256 << 20, 1 << 20)
-    there = torch.empty(bytes_, dtype=torch.uint8, device=DEVICE)
-    other = torch.empty_like(there)
-    for name, is_pinned in (("pageable", False), *([("pinned", True)] if HAS_GPU else [])):
-        source = torch.empty(bytes_, dtype=torch.uint8, pin_memory=is_pinned)
-        copy_s = median_s(lambda source=source: there.copy_(source, non_blocking=True))
-        record(**{f"{name}_gb_per_s": bytes_ / copy_s / 1e9})
-    record(device_gb_per_s=2 * bytes_ / median_s(lambda: other.copy_(there)) / 1e9)
-
-
-def models() -> dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]:
-    from torchvision.models import resnet50, vit_b_16
-
-    if not HAS_GPU:
-        return {"linear": (lambda: nn.Linear(64, 64), (8, 64))}
-    return {"resnet50": (resnet50, (256, 3, 224, 224)), "vit_b_16": (vit_b_16, (256, 3, 224, 224))}
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "tf32"])
-def test_model_flops_utilisation(precision: str, record: Record) -> None:
-    """Operations of forward and backward (torch's counter) per second, over the data sheet's dense peak."""
-    allow_tf32(True)
-    for name, (make, shape) in models().items():
-        model, x = make().to(DEVICE), torch.randn(shape, device=DEVICE)
-        if x.ndim == 4:
-            model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
-        optimiser = torch.optim.SGD(model.parameters(), lr=1e-4)
-
-        def step(model: nn.Module = model, x: torch.Tensor = x, optimiser: Any = optimiser) -> None:
-            optimiser.zero_grad(set_to_none=True)
-            with torch.autocast(DEVICE.type, torch.bfloat16, enabled=precision == "bfloat16"):
-                loss = model(x).float().square().mean()
-            loss.backward()
-            optimiser.step()
-
-        with FlopCounterMode(display=False) as counter:
-            step()
-        step_s = median_s(step)
-        record(**beside_peak(name, precision, counter.get_total_flops() / step_s / 1e12))
-        record(**{f"{name}_samples_per_s": shape[0] / step_s})
-        del model, x, optimiser
-        if HAS_GPU:
-            torch.cuda.empty_cache()
 
 
 # The loop beside a bare one

@@ -76,8 +76,8 @@ def trained(
 
 @pytest.mark.parametrize(
     ("synchronous", "step_s"),
-    [(True, (0.02, 0.02)), (False, (0.01, 0.05)), (False, (0.05, 0.01))],
-    ids=["synchronous", "rank 0 faster", "rank 0 slower"],
+    [(True, (0.02, 0.02)), (False, (0.01, 0.05))],
+    ids=["synchronous", "rank 0 faster"],
 )
 def test_ranks_stop_after_the_same_step(tmp_path: Path, synchronous: bool, step_s: tuple[float, float]) -> None:
     one, other = trained(tmp_path, synchronous, step_s, stop_after_s=1.0)

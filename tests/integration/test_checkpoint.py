@@ -75,10 +75,8 @@ def checkpoints(out: Path) -> list[Path]:
 @pytest.mark.parametrize(
     ("strategy", "ranks", "settings"),
     [
-        ("single", 1, DRAWING),
         ("allreduce", 4, DRAWING),
         ("halving_doubling", 2, (*TINY, "batch={global: 64}")),
-        ("single", 1, (*TINY, "batch={global: 64}", "autocast=float16")),
         ("{name: parameter_server, servers: 2}", 2, (*TINY, "batch={global: 64}")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -110,7 +108,7 @@ def test_what_a_chain_took_is_in_its_result_and_the_gap_in_no_step(tmp_path: Pat
     settings = (*TINY, "checkpoint.every_steps=10", "faults=[{kind: killed_rank, rank: 0, at_step: 25}]")
     assert attempt(tmp_path, *settings).returncode == 1
     assert state(tmp_path)["state"] == "failed" and "killed by signal 9" in state(tmp_path)["cause"]
-    time.sleep(3)
+    time.sleep(1.5)
     found = done(tmp_path, *settings)
     first, last = found["links"]
     assert (first["steps"], last["steps"]) == (20, 68)
@@ -120,8 +118,8 @@ def test_what_a_chain_took_is_in_its_result_and_the_gap_in_no_step(tmp_path: Pat
     assert 0 < found["metrics"]["checkpoint_share"] < 1
     steps = pd.read_parquet(tmp_path / "steps.parquet")
     assert steps["step"].tolist() == list(range(88))
-    assert steps["begin_s"].is_monotonic_increasing and steps["begin_s"].diff().max() < 3
-    assert found["metrics"]["training_time_s"] < 3 + steps["begin_s"].max()
+    assert steps["begin_s"].is_monotonic_increasing and steps["begin_s"].diff().max() < 1.5
+    assert found["metrics"]["training_time_s"] < 1.5 + steps["begin_s"].max()
     # Five steps of warm-up, and after resuming another five.
     assert steps.loc[~steps["in_window"], "step"].tolist() == [0, 1, 2, 3, 4, 20, 21, 22, 23, 24]
     assert not (tmp_path / "checkpoint").exists()
@@ -168,18 +166,17 @@ def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> No
     (tmp_path / "stop").touch()
     progress = [stopped("the file `stop`")]
     assert not (tmp_path / "stop").exists()
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        process = begin(tmp_path, *settings)
-        wait_until(lambda: int(checkpoints(tmp_path)[-1].name[5:]) > progress[-1])
-        process.send_signal(number)
-        progress.append(stopped(number.name))
+    process = begin(tmp_path, *settings)
+    wait_until(lambda: int(checkpoints(tmp_path)[-1].name[5:]) > progress[-1])
+    process.send_signal(signal.SIGUSR1)
+    progress.append(stopped("SIGUSR1"))
     process = begin(
         tmp_path, *settings, SCALESTUDY_DEADLINE=f"{time.time() + 16}", PBS_JOBID="42.server", SCALESTUDY_WARM="0"
     )
     progress.append(stopped("the job ends at"))
     assert progress == sorted(set(progress))
     links = json.loads((tmp_path / "checkpoint" / "links.json").read_text())["links"]
-    assert [link["job"] for link in links] == [None, None, None, None, "42.server"]
+    assert [link["job"] for link in links] == [None, None, "42.server"]
     assert sum(link["steps"] for link in links) == progress[-1]
     shutil.rmtree(tmp_path)
 

@@ -144,21 +144,3 @@ def test_the_settings_of_a_documented_training_are_valid(
 
 def test_what_is_not_run_is_still_in_the_documents() -> None:
     assert [command for command in NOT_RUN if command not in COMMANDS] == []
-
-
-def test_what_is_run_with_one_study_is_run_with_all_of_them_by_another_command() -> None:
-    for command, covering in ONE_STUDY.items():
-        assert command in RUN
-        assert covering in RUN
-        assert covering not in ONE_STUDY
-
-
-@pytest.mark.parametrize("dry", [(), ("-n",)])
-def test_a_target_after_config_is_answered_with_the_command_that_works(clone: Project, dry: tuple[str, ...]) -> None:
-    ended = clone.run("snakemake", "--profile", "profiles/pbs", "--config", "scale=paper", "all", *dry)
-    assert ended.returncode == 2
-    assert "--config takes every word that follows it, including `all`" in ended.stdout
-    assert (
-        f"snakemake {' '.join(['all', '--profile', 'profiles/pbs', '--config', 'scale=paper', *dry])}" in ended.stdout
-    )
-    assert "Traceback" not in ended.stdout

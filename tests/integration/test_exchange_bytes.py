@@ -25,7 +25,7 @@ from tests.integration.forked import on_processes
 
 SIZE = 2**20
 """Bytes of the buffer."""
-EXCHANGES = 5
+RANKS, EXCHANGES = 8, 5
 ONE_BYTE_PER_S = cost.Link(bytes_per_s=1.0)
 NO_TIME = cost.Link(bytes_per_s=1e30)
 BYTES_RECEIVED, BYTES_SENT, BYTES_SENT_AGAIN = 128, 200, 208
@@ -75,12 +75,12 @@ STRATEGIES: dict[str, StrategySpec] = {
 }
 
 
-def _rank(rank: int, folder: Path, ranks: int, name: str) -> torch.Tensor:
-    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), ranks), rank=rank, world_size=ranks)
-    group = dist.new_group(list(range(ranks)))
+def _rank(rank: int, folder: Path, name: str) -> torch.Tensor:
+    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), RANKS), rank=rank, world_size=RANKS)
+    group = dist.new_group(list(range(RANKS)))
     sums: Any = None
     if name in STRATEGIES:
-        sums = build(STRATEGIES[name], World(rank, ranks, 0, torch.device("cpu"), ranks, group))  # type: ignore[arg-type]
+        sums = build(STRATEGIES[name], World(rank, RANKS, 0, torch.device("cpu"), RANKS, group))  # type: ignore[arg-type]
     counts = []
     for _ in range(1 + EXCHANGES):  # the first also connects
         buffer = torch.ones(SIZE // 4)
@@ -90,7 +90,7 @@ def _rank(rank: int, folder: Path, ranks: int, name: str) -> torch.Tensor:
             COLLECTIVES[name](group, buffer)
         else:
             sums.sum(buffer)
-            assert bool((buffer == ranks).all()), "summed wrongly"
+            assert bool((buffer == RANKS).all()), "summed wrongly"
         dist.barrier()
         after = tcp_bytes()
         each = [[now - then for now, then in zip(after[key], before.get(key, (0, 0)), strict=True)] for key in after]
@@ -98,12 +98,12 @@ def _rank(rank: int, folder: Path, ranks: int, name: str) -> torch.Tensor:
     return torch.stack(counts[1:]).median(dim=0).values
 
 
-def counted(folder: Path, ranks: int, name: str) -> list[tuple[int, int]]:
+def counted(folder: Path, name: str) -> list[tuple[int, int]]:
     """Bytes sent and received by each rank in an exchange, a few hundred of barriers included: the median of EXCHANGES.
 
     On a busy host a count may lack a connection that is there.
     """
-    return [(int(count[0]), int(count[1])) for count in on_processes(ranks, folder, _rank, folder, ranks, name)]
+    return [(int(count[0]), int(count[1])) for count in on_processes(RANKS, folder, _rank, folder, name)]
 
 
 def busiest(counts: list[tuple[int, int]]) -> int:
@@ -112,29 +112,26 @@ def busiest(counts: list[tuple[int, int]]) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [2, 8])
 @pytest.mark.parametrize("name", ["ring", "halving_doubling", *COLLECTIVES])
-def test_the_busiest_rank_sends_or_receives_the_bytes_of_the_formula(tmp_path: Path, name: str, ranks: int) -> None:
-    formula = getattr(cost, name)(SIZE, ranks, ONE_BYTE_PER_S)
+def test_the_busiest_rank_sends_or_receives_the_bytes_of_the_formula(tmp_path: Path, name: str) -> None:
+    formula = getattr(cost, name)(SIZE, RANKS, ONE_BYTE_PER_S)
 
-    assert busiest(counted(tmp_path, ranks, name)) == pytest.approx(formula, rel=0.01)
+    assert busiest(counted(tmp_path, name)) == pytest.approx(formula, rel=0.01)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [4, 8])
 def test_a_leader_receives_to_reduce_and_sends_to_broadcast_what_the_formula_of_the_hierarchy_adds(
-    tmp_path: Path, ranks: int
+    tmp_path: Path,
 ) -> None:
-    sent, received = counted(tmp_path, ranks, "hierarchical")[0]
+    sent, received = counted(tmp_path, "hierarchical")[0]
 
-    own_part_of_the_ring = (ranks - 1) / ranks * SIZE  # sent while the leader receives, so it takes no time of its own
-    seconds = cost.hierarchical(SIZE, 1, ranks, ONE_BYTE_PER_S, NO_TIME)
+    own_part_of_the_ring = (RANKS - 1) / RANKS * SIZE  # sent while the leader receives, so it takes no time of its own
+    seconds = cost.hierarchical(SIZE, 1, RANKS, ONE_BYTE_PER_S, NO_TIME)
     assert received + sent - own_part_of_the_ring == pytest.approx(seconds, rel=0.01)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [4, 8])
-def test_two_dimensions_send_inside_a_node_the_bytes_of_the_formula(tmp_path: Path, ranks: int) -> None:
-    counts = counted(tmp_path, ranks, "two_dimensional")
+def test_two_dimensions_send_inside_a_node_the_bytes_of_the_formula(tmp_path: Path) -> None:
+    formula = cost.two_dimensional(SIZE, 1, RANKS, ONE_BYTE_PER_S, NO_TIME)
 
-    assert busiest(counts) == pytest.approx(cost.two_dimensional(SIZE, 1, ranks, ONE_BYTE_PER_S, NO_TIME), rel=0.01)
+    assert busiest(counted(tmp_path, "two_dimensional")) == pytest.approx(formula, rel=0.01)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -160,29 +159,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 # On one host
 
 
-def test_each_process_keeps_its_output_and_a_silent_one_leaves_no_file(tmp_path: Path) -> None:
-    attempt = make(tmp_path, *TWO, "train.epochs=3", "faults=[{kind: killed_rank, rank: 1, at_step: 20}]")
-    assert attempt.process.returncode == 1
-    assert "fault: rank 1 kills itself before step 20" in (attempt.out / "log" / "rank.1.log").read_text()
-    assert not (attempt.out / "log" / "launch.log").exists()
-
-
-def test_a_rank_that_dies_ends_the_run_with_one_message_who_where_and_its_last_lines(tmp_path: Path) -> None:
-    attempt = make(
-        tmp_path, "ranks=3", "strategy=allreduce", *LONG, "faults=[{kind: killed_rank, rank: 1, at_step: 9}]"
-    )
-    assert attempt.process.returncode == 1
-    first, head, *lines, last = attempt.said.splitlines()
-    assert first.endswith(
-        f"{socket.gethostname()}: rank 1 was killed by signal 9 (SIGKILL), cause unknown; no result is written"
-    )
-    assert re.match(r" {4}last (line|\d+ lines) of .*rank\.1\.log:$", head)
-    assert lines[-1] == "    | fault: rank 1 kills itself before step 9"
-    assert "the same command resumes the run" in last
-    assert "Traceback" not in attempt.said
-    attempt.nothing_is_left()
-
-
 def test_a_stopped_rank_is_silent_and_ends_the_run(tmp_path: Path) -> None:
     attempt = begin(tmp_path, *TWO, *UNTIL_ENDED, "heartbeat_timeout_s=3")
     attempt.wait_for_training()
@@ -210,35 +186,6 @@ def test_a_step_slower_than_any_heartbeat_is_no_hang(tmp_path: Path) -> None:
     assert attempt.result["faults"] == {"slow_rank": 1}
 
 
-def test_a_run_whose_supervisor_is_killed_leaves_nothing(tmp_path: Path) -> None:
-    attempt = begin(tmp_path, *TWO, *UNTIL_ENDED)
-    attempt.wait_for_training()
-    attempt.supervisor().send_signal(signal.SIGKILL)
-    assert attempt.process.wait(30) == 128 + 9
-    assert "the process that was making this run was killed by signal 9 (SIGKILL)" in attempt.said
-    attempt.nothing_is_left()
-
-
-def test_a_run_whose_warm_server_is_killed_ends_with_a_message_and_leaves_nothing(tmp_path: Path) -> None:
-    attempt = begin(tmp_path, *TWO, *UNTIL_ENDED)
-    attempt.wait_for_training()
-    parent = attempt.supervisor().parent()
-    assert parent is not None and "scalestudy.commands.warm" in parent.cmdline()
-    parent.send_signal(signal.SIGKILL)
-    assert attempt.process.wait(30) == 1
-    assert "the warm server, which was making this run, was killed or failed" in attempt.said
-    attempt.nothing_is_left()
-
-
-def test_a_run_has_the_tmpdir_of_its_client_though_a_warm_server_was_started_under_another(tmp_path: Path) -> None:
-    small = ("model={name: mlp, hidden: 16, layers: 2}", "train.epochs=2")
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        attempt = make(tmp_path / name, *small)
-        assert made(attempt.process.returncode, attempt.said), attempt.said
-        shutil.rmtree(tmp_path / name / "tmp")
-
-
 def test_processes_bound_to_cores_have_one_each_and_their_affinity_is_recorded(tmp_path: Path) -> None:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -247,16 +194,6 @@ def test_processes_bound_to_cores_have_one_each_and_their_affinity_is_recorded(t
     first, second = attempt.result["affinity"]
     assert first and second and not set(first) & set(second)
     assert own_warnings(attempt.result) == []
-
-
-def test_ranks_that_share_cores_are_warned_of(tmp_path: Path) -> None:
-    cores = len(os.sched_getaffinity(0))
-    small = "model={name: mlp, hidden: 16, layers: 2}"  # too small for threads to help, or to hinder
-    attempt = make(tmp_path, *TWO, small, "train.epochs=1", "launch.binding=core", f"threads_per_rank={cores}")
-    first, second = attempt.result["affinity"]
-    assert first == second
-    (warning,) = own_warnings(attempt.result)
-    assert warning.startswith("2 ranks of ") and warning.endswith(f" on {socket.gethostname()}")
 
 
 # Over several nodes
@@ -280,14 +217,6 @@ def test_ssh_starts_ranks_on_every_node_though_one_comes_late_and_the_jobs_port_
     attempt.nothing_is_left()
 
 
-def test_a_run_on_a_node_by_name_is_started_there_and_not_here(tmp_path: Path, nodes: dict[str, str]) -> None:
-    attempt = make(tmp_path, *TWO, "hosts=beta", "train.epochs=3", **nodes)
-    assert made(attempt.process.returncode, attempt.said), attempt.said
-    assert held(attempt.result)
-    assert attempt.result["launch"] == {"launcher": "ssh", "hosts": ["beta"]}
-    attempt.nothing_is_left()
-
-
 def test_several_nodes_compute_what_one_computes(tmp_path: Path, nodes: dict[str, str]) -> None:
     digests = []
     for name, more in (("here", {}), ("there", nodes)):
@@ -298,23 +227,6 @@ def test_several_nodes_compute_what_one_computes(tmp_path: Path, nodes: dict[str
         assert made(attempt.process.returncode, attempt.said), attempt.said
         digests.append((attempt.out / "weights.safetensors").read_bytes())
     assert digests[0] == digests[1]
-
-
-def test_every_node_copies_its_share_of_the_data_before_its_ranks_begin(tmp_path: Path, nodes: dict[str, str]) -> None:
-    where = tmp_path / "site.yaml"
-    where.write_text(f"hosts: [alpha, beta]\nscratch: {tmp_path / 'scratch'}\n")
-    attempt = make(
-        tmp_path, *FOUR_ON_TWO_NODES, "batch.per_rank=4", "train.epochs=2", "loader={size: 32, mode: stream}",
-        "data={source: synthetic_jpeg, samples: 96, width: 96, height: 64, mean_kib: 3, shard: {format: tar, mib: 0.03125}}",
-        "stage={to: scratch, share: by_shard, reuse: false}", **{**nodes, "SCALESTUDY_SITE": str(where)},
-    )  # fmt: skip
-    assert made(attempt.process.returncode, attempt.said), attempt.said
-    assert [node["share"] for node in attempt.result["stage"]] == [
-        f"training shards k with k mod 2 = {node}, and all held-out data" for node in (0, 1)
-    ]
-    assert attempt.result["launch"]["launcher"] == "ssh"
-    assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file() and path.suffix != ".lock"]
-    attempt.nothing_is_left()
 
 
 def test_a_rank_that_dies_on_another_node_ends_all_and_names_the_node(tmp_path: Path, nodes: dict[str, str]) -> None:
@@ -334,13 +246,6 @@ def test_a_supervisor_that_is_killed_takes_every_node_along(tmp_path: Path, node
     attempt.wait_for_training()
     attempt.supervisor().send_signal(signal.SIGKILL)
     assert attempt.process.wait(30) == 128 + 9
-    attempt.nothing_is_left()
-
-
-def test_a_user_error_in_a_rank_on_another_node_is_one_message(tmp_path: Path, nodes: dict[str, str]) -> None:
-    attempt = make(tmp_path, *FOUR_ON_TWO_NODES, "batch={per_rank: 5000}", **nodes)
-    assert attempt.process.returncode == 2
-    assert "a step takes 20000 samples" in attempt.said and "Traceback" not in attempt.said
     attempt.nothing_is_left()
 
 
@@ -372,15 +277,6 @@ def with_mpi(folder: Path, family: str, environment: dict[str, str]) -> dict[str
         (folder / name).write_text(f'#!/bin/sh\nexec {shutil.which(f"{name}.{family}")} "$@"\n')
         (folder / name).chmod(0o700)
     return {**environment, "PATH": f"{folder}:{environment['PATH']}"}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_mpiexec_starts_one_agent_per_node(tmp_path: Path, nodes: dict[str, str], family: str) -> None:
-    there = with_mpi(tmp_path / "bin", family, nodes)
-    attempt = make(tmp_path, *FOUR_ON_TWO_NODES, "train.epochs=2", "launch.launcher=mpiexec", **there)
-    assert made(attempt.process.returncode, attempt.said), attempt.said
-    assert attempt.result["launch"] == {"launcher": "mpiexec", "hosts": ["alpha", "beta"]}
-    attempt.nothing_is_left()
 
 
 MODEL_THAT_ASKS_MPI = """\
@@ -435,9 +331,3 @@ def test_mpirun_starts_every_rank_in_one_mpi_world_in_the_order_of_the_nodes(
     logs = [lines[1] for lines in said]
     assert logs == ["MPI 0 of 4, 0 of 2", "MPI 1 of 4, 1 of 2", "MPI 2 of 4, 0 of 2", "MPI 3 of 4, 1 of 2"]
     assert held(attempt.result)
-
-
-def test_a_job_with_fewer_nodes_than_the_run_needs_is_told_so(tmp_path: Path, nodes: dict[str, str]) -> None:
-    attempt = make(tmp_path, "ranks=6", "nodes=3", "strategy=allreduce", **nodes)
-    assert attempt.process.returncode == 2
-    assert "the run needs 3 nodes, the job has 2: alpha, beta" in attempt.said

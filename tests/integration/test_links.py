@@ -65,17 +65,6 @@ def test_what_stays_on_a_node_is_not_limited(nodes: list[EmulatedNode]) -> None:
     assert transfer_s(nodes[0], nodes[0]) < 0.7
 
 
-def test_a_process_on_a_node_has_the_nodes_name(nodes: list[EmulatedNode]) -> None:
-    read, write = os.pipe()
-    if not (child := os.fork()):
-        nodes[1].enter()
-        os.write(write, socket.gethostname().encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(read, 64) == b"10.77.0.2"
-    assert socket.gethostname() != "10.77.0.2"
-
-
 def test_nothing_is_left_when_the_process_that_made_them_is_killed(nodes: list[EmulatedNode]) -> None:
     code = (
         "import time; from scalestudy.emulation.network import emulated_nodes\n"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.integration.tries import attempt, completed, result, weights
 
 PICTURES = (
@@ -34,25 +32,3 @@ def test_weights_do_not_depend_on_how_pictures_are_read(tmp_path: Path) -> None:
         assert found["instrument"]["decoder"].startswith(("kernel", "plain"))
         assert (found["emulated_storage"] is not None) == (name == "memory")
     assert weights(tmp_path / "threads") == weights(tmp_path / "processes") == weights(tmp_path / "memory")
-
-
-def test_a_streamed_run_sees_every_sample_and_says_how_ready_its_stream_was(tmp_path: Path) -> None:
-    done = attempt(tmp_path, *PICTURES, f"loader={{{LOADER}, mode: stream, shuffle_buffer: 20, last_batch: pad}}")
-    assert completed(done), done.stdout
-    found = result(tmp_path)
-    assert found["samples_seen"] == 288
-    assert 0 < found["metrics"]["stream_readiness"] <= 1
-
-
-@pytest.mark.parametrize(
-    ("loader", "said"),
-    [
-        ("mode: database", "`database` cannot read `synthetic_jpeg` in this form"),
-        ("mode: stream, kind: processes", "threads of the rank read a stream"),
-        ("storage: {}", "neither a rate nor a latency"),
-    ],
-)
-def test_what_cannot_be_read_is_reported_before_the_run(tmp_path: Path, loader: str, said: str) -> None:
-    done = attempt(tmp_path, *PICTURES, f"loader={{{loader}}}")
-    assert done.returncode != 0 and said in done.stdout
-    assert not (tmp_path / "result.json").exists()

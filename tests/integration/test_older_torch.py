@@ -91,24 +91,3 @@ def test_a_run_with_the_older_torch_ends_with_a_result_that_names_it(older: dict
     version = re.search(r"^torch==(\S+)", pins()["torch"])
     assert version
     assert result(tmp_path)["instrument"]["torch"].startswith(version[1])
-
-
-def test_ranks_on_several_nodes_meet_with_the_older_torch(older: dict[str, str]) -> None:
-    code = (
-        "from types import SimpleNamespace\n"
-        "from scalestudy.training import rendezvous\n"
-        "job = SimpleNamespace(store=('127.0.0.1', rendezvous.listen()), processes=2)\n"
-        "stores = [rendezvous.store(job, rank) for rank in (0, 1)]\n"
-        "stores[1].set('key', 'value')\n"
-        "print(stores[0].get('key').decode())\n"
-    )
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, env={**os.environ, **older}, capture_output=True, text=True, check=False)
-    assert done.stdout == "value\n", done.stderr
-
-
-def test_fsdp_is_left_out_with_the_older_torch_and_says_which_one_it_needs(
-    older: dict[str, str], tmp_path: Path
-) -> None:
-    done = attempt(tmp_path, "ranks=2", "strategy=fsdp", **older)
-    assert "skipped: strategy `fsdp` needs torch 2.8 or newer" in done.stdout

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -89,11 +86,6 @@ def project(bare: Path, tmp_path: Path) -> Project:
     return found
 
 
-def test_there_is_no_torch(project: Project) -> None:
-    done = project.run("python", "-c", "import torch")
-    assert "No module named 'torch'" in done.stdout
-
-
 def test_it_checks_and_plans(project: Project) -> None:
     checked = project.run("scalestudy", "check")
     assert checked.returncode == 0, checked.stdout
@@ -146,37 +138,6 @@ def test_what_needs_torch_says_what_to_install(project: Project) -> None:
     assert "Traceback" not in done.stdout
 
 
-def test_the_extras_are_those_of_the_documentation_and_the_one_for_gpus_trains(bare: Path) -> None:
-    folders = [str(folder) for folder in bare.parent.parent.glob("lib/python*/site-packages")]
-    (own,) = metadata.distributions(name="scalestudy", path=folders)
-    documented = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/howto/install.md").read_text(), re.MULTILINE)
-    assert sorted(own.metadata.get_all("Provides-Extra") or []) == sorted(documented)
-    for_gpus = [Requirement(text) for text in own.requires or [] if 'extra == "gpu"' in text]
-    assert [(each.name, each.extras) for each in for_gpus] == [("scalestudy", {"train"})]
-
-
-def test_the_ranges_of_the_package_admit_what_is_locked() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    locks = (ROOT / "envs/requirements.txt").read_text() + (ROOT / "envs/requirements-dev.txt").read_text()
-    pins = {
-        canonicalize_name(name): version
-        for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^ ;\\\n]+)", locks, re.M)
-    }
-    extras = project["optional-dependencies"]
-    named = [Requirement(text) for text in (*project["dependencies"], *extras["train"])]
-    refused = [str(each) for each in named if not each.specifier.contains(pins[canonicalize_name(each.name)])]
-    assert refused == []
-
-
-def test_the_environment_that_rules_name_holds_what_is_locked() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lock = (ROOT / "envs/requirements.txt").read_text()
-    pins = {canonicalize_name(name): version for name, version in re.findall(r"^([\w.-]+)==([^ ;\\\n]+)", lock, re.M)}
-    needed = [Requirement(text).name for text in (*project["dependencies"], *project["optional-dependencies"]["train"])]
-    environment = yaml.safe_load((ROOT / "envs/conda.yaml").read_text())["dependencies"]
-    assert environment[-1]["pip"] == [f"{name}=={pins[canonicalize_name(name)]}" for name in needed]
-
-
 def test_the_executor_builds_on_its_own_with_its_licence_and_without_its_tests(tmp_path: Path) -> None:
     copy = shutil.copytree(
         ROOT / "executor", tmp_path / "executor", ignore=shutil.ignore_patterns("build", "*.egg-info")
@@ -193,15 +154,3 @@ def test_the_executor_builds_on_its_own_with_its_licence_and_without_its_tests(t
     with tarfile.open(source) as archive:
         packed = {Path(name).name for name in archive.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", "executor.py", "slurm.py"} <= packed
-
-
-def test_the_executor_needs_nothing_that_the_package_does_not() -> None:
-    own, of_executor = (
-        {Requirement(text).name: Requirement(text).specifier for text in project["dependencies"]}
-        for project in (
-            tomllib.loads((folder / "pyproject.toml").read_text())["project"] for folder in (ROOT, ROOT / "executor")
-        )
-    )
-    assert of_executor["snakemake"] == own["snakemake"]
-    # Snakemake brings its own interfaces.
-    assert {name for name in of_executor if not name.startswith("snakemake-interface")} <= set(own)

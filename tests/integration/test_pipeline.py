@@ -65,30 +65,14 @@ class ResNet(torchvision.models.ResNet):
         return super()._make_layer(block, planes // 4, *arguments, **named) if planes <= 128 else nn.Identity()
 
 
-def densenet() -> nn.Module:
-    return torchvision.models.DenseNet(4, (1, 1), 8, 2, num_classes=CLASSES)
-
-
-def vgg() -> nn.Module:
-    """torchvision's, with its features and classifier made small; the large ones are never filled."""
-    with torch.device("meta"):
-        model = torchvision.models.VGG(nn.Identity(), num_classes=CLASSES, init_weights=False)
-    model.features = torchvision.models.vgg.make_layers([8, "M", 16, 16, "M"], batch_norm=False)
-    model.avgpool = nn.AdaptiveAvgPool2d(2)
-    model.classifier = nn.Sequential(nn.Linear(64, 32), nn.ReLU(True), nn.Dropout(0.0), nn.Linear(32, CLASSES))
-    return model
-
-
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (MLP, (12,)),
     "transformer": (Transformer, (6,)),
     "resnet": (ResNet, (3, 16, 16)),
-    "densenet": (densenet, (3, 16, 16)),
-    "vgg": (vgg, (3, 16, 16)),
 }
 WIDTH, LIMIT_MIB = 1024, 90.0
 """Eight layers of 4 MiB: weights, gradients and momenta take 96 MiB, and activations and the process come on top."""
-GHOST = ("resnet", "densenet")
+GHOST = ("resnet",)
 """With BatchNorm, which sees one micro-batch at a time."""
 
 
@@ -113,7 +97,7 @@ MODELS_OF = {
     (2, 2): tuple(MODELS),
     (3, 3): ("mlp", "resnet"),
     (4, 2): ("mlp", "resnet"),
-    (4, 4): ("mlp", "resnet", "densenet"),
+    (4, 4): ("mlp", "resnet"),
 }
 """What is trained on so many ranks in so many stages: with replicas and without, with a number of stages that is odd, every
 model cut in two, and one whose values pass through stages that do not use them."""
@@ -320,16 +304,6 @@ def test_a_resumed_run_is_split_as_before_and_makes_the_same_bits(trained: Any) 
     for rank in range(ranks):
         assert results[rank]["in two"]["stages"] == case.stages
         assert difference(results[rank]["in two"]["weights"], results[rank][name]["weights"]) == 0.0
-
-
-@pytest.mark.parametrize("trained", (2, 3, 4), indirect=True)
-def test_a_state_is_the_whole_models_under_its_own_names_on_rank_0(trained: Any) -> None:
-    ranks, results = trained
-    model = make_model(STOPPED[ranks].model, 0)
-    names = results[0]["in two"]["names"]
-    assert {f"model.{name}" for name in model.state_dict()} <= set(names)
-    assert {f"optimiser.{name}.momentum_buffer" for name, _ in model.named_parameters()} <= set(names)
-    assert all(results[rank]["in two"]["names"] == [] for rank in range(1, ranks))
 
 
 def test_a_memory_limit_that_the_whole_model_exceeds_is_kept_by_its_stages(tmp_path: Path) -> None:

@@ -89,39 +89,12 @@ def test_rows_and_jobs_add_up_to_the_total_to_the_last_digit(planned: dict[str, 
     assert planned["total"]["gpu_hours_reserved"] > 0
 
 
-def test_gpu_hours_asked_for_are_whole_nodes_times_walltime(planned: dict[str, Any]) -> None:
-    for job in planned["jobs"]:
-        if job["rule"] == "train":
-            asked = job["resources"]
-            minutes = job["attempts"] * asked["runtime"]
-            hours = Decimal(asked["nodes"] * asked["gpus_per_node"] * minutes) / 60
-            assert Decimal(str(job["gpu_hours_reserved"])) == hours
-            assert asked["gpus_per_node"] == 4
-
-
-def test_every_submitted_job_has_its_real_submit_line(planned: dict[str, Any]) -> None:
-    lines = [job["submit"] for job in planned["jobs"] if job["submitted"]]
-    assert all(line.startswith("qsub -N ") for line in lines)
-    assert any("select=2:ncpus=40:mpiprocs=4:ngpus=4" in line and "place=scatter:excl" in line for line in lines)
-
-
 def test_the_same_study_is_planned_on_every_profile(project: Project) -> None:
     for profile, begin in (("sge", "qsub -terse -N train."), ("slurm", "sbatch --parsable ")):
         jobs = plan(project, "--profile", f"profiles/{profile}", *PAPER)["jobs"]
         lines = [job["submit"] for job in jobs if job["rule"] == "train"]
         assert len(lines) == 4
         assert all(line.startswith(begin) for line in lines)
-
-
-def test_standard_output_holds_the_json_alone_and_set_says_what_a_change_costs(project: Project) -> None:
-    import subprocess
-
-    command = ["scalestudy", "plan", *PBS, *PAPER, "--set", "repeats=5", "--json", "-"]
-    done = subprocess.run(
-        command, cwd=project.folder, env=project.environment(), capture_output=True, text=True, check=False, timeout=200
-    )
-    changed = json.loads(done.stdout)
-    assert sum(job["rule"] == "train" for job in changed["jobs"]) == 20
 
 
 def test_over_budget_is_an_error_that_shows_what_each_configuration_needs(project: Project) -> None:
@@ -131,43 +104,6 @@ def test_over_budget_is_an_error_that_shows_what_each_configuration_needs(projec
     assert len(re.findall(r"^tiny +\w+ +\d ", done.stdout, re.MULTILINE)) == 4
     rows = list(csv.DictReader(io.StringIO((project.folder / "plan.csv").read_text())))
     assert {row["study"] for row in rows} == {"data", "tiny"}
-
-
-def test_a_dry_run_is_a_count_per_rule_and_the_plan_unless_each_job_is_asked_for(project: Project) -> None:
-    short = project.run("snakemake", *PBS, *PAPER, "-n")
-    assert short.returncode == 0, short.stdout
-    assert announced(short.stdout) == {}
-    assert short.stdout.count("Job stats:") == 1
-    assert "Plan for machine flow_type2, scale paper" in short.stdout
-    assert short.stdout.rstrip().endswith("Each job with its command: the same with --printshellcmds")
-    assert len(short.stdout.splitlines()) < 60
-    long = project.run("snakemake", *PBS, *PAPER, "-n", "--verbose")
-    assert len(announced(long.stdout)) >= 4
-    wrong = project.run("snakemake", *PBS, *PAPER, "-n", "nosuchtarget")
-    assert wrong.returncode != 0
-    assert "nosuchtarget" in wrong.stdout
-
-
-def test_a_cap_on_the_geometry_is_refused_in_words(project: Project) -> None:
-    done = project.run("snakemake", *PBS, "-n", "--resources", "nodes=1")
-    assert done.returncode != 0
-    assert "a cap on `nodes` would change the runs themselves" in done.stdout
-    assert "Traceback" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--profile", "profiles/pds"), "there is no such profile"),
-        (("nosuch",), "No rule to produce nosuch"),
-        (("--set", "repeats=0"), "repeats"),
-    ],
-)
-def test_a_wrong_question_is_answered_in_a_sentence(project: Project, arguments: tuple[str, ...], said: str) -> None:
-    done = project.run("scalestudy", "plan", *arguments)
-    assert done.returncode == 2
-    assert said in done.stdout
-    assert "Traceback" not in done.stdout
 
 
 def test_what_is_there_costs_nothing_and_is_compared_with_its_plan(tmp_path: Path) -> None:
@@ -186,15 +122,3 @@ def test_what_is_there_costs_nothing_and_is_compared_with_its_plan(tmp_path: Pat
     again = plan(project, str(lost.relative_to(project.folder)))
     kinds = [job["source"] for job in again["jobs"] if job["rule"] == "train"]
     assert kinds == ["repeats"]
-
-
-def test_run_says_the_snakemake_command_and_gives_it_with_the_changes(tmp_path: Path) -> None:
-    project = make_project(tmp_path / "clone", forked=True)
-    done = project.run("scalestudy", "run", "tiny", "--set", "repeats=1", "--set", "ranks=1", "-n")
-    assert done.returncode == 0, done.stdout
-    assert 'snakemake tiny --profile profiles/local --config \'set=["repeats=1", "ranks=1"]\'' in done.stdout
-    assert re.search(r"^Jobs .*\b2 train\b", done.stdout, re.MULTILINE)
-    assert len(done.stdout.splitlines()) < 40
-    done = project.run("scalestudy", "run", "tiny", "--set", "repeats=1", "--set", "ranks=1")
-    assert done.returncode == 0, done.stdout
-    assert len(project.results()) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -85,24 +84,3 @@ def test_what_a_kill_left_of_another_plan_is_not_used(tmp_path: Path) -> None:
     assert [run_command(arguments(tmp_path / name, other)) for name in ("a", "b")] == [0, 0]
     assert read_manifest(tmp_path / "a/manifest.json").train.samples == 300
     assert contents(tmp_path / "a/bulk") == contents(tmp_path / "b/bulk")
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ('{"source": "dig', "--spec: cannot be read as JSON"),
-        ('{"source": "digits", "shard": {"format": "zip"}}', "--spec: data.shard.format: input should be"),
-        ('{"source": "digits", "shard": {"format": "raw"}}', "data.shard.format: shards of format `raw` hold pixels"),
-        ('{"source": "digits", "shard": {"format": "tar"}}', "`digits` has tensors"),
-        ('{"source": "synthetic_jpeg", "samples": 4, "spread": 1}', "a mean of 100 KiB with a spread of 1 takes"),
-        ('{"source": "imagenet", "root": "/nowhere"}', "data.root names a folder that is not there"),
-    ],
-)
-def test_a_wrong_request_is_one_message_and_leaves_nothing(
-    spec: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status = run_command(["prepare", "--spec", spec, "--out", str(tmp_path / "data/manifest.json")])
-    said = capsys.readouterr().err
-    assert status == 2 and message in said and said.startswith("scalestudy: ")
-    left = [file.name for file in tmp_path.rglob("*") if file.is_file()]
-    assert left in ([], [".bulk.lock"]), os.linesep.join(left)

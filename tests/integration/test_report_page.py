@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import axe_core_python
 import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.report.page import write_report
-from scalestudy.results.stored import write_result
-from scalestudy.spec.columns import METRICS
-from scalestudy.spec.config import read_machine
-from scalestudy.spec.layout import result_file
-from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Run
 from tests.browser import Browser, chromium
-from tests.integration.project import ROOT
-from tests.unit.analysis.fake_results import MACHINE, read_study, result_of, write_results
+from tests.unit.analysis.fake_results import MACHINE, read_study, write_results
 from tests.unit.report.made_claims import write_claims
 
 AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
@@ -28,7 +20,6 @@ FINDINGS = (
     "axe.run().then(found => found.violations.filter(v => ['serious', 'critical'].includes(v.impact))"
     ".map(v => `${v.impact}: ${v.id}: ${v.nodes[0].html.slice(0, 200)}`))"
 )
-MOST_BYTES = 5_000_000
 WIDTHS = {"desk": 1280, "phone": 390}
 
 
@@ -87,14 +78,6 @@ def test_axe_finds_nothing_serious_and_the_page_is_not_wider_than_its_window(
     assert browser.ask(FINDINGS) == []
 
 
-def test_axe_would_find_what_is_wrong(browser: Browser, page: Path, tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.html"
-    wrong.write_text(page.read_text(encoding="utf-8").replace('<html lang="en">', "<html>"), encoding="utf-8")
-    browser.open(wrong)
-    browser.ask(AXE)
-    assert [finding.split(": ")[1] for finding in browser.ask(FINDINGS)] == ["html-has-lang"]
-
-
 def test_every_image_is_drawn_and_nothing_but_the_file_is_asked_for(browser: Browser, page: Path) -> None:
     browser.open(page)
     assert browser.ask("[...document.images].map(image => image.naturalWidth > 100)") == [True, True]
@@ -136,24 +119,3 @@ def test_without_javascript_the_page_is_whole(browser: Browser, page: Path) -> N
 
     assert count("ul.claims > li") == 6
     assert count("button") == count("dialog") == 0
-
-
-@pytest.mark.slow
-def test_the_page_of_all_studies_at_mini_stays_light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("config", "workflow"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    monkeypatch.chdir(tmp_path)
-    studies = read_studies(None, "mini", read_machine("local"), machine_name=MACHINE)
-    chance = random.Random(1)
-    for study in studies:
-        for run in study.runs:
-            write_result(result_file(MACHINE, run.id), result_of(run, metrics=_metrics(chance)))
-        summarise(study, MACHINE)
-    page = write_report(studies, MACHINE, "mini", tmp_path / "report.html")
-    assert len(studies) >= 13
-    assert page.stat().st_size < MOST_BYTES
-
-
-def _metrics(chance: random.Random) -> dict[str, Any]:
-    """A number for every column, so that every figure has its points."""
-    return {name: chance.uniform(0.4, 0.9) for name in METRICS}

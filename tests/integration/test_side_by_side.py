@@ -45,10 +45,3 @@ def test_a_failure_in_any_group_fails_all_and_each_output_is_shown_whole(
     shown = said.partition("-- broken --")[2].partition("-- broken: FAILED (exit status 1) after")[0]
     assert "assert 1 == 2" in shown and "1 failed" in shown
     assert "-- broken: FAILED again --" in said
-
-
-def test_a_group_that_ends_otherwise_than_by_a_failed_test_is_not_run_again(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert run([Group("nowhere", [str(tmp_path / "test_nowhere.py")])], []) == 4
-    assert "once more" not in capfd.readouterr().out

@@ -42,21 +42,6 @@ def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_t
     assert result(tmp_path / "read")["metrics"]["stage_s"] is None
 
 
-def test_a_staged_run_that_is_killed_copies_again_and_ends_with_the_same_weights(tmp_path: Path) -> None:
-    settings = (*PICTURES, "loader={size: 32}", "checkpoint.every_steps=5")
-    assert completed(attempt(tmp_path / "whole", *settings))
-    kill = "faults=[{kind: killed_rank, rank: 1, at_step: 8}]"
-    staged = (*settings, kill, "stage={to: scratch, reuse: false}")
-    assert attempt(tmp_path / "killed", *staged, SCALESTUDY_SITE=site(tmp_path)).returncode == 1
-    done = attempt(tmp_path / "killed", *staged, SCALESTUDY_SITE=site(tmp_path))
-    assert completed(done), done.stdout
-    found = result(tmp_path / "killed")
-    assert found["faults"] == {"killed_rank": 1}
-    assert [link["steps"] for link in found["links"]] == [5, 13]
-    assert found["stage"][0]["copied_bytes"] == 2 * found["stage"][0]["bytes"]  # by both links
-    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
-
-
 def test_nodes_with_shards_of_their_own_see_no_others_and_leave_nothing_behind(tmp_path: Path) -> None:
     done = attempt(
         tmp_path / "run", *PICTURES, "nodes=2", "loader={size: 32, cache: cold, mode: stream, last_batch: pad}",
@@ -71,11 +56,3 @@ def test_nodes_with_shards_of_their_own_see_no_others_and_leave_nothing_behind(t
     assert metrics["expected_read_bytes"] <= metrics["read_bytes"]
     assert metrics["resident_share"] is not None
     assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file() and path.suffix != ".lock"]
-
-
-def test_a_run_that_cannot_be_staged_says_why_and_leaves_no_result(tmp_path: Path) -> None:
-    done = attempt(tmp_path / "one_file", "stage.to=scratch", "stage.share=by_shard")
-    assert done.returncode != 0 and "the data is one file" in done.stdout
-    done = attempt(tmp_path / "run", *PICTURES, "stage={to: scratch, from: /nowhere}", SCALESTUDY_SITE=site(tmp_path))
-    assert done.returncode != 0 and "/nowhere/train-0000" in done.stdout and "Traceback" not in done.stdout
-    assert not list(tmp_path.rglob("result.json"))

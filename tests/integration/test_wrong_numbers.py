@@ -444,23 +444,6 @@ def test_a_model_that_does_not_look_at_its_input_makes_the_run_invalid(project: 
     )
 
 
-def test_a_file_that_ones_own_code_imports_is_part_of_the_instrument(project: Path) -> None:
-    extensions = project / "config" / "extensions"
-    (extensions / "imports.py").write_text(
-        "from my_code import Blind\nfrom width import Net\n\n\nclass Own(Net):\n    pass\n"
-    )
-    net = CHANGES_ITSELF.replace('file.write_text(file.read_text() + "# edited\\n")', "assert file")
-    found = []
-    for comment in ("", "# edited\n"):
-        (extensions / "width.py").write_text(net + comment)
-        found.append(tried(project, "model.import=imports:Own", *SHORT))
-    assert [each["status"] for each in found] == ["valid", "valid"]
-    assert found[0]["run"] == found[1]["run"]
-    before, after = (each["instrument"] for each in found)
-    assert {name for name in before if before[name] != after[name]} == {"width.py"}
-    assert before["my_code.py"] == after["my_code.py"] and "imports.py" not in before
-
-
 def test_code_that_was_edited_after_the_run_was_named_makes_it_invalid(project: Path) -> None:
     found = tried(project, "model.import=edited:Net", *SHORT)
     assert found["status"] == "invalid"

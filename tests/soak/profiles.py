@@ -31,14 +31,12 @@ def run_study(box: Box, name: str) -> bool:
     alone = () if inside else ("--resources", "measure=1")
     code = shown(made, *inside, "snakemake", "through", *profile, *alone)
     print()
-    results = made.results("through")
+    results = made.results()
     for result in results:
         ids = [link["job"] for link in result["links"]]
         print(f"{result['run']}: {result['status']}, {ranks(result)} ranks, job {' '.join(map(str, ids))}")
-    print("drawn:", *made.drawn("through"))
-    well = (
-        code == 0 and [result["status"] for result in results] == ["valid"] * 3 and "time.svg" in made.drawn("through")
-    )
+    print("drawn:", *made.drawn())
+    well = code == 0 and [result["status"] for result in results] == ["valid"] * 3 and "time.svg" in made.drawn()
     print("well" if well else "NOT WELL")
     return well
 
