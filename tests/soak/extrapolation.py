@@ -116,7 +116,9 @@ def make(case: Case, seconds: float, out: Path) -> None:
     class EvaluatorOfEmulated(trainer.Evaluator):
         """A stand-in: emulated runs make no evaluation, because there is nothing to score. This one waits for it."""
 
-        has_scores = True
+        def _scores_after(self, done: int) -> bool:
+            made = self.recorder.report.evaluations
+            return not (made and made[-1].step == done)
 
     class Jitter(Faults):
         """A stand-in for what makes the steps of a shared machine vary: random waits, alike for a while."""

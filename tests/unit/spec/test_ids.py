@@ -98,8 +98,7 @@ OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
         {"name": "async_parameter_server", "servers": 1},
         {"name": "zero1"},
         {"name": "fsdp", "unit_mib": 1.0, "reshard": True},
-        {"name": "horovod", "transport": "gloo", "fusion_mib": 128.0, "cycle_ms": 1.0, "compression": "none",
-         "operation": "average"},
+        {"name": "horovod", "transport": "gloo", "fusion_mib": 128.0, "cycle_ms": 1.0, "compression": "none"},
         {"name": "pipeline", "stages": None, "micro_batches": None, "schedule": "1f1b", "memory_limit_mib": None},
     ],
     "data": [

@@ -105,7 +105,6 @@ def _of_training(spec: RunSpec) -> list[Row]:
     strategy, ranks, batch, loader, dtype = spec.strategy, spec.ranks, spec.batch, spec.loader, spec.dtype
     name, least, most = strategy.name, strategy.min_ranks, strategy.max_ranks
     is_horovod, is_pipeline = isinstance(strategy, Horovod), isinstance(strategy, Pipeline)
-    is_adasum = isinstance(strategy, Horovod) and strategy.operation == "adasum" and strategy.transport != "mpi"
     stages, parts = (strategy.stages, strategy.micro_batches or 1) if isinstance(strategy, Pipeline) else (None, 1)
     is_uneven = stages is not None and ranks % stages != 0
     replica_batch = spec.global_batch // (ranks // stages if stages is not None and not is_uneven else 1)
@@ -130,8 +129,6 @@ def _of_training(spec: RunSpec) -> list[Row]:
          "use a real device, or exclude this combination"),
         (spec.network and strategy.needs_mpi, "network",
          "ranks that mpirun starts cannot be put into an emulated network", STRATEGY),
-        (is_adasum, "strategy.operation", "Horovod has Adasum on CPUs over MPI only",
-         "add `transport: mpi` to the strategy"),
         (is_horovod and dtype == "bfloat16", "dtype", "Horovod cannot sum bfloat16",
          "choose float32, or exclude this combination"),
         (is_pipeline and batch.accumulate > 1, "batch.accumulate",

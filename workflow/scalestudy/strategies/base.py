@@ -63,8 +63,6 @@ class Strategy(ABC):
     """Every rank has whole parameters, and computes gradients for all of them."""
     can_hold_back = True
     """`no_exchange` holds back an exchange that overlaps with backward."""
-    moves_by_mean = True
-    """An update is the optimiser's of one process, by the mean of the ranks' gradients."""
     wants_example = False
     """`prepare` needs to know a batch."""
 

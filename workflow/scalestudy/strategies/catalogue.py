@@ -186,8 +186,6 @@ class Horovod(StrategySpec):
     """Time between two cycles in which ranks agree on what is exchanged, ms. 1 is Horovod's default."""
     compression: Literal["none", "fp16"] = "none"
     """What gradients are rounded to on the wire."""
-    operation: Literal["average", "adasum"] = "average"
-    """The mean over ranks, or Adasum (Maleki et al. 2020), which needs `transport: mpi`."""
 
 
 class Pipeline(StrategySpec):

@@ -19,10 +19,7 @@ from scalestudy.strategies.nodes import count
 
 
 class Horovod(Strategy):
-    """Its DistributedOptimizer as its documentation has it. `exchange` is the part that backward did not hide.
-
-    With Adasum, Horovod combines the ranks' updates rather than their gradients, and does so in the update.
-    """
+    """Its DistributedOptimizer as its documentation has it. `exchange` is the part that backward did not hide."""
 
     options: Options
     overlapped = True
@@ -32,7 +29,6 @@ class Horovod(Strategy):
         super().__init__(options, world)
         import horovod.torch
 
-        self.moves_by_mean = options.operation == "average"
         self.rendezvous: Any = None
         self.hvd: Any = horovod.torch
         # Horovod starts once in a process: started again after its end it crashes.
@@ -55,7 +51,6 @@ class Horovod(Strategy):
             named_parameters=[(name, p) for name, p in model.named_parameters() if p.requires_grad],
             backward_passes_per_step=self.accumulation_steps,
             compression=self.hvd.Compression.fp16 if fp16 else self.hvd.Compression.none,
-            op=self.hvd.Adasum if self.options.operation == "adasum" else self.hvd.Average,
         )
         # Horovod's own takes no `set_to_none`.
         self.optimiser.zero_grad = partial(torch.optim.Optimizer.zero_grad, self.optimiser)  # type: ignore[method-assign]
@@ -63,13 +58,14 @@ class Horovod(Strategy):
 
     def exchange(self) -> None:
         """Wait for pending exchanges."""
-        if self._sums_gradients:
+        if self.world.ranks > 1:
             self.optimiser.synchronize()  # type: ignore[attr-defined]
 
     def update(self) -> None:
         """Apply the gradients."""
         self.gradients()
-        with self.optimiser.skip_synchronize() if self._sums_gradients else nullcontext():  # type: ignore[attr-defined]
+        # Of one rank Horovod synchronises nothing.
+        with self.optimiser.skip_synchronize() if self.world.ranks > 1 else nullcontext():  # type: ignore[attr-defined]
             self.optimiser.step()
 
     def finish(self) -> None:
@@ -77,11 +73,6 @@ class Horovod(Strategy):
         self.hvd.shutdown()
         if self.rendezvous is not None:
             self.rendezvous.stop()
-
-    @property
-    def _sums_gradients(self) -> bool:
-        """Not so with Adasum; and of one rank Horovod synchronises nothing."""
-        return self.options.operation == "average" and self.world.ranks > 1
 
     def _meet(self) -> None:
         """Agree over torch's process group on the address at which Horovod's ranks find each other."""

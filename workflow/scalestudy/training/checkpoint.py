@@ -7,13 +7,12 @@ the checksum of every file, including its own.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -148,10 +147,8 @@ def newest_whole(folder: Path) -> tuple[Path | None, list[str]]:
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
         left = complete(folder)
-        instead = (
-            f"the one after step {int(left[-1].name[5:])} is used" if left else "the run starts from the beginning"
-        )
-        warnings.append(f"the checkpoint after step {int(path.name[5:])} is damaged ({damage}): {instead}")
+        use = f"the one after step {int(left[-1].name[5:])} is used" if left else "the run starts from the beginning"
+        warnings.append(f"the checkpoint after step {int(path.name[5:])} is damaged ({damage}): {use}")
     return None, warnings
 
 
@@ -228,16 +225,6 @@ def set_random_states(states: Tensors) -> None:
     torch.set_rng_state(states["random.torch"])
     if "random.cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["random.cuda"])
-
-
-@contextlib.contextmanager
-def untouched_random_states() -> Iterator[None]:
-    """Leave every generator as it was."""
-    states = random_states()
-    try:
-        yield
-    finally:
-        set_random_states(states)
 
 
 # The checkpoint of another run: foreign, so that a checksum that fits proves nothing about its origin

@@ -60,7 +60,8 @@ class Checkpointer:
         """Write a checkpoint after `done` steps, all ranks together, with the report as it is; record its cost."""
         assert self.job.run_folder is not None
         begin, folder = time.perf_counter(), self.job.run_folder / CHECKPOINTS
-        tensors = {**checkpoint.random_states(), **self.recorder.tensors()}
+        marks, losses = self.recorder.timer.seconds().copy(), self.recorder.all_losses()
+        tensors = {"marks": torch.from_numpy(marks), "losses": torch.from_numpy(losses), **checkpoint.random_states()}
         strategy, spec, report = self.replica.strategy, self.spec, self.recorder.report.plain()
         if (scaler := strategy.scaler) is not None:
             scale = scaler.state_dict()

@@ -39,46 +39,37 @@ class Evaluator:
         self.world, self.replica, self.held_out = world, replica, held_out
         self.schedule, self.spec, self.recorder = schedule, schedule.spec, recorder
 
-    @property
-    def has_scores(self) -> bool:
-        """Whether there is something to score: emulated compute learns nothing."""
-        return not self.replica.emulated
-
-    @property
-    def longest_s(self) -> float:
-        """Upper estimate of the next evaluation's seconds."""
-        return max((evaluation.evaluation_s for evaluation in self.recorder.report.evaluations), default=0.0)
-
     def due(self, done: int) -> bool:
         """Whether the spec asks for an evaluation after so many steps, and it has not been made."""
-        return self.has_scores and self.schedule.evaluates_after(done) and not self._made_after(done)
+        return self.schedule.evaluates_after(done) and self._scores_after(done)
 
     def after(self, done: int) -> float:
         """Evaluate after a step at which it is due; returns the seconds that it took."""
         self.recorder.report.pauses.append(done)
-        return self._evaluate(done // self.schedule.steps_per_epoch, done).evaluation_s
+        return self._evaluate(done // self.schedule.steps_per_epoch, done)
 
     def at_end(self) -> None:
         """Evaluate after the last step, unless that was just done; a run cut short needs its time to extrapolate."""
         report = self.recorder.report
-        wanted = self.spec.train.evaluate_every_epochs and self.has_scores and report.steps_done
-        if wanted and not self._made_after(report.steps_done):
+        if self.spec.train.evaluate_every_epochs and report.steps_done and self._scores_after(report.steps_done):
             self.recorder.loop_ended()
             self._evaluate(report.epochs_done, report.steps_done)
         times = [evaluation.evaluation_s for evaluation in report.evaluations]
         report.evaluation_s = sum(times) / len(times) if times else None
 
-    def _evaluate(self, epoch: float, step: int) -> Evaluation:
+    def _scores_after(self, done: int) -> bool:
+        """Whether there is something new to score: emulated compute learns nothing."""
+        made = self.recorder.report.evaluations
+        return not self.replica.emulated and not (made and made[-1].step == done)
+
+    def _evaluate(self, epoch: float, step: int) -> float:
+        """Evaluate; returns the seconds that it took."""
         time_s, begin = self.recorder.loop_s, time.perf_counter()
         with self.replica.strategy.full_parameters() as model:
             scores = evaluate(model, self.held_out, self.spec, self.world, self.replica.dtype)
-        found = Evaluation(epoch, step, time_s, time.perf_counter() - begin, **scores)
-        self.recorder.report.evaluations.append(found)
-        return found
-
-    def _made_after(self, done: int) -> bool:
-        made = self.recorder.report.evaluations
-        return bool(made) and made[-1].step == done
+        seconds = time.perf_counter() - begin
+        self.recorder.report.evaluations.append(Evaluation(epoch, step, time_s, seconds, **scores))
+        return seconds
 
 
 @torch.no_grad()
@@ -89,12 +80,14 @@ def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtyp
     Where anything is not finite there are no scores, and `invalid_reason` says why: NaN has no rank among scores, and
     the first class would get it. BatchNorm's running statistics, which are each rank's own, are averaged over ranks first.
     """
-    average_buffers(module, world)
+    if world.workers is not None and world.ranks > 1:
+        for buffer in module.buffers():
+            if buffer.is_floating_point():
+                dist.all_reduce(buffer, group=world.workers)
+                buffer.div_(world.ranks)
     module.eval()
     share = evaluation_share(data.samples, world.rank, world.ranks)
-    scores: list[np.ndarray] = []
-    labels: list[np.ndarray] = []
-    loss = 0.0
+    scores, labels, loss = list[np.ndarray](), list[np.ndarray](), 0.0
     for begin in range(0, len(share), BATCH):
         indices = share[begin : begin + BATCH]
         x, y = data.batch(indices, size=spec.loader.size, augment="none", seed=spec.seed, epoch=0, train=False)
@@ -143,13 +136,3 @@ def auroc_per_label(score: np.ndarray, label: np.ndarray) -> list[float | None]:
 
     both = [0 < label[:, k].sum() < len(label) for k in range(label.shape[1])]
     return [float(roc_auc_score(label[:, k], score[:, k])) if known else None for k, known in enumerate(both)]
-
-
-def average_buffers(module: nn.Module, world: World) -> None:
-    """Make floating-point buffers their mean over ranks."""
-    if world.workers is None or world.ranks == 1:
-        return
-    for buffer in module.buffers():
-        if buffer.is_floating_point():
-            dist.all_reduce(buffer, group=world.workers)
-            buffer.div_(world.ranks)

@@ -11,7 +11,6 @@ from contextlib import nullcontext
 import torch
 import torch.distributed as dist
 
-from scalestudy.training.checkpoint import untouched_random_states
 from scalestudy.training.replica import Replica
 
 MIN_PAIRS, MAX_PAIRS = 3, 10
@@ -49,15 +48,11 @@ def pairs_of_steps(replica: Replica, step_s: float, trained_s: float) -> list[tu
             torch.cuda.synchronize(world.device)
         return time.perf_counter() - begin
 
-    buffers = [buffer.clone() for buffer in replica.model.buffers()]
     found = []
-    with untouched_random_states():
+    with replica.undisturbed():
         for pair in range(int(agreed)):
             seconds = {exchanging: timed(exchanging) for exchanging in ((True, False) if pair % 2 else (False, True))}
             found.append((seconds[True], seconds[False]))
-    with torch.no_grad():
-        for buffer, before in zip(replica.model.buffers(), buffers, strict=True):
-            buffer.copy_(before)
     slowest = torch.tensor(found, dtype=torch.float64, device=world.device)
     dist.all_reduce(slowest, dist.ReduceOp.MAX, group=world.workers)
     return [(exchanging, alone) for exchanging, alone in slowest.tolist()]

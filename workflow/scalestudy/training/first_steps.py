@@ -44,7 +44,7 @@ class FirstSteps:
             for parameter in sampled
         ]
         self._optimiser: torch.optim.Optimizer | None = None
-        exact = spec.strategy.synchronous and strategy.moves_by_mean and strategy.scaler is None
+        exact = spec.strategy.synchronous and strategy.scaler is None
         if self.left and exact and self.world.ranks > 1:
             self._weights = nn.Parameter(self._sampled())
             self._optimiser = make_optimiser(spec.optimiser, [self._weights])

@@ -11,21 +11,20 @@ from scalestudy.errors import Skipped, UserError
 from scalestudy.training.job import Job
 
 NO_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-"""What CUDA and its libraries say where they find no memory on the device, and torch in an error of no type of its own."""
-GIB = 2**30
-OTHERS_BYTES = 3 * GIB
+"""Of CUDA and its libraries, in an error that torch gives no type of its own."""
+OTHERS_BYTES = 3 << 30
 """What others hold of a device beyond this is no property of the run. The driver and a process's own context, its libraries
 and NCCL's buffers take 1 to 2 GiB that torch's allocator does not count."""
 
 
 def is_oom(error: BaseException) -> bool:
     """Whether an error says that a device's memory does not suffice."""
-    says_so = isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
-    return says_so or isinstance(error, torch.OutOfMemoryError)
+    is_named = isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+    return is_named or isinstance(error, torch.OutOfMemoryError)
 
 
 @contextmanager
-def oom_as_skip(job: Job, measured: Callable[[], Mapping[str, float]] = dict) -> Iterator[None]:
+def oom_as_skip(job: Job, measured: Callable[[], Mapping[str, float]]) -> Iterator[None]:
     """Raise Skipped where memory of the device runs out inside: the same happens next time.
 
     UserError where others hold much of the device: then it may not. `measured` returns columns (spec/columns.py) that the
@@ -37,30 +36,16 @@ def oom_as_skip(job: Job, measured: Callable[[], Mapping[str, float]] = dict) ->
         if not is_oom(error):
             raise
         print(f"{type(error).__name__}: {error}", flush=True)  # torch's whole message, for the log
-        told = _told(error, measured().get("predicted_memory_mib"))
+        message = str(error).strip().split("\n")[0][:300].rstrip(".")  # torch names request, capacity and use
+        if (predicted_mib := measured().get("predicted_memory_mib")) is not None:
+            message += f"; {predicted_mib / 1024:.2f} GiB were predicted"
         others = 0
         with suppress(RuntimeError, AssertionError):  # after some errors the device answers nothing more
             if torch.cuda.is_initialized() and not job.shares_devices:
                 free, total = torch.cuda.mem_get_info()
                 others = total - free - torch.cuda.memory_reserved()
         if others > OTHERS_BYTES:
-            what = f"memory of the device ran out, of which others hold {others / GIB:.1f} GiB: {told}"
+            what = f"memory of the device ran out, of which others hold {others / 2**30:.1f} GiB: {message}"
             remedy = "end the other programs on this device, then run the same command again"
             raise UserError(what, remedy=remedy) from None
-        raise Skipped(f"does not fit: {told}; use a smaller batch, or another strategy or precision") from None
-
-
-def _told(error: RuntimeError, predicted_mib: float | None) -> str:
-    """Requested bytes, peak use, the device's memory, and the prediction."""
-    first = str(error).strip().split("\n")[0]
-    wanted = first.partition("Tried to allocate ")[2].partition(". ")[0]
-    parts = [f"{wanted} more were asked for" if wanted else first[:200].rstrip(".")]
-    with suppress(RuntimeError, AssertionError):
-        if torch.cuda.is_initialized():
-            device = torch.cuda.current_device()
-            total = torch.cuda.get_device_properties(device).total_memory
-            peak = torch.cuda.max_memory_allocated(device)
-            parts.append(f"{peak / GIB:.2f} GiB of {total / GIB:.2f} GiB were allocated at the peak")
-    if predicted_mib is not None:
-        parts.append(f"{predicted_mib / 1024:.2f} GiB were predicted")
-    return ", ".join(parts)
+        raise Skipped(f"does not fit: {message}; use a smaller batch, or another strategy or precision") from None

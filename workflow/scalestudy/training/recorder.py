@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.data.decode import kernel
-from scalestudy.data.io_accounting import ClientBytes, lustre_bytes, uncounted_file_system
+from scalestudy.data.io_accounting import lustre_bytes, uncounted_file_system
 from scalestudy.data.load.loader import Delivered, Loader
 from scalestudy.data.load.sampler import MODULUS, sample_checksum
 from scalestudy.data.pagecache import read_bytes
@@ -27,7 +28,6 @@ from scalestudy.measure.window import counted, intervals, is_precise, stretches
 from scalestudy.nvml import unusual_modes
 from scalestudy.spec.ids import own_code_now, own_file
 from scalestudy.strategies.base import World
-from scalestudy.training import staging
 from scalestudy.training.agreement import LIMIT, PRECISION
 from scalestudy.training.first_steps import FirstSteps
 from scalestudy.training.job import Job
@@ -72,7 +72,6 @@ class Recorder:
         self.window_end: float | None = None
         """When `measure.minutes` are over, on the clock of `perf_counter`; None before the window begins."""
         self._not_tallied: list[Delivered] = []
-        self._samples_not_tallied = 0
         self._earlier_losses = np.zeros(0)
         self._loop_began = 0.0
         self._counted_from = 0
@@ -80,7 +79,6 @@ class Recorder:
         self._window_began: float | None = None
         """When the host had queued the last step before the window; on a CPU also when that step had ended."""
         self._steps_before_window = 0
-        """Steps of this run that were timed before the window of this attempt."""
         self._usage_before: KernelUsage | None = None
         of_host = job.on_host(job.host_of(world.rank))
         self._sampled_processes = len(of_host) if of_host[0] == world.rank else 0
@@ -95,7 +93,7 @@ class Recorder:
         report = self.report
         report.parameters, report.setup_s = replica.parameters, replica.setup_s
         report.overlapped, report.forward_apart = replica.strategy.overlapped, replica.times_forward
-        report.stage = None if data.stage is None else data.stage.report
+        report.stage = data.staging
         report.node_steps = None if data.share is None else data.share.steps
         report.own_code = own_code_now(self.job.spec, self.job.extensions)
         named = [own_file(target, Path()).name for target in report.own_code]
@@ -110,7 +108,7 @@ class Recorder:
         self._loop_began = now - report.loop_s
         if (counted_bytes := read_bytes()) is not None:
             self._read_before = counted_bytes - (report.read_bytes or 0)
-        if (client := self._client_bytes()) is not None:
+        if report.uncounted_reads == "lustre" and (client := lustre_bytes()) is not None:
             self._client_before = client.bytes - (report.client_read_bytes or 0)
         self._slow_decodes_before = report.faults.get("slow_decode", 0)
         self.window_end = None if report.window_left_s is None else now + report.window_left_s
@@ -119,14 +117,14 @@ class Recorder:
 
     def begin_window(self, done: int) -> None:
         """Start the clocks of the window, and that of `measure.minutes`, once the warm-up is over."""
-        minutes = self.job.spec.measure.minutes
+        minutes, warmup_steps = self.job.spec.measure.minutes, max(1, self.job.spec.measure.warmup_steps)
         if done == self._counted_from - 1:
             self.sample_host()  # others wait for this rank in a step that does not count
         if self._window_began is None and done >= self._counted_from:
             self._window_began = time.perf_counter()
             self._steps_before_window = self.timer.steps
             self._usage_before = KernelUsage.now()
-        if minutes is not None and self.window_end is None and self.schedule.timed_window_begins(done):
+        if minutes is not None and self.window_end is None and done >= self.schedule.first_step + warmup_steps:
             self.window_end = time.perf_counter() + 60 * minutes
 
     def sample_host(self) -> None:
@@ -135,25 +133,23 @@ class Recorder:
             self.report.host_rows += rows_of_rank(self._sampled_processes)
 
     def window_over(self) -> str:
-        """`limit` where the minutes of the window have passed, `precision` where it is precise enough; "" where it goes on.
+        """`limit` where the window's minutes have passed, `precision` where its mean step is known as precisely as asked.
 
-        Rank 0 alone judges precision: synchronous ranks make the same steps, and others are not held up to compare.
+        "" where it goes on. Rank 0 alone judges precision: synchronous ranks make the same steps, and others are not
+        held up to compare.
         """
         if self.window_end is not None and time.perf_counter() >= self.window_end:
             return LIMIT
-        asked = self.job.spec.measure.precision is not None and self.report.rank == 0
-        return PRECISION if asked and self._is_precise() else ""
-
-    def _is_precise(self) -> bool:
-        """Whether the mean step so far is known as precisely as the spec asks, and the window was steady."""
-        loader, report = self.job.spec.loader, self.report
+        loader, report, precision = self.job.spec.loader, self.report, self.job.spec.measure.precision
+        if precision is None or report.rank > 0:
+            return ""
         marks = self.timer.seconds_so_far()
         counts = counted(len(marks), report.first_step, self.schedule.window(report.steps_done), report.left_out)
         pauses = {pause - report.first_step for pause in report.pauses}
         steps = intervals(marks, stretches(counts, pauses))
         # Batches that were made ahead hide a loader that is too slow until they are used up.
         used_up = len(steps) >= 2 * loader.workers * loader.prefetch
-        return used_up and is_precise(steps, self.job.spec.measure.precision or 0.0)
+        return PRECISION if used_up and is_precise(steps, precision) else ""
 
     @property
     def loop_s(self) -> float:
@@ -171,20 +167,17 @@ class Recorder:
             self.losses = [torch.cat([kept.reshape(-1) for kept in self.losses])]
         if delivered is not None:
             self._not_tallied.append(delivered)
-            self._samples_not_tallied += samples
-            if self._samples_not_tallied >= MAX_NOT_TALLIED:
+            if samples * len(self._not_tallied) >= MAX_NOT_TALLIED:
                 self._tally()
         self.report.samples_seen += samples
         self.report.steps_done += 1
 
     def _tally(self) -> None:
         """Add the samples of the last steps up: of many steps at once, because it takes time between two of them."""
-        waiting, self._not_tallied, self._samples_not_tallied = self._not_tallied, [], 0
-        if self.report.seen is None:
-            return
+        waiting, self._not_tallied = self._not_tallied, []
         for epoch in {epoch for epoch, _ in waiting}:
             samples = np.concatenate([indices for of, indices in waiting if of == epoch])
-            self.report.seen = (self.report.seen + sample_checksum(epoch, samples)) % MODULUS
+            self.report.seen = ((self.report.seen or 0) + sample_checksum(epoch, samples)) % MODULUS
 
     def account(self, loader: Loader, faults: Faults) -> None:
         """Bring the report up to the step that was just done; on a GPU it is waited for."""
@@ -205,9 +198,9 @@ class Recorder:
         report.epochs_done = report.steps_done / self.schedule.steps_per_epoch
         report.window = self.schedule.window(report.steps_done)
         report.readiness = loader.readiness
-        before, after, client = self._read_before, read_bytes(), self._client_bytes()
+        before, after = self._read_before, read_bytes()
         report.read_bytes = None if before is None or after is None else after - before
-        if self._client_before is not None and client is not None:
+        if self._client_before is not None and (client := lustre_bytes()) is not None:
             report.client_read_bytes = client.bytes - self._client_before
             report.client_counts_servers = client.from_servers
         report.faults = dict(faults.fired)
@@ -216,17 +209,11 @@ class Recorder:
         if faults.slow_decode_s:
             report.faults["slow_decode"] = self._slow_decodes_before + loader.slow_decode
 
-    def _client_bytes(self) -> ClientBytes | None:
-        return lustre_bytes() if self.report.uncounted_reads == "lustre" else None
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Tensors for a checkpoint, besides the report."""
-        return {"marks": torch.from_numpy(self.timer.seconds().copy()), "losses": torch.from_numpy(self.all_losses())}
-
     def restore(self, earlier: Report, tensors: dict[str, torch.Tensor], cost: CheckpointCost | None) -> Counter[str]:
         """Take over this rank's records and its checkpoint's cost; returns how often each fault fired."""
-        if earlier.stage is not None and self.report.stage is not None:
-            self.report.stage = staging.together(earlier.stage, self.report.stage)
+        if (before := earlier.stage) is not None and (now := self.report.stage) is not None:
+            both_s, both_bytes = before.seconds + now.seconds, before.copied_bytes + now.copied_bytes
+            self.report.stage = replace(now, seconds=both_s, copied_bytes=both_bytes)
         self.timer.earlier, self._earlier_losses = tensors["marks"].numpy(), tensors["losses"].numpy()
         here, self.report = self.report, earlier
         for name in OF_THIS_PROCESS:
@@ -252,10 +239,9 @@ class Recorder:
         report.warnings += first_steps.warnings
         report.training_flops = replica.training_flops() if report.rank == 0 else None
         report.threads = torch.get_num_threads()
-        parameters = list(replica.model.parameters())
+        parameters, losses = list(replica.model.parameters()), torch.from_numpy(self.all_losses())
         report.computed_on = sorted({tensor.device.type for tensor in (*parameters, *self.losses[-1:])})
-        finite = all(bool(torch.isfinite(parameter).all()) for parameter in parameters)
-        report.finite = finite and bool(np.isfinite(self.all_losses()).all())
+        report.finite = all(bool(torch.isfinite(tensor).all()) for tensor in (*parameters, losses))
         report.parameter_digest = replica.digest()
 
     def write(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -175,10 +177,17 @@ class Replica:
         """Let the strategy do the extra work of first steps, and restore buffers, gradients and random states."""
         # A compiled model is compiled for the size of a batch.
         count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
-        with checkpoint.untouched_random_states():
-            buffers = [buffer.clone() for buffer in self.model.buffers()]
+        with self.undisturbed():
             self.strategy.warm_up(lambda: self.forward_backward(*self.held_out_batch(count)))
             self.strategy.optimiser.zero_grad(set_to_none=True)
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Passes inside leave buffers and random states as they were."""
+        buffers, states = [buffer.clone() for buffer in self.model.buffers()], checkpoint.random_states()
+        yield
+        checkpoint.set_random_states(states)
+        with torch.no_grad():
             for buffer, before in zip(self.model.buffers(), buffers, strict=True):
                 buffer.copy_(before)
 

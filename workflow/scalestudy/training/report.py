@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import resource
 from collections.abc import Mapping
@@ -21,17 +20,11 @@ class _Plain:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """The instance; keys of another version of the code are left out."""
-        found: Self = _adapter(cls).validate_python(plain)  # type: ignore[arg-type]
-        return found
+        return TypeAdapter(cls).validate_python(plain)
 
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
-
-
-@functools.cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
 
 
 @dataclass(frozen=True)
@@ -54,11 +47,11 @@ class Evaluation(_Plain):
 
     def entry(self) -> dict[str, Any]:
         """As `evaluations` of result.json lists it, without absent values."""
-        plain = self.plain()
-        if plain["auroc_per_label"] is None:
-            del plain["auroc_per_label"]
-        reason = plain.pop("invalid_reason")
-        return plain if reason is None else {**plain, "doubt": reason}
+        plain = {**self.plain(), "doubt": self.invalid_reason}
+        del plain["invalid_reason"]
+        return {
+            key: value for key, value in plain.items() if value is not None or key not in ("auroc_per_label", "doubt")
+        }
 
 
 @dataclass(frozen=True)

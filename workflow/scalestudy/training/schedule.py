@@ -21,8 +21,9 @@ class Schedule:
             measured = first_step + spec.measure.warmup_steps + spec.measure.steps
             self.planned_steps = min(self.planned_steps, measured)
         if first_step and first_step >= self.planned_steps:
-            what = f"the training has {self.planned_steps} steps"
-            what += f", and the checkpoint was written after step {first_step}"
+            what = (
+                f"the training has {self.planned_steps} steps, and the checkpoint was written after step {first_step}"
+            )
             raise UserError(what, "train.epochs", "set train.epochs to more epochs")
 
     def learning_rate(self, step: int) -> float:
@@ -32,10 +33,6 @@ class Schedule:
     def window(self, done: int) -> tuple[int, int]:
         """First step of the measurement window, and the step after its last, after `done` steps."""
         return min(self.first_step + self.spec.measure.warmup_steps, max(self.first_step, done - 1)), done
-
-    def timed_window_begins(self, done: int) -> bool:
-        """Whether `measure.minutes` count from now at the latest: the warm-up is over."""
-        return done >= self.first_step + max(1, self.spec.measure.warmup_steps)
 
     def evaluates_after(self, done: int) -> bool:
         """Whether an epoch ends here after which the spec asks for an evaluation."""

@@ -125,7 +125,8 @@ class Trainer:
         saving = self.agreement.checkpoint_due(done) and not last
         # Ranks at their own pace meet only where all come.
         meeting = evaluation or (not self.spec.strategy.synchronous and (saving or last))
-        next_s = self.evaluator.longest_s if evaluation else 0.0
+        evaluations = self.recorder.report.evaluations if evaluation else []
+        next_s = max((made.evaluation_s for made in evaluations), default=0.0)
         answer = self.agreement.after(done, meeting, self.recorder.window_over, next_s) or Agreed(done)
         if answer.window_over:
             self.recorder.report.window_ended_by = answer.window_over
@@ -153,8 +154,8 @@ class Trainer:
 
     def prepare_cache(self) -> None:
         """Bring the page cache of every node into the state that the spec names."""
-        share = self.data.prepare_cache()
-        self.recorder.report.resident_share = self.recorder.report.resident_share if share is None else share
+        if (share := self.data.prepare_cache()) is not None:
+            self.recorder.report.resident_share = share
         barrier(self.world)
 
     def loader(self) -> Loader:

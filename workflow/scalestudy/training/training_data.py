@@ -6,37 +6,46 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from scalestudy.data.catalogue import OwnData
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.loader import Loader
-from scalestudy.data.load.sampler import NodeShare, batches, steps_per_epoch
+from scalestudy.data.load.sampler import NodeShare, batches, node_steps, steps_per_epoch
+from scalestudy.data.manifest import read_manifest
 from scalestudy.data.pagecache import drop, resident_bytes, warm
+from scalestudy.data.stage import Share, Staged, StageOptions, staged
+from scalestudy.data.stage.wanted import own_samples
 from scalestudy.emulation.page_cache import CacheLimit
+from scalestudy.emulation.storage import Throttle
+from scalestudy.files import sha256_text
+from scalestudy.spec.config import read_site
 from scalestudy.training.job import Job
-from scalestudy.training.staging import StagedCopies
+from scalestudy.training.report import Staging
 
 DIGESTED = 32
 """Samples of the user's own that are compared with each other."""
 MIN_DIGESTED = 4
 DIGEST_S = 0.1
 """Their time; where items take so long that fewer would be compared, none are."""
+LONGEST = timedelta(days=7)
+"""Nodes wait so long for the slowest to copy. A node that fails ends the run before this time is over."""
 
 
 class TrainingData:
     """Training and held-out samples of one run, as one of its ranks reads them."""
 
-    def __init__(
-        self, job: Job, rank: int, train: Dataset, held_out: Dataset, stage: StagedCopies | None = None
-    ) -> None:
+    def __init__(self, job: Job, rank: int, train: Dataset, held_out: Dataset, copies: Staged | None = None) -> None:
         self.job, self.spec, self.rank = job, job.spec, rank
-        self.train, self.held_out, self.stage = train, held_out, stage
-        self.share: NodeShare | None = None if stage is None else stage.node_share()
+        self.train, self.held_out, self.copies = train, held_out, copies
+        self.staging: Staging | None = None
+        self.share = None if copies is None or copies.share.whole else _node_share(job, copies.share)
         """Where each node has samples of its own and no others."""
         limit = self.spec.loader.memory_limit_mib
         self.cache_limit = CacheLimit(int(limit * 2**20 / job.resolved.ranks_per_node)) if limit else None
@@ -44,17 +53,25 @@ class TrainingData:
     @classmethod
     def open(cls, job: Job, rank: int) -> TrainingData:
         """The data in place, or the node's copies, which are made first: then all processes of the run wait here."""
+        manifest, loader, copies, begin = job.manifest, job.spec.loader, None, time.perf_counter()
+        if job.spec.stage.to:
+            copies = _copies(job, rank)
+            # From the node's own disk, without the limits of the storage that it was copied from.
+            manifest, loader = copies.manifest, loader.model_copy(update={"origin": None, "storage": None})
+        seconds = time.perf_counter() - begin
         # Ranks of a node share the rate of an emulated storage.
         place = job.folder / f"storage.{rank // job.resolved.ranks_per_node}"
-        stage = StagedCopies(job, rank) if job.spec.stage.to else None
-        manifest, loader = (job.manifest, job.spec.loader) if stage is None else (stage.manifest, stage.loader)
         train, held_out = (open_dataset(manifest, split, loader, place) for split in ("train", "test"))
-        return cls(job, rank, train, held_out, stage)
+        data = cls(job, rank, train, held_out, copies)
+        if copies is not None:
+            sizes = copies.copied_bytes, copies.bytes, copies.files
+            data.staging = Staging(job.node_of(rank), seconds, *sizes, copies.origin, copies.sentence)
+        return data
 
     @property
     def files(self) -> list[Path]:
         """The training files that this node reads: in place, or its copies."""
-        return self.train.files if self.stage is None else self.stage.copies.here(self.train.files)
+        return self.train.files if self.copies is None else self.copies.here(self.train.files)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -79,7 +96,7 @@ class TrainingData:
             for indices in self.order(epoch)[max(0, first - begin) : last - begin]:
                 yield epoch, indices
 
-    def loader(self, first: int, last: int, slow_decode_s: float = 0.0) -> Loader:
+    def loader(self, first: int, last: int, slow_decode_s: float) -> Loader:
         """The batches of the steps from `first` to the one before `last`; `slow_decode_s` is an injected fault."""
         spec = self.spec
         return Loader(self.train, self.plan(first, last), spec.loader, spec.seed, slow_decode_s, self.cache_limit)
@@ -133,9 +150,9 @@ class TrainingData:
         return [hashlib.blake2b(sample.numpy().tobytes()).digest() for sample in x]
 
     def prepare_cache(self) -> float | None:
-        """Bring the page cache into the state that the spec names, once on each node; the share of its training files resident then.
+        """Bring the page cache into the state that the spec names, once on each node.
 
-        None where that is not known here.
+        Returns the share of its training files resident then, None where that is not known here.
         """
         if self.rank % self.job.resolved.ranks_per_node:
             return None
@@ -151,5 +168,47 @@ class TrainingData:
 
     def close(self) -> None:
         """Release the copies; those that no later run may use are deleted by the last process to release them."""
-        if self.stage is not None:
-            self.stage.end()
+        if self.copies is not None:
+            self.copies.release(remove=not self.spec.stage.reuse)
+
+
+def _copies(job: Job, rank: int) -> Staged:
+    """Copy the node's data to its own disk, and wait until all nodes have theirs."""
+    spec, node, storage, throttle = job.spec, job.node_of(rank), job.spec.loader.storage, None
+    if storage is not None:
+        throttle = Throttle(storage.mib_per_s, storage.latency_ms, str(job.folder / f"storage.{node}"))
+    # Logical nodes of one machine have copies of their own, as real ones do.
+    labels = [f"node{node}"] if len(job.hosts) == 1 and job.resolved.nodes > 1 else []
+    labels += [] if spec.stage.reuse else [sha256_text(str(job.folder))[:8]]
+    options = StageOptions(
+        origin=spec.stage.from_ or spec.loader.origin,
+        streams=spec.stage.streams,
+        mib_per_s=spec.stage.mib_per_s,
+        cold=spec.loader.cache == "cold",
+        throttle=throttle,
+        label="-".join(labels),
+        private=not spec.stage.reuse,
+    )
+    try:
+        nodes = job.resolved.nodes
+        share = Share() if spec.stage.share == "all" or nodes == 1 else Share(node, nodes)
+        copies = staged(job.manifest, options, share, read_site())
+    finally:
+        if throttle is not None:
+            throttle.close()
+    if job.processes > 1:
+        # However long the slowest takes: an exchange has a shorter time limit.
+        group = dist.new_group(backend="gloo", timeout=LONGEST)
+        assert isinstance(group, dist.ProcessGroup)
+        dist.barrier(group=group)
+        dist.destroy_process_group(group)
+    return copies
+
+
+def _node_share(job: Job, share: Share) -> NodeShare:
+    """The samples of a node that has a part of them."""
+    manifest = read_manifest(job.manifest)
+    all_nodes = [own_samples(job.manifest, manifest, Share(part, share.of)) for part in range(share.of)]
+    counts = np.array([len(samples) for samples in all_nodes])
+    node_batch = job.spec.rank_batch * job.resolved.ranks_per_node
+    return NodeShare(all_nodes[share.part], node_steps(counts, node_batch, job.spec.loader.last_batch))
