@@ -22,7 +22,7 @@ def test_a_wrong_name_is_answered_with_the_nearest_run_or_their_number(
         run_folder("local", run).mkdir(parents=True)
     for wrong, remedy in (
         (f"{runs[7]}x", f"did you mean `{runs[7]}`?"),
-        ("WRONG", "300 runs are there: `scalestudy results`"),
+        ("WRONG", "`scalestudy results` shows the 300 runs here"),
     ):
         assert run_command(["forget", wrong, "--yes"]) == 2
         said = capsys.readouterr().err

@@ -164,16 +164,17 @@ SEAL = "digest"
 
 def write_sealed(path: Path | str, value: dict[str, Any]) -> None:
     """Write a JSON object with the digest of its content, so that a later change shows; texts as messages show them."""
-    plain = _visible(finite({key: item for key, item in value.items() if key != SEAL}))
+    plain = visible_texts(finite({key: item for key, item in value.items() if key != SEAL}))
     write_json(path, {**plain, SEAL: sha256_text(canonical_json(plain))})
 
 
-def _visible(value: Any) -> Any:
+def visible_texts(value: Any) -> Any:
+    """Plain data with all its texts as messages show them."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):
-        return {visible(str(key)): _visible(item) for key, item in value.items()}
-    return [_visible(item) for item in value] if isinstance(value, list) else value
+        return {visible(str(key)): visible_texts(item) for key, item in value.items()}
+    return [visible_texts(item) for item in value] if isinstance(value, list) else value
 
 
 def read_sealed(path: Path | str, remedy: str) -> dict[str, Any]:

@@ -8,31 +8,22 @@ from typing import Any, get_args
 
 import pytest
 
-from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
 from scalestudy.figures.caption import alt_text
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.figures.kinds import KINDS, chart_of, draw, figure_named
+from scalestudy.figures.kinds import KINDS, draw
 from scalestudy.figures.pareto import front
 from scalestudy.figures.stacked import parts_of
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
+from tests.unit.figures.test_charts import chart, said
 
 PARTS = {"data_s": 0.01, "compute_s": 0.15, "exchange_s": 0.03, "optimiser_s": 0.01}
 
 
 def with_figure(folder: Path, figure: str) -> Study:
     return read_study(folder, SCALING.replace("{kind: efficiency}", figure), "kinds")
-
-
-def chart(study: Study, name: str) -> Chart:
-    summarise(study, MACHINE)
-    return chart_of(study, MACHINE, figure_named(study, name))
-
-
-def said(made: Chart, words: str) -> bool:
-    return any(words in note for note in made.notes)
 
 
 def in_parts(run: Run) -> dict[str, Any]:
@@ -51,7 +42,6 @@ def test_bars_stand_on_the_values_that_the_study_sets_even_where_they_are_number
     made = chart(study, "bars")
 
     assert made.panels[0].x.categories == ("1", "2")
-    assert [line.role for line in made.lines] == ["bar", "bar"]
     assert [(point.x, point.n) for point in made.lines[0].points] == [(0.0, 3), (1.0, 3)]
     assert made.lines[0].points[1].low == pytest.approx(158.5328, abs=1e-4)
     assert len(draw(study, MACHINE, "bars")) == 4

@@ -77,12 +77,8 @@ def test_csv_has_full_numbers_in_the_columns_own_units(study: Study) -> None:
 
     row = list(csv.DictReader(written(study)[".csv"].splitlines()))[1]
 
-    assert (row["strategy"], row["strategy (label)"], row["ranks"], row["n"]) == (
-        "allreduce",
-        "ring & all_reduce",
-        "2",
-        "3",
-    )
+    keys = ("strategy", "strategy (label)", "ranks", "n")
+    assert [row[key] for key in keys] == ["allreduce", "ring & all_reduce", "2", "3"]
     assert row["throughput_samples_per_s"] == "160.9979296"
     assert row["training_time_s"] == "93.16889999"
     assert (row["training_time_s_kind"], row["training_time_s_disturbed"]) == ("measured", "0")

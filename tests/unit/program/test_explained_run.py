@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from scalestudy.cli import cli
-from scalestudy.commands import explain
 from scalestudy.files import write_json
 from scalestudy.spec.layout import result_file
 
@@ -31,7 +30,7 @@ def explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Explain a run of this spec; returns what is printed and the command that was observed."""
     monkeypatch.chdir(tmp_path)
     observed: list[tuple[str, ...]] = []
-    monkeypatch.setattr(explain, "_explain", lambda *arguments: observed.append(arguments[-1]))
+    monkeypatch.setattr("scalestudy.program.takeaway.take_away", lambda words, *_: observed.append(words))
 
     def call(spec: dict[str, Any], hosts: tuple[str, ...] = ("here",)) -> tuple[str, list[tuple[str, ...]]]:
         result = {"run": RUN, "spec": spec, "metrics": {"step_time_s": 0.1, **PHASES, "exposed_exchange_s": 0.008},

@@ -35,7 +35,7 @@ def test_a_finding_is_taken_apart_at_its_number_and_interval(verdicts: tuple[Jud
     assert verdicts[2].finding_parts == ("not run", "", "")
 
 
-@pytest.mark.parametrize("text", ['{"claims": [{"id": "a"}]}', '{"claims": 3}', "{", '{"claims": [{"id": "a b"}]}'])
+@pytest.mark.parametrize("text", ['{"claims": 3}', "{"])
 def test_a_damaged_file_is_one_message_that_names_it(study: Study, text: str) -> None:
     file = claims_file(MACHINE, study.scale, study.name)
     file.parent.mkdir(parents=True)

@@ -25,8 +25,8 @@ from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, current,
 if TYPE_CHECKING:
     from scalestudy.cluster.doctor.findings import Finding
 
-OVER_BUDGET = 3
-MISSING = 1
+OVER_BUDGET, MISSING = 3, 1
+"""Exit statuses."""
 NODES = 2
 
 
@@ -69,8 +69,6 @@ def plan(
     from scalestudy.commands.run import targets_and_config
     from scalestudy.dag.driver import plan_of
 
-    if json_file == "-" and csv_file == "-":
-        raise UserError("only one of them can go to standard output", "plan", "write one of --json and --csv to a file")
     names, keys = targets_and_config(targets, config, changes=changes)
     plan, project = plan_of(names, profile, keys)
     if actual:
@@ -83,14 +81,12 @@ def plan(
         return
     if "-" not in (json_file, csv_file):
         click.echo(show.table(plan, groups_of(by), details))
-    if json_file is not None:
-        _put(json_file, json.dumps(show.as_json(plan), indent=1, ensure_ascii=False) + "\n")
-    if csv_file is not None:
-        _put(csv_file, show.as_csv(plan))
+    _put(json_file, json.dumps(show.as_json(plan), indent=1, ensure_ascii=False) + "\n")
+    _put(csv_file, show.as_csv(plan))
     if proposal is not None:
         from scalestudy.cluster.plan.proposal import proposal as page
 
-        write_text(proposal, page(plan, project.chosen, date.today()))
+        _put(proposal, page(plan, project.chosen, date.today()))
     needed_h = plan.to_request(plan.submitted, "gpu")
     if budget is not None and needed_h > budget:
         click.echo(show.table(plan, show.GROUPS), err=True)
@@ -209,12 +205,8 @@ def status(as_json: bool) -> None:
 
     Example: scalestudy status
     """
-    now = time.time()
     progress = read_progress()
-    if as_json:
-        click.echo(json.dumps(to_dict(progress), indent=1))
-    else:
-        click.echo("\n".join(lines(progress, now)))
+    click.echo(json.dumps(to_dict(progress), indent=1) if as_json else "\n".join(lines(progress, time.time())))
 
 
 def read_progress() -> Progress:

@@ -45,6 +45,9 @@ def explain(
     Example: scalestudy explain -- python train.py
     Example: scalestudy explain resnet18.synthetic.allreduce.x2.r0-0123456789ab
     """
+    from scalestudy.analysis import explanation
+    from scalestudy.program.takeaway import take_away
+
     run = run_folder(machine, command_line[0])
     if len(command_line) == 1 and (run / "result.json").is_file():
         result = read_json(run / "result.json")
@@ -57,31 +60,19 @@ def explain(
     click.echo(
         "The script runs several times, a few steps each. Files that it writes itself are written each time.", err=True
     )
-    if keep is not None:
-        _explain(keep, steps, minutes, only, as_json, command_line)
-        return
-    with tempfile.TemporaryDirectory(prefix="scalestudy_") as folder:
-        _explain(Path(folder) / "runs", steps, minutes, only, as_json, command_line)
-
-
-def _explain(
-    folder: Path, steps: int, minutes: float, only: tuple[str, ...], print_json: bool, command_line: tuple[str, ...]
-) -> None:
-    from scalestudy.analysis.explanation import as_json, bar, explain, sentences, unseen
-    from scalestudy.program.takeaway import take_away
-
-    observed = take_away(
-        command_line, folder, steps, 60 * minutes, only, lambda text: click.echo(f"  {text}", err=True)
-    )
-    if observed.calibration.failure:
-        raise UserError(
-            observed.calibration.failure, " ".join(command_line), "see that the command trains by itself first"
+    with tempfile.TemporaryDirectory(prefix="scalestudy_") as scratch:
+        folder = keep or Path(scratch) / "runs"
+        observed = take_away(
+            command_line, folder, steps, 60 * minutes, only, lambda text: click.echo(f"  {text}", err=True)
         )
-    result = explain(observed)
-    if print_json:
-        click.echo(json.dumps(as_json(result), indent=2))
+    if failure := observed.calibration.failure:
+        raise UserError(failure, " ".join(command_line), "see that the command trains by itself first")
+    result = explanation.explain(observed)
+    if as_json:
+        click.echo(json.dumps(explanation.as_json(result), indent=2))
         return
-    click.echo("\n".join([*sentences(result), "", bar(result), "", *unseen(result)]))
+    said = [*explanation.sentences(result), "", explanation.bar(result), "", *explanation.unseen(result)]
+    click.echo("\n".join(said))
 
 
 def _command_of(result: dict[str, Any]) -> tuple[str, ...]:

@@ -51,9 +51,11 @@ def train_from_spec(out: Path) -> None:
         now_at_most(file, *([] if spec.program else [manifest_file(dataset_id(spec.data))]))
         manifest = manifest_file(dataset_id(spec.data))
         result = _finished_result(out) or _make(folder.name, spec, manifest, out, machine, keeper)
-    print(one_line(result), flush=True)
-    for warning in result.get("warnings", []):
-        print(f"warning: {warning}", flush=True)
+    value, wall_s = (result["metrics"].get(name) for name in ("throughput_samples_per_s", "wall_s"))
+    said = result["reason"]
+    if result["status"] == "valid":
+        said = f"{wall_s or 0:.1f} s in all" if value is None else f"{value:,.0f} samples/s"
+    print("\n".join([f"{result['status']}: {said}", *_remarks(result)]), flush=True)
 
 
 def _finished_result(out: Path) -> dict[str, Any] | None:
@@ -87,17 +89,19 @@ def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = 
         write_json(out / "spec.json", spec.plain())
         result = _make(identity, spec, manifest, out / "result.json", Machine(), keeper, init_from)
     click.echo(f"{identity}\n{out / 'result.json'}")
-    click.echo(f"{result['status']}" + (f": {result['reason']}" if result["reason"] else ""))
-    for warning in result.get("warnings", []):
-        click.echo(f"warning: {warning}")
-    for sentence in result.get("unchecked", []):
-        click.echo(f"unchecked: {sentence}")
+    click.echo("\n".join([": ".join(filter(None, (result["status"], result["reason"]))), *_remarks(result)]))
     for name in SHOWN:
         if (value := result["metrics"].get(name)) is not None:
             kind = result["kinds"].get(name, "")
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
     if result["status"] == "invalid":
         sys.exit(1)
+
+
+def _remarks(result: dict[str, Any]) -> list[str]:
+    """Warnings, and sentences on what could not be checked."""
+    warnings = [f"warning: {warning}" for warning in result.get("warnings", [])]
+    return [*warnings, *(f"unchecked: {sentence}" for sentence in result.get("unchecked", []))]
 
 
 def refuse_foreign_folder(out: Path, identity: str) -> None:
@@ -228,13 +232,3 @@ def _map_for(data: dict[str, Any], key: str, command: str) -> tuple[dict[str, An
             raise UserError(what, f"{command}: {key}", "keep one of them")
         data[parent] = data = below
     return data, last
-
-
-def one_line(result: dict[str, Any]) -> str:
-    """A result in one line, for the progress display and logs."""
-    value, wall_s = (result["metrics"].get(name) for name in ("throughput_samples_per_s", "wall_s"))
-    if result["status"] == "valid" and value is not None:
-        return f"valid: {value:,.0f} samples/s"
-    if result["status"] == "valid" and wall_s is not None:
-        return f"valid: {wall_s:.1f} s in all"
-    return f"{result['status']}: {result['reason']}"

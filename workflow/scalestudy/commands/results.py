@@ -11,7 +11,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,10 +33,11 @@ from scalestudy.spec.layout import (
 )
 
 if TYPE_CHECKING:
-    from scalestudy.claims.model import Comparison
-    from scalestudy.spec.study import Study
+    import pandas as pd
 
-Verdicts = list[dict[str, Any]]
+    from scalestudy.claims.model import Comparison
+    from scalestudy.claims.verdict import Verdict
+    from scalestudy.spec.study import Study
 
 
 @contextmanager
@@ -113,14 +114,11 @@ def judge(machine: str, scale: str, study: str) -> None:
 
     Example: scalestudy judge --study gpu_scaling
     """
-    from scalestudy.analysis.summarise import read_rows, study_rows
-    from scalestudy.claims.fixed import fixed_claims
-    from scalestudy.claims.judge import judge
+    from scalestudy.analysis.summarise import read_rows
     from scalestudy.report.verdicts import write_verdicts
 
     with _beside_runs(machine, scale, study) as (found,):
-        others = [study_rows(found, name) for name in other_campaigns(machine)]
-        write_verdicts(found, machine, judge(found, read_rows(found, machine), fixed_claims(found, machine), others))
+        write_verdicts(found, machine, _judged(found, machine, read_rows(found, machine)))
 
 
 @click.command(name="claims")
@@ -152,24 +150,28 @@ def claims(machine: str, scale: str, study: str | None, as_json: bool, name: str
         return
     for each in studies:
         if verdicts := found[each.name]:
-            answers = [f"  → {sentence}" for sentence in answer_of(each, machine).sentences]
-            head = f"\n{each.name}: {each.question}"
-            click.echo("\n".join([head, *answers, *(f"  {line}" for line in claim_lines(verdicts))]))
+            answers = [f"→ {sentence}" for sentence in answer_of(each, machine).sentences]
+            click.echo("\n  ".join([f"\n{each.name}: {each.question}", *answers, *claim_lines(verdicts)]))
     click.echo("\n".join(["", *denominator([verdict for verdicts in found.values() for verdict in verdicts])]))
 
 
-def verdicts_of(study: Study, machine: str) -> Verdicts:
+def verdicts_of(study: Study, machine: str) -> list[dict[str, Any]]:
     """The verdicts on a study's claims, by the results that are there now."""
     from scalestudy.analysis.summarise import study_rows
-    from scalestudy.claims.fixed import fixed_claims
-    from scalestudy.claims.judge import judge
     from scalestudy.files import finite
 
     if not study.claims:
         return []
+    return [finite(asdict(verdict)) for verdict in _judged(study, machine, study_rows(study, machine))]
+
+
+def _judged(study: Study, machine: str, rows: pd.DataFrame) -> list[Verdict]:
+    from scalestudy.analysis.summarise import study_rows
+    from scalestudy.claims.fixed import fixed_claims
+    from scalestudy.claims.judge import judge
+
     others = [study_rows(study, name) for name in other_campaigns(machine)]
-    verdicts = judge(study, study_rows(study, machine), fixed_claims(study, machine), others)
-    return [finite(asdict(verdict)) for verdict in verdicts]
+    return judge(study, rows, fixed_claims(study, machine), others)
 
 
 def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
@@ -178,17 +180,17 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
     from scalestudy.claims.model import Comparison, Published
     from scalestudy.claims.select import parts_of, published_rows, rows_of_claim
     from scalestudy.claims.words import compared_text, plain
+    from scalestudy.figures.groups import selected
 
     claim = next(claim for claim in study.claims if claim.id == name)
     verdict = next(verdict for verdict in verdicts_of(study, machine) if verdict["id"] == name)
     yield from (f"{study.name}: {claim.statement}", f"  {claim.source}, {claim.place}", f"  {verdict['sentence']}")
     if isinstance(claim, Published):
         for row in published_rows(claim):
-            columns = [column for column in (claim.column, claim.per) if column]
-            values = ", ".join(f"{column} {plain(row[column])}" for column in columns)
+            values = ", ".join(f"{column} {plain(row[column])}" for column in (claim.column, claim.per) if column)
             yield f"  {row['reference']}: {row.get('label') or ''}: {values}"
         return
-    rows = [{str(key): value for key, value in row.items()} for row in study_rows(study, machine).to_dict("records")]
+    rows = selected(study_rows(study, machine), {})
     if not isinstance(claim, Comparison):
         for row in rows_of_claim(claim, rows):
             values = ", ".join(f"{check.column} {row.get(check.column)}" for check in claim.checks)
@@ -222,21 +224,18 @@ def claim_lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
     from scalestudy.claims.basis import BASES, MARKS, OURS, label
     from scalestudy.claims.words import interval_text
 
-    verdict_order, basis_order = list(MARKS), list(BASES)
-
     def place(each: Mapping[str, Any]) -> tuple[int, int, bool]:
-        return verdict_order.index(each["verdict"]), basis_order.index(each["basis"]), each["origin"] == OURS
+        return [*MARKS].index(each["verdict"]), [*BASES].index(each["basis"]), each["origin"] == OURS
 
     said = []
     for each in sorted(verdicts, key=place):
         word = label(each["verdict"], each["basis"])
         number = interval_text(each["estimate"], each["low"], each["high"], each["unit"])
-        mine = "(ours) " if each["origin"] == OURS else ""
-        why = f" ({each['reason']})" if each["reason"] else ""
-        stand_ins = f" [{'; '.join(each['stand_ins'])}]" if each["stand_ins"] else ""
-        changed = " [changed after measuring]" if each["changed_after_measuring"] else ""
-        line = f"{MARKS[each['verdict']]} {word:28} {number:>26}  {mine}{each['id']}: {each['statement']}{why}{stand_ins}{changed}"
-        said.append(line)
+        line = f"{MARKS[each['verdict']]} {word:28} {number:>26}  {'(ours) ' if each['origin'] == OURS else ''}"
+        line += f"{each['id']}: {each['statement']}"
+        line += f" ({each['reason']})" if each["reason"] else ""
+        line += f" [{'; '.join(each['stand_ins'])}]" if each["stand_ins"] else ""
+        said.append(line + (" [changed after measuring]" if each["changed_after_measuring"] else ""))
     return said
 
 
@@ -259,21 +258,13 @@ def denominator(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
     return said
 
 
-class Margin(click.ParamType):
-    """`3%` or `0.03`, as a share."""
-
-    name = "PERCENT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share, at least 0 and below 1."""
-        text = str(value).strip()
-        try:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            share = -1.0
-        if not 0 <= share < 1:
-            self.fail(f"`{text}` is not a margin: give a fraction of the speed, such as 3% or 0.03", param, ctx)
-        return share
+def _margin(context: click.Context, option: click.Parameter, text: str) -> float:
+    """`3%` or `0.03` as a share, at least 0 and below 1."""
+    with suppress(ValueError):
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        if 0 <= share < 1:
+            return share
+    raise click.BadParameter(f"`{text}` is not a margin: give a fraction of the speed, such as 3% or 0.03")
 
 
 @click.command(name="compare")
@@ -282,7 +273,8 @@ class Margin(click.ParamType):
 @click.option("--nodes", is_flag=True, help="Each node of one folder against its others.")
 @click.option(
     "--margin",
-    type=Margin(),
+    metavar="PERCENT",
+    callback=_margin,
     default="3%",
     show_default=True,
     help="Relative change that still counts as `same`; equal one-rank runs vary by about this much on a quiet machine.",
@@ -431,8 +423,8 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
     for run in runs:
         if run not in known:
             near = difflib.get_close_matches(run, known, n=1)
-            there = f"{len(known)} runs are there: `scalestudy results` shows them"
-            raise UserError(f"there is no run `{run}`", str(folder), f"did you mean `{near[0]}`?" if near else there)
+            remedy = f"did you mean `{near[0]}`?" if near else f"`scalestudy results` shows the {len(known)} runs here"
+            raise UserError(f"there is no run `{run}`", str(folder), remedy)
     statuses = {run: status_of(machine, run) for run in (*runs, *(known if skipped else ()))}
     chosen = [run for run, status in statuses.items() if run in runs or status == "skipped"]
     if not chosen:
@@ -457,10 +449,8 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
 
 UNTOLD = ("finished", "its command failed")
 """Ends of jobs that say nothing about the cause of a missing result."""
-MAX_LINE = 200
-"""Characters of a log's line that a summary shows."""
-MAX_REFUTED = 3
-"""Claims named that do not hold here."""
+MAX_LINE, MAX_REFUTED = 200, 3
+"""Characters of a log's line, and refuted claims, that a summary shows."""
 
 
 @click.command(name="summary")
@@ -502,12 +492,14 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
         click.echo("\n  ".join(["\nFound about the accelerators:", *lines]))
     click.echo(f"\n{this_machine(found, machine)}")
     answers, unanswered = first_answers(found, machine)
-    said = ""
-    for title, sentence in answers:
-        _print_wrapped(f"      {sentence}" if title == said else f"  {title}: {sentence}")
-        said = title
-    for reason in unanswered:
-        _print_wrapped(f"  Not answered: {reason}")
+    titles = [title for title, _ in answers]
+    said = [
+        f"      {sentence}" if title == before else f"  {title}: {sentence}"
+        for before, (title, sentence) in zip(["", *titles], answers, strict=False)
+    ]
+    width = min(shutil.get_terminal_size().columns, 120)
+    for text in (*said, *(f"  Not answered: {reason}" for reason in unanswered)):
+        click.echo(textwrap.fill(text, width, subsequent_indent="      ", break_on_hyphens=False))
     if verdicts := [verdict for study in found for verdict in verdicts_of(study, machine)]:
         refuted = [verdict for verdict in verdicts if verdict["verdict"] == "not reproduced"][:MAX_REFUTED]
         lines = ["", *denominator(verdicts), *(f"  {line}" for line in claim_lines(refuted))]
@@ -523,12 +515,6 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
         click.echo(f"  report  {page}{'  (older than its runs)' if is_old else ''}")
     if since is not None:
         click.echo(f"  took    {time.time() - since:,.0f} s")
-
-
-def _print_wrapped(text: str) -> None:
-    """Print a sentence over lines of the terminal's width; those after the first are indented."""
-    width = min(shutil.get_terminal_size().columns, 120)
-    click.echo(textwrap.fill(text, width, subsequent_indent="      ", break_on_hyphens=False))
 
 
 def _print_products(study: Study, machine: str, counts: str) -> None:

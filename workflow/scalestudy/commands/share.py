@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import lzma
 import os
@@ -12,15 +11,15 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from scalestudy.commands.options import FILE, MACHINE, SCALE, studies_of
 from scalestudy.errors import UserError
-from scalestudy.files import atomic_path, canonical_json, read_sealed
+from scalestudy.files import atomic_path, read_json, read_sealed, visible_texts
 from scalestudy.spec.layout import (
     RESULTS,
     folder_name,
@@ -43,8 +42,6 @@ SUMS = "manifest-sha256.txt"
 """Digest and path of every other file, as sha256sum writes and checks them."""
 RUN_FILE = re.compile(r"results/([a-z][a-z0-9_]*)(?:\+[a-z][a-z0-9_]*)?/runs/([A-Za-z0-9_.]+-[0-9a-f]{12})/([a-z.]+)")
 FOREIGN = "is it an archive of scalestudy export?"
-NOT_MACHINES = ("data",)
-"""Folders in results/ that are no machine's."""
 LARGEST, LARGEST_TOTAL, MOST_FILES = 2**29, 2**31, 10**6
 """Bytes of one file and of all results together, unpacked, and number of files, from which on an archive is refused."""
 REMEDY = "ask for the archive again"
@@ -190,16 +187,18 @@ def _read(archive: zipfile.ZipFile, place: str) -> dict[tuple[str, str], dict[st
         raise UserError(f"has no {SUMS}: it was not written by scalestudy export", place, REMEDY)
     matches = ((entry, RUN_FILE.fullmatch(entry.filename)) for entry in entries)
     runs = [(entry, match) for entry, match in matches if match is not None and match[3] in FILES]
-    _refuse_large([archive.getinfo(SUMS), *(entry for entry, _ in runs)], place)
-    try:
-        lines = (line.partition("  ") for line in archive.read(SUMS).decode().splitlines())
-    except UnicodeDecodeError:
-        raise UserError(f"{SUMS} is not text", place, REMEDY) from None
-    sums = {name: digest for digest, between, name in lines if between}
+    sizes = [(entry.file_size, entry.filename) for entry in (archive.getinfo(SUMS), *(entry for entry, _ in runs))]
+    largest, name = max(sizes)
+    if largest > LARGEST:
+        raise UserError(f"{name} has {largest:,} bytes", place, FOREIGN)
+    if (total := sum(size for size, _ in sizes)) > LARGEST_TOTAL:
+        raise UserError(f"its results have {total:,} bytes", place, FOREIGN)
+    lines = (line.partition("  ") for line in archive.read(SUMS).decode().splitlines())
+    sums = {name: digest for digest, _, name in lines}
     found: dict[tuple[str, str], dict[str, bytes]] = {}
     for entry, match in runs:
-        if match[1] in NOT_MACHINES:
-            raise UserError(f"{entry.filename}: `{match[1]}` is not a machine", place, FOREIGN)
+        if match[1] == "data":
+            raise UserError(f"{entry.filename}: `data` is not a machine", place, FOREIGN)
         data = archive.read(entry)
         if sums.get(entry.filename) != hashlib.sha256(data).hexdigest():
             raise UserError(f"{entry.filename} is not what was packed: its digest differs", place, REMEDY)
@@ -209,30 +208,6 @@ def _read(archive: zipfile.ZipFile, place: str) -> dict[tuple[str, str], dict[st
     for (machine, run), files in found.items():
         _check_run(machine, run, files, place)
     return found
-
-
-def _refuse_large(entries: Sequence[zipfile.ZipInfo], place: str) -> None:
-    for entry in entries:
-        if entry.file_size > LARGEST:
-            raise UserError(f"{entry.filename} has {entry.file_size:,} bytes", place, FOREIGN)
-    if (total := sum(entry.file_size for entry in entries)) > LARGEST_TOTAL:
-        raise UserError(f"its results have {total:,} bytes", place, FOREIGN)
-
-
-UNSEEN = re.compile(r"(?<!\\)(?:\\\\)*(\\u(?:00[01][0-9a-f]|007f|00[89][0-9a-f]|d[89a-f][0-9a-f]{2}))")
-"""In canonical JSON: a control character, or half of a character. (Line breaks and tabs have shorter names there.)"""
-PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
-"""Both halves of a character beyond the first 65,536."""
-
-
-def refuse_unseen(value: Any, place: str) -> None:
-    """UserError where text of an archive holds control characters that a terminal or a page could act on."""
-    try:
-        text = canonical_json(value)
-    except (ValueError, RecursionError):
-        raise UserError("is nested too deep, or contains an invalid number", place, REMEDY) from None
-    if found := UNSEEN.search(PAIR.sub("", text)):
-        raise UserError(f"contains the character {found[1]}, which is not allowed", place, REMEDY)
 
 
 def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -> None:
@@ -247,31 +222,29 @@ def _check_run(machine: str, run: str, files: Mapping[str, bytes], place: str) -
 
     if not {"spec.json", "result.json"} <= files.keys():
         raise UserError(f"run {run} lacks its spec.json or result.json", place, REMEDY)
-    try:
-        plain = json.loads(files["spec.json"])
-    except (ValueError, RecursionError):
-        raise UserError(f"spec.json of {run} is not readable as JSON", place, REMEDY) from None
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in files.items():
+            file = Path(folder, name)
+            file.write_bytes(data)
+            try:
+                if file.suffix == ".parquet":
+                    pq.ParquetFile(file).close()
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise UserError(f"{run}/{name} is not a Parquet file: {error}", place, REMEDY) from None
+        what = f"spec.json of {run}"
+        try:
+            plain = read_json(Path(folder, "spec.json"))
+            what = f"the result of {run}"
+            result = read_sealed(Path(folder, "result.json"), REMEDY)
+        except UserError as error:
+            raise UserError(f"{what} {error.what}", place, REMEDY) from None
+    if visible_texts([plain, result]) != [plain, result]:
+        raise UserError(f"a text of {run} contains characters that terminals and pages act on", place, REMEDY)
     spec, problems = parse(RunSpec, plain)
     if spec is None:
         what = f"the specification of {run} is not one of this version: {problems[0].what if problems else 'no map'}"
         raise UserError(what, place, "use the version that wrote it")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "result.json")
-        file.write_bytes(files["result.json"])
-        try:
-            result = read_sealed(file, REMEDY)
-            refuse_unseen(result, place)
-            wrong = next(differences(result, run, spec, machine), None)
-        except UserError as error:
-            raise UserError(f"the result of {run} {error.what}", place, REMEDY) from None
-    refuse_unseen(plain, f"{place}: spec.json of {run}")
     if not is_named(run, plain, step_time_of(result)):
         raise UserError(f"the specification of {run} is not that of its id", place, REMEDY)
-    if wrong is not None:
+    if wrong := next(differences(result, run, spec, machine), None):
         raise UserError(f"the result of {run} is not what was measured: {wrong}", place, REMEDY)
-    for name, data in files.items():
-        if name.endswith(".parquet"):
-            try:
-                pq.ParquetFile(io.BytesIO(data)).close()
-            except (pa.ArrowException, OSError, ValueError) as error:
-                raise UserError(f"{run}/{name} is not a Parquet file: {error}", place, REMEDY) from None

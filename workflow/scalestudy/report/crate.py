@@ -57,12 +57,11 @@ def crate_of(
             kind = TYPES.get(Path(path).suffix) or mimetypes.guess_type(path)[0] or "text/plain"
             about = _refs(["./"]) if path == "README.md" else None
             files[path] = _entity(path, "File", name=path, encodingFormat=kind, contentSize=_size(path), about=about)
-    actions = [_action(run, *of_run, inputs, author) for run, of_run in runs.items()]
-    times = {
-        key: sorted(str(result[key]) for result, _ in runs.values() if result.get(key)) for key in ("started", "ended")
-    }
+    agent = _refs(["#author"]) if author else None
+    actions = [_action(run, *of_run, inputs[1], agent) for run, of_run in runs.items()]
+    started, ended = ([str(of[key]) for of, _ in runs.values() if of.get(key)] for key in ("started", "ended"))
     results = [path for _, paths in runs.values() for path in paths if path.endswith("/result.json")]
-    license_ = f"{LICENSES}{spdx}"
+    license_, software = f"{LICENSES}{spdx}", ["File", "SoftwareSourceCode", "ComputationalWorkflow"]
     graph = [
         _entity(
             "ro-crate-metadata.json", "CreativeWork", about=_refs(["./"]), conformsTo=_refs([CRATE, [*PROFILES][-1]])
@@ -80,18 +79,18 @@ def crate_of(
             mainEntity=_refs([workflow]),
             hasPart=_refs([workflow, *files]),
             mentions=_refs(["#workflow-run", *(each["@id"] for each in actions)]),
-            author=_refs(["#author"]) if author else None,
+            author=agent,
         ),
         *(_entity(at, "CreativeWork", name=at.removeprefix(LICENSES), url=at) for at in {license_, OUR_LICENSE}),
         *(_entity(at, "CreativeWork", name=name, version=at.rpartition("/")[2]) for at, name in PROFILES.items()),
         *([_entity("#author", "Person", name=author)] if author else []),
         _entity(
             workflow,
-            ["File", "SoftwareSourceCode", "ComputationalWorkflow"],
+            software,
             name="scalestudy",
-            description="From one YAML file per study to every table and figure of a distributed-training evaluation",
             version=__version__,
             license=_refs([OUR_LICENSE]),
+            description="From one YAML file per study to every table and figure of a distributed-training evaluation",
             programmingLanguage=_refs([LANGUAGE]),
             hasPart=_refs([TRAIN]),
             contentSize=_size(workflow),
@@ -113,19 +112,17 @@ def crate_of(
             instrument=_refs([workflow]),
             object=_refs(inputs),
             result=_refs([*outputs, *results]),
-            startTime=times["started"][0] if times["started"] else None,
-            endTime=times["ended"][-1] if times["ended"] else None,
-            agent=_refs(["#author"]) if author else None,
+            startTime=min(started, default=None),
+            endTime=max(ended, default=None),
+            agent=agent,
         ),
         *actions,
     ]
     return {"@context": f"{CRATE}/context", "@graph": graph}
 
 
-def _action(
-    run: str, result: Mapping[str, Any], paths: Sequence[str], inputs: Sequence[str], author: str | None
-) -> Entity:
-    """The making of a run's result, on the machine of `inputs`."""
+def _action(run: str, result: Mapping[str, Any], paths: Sequence[str], machine: str, agent: Any) -> Entity:
+    """The making of a run's result, from its specification and the file of its machine."""
     status, reason = result["status"], result.get("reason")
     return _entity(
         f"#run-{run}",
@@ -133,13 +130,13 @@ def _action(
         name=f"Run {run}",
         description=f"{status}: {reason}" if reason else status,
         instrument=_refs([TRAIN]),
-        object=_refs([paths[0], inputs[1]]),
+        object=_refs([paths[0], machine]),
         result=_refs(paths[1:]),
         startTime=result.get("started"),
         endTime=result.get("ended"),
         actionStatus=STATUS.format("Completed" if status == "valid" else "Failed"),
         error=None if status == "valid" else str(reason or status),
-        agent=_refs(["#author"]) if author else None,
+        agent=agent,
     )
 
 
