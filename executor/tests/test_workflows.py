@@ -69,6 +69,14 @@ def test_a_pipe_whose_driver_was_killed_is_adopted_although_its_group_has_anothe
     assert (tmp_path / "produced").read_text() == "word\n"
 
 
+def test_a_group_that_fails_says_why(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(GROUP.replace("COMMAND", "exit 3"))
+    done = drive(tmp_path, "b.1")
+    assert done.returncode == 1
+    assert "its command failed" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
 def test_the_example_of_a_chain_is_resumed_in_a_second_job(cluster: Cluster, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(HERE.parent / "examples/chain", tmp_path / "chain"))
     done = drive(folder, "counted/60.json", timeout=280)

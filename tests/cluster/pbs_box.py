@@ -95,3 +95,8 @@ class PbsBox(Box):
         """End the server; jobs go on."""
         self.must(["qterm", "-t", "quick"])
         self.until(["bash", "-c", "qstat -B 2>&1"], "cannot connect")
+
+    def limit_queued_jobs_per_user(self, count: int) -> None:
+        """Let each user have so many jobs, queued and running; 0 is no limit."""
+        limit = f"set server max_queued = '[u:PBS_GENERIC={count}]'" if count else "unset server max_queued"
+        self.qmgr(limit)

@@ -16,6 +16,7 @@ PASSED = {
     "test_simple_workflow",
     "test_group_workflow",
     "test_a_group_whose_driver_was_killed_is_adopted",
+    "test_a_group_that_fails_says_why",
     "test_a_pipe_whose_driver_was_killed_is_adopted_although_its_group_has_another_id",
     "test_the_example_of_a_chain_is_resumed_in_a_second_job",
     "test_scripts_groups_retries_and_configuration_work",

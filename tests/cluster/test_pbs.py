@@ -6,11 +6,14 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from snakemake_executor_plugin_multinode.schedulers import CommandAnswer, JobRef, scheduler_of
 from tests.cluster.box import USER
+from tests.cluster.new_site import NewSite, assert_runs_unedited
 from tests.cluster.pbs_box import PbsBox
 from tests.cluster.workflow import (
     Driver,
@@ -18,7 +21,11 @@ from tests.cluster.workflow import (
     Workflow,
     assert_begun_once,
     assert_on_named_nodes,
+    assert_path_refused,
+    assert_path_works,
+    assert_refused,
     assert_requeued_runs_again,
+    assert_waits_for_room,
     environment_of,
     message,
 )
@@ -77,6 +84,62 @@ def test_pbsdsh_starts_the_ranks_of_the_other_host(pbs: PbsBox) -> None:
     assert result["samples_seen"] == 2 * 11 * 128
 
 
+@pytest.mark.parametrize(
+    ("site", "why"),
+    [
+        ({"kind": "pbs", "queue": "nosuch"}, "qsub: Unknown queue"),
+        ({"kind": "pbs", "options": "-l nosuch=1"}, "qsub: Unknown resource"),
+    ],
+)
+def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(
+    pbs: PbsBox, site: dict[str, str], why: str
+) -> None:
+    assert_refused(pbs, site, why)
+
+
+def test_a_folder_whose_name_needs_quotes_works(pbs: PbsBox) -> None:
+    assert_path_works(pbs, "a b 'c' \"d\" $HOME `e` -x;&", SITE)
+
+
+@pytest.mark.parametrize("folder", ["a,b", "ü", "line\nbreak"])
+def test_a_folder_that_the_scheduler_cannot_name_is_refused(pbs: PbsBox, folder: str) -> None:
+    assert_path_refused(pbs, folder, SITE, "PBS cannot take the path")
+
+
+def test_a_deletion_of_jobs_of_which_the_server_has_forgotten_one_leaves_it_alive(pbs: PbsBox) -> None:
+    def run(argv: Sequence[str], limit_s: float) -> CommandAnswer:
+        done = pbs.run(argv, USER, timeout=limit_s)
+        return CommandAnswer(done.returncode, "", done.stdout)
+
+    held = ["bash", "-c", "echo true | qsub -h -N held -j oe -o /dev/null"]
+    jobs = [
+        JobRef("a", pbs.must(held, USER).strip()),
+        JobRef("b", pbs.must(held, USER).strip()),
+        JobRef("c", "99999.pbshead"),
+    ]
+    assert scheduler_of({"kind": "pbs"}, run).cancel(jobs) == {}
+    assert " held " not in pbs.must(["qstat"])
+    pbs.must(["qstat", "-B"])
+
+
+def test_jobs_too_large_for_a_limit_of_the_user_hold_up_no_smaller_ones(pbs: PbsBox) -> None:
+    runs = {f"large {n}": {"ranks_per_node": 14} for n in range(2)} | {f"small {n}": {"steps": 2} for n in range(3)}
+    workflow = Workflow(pbs, "sizes", {**SITE, "queue": "sized"}, runs)
+    pbs.qmgr("create queue sized queue_type=execution, enabled=True, started=True")
+    pbs.qmgr("set queue sized max_queued_res.ncpus = '[u:PBS_GENERIC=13]'")
+    driver = workflow.start("--multinode-give-up-min", "2")
+    workflow.until(lambda: workflow.results() == 3, "that the small ones are done", 90)
+    assert not any(name.startswith("large") for name in workflow.starts())
+    pbs.qmgr("unset queue sized max_queued_res.ncpus")
+    code, output = driver.wait()
+    assert code == 0, output
+    assert workflow.results() == 5
+    assert set(workflow.starts().values()) == {1}
+    said = "the scheduler does not take a job that asks for so much now (qsub: would exceed per-user limit on resource ncpus"
+    assert output.count(said) == 1
+    assert len(workflow.events("submitted")) == len(runs)
+
+
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     pbs: PbsBox, fates: tuple[Workflow, Driver]
 ) -> None:
@@ -85,6 +148,10 @@ def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
         pbs.must(["qrerun", job])
 
     assert_requeued_runs_again(pbs, SITE, requeue)
+
+
+def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(pbs: PbsBox, fates: tuple[Workflow, Driver]) -> None:
+    assert_waits_for_room(pbs, SITE, pbs.limit_queued_jobs_per_user, "qsub: would exceed ")
 
 
 def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(
@@ -126,3 +193,33 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     assert code == 0, output
     assert workflow.results() == 2
     assert workflow.starts() == {"run0": 1, "run1": 1}
+
+
+def test_a_server_that_keeps_no_history_as_it_is_installed_loses_no_job_and_runs_none_twice(pbs: PbsBox) -> None:
+    runs = {name: FATES[name] for name in ("well", "two nodes", "fails", "crashes", "long", "deleted")}
+    workflow = Workflow(pbs, "forgetful", SITE, runs)
+    pbs.qmgr("set server job_history_enable = False")
+    try:
+        driver = workflow.start()
+        workflow.until(lambda: len(workflow.starts()) == len(runs), "all starts", 90)
+        driver.kill()
+        driver.wait()
+        driver = workflow.start()
+        workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
+        pbs.must(["qdel", workflow.ids()["deleted"]])
+        code, output = driver.wait(280)
+    finally:
+        pbs.qmgr("set server job_history_enable = True")
+    assert code == 1
+    results = {path.parent.name for path in workflow.folder.glob("results/*/result.json")}
+    assert results == {"well", "two nodes", "long"}
+    assert "the loss is not a number" in message(output, "fails")
+    assert "its command failed" in message(output, "crashes")
+    assert "deleted by somebody, or preempted; it has saved, and the same command resumes it" in message(
+        output, "deleted"
+    )
+    assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
+
+
+def test_a_study_runs_with_the_files_that_the_doctor_wrote(pbs: PbsBox) -> None:
+    assert_runs_unedited(NewSite(pbs, ranks=4), "pbs")

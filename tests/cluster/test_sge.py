@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.box import USER
+from tests.cluster.new_site import NewSite, assert_runs_unedited
 from tests.cluster.sge_box import SgeBox
 from tests.cluster.workflow import (
     Driver,
@@ -18,7 +19,11 @@ from tests.cluster.workflow import (
     Workflow,
     assert_begun_once,
     assert_on_named_nodes,
+    assert_path_refused,
+    assert_path_works,
+    assert_refused,
     assert_requeued_runs_again,
+    assert_waits_for_room,
     environment_of,
     message,
 )
@@ -79,6 +84,19 @@ def test_qrsh_starts_the_ranks_of_the_other_host(sge: SgeBox) -> None:
     assert result["samples_seen"] == 11 * 128
 
 
+def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(sge: SgeBox) -> None:
+    site = {"kind": "sge", "queue": "nosuch.q"}
+    assert_refused(sge, site, "Job was rejected because job requests unknown queue")
+
+
+def test_a_folder_whose_name_needs_quotes_works(sge: SgeBox) -> None:
+    assert_path_works(sge, "a b 'c' \"d\" `e` ü -x;&", SITE)
+
+
+def test_a_folder_that_the_scheduler_cannot_name_is_refused(sge: SgeBox) -> None:
+    assert_path_refused(sge, "$HOME", SITE, "Grid Engine cannot take the path")
+
+
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     sge: SgeBox, fates: tuple[Workflow, Driver]
 ) -> None:
@@ -87,6 +105,29 @@ def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
         sge.must(["qmod", "-rj", job])
 
     assert_requeued_runs_again(sge, SITE, requeue)
+
+
+def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox, fates: tuple[Workflow, Driver]) -> None:
+    assert_waits_for_room(sge, SITE, sge.limit_jobs_per_user, "qsub: Unable to run job: job rejected: only ")
+
+
+def test_jobs_that_are_renamed_in_the_queue_are_followed_by_their_ids(
+    sge: SgeBox, fates: tuple[Workflow, Driver]
+) -> None:
+    runs = {"well": {"steps": 2, "step_s": 1}, "crashes": {"what": "crash"}}
+    workflow = Workflow(sge, "renamed", {"kind": "sge", "options": "-h"}, runs)
+    driver = workflow.start()
+    workflow.until(lambda: driver.log.read_text().count("is held (hqw)") == 2, "both held", 60)
+    for job in workflow.ids().values():
+        sge.must(["qalter", "-N", "renamed", job], USER)
+    time.sleep(5)  # the driver asks twice
+    sge.must(["qrls", *workflow.ids().values()], USER)
+    code, output = driver.wait()
+    assert code == 1
+    assert workflow.results() == 1
+    assert workflow.starts() == {"well": 1, "crashes": 1}
+    assert len(workflow.events("submitted")) == 2
+    assert "its command failed" in message(output, "crashes")
 
 
 def test_ctrl_c_pressed_thrice_deletes_what_this_driver_submitted_and_nothing_else(
@@ -150,3 +191,7 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     assert workflow.results() == 2
     assert workflow.starts() == {"run0": 1, "run1": 1}
     assert f" {SWEEP[:10]} " in sge.must(["qstat", "-u", USER])
+
+
+def test_a_study_runs_with_the_files_that_the_doctor_wrote(sge: SgeBox) -> None:
+    assert_runs_unedited(NewSite(sge, ranks=4), "sge")

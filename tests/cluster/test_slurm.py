@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -55,6 +56,17 @@ def study(slurm: SlurmBox) -> Iterator[Shown]:
     made.start_killed(log, *words, *QUICK)
     process = made.start(log, *words, *QUICK)
     yield lambda: (made, process.wait(280), log.read_text())
+
+
+def test_a_second_driver_is_refused_and_told_whose_folder_it_is(
+    slurm: SlurmBox, fates: tuple[Workflow, Driver]
+) -> None:
+    workflow, first = fates
+    code, output = workflow.drive()
+    assert code == 1
+    pid = json.loads((workflow.folder / ".multinode/driver.json").read_text())["pid"]
+    assert f"another driver works in this folder: process {pid} on box" in output
+    assert first.owns_lock()
 
 
 def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(
@@ -114,6 +126,28 @@ def test_ctrl_c_deletes_what_this_driver_submitted_and_nothing_else_also_when_pr
     slurm.must(["scancel", "-n", "foreign"])
 
 
+def test_jobs_that_outlive_a_ctrl_c_while_the_controller_is_away_are_not_made_twice(
+    slurm: SlurmBox, fates: tuple[Workflow, Driver]
+) -> None:
+    workflow = Workflow(slurm, "undeleted", SITE, {f"run{n}": {"steps": 30, "step_s": 1} for n in range(2)})
+    driver = workflow.start()
+    workflow.until(lambda: len(workflow.starts()) == 2, "two starts")
+    slurm.stop_controller()
+    for _ in range(3):
+        driver.kill(signal.SIGINT)
+        time.sleep(0.5)
+    code, output = driver.wait()
+    slurm.start_controller()
+    assert code == 1
+    assert "cancelling 2 jobs; this may take a while" in output
+    assert "the scheduler did not delete 2 jobs (scancel: " in output
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert output.count("although its deletion was asked for") == 2
+    assert workflow.results() == 2
+    assert workflow.starts() == {"run0": 1, "run1": 1}
+
+
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     slurm: SlurmBox, fates: tuple[Workflow, Driver]
 ) -> None:
@@ -132,6 +166,19 @@ def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     # The second start resumed from what the first had saved.
     starts = (workflow.folder / "starts.log").read_text().splitlines()
     assert [line.split()[1] == "0" for line in starts] == [True, False]
+
+
+def test_a_driver_that_is_asked_to_leave_lets_its_jobs_continue(slurm: SlurmBox) -> None:
+    workflow = Workflow(slurm, "left", SITE, {"run": {"steps": 8, "step_s": 1}})
+    driver = workflow.start()
+    workflow.until(lambda: workflow.starts()["run"], "a start")
+    driver.kill(signal.SIGTERM)
+    code, output = driver.wait(20)
+    assert code == 1
+    assert "TERM: this driver exits and leaves 1 job with the scheduler" in output
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.starts()["run"] == 1
 
 
 def test_jobs_in_all_states_outlive_a_scheduler_that_is_stopped_and_started_again(
@@ -161,6 +208,23 @@ def test_names_and_paths_are_quoted(slurm: SlurmBox) -> None:
     assert code == 0, output
     assert workflow.results() == len(names)
     assert set(workflow.starts()) == set(names)
+
+
+def test_a_path_that_cannot_be_quoted_is_refused(slurm: SlurmBox) -> None:
+    workflow = Workflow(slurm, "line\nbreak", SITE, {"run": {}})
+    code, output = workflow.drive()
+    assert code == 1
+    assert "cannot take the path" in output
+    assert not workflow.starts()
+
+
+def test_a_budget_of_gpu_hours_is_kept(slurm: SlurmBox) -> None:
+    workflow = Workflow(slurm, "budget", SITE, {f"run{n}": {"gpus_per_node": 1, "runtime": 30} for n in range(2)})
+    code, output = workflow.drive("--multinode-budget-gpu-hours", "0.7")
+    assert code == 1
+    assert workflow.results() == 1
+    assert "it may use 0.5 GPU hours" in output
+    assert "of the budget of 0.7 are used or asked for; raise budget_gpu_hours to continue" in output
 
 
 def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[Workflow, Driver]) -> None:
@@ -212,7 +276,7 @@ def test_a_mini_study_goes_from_its_file_to_its_figure_through_the_profile_as_it
     made, code, output = study()
     assert code == 0, output
     assert "is gone; what it submitted is adopted" in output
-    results = made.results()
+    results = made.results("through")
     assert [len(made.job_ids(result["run"])) for result in results] == [1, 1]
     assert [(result["status"], ranks(result)) for result in results] == [
         ("valid", 1),
@@ -221,4 +285,25 @@ def test_a_mini_study_goes_from_its_file_to_its_figure_through_the_profile_as_it
     launch = results[-1]["launch"]
     assert launch["launcher"] == "srun"
     assert len(set(launch["hosts"])) == 2 and set(launch["hosts"]) <= {f"node{number}" for number in range(1, 5)}
-    assert {"time.svg", "time.png", "time.pdf", "times.csv"} <= set(made.drawn())
+    assert {"time.svg", "time.png", "time.pdf", "times.csv"} <= set(made.drawn("through"))
+
+
+def test_what_the_study_used_is_compared_with_its_plan_also_for_the_job_that_was_adopted(study: Shown) -> None:
+    made, _, _ = study()
+    words = (
+        "--profile",
+        "profiles/slurm",
+        "--config",
+        "machine=box",
+        "scale=mini",
+        "studies=through",
+        "--actual",
+        "--json",
+        "actual.json",
+    )
+    done = subprocess.run(made.command("scalestudy", "plan", *words), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    actual = json.loads((made.clone / "actual.json").read_text())
+    assert [(run["source"], run["attempts"], run["lost_s"]) for run in actual["runs"]] == [("job script", 1, 0.0)] * 2
+    assert all(0 < run["used_s"] < run["reserved_s"] for run in actual["runs"])
+    assert actual["without_plan"] == []

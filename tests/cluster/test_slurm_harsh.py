@@ -1,7 +1,8 @@
 """What goes wrong at sites, on a real Slurm, through profiles/slurm as it is shipped.
 
-This Slurm forgets a job two seconds after its end. A node is in maintenance and jobs on all nodes cannot start, and the
-queue has other jobs of the same user. One driver waits for the end of the maintenance while the other tests go on.
+This Slurm forgets a job two seconds after its end. A node is in maintenance and jobs on all nodes cannot start, a disk is
+full for a while, users may have few jobs, and the queue has other jobs of the same user. One driver waits for the end of
+the maintenance while the other tests go on.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.box import USER
+from tests.cluster.box import USER, Unavailable
 from tests.cluster.slurm_box import HarshSlurmBox
 from tests.cluster.workflow import Driver, Shipped, environment_of
 from tests.integration.tries import made
@@ -63,6 +65,30 @@ def rename_one_and_delete_the_other(box: HarshSlurmBox, workflow: Shipped, drive
     box.must(["scancel", ids["deleted"]], USER)
 
 
+@pytest.fixture(scope="module")
+def full_disk(harsh_slurm: HarshSlurmBox) -> tuple[Shipped, Driver, Callable[[], None]]:
+    """A driver whose records lie on a small disk of their own, a stand-in for a quota: full from the first start on."""
+    box = harsh_slurm
+    workflow = Shipped(box, "full", "slurm", {f"run{n}": {"steps": 6, "step_s": 1} for n in range(3)})
+    box.must(["mkdir", str(workflow.records)], USER)
+    owner = box.home.stat()
+    box.must(["mount", "-t", "tmpfs", "-o", f"size=1m,uid={owner.st_uid},mode=755", "tmpfs", str(workflow.records)])
+    workflow.records = Path(f"/proc/{box.init}/root{workflow.records}")
+    driver = workflow.start("--max-jobs-per-timespan", "1/10s")  # the last one when the disk is full
+
+    def fill_for_a_while() -> None:
+        filler = workflow.folder / ".multinode" / "filler"
+        workflow.until(workflow.starts, "a start", 60)
+        box.run(["dd", "if=/dev/zero", f"of={filler}", "bs=4k"])  # until it is full
+        workflow.until(lambda: "trying again" in driver.log.read_text(), "what it says of the disk", 60)
+        time.sleep(8)  # jobs end meanwhile
+        box.must(["rm", str(filler)])
+
+    thread = threading.Thread(target=fill_for_a_while)
+    thread.start()
+    return workflow, driver, thread.join
+
+
 def in_queue(box: HarshSlurmBox, name: str) -> list[str]:
     """States of the user's own jobs of a name."""
     return box.must(["squeue", "-h", "-r", "-n", name, "-o", "%T"]).split()
@@ -71,6 +97,7 @@ def in_queue(box: HarshSlurmBox, name: str) -> list[str]:
 def test_the_same_command_resumes_after_a_kill_and_after_two_ctrl_c(
     harsh_slurm: HarshSlurmBox,
     maintenance: tuple[Shipped, Driver],
+    full_disk: tuple[Shipped, Driver, Callable[[], None]],
     mpi: object,
 ) -> None:
     workflow = Shipped(harsh_slurm, "stopped", "slurm", {f"run{n}": {"steps": 14, "step_s": 1} for n in range(2)})
@@ -95,6 +122,20 @@ def test_the_same_command_resumes_after_a_kill_and_after_two_ctrl_c(
     progress = [int(line.split()[1]) for line in (workflow.folder / "starts.log").read_text().splitlines()]
     assert sorted(done > 0 for done in progress) == [False, False, True, True]
     assert in_queue(harsh_slurm, SWEEP) == ["PENDING"] * 3
+
+
+def test_a_disk_that_is_full_for_a_while_loses_no_job_and_runs_none_twice(
+    full_disk: tuple[Shipped, Driver, Callable[[], None]],
+) -> None:
+    workflow, driver, emptied = full_disk
+    emptied()
+    code, output = driver.wait()
+    assert code == 0, output
+    assert "No space left on device" in output
+    assert "trying again" in output
+    assert workflow.results() == 3
+    assert set(workflow.starts().values()) == {1}
+    assert len(workflow.ids()) == len(workflow.events("id")) == 3
 
 
 def test_mpirun_finds_its_ranks_in_a_batch_job_of_two_nodes(mpi: Callable[[], tuple[int, str, Path]]) -> None:
@@ -122,3 +163,19 @@ def test_jobs_that_cannot_start_now_wait_and_one_that_its_owner_deleted_is_not_s
     submitted = [event["job"] for event in workflow.events("submitted")]
     assert sorted(submitted) == ["train deleted", "train waits"]
     assert in_queue(harsh_slurm, SWEEP) == ["PENDING"] * 3
+
+
+def test_jobs_beyond_the_limit_of_a_quality_of_service_wait_and_all_run(harsh_slurm: HarshSlurmBox) -> None:
+    box = harsh_slurm
+    box.must(["scancel", "-n", SWEEP])  # it would count
+    try:
+        box.start_accounting(jobs_per_user=2)
+    except Unavailable as why:
+        pytest.skip(str(why))
+    workflow = Shipped(box, "limited", "slurm", {f"run{n}": {"steps": 1, "step_s": 1} for n in range(3)})
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.results() == 3
+    assert set(workflow.starts().values()) == {1}
+    waits = "the scheduler takes no more jobs for now (sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    assert output.count(waits) == 1

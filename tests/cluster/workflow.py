@@ -230,6 +230,39 @@ def assert_requeued_runs_again(box: Box, site: dict[str, str], requeue: Callable
     assert workflow.starts()["run"] == 2
 
 
+def assert_waits_for_room(box: Box, site: dict[str, str], limit: Callable[[int], None], why: str) -> None:
+    """Jobs beyond what `limit` lets a user have wait until others have ended; that is said once, with `why`. 0: no limit."""
+    others = len([line for line in box.must(["qstat", "-u", USER]).splitlines() if f" {USER} " in line])
+    limit(others + 1)  # others may end meanwhile, which makes room for more
+    try:
+        workflow = Workflow(box, "limited", site, {f"run{n}": {"steps": 2, "step_s": 1} for n in range(3)})
+        # Jobs that the other driver submits meanwhile take the one place, for longer than tests are patient elsewhere.
+        code, output = workflow.drive("--multinode-give-up-min", "2")
+    finally:
+        limit(0)
+    assert code == 0, output
+    assert workflow.results() == 3
+    assert set(workflow.starts().values()) == {1}
+    assert output.count(f"the scheduler takes no more jobs for now ({why}") == 1
+
+
+def assert_refused(box: Box, site: dict[str, str], why: str) -> None:
+    """A submission that the scheduler does not take is a failed job, in the scheduler's words."""
+    workflow = Workflow(box, f"refused{len(why)}", site, {"run": {}})
+    code, output = workflow.drive()
+    assert code == 1
+    assert why in message(output, "run")
+    assert not workflow.starts()
+
+
+def assert_path_works(box: Box, folder: str, site: dict[str, str]) -> None:
+    """In a folder of that name, jobs with names that need quotes run."""
+    workflow = Workflow(box, folder, site, {"-dash": {}, "it's ü $HOME": {}})
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.results() == 2
+
+
 def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]) -> None:
     """Jobs that name their nodes get these and no others: one on the first and two on the second, where a free choice
     packs all on one, and one on both. One that names none gets as many as it asks for.
@@ -242,3 +275,12 @@ def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]
     assert code == 0, output
     found = {name: json.loads((workflow.folder / f"results/{name}/result.json").read_text())["nodes"] for name in runs}
     assert found == {name: sorted(run.get("hosts", ",".join(hosts)).split(",")) for name, run in runs.items()}
+
+
+def assert_path_refused(box: Box, folder: str, site: dict[str, str], why: str) -> None:
+    """In a folder of that name nothing is submitted, and a sentence says why."""
+    workflow = Workflow(box, folder, site, {"run": {}})
+    code, output = workflow.drive()
+    assert code == 1
+    assert why in output
+    assert not workflow.starts()

@@ -71,6 +71,7 @@ class Step:
     """Patterns of files that a finished project lacks before the step."""
     writes: str
     """Pattern of a file that the step is writing at the moment of a fault."""
+    reads: str
     outcome: Callable[[Path], Outcome]
     room_kib: int = 4
     """Room on a full disk: less than the step needs."""
@@ -85,23 +86,23 @@ def steps_of(base: Path) -> dict[str, Step]:
     return {
         "prepare": Step(
             ("scalestudy", "prepare", "--spec", json.dumps(PICTURES), "--out", manifest), manifest,
-            (f"results/data/{images}",), "*/.bulk.making-*/train-000002.part",
+            (f"results/data/{images}",), "*/.bulk.making-*/train-000002.part", "*/pictures/train/light/007.jpg",
             lambda folder: data_of(folder / f"results/data/{images}"), room_kib=24,
         ),
         "train": Step(
             ("scalestudy", "train", "--out", result), result,
             (result, f"results/local/runs/{run}/*.parquet", f"results/local/runs/{run}/*.safetensors"),
-            "*/checkpoint/.step-*.partial/checkpoint.json",
+            "*/checkpoint/.step-*.partial/checkpoint.json", "*/data/digits-*/manifest.json",
             lambda folder: trained(folder / f"results/local/runs/{run}"),
         ),
         "summarise": Step(
             ("scalestudy", "summarise", "--study", "tiny"), f"{summary}/runs.parquet", (f"{summary}/*.parquet", f"{summary}/*.csv"),
-            "*/studies/tiny/.summary.*",
+            "*/studies/tiny/.summary.*", "*/runs/*/result.json",
             lambda folder: digests(folder, [f"{summary}/runs.parquet", f"{summary}/summary.csv"]),
         ),
         "figure": Step(
             ("scalestudy", "figure", "--study", "tiny", "--name", "ends"), f"{figure}.svg", (f"{figure}.*",),
-            "*/figures/tiny/.ends.*",
+            "*/figures/tiny/.ends.*", "*/studies/tiny/runs.parquet",
             lambda folder: digests(folder, [f"{figure}.{suffix}" for suffix in ("svg", "pdf", "png")]),
         ),
     }  # fmt: skip
@@ -263,41 +264,54 @@ def case_of(base: Project, folder: Path, has_own_disk: bool) -> Iterator[Case]:
 # Faults
 
 
-def killed(case: Case, step: Step) -> subprocess.Popen[bytes]:
+def signalled(case: Case, step: Step, number: signal.Signals, to_writer: bool) -> list[subprocess.Popen[bytes]]:
     command, writer = case.held(step.command, step.writes)
-    os.kill(writer, signal.SIGKILL)
+    os.kill(writer if to_writer else command.pid, number)
     case.release()
-    return command
+    return [command]
 
 
-def terminated(case: Case, step: Step) -> subprocess.Popen[bytes]:
-    command, _ = case.held(step.command, step.writes)
-    command.terminate()
-    case.release()
-    return command
+def killed(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+    return signalled(case, step, signal.SIGKILL, to_writer=True)
 
 
-def driver_killed(case: Case, step: Step) -> subprocess.Popen[bytes]:
+def terminated(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+    return signalled(case, step, signal.SIGTERM, to_writer=False)
+
+
+def driver_killed(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
     driver, _ = case.held((*DRIVER, step.target), step.writes)
     driver.kill()
     case.release()
-    return driver
+    return [driver]
 
 
-def quota(case: Case, step: Step) -> subprocess.Popen[bytes]:
-    stand_ins = stand_in(case.library, f"errno={errno.EDQUOT}", step.writes, "w", case.mark)
-    return case.start(step.command, **stand_ins)
+def second_driver(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+    first, _ = case.held((*DRIVER, step.target), step.writes)
+    second = case.start((*DRIVER, step.target))
+    with suppress(subprocess.TimeoutExpired):
+        second.wait(20)
+    case.release()
+    return [first, second]
 
 
-def disk_full(case: Case, step: Step) -> subprocess.Popen[bytes]:
+def failing(kind: str, code: int) -> Callable[[Case, Step], list[subprocess.Popen[bytes]]]:
+    def meet(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+        files = step.reads if kind == "r" else step.writes
+        return [case.start(step.command, **stand_in(case.library, f"errno={code}", files, kind, case.mark))]
+
+    return meet
+
+
+def disk_full(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
     free_kib = shutil.disk_usage(case.folder).free // 1024
     subprocess.run(["fallocate", "-l", f"{free_kib - step.room_kib}K", str(case.folder / "filler")], check=True)
-    return case.start(step.command)
+    return [case.start(step.command)]
 
 
-def read_only(case: Case, step: Step) -> subprocess.Popen[bytes]:
+def read_only(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
     subprocess.run(["mount", "-o", "remount,ro", str(case.folder)], check=True)
-    return case.start(step.command)
+    return [case.start(step.command)]
 
 
 def heal(case: Case) -> None:
@@ -309,8 +323,8 @@ def heal(case: Case) -> None:
 class Fault:
     """A fault, and words of the message about it."""
 
-    meet: Callable[[Case, Step], subprocess.Popen[bytes]]
-    """Brings it about; returns the command that met it."""
+    meet: Callable[[Case, Step], list[subprocess.Popen[bytes]]]
+    """Brings it about; returns the commands that met it."""
     words: str = ""
     is_of_disk: bool = False
     is_silent: bool = False
@@ -322,11 +336,14 @@ FAULTS = {
     "sigterm": Fault(terminated, r"SIGTERM|stopped"),
     "disk full": Fault(disk_full, r"full|[Nn]o space|are free", is_of_disk=True),
     "read-only": Fault(read_only, r"[Rr]ead-only", is_of_disk=True),
-    "quota": Fault(quota, r"[Qq]uota"),
+    "quota": Fault(failing("w", errno.EDQUOT), r"[Qq]uota"),
+    "unreadable": Fault(failing("r", errno.EIO), r"Input/output error"),
     "driver killed": Fault(driver_killed, is_silent=True),
+    "second driver": Fault(second_driver, r"another driver"),
 }
 STEPS = ("prepare", "train", "summarise", "figure")
-DAILY = {("prepare", "driver killed"), ("train", "sigkill"), ("summarise", "quota"), ("figure", "read-only")}
+DAILY = {("prepare", "disk full"), ("prepare", "driver killed"), ("train", "sigkill"), ("train", "second driver"),
+         ("summarise", "unreadable"), ("summarise", "quota"), ("figure", "sigterm"), ("figure", "read-only")}  # fmt: skip
 CASES = [
     pytest.param(step, fault, marks=[] if (step, fault) in DAILY else [pytest.mark.soak], id=f"{step}-{fault}")
     for step in STEPS
@@ -345,15 +362,18 @@ def test_a_step_keeps_its_promises_when_it_meets_a_fault(step: str, fault: str, 
             for path in case.folder.glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         assert not of.outcome(case.folder)
-        command = met.meet(case, of)
-        command.wait(LIMIT_S)
-        assert_told(case.output(command), command.returncode, met)
-        assert fault != "quota" or case.mark.exists(), "the stand-in saw no such call"
+        commands = met.meet(case, of)
+        for command in commands:
+            command.wait(LIMIT_S)
+        for command in commands:
+            assert_told(case.output(command), command.returncode, met)
+        assert fault not in ("quota", "unreadable") or case.mark.exists(), "the stand-in saw no such call"
+        assert fault != "second driver" or sum(command.returncode == 0 for command in commands) >= 1
         assert wait_until(lambda: not case.working(), ORPHANS_S), f"processes are left: {case.working()}"
         assert {name: wanted.get(name) for name in of.outcome(case.folder)} == of.outcome(case.folder)
         if met.is_of_disk:
             heal(case)
-        again = case.start((*DRIVER, of.target) if fault == "driver killed" else of.command)
+        again = case.start((*DRIVER, of.target) if "driver" in fault else of.command)
         again.wait(2 * LIMIT_S)
         assert again.returncode == 0, case.output(again)
         assert of.outcome(case.folder) == wanted

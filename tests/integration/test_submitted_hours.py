@@ -32,7 +32,9 @@ UNITS_S = {"hours": 3600, "minutes": 60, "seconds": 1}
 CASES = {
     "all": ("all",),
     "one figure": ("results/{machine}/paper/figures/tiny/time.svg",),
+    "forced": ("all", "--forcerun", "train"),
     "half finished": ("all",),
+    "a study just edited": ("all",),
 }
 
 
@@ -71,18 +73,20 @@ def change(project: Project, case: str, profile: str, machine: str) -> int:
             file.parent.mkdir(parents=True)
             file.write_text(f'{{"run": "{run}"}}')
         return 1
+    if case == "a study just edited":
+        project.edit(project.study, "ranks: [1, 2]", "ranks: [2]")
+        return 2
     return 4
 
 
-@pytest.mark.parametrize(
-    ("profile", "machine", "case"),
-    [("pbs", "flow_type2", "all"), ("sge", "tsubame3", "all"), *(("slurm", "gpu_cluster", case) for case in CASES)],
-)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("profile", "machine"), [("pbs", "flow_type2"), ("sge", "tsubame3"), ("slurm", "gpu_cluster")])
 def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
     project: Project, tmp_path: Path, profile: str, machine: str, case: str
 ) -> None:
     words = ("--profile", f"profiles/{profile}", *(word.format(machine=machine) for word in CASES[case]))
     path = f"{project.folder}/commands{os.pathsep}{project.environment()['PATH']}"
+    study = project.study.read_text()
     runs = change(project, case, profile, machine)
     dry = project.run("snakemake", *words, "-n", PATH=path)
     assert dry.returncode == 0, dry.stdout
@@ -97,6 +101,7 @@ def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
             assert wait_until(lambda: len(record.read_text().splitlines()) == runs, 60)
         finally:
             driver.kill()
+            project.study.write_text(study)
             shutil.rmtree(project.folder / f"results/{machine}", ignore_errors=True)
     assert printed == sum(hours_of(line, profile) for line in record.read_text().splitlines())
     subprocess.run(["rm", "-rf", str(project.folder / ".scalestudy"), str(project.folder / ".snakemake")], check=True)
