@@ -191,7 +191,8 @@ def test_a_run_that_does_not_fit_in_the_memory_of_its_device_is_a_result(tmp_pat
     assert done.returncode == 0, done.stdout
     found = result(tmp_path / "out")
     assert found["status"] == "skipped"
-    assert found["reason"].startswith("does not fit: 2.00 GiB more were asked for; use a smaller batch")
+    assert found["reason"].startswith("does not fit: CUDA out of memory. Tried to allocate 2.00 GiB. ")
+    assert found["reason"].endswith("; use a smaller batch, or another strategy or precision")
     assert not found["metrics"]
     assert "OutOfMemoryError: CUDA out of memory" in (tmp_path / "out" / "log" / "rank.0.log").read_text()
 

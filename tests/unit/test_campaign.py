@@ -52,8 +52,7 @@ def test_its_runs_are_the_same_and_lie_in_a_folder_of_their_own(folder: Path) ->
 
 def test_its_claims_are_fixed_in_its_own_folder(folder: Path) -> None:
     night = Project({"campaign": "night_2"})
-    job = SimpleNamespace(rule=SimpleNamespace(name="train", shellcmd="scalestudy train --out {output}"))
-    fix_claims(SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter([job]))), night)
+    fix_claims(night.all_studies(night.folder, night.scale, changed=False), night.folder)
     assert [str(file) for file in folder.rglob("*.fixed.json")] == [
         str(folder / "results/local+night_2/mini/claims/small.fixed.json")
     ]
