@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from scalestudy import cli
+from scalestudy.claims.fixed import fix_claims
 from scalestudy.cluster.plan.expected import Expectation
 from scalestudy.dag import Ask
-from scalestudy.dag.driver import fix_claims
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
 from scalestudy.results.stored import append_history, write_result
