@@ -33,7 +33,7 @@ def explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("scalestudy.program.takeaway.take_away", lambda words, *_: observed.append(words))
 
     def call(spec: dict[str, Any], hosts: tuple[str, ...] = ("here",)) -> tuple[str, list[tuple[str, ...]]]:
-        result = {"run": RUN, "spec": spec, "metrics": {"step_time_s": 0.1, **PHASES, "exposed_exchange_s": 0.008},
+        result = {"run": RUN, "status": "valid", "spec": spec, "metrics": {"step_time_s": 0.1, **PHASES, "exposed_exchange_s": 0.008},
                   "launch": {"hosts": list(hosts)}, "resolved": {"nodes": 1, "ranks_per_node": 2}}  # fmt: skip
         write_json(result_file("local", RUN), result)
         done = CliRunner().invoke(cli, ["explain", RUN])
@@ -65,3 +65,10 @@ def test_a_command_that_several_processes_start_is_refused(explained: Any) -> No
     output, observed = explained({"program": PROGRAM, "ranks": 2}, hosts=("one", "two"))
     assert observed == []
     assert "started several times" in output
+
+
+def test_a_skipped_run_has_nothing_to_explain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    skipped = {"run": RUN, "status": "skipped", "reason": "needs a GPU", "spec": {}, "metrics": {}}
+    write_json(result_file("local", RUN), skipped)
+    assert "was skipped: needs a GPU" in str(CliRunner().invoke(cli, ["explain", RUN]).exception)

@@ -51,6 +51,8 @@ def explain(
     run = run_folder(machine, command_line[0])
     if len(command_line) == 1 and (run / "result.json").is_file():
         result = read_json(run / "result.json")
+        if result["status"] == "skipped":
+            raise UserError(f"was skipped: {result['reason']}", command_line[0], "explain a run that was made")
         if "program" not in result["spec"]:
             click.echo("\n".join(_phases(result["metrics"])))
             return

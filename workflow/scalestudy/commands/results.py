@@ -214,7 +214,7 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
 def _of_run(claim: Comparison, row: Mapping[str, Any]) -> float | None:
     """The number of a valid run that a claim compares."""
     value, whole = row.get(claim.column), row.get(claim.per) if claim.per and claim.compared_as != "share" else 1.0
-    if row["status"] != "valid" or not value or not whole or math.isnan(value):
+    if row["status"] != "valid" or value is None or not whole or math.isnan(value):
         return None
     return float(value) / float(whole)
 

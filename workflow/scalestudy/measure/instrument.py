@@ -24,8 +24,8 @@ SWITCHES = re.compile(
     r"|CUDA_LAUNCH_BLOCKING|CUDA_DEVICE_MAX_CONNECTIONS|NVIDIA_TF32_OVERRIDE|GLIBC_TUNABLES|LD_PRELOAD|PYTHONMALLOC|PYTHONDEVMODE"
 )
 """Environment variables that change how fast libraries are, or which algorithm they take."""
-SET_BY_RUNS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_EXTENSIONS_DIR", "TORCH_HOME")
-"""A run sets its own threads; folders change no speed."""
+NO_SWITCHES = re.compile(r"\w+_NUM_THREADS|TORCH_EXTENSIONS_DIR|TORCH_HOME")
+"""Snakemake sets threads by the cores of a job, and a run sets its own; folders change no speed."""
 DEBUG = re.compile(
     r"CUDA_LAUNCH_BLOCKING|PYTORCH_NO_CUDA_MEMORY_CACHING|TORCH_DISTRIBUTED_DEBUG|TORCH_SHOW_CPP_STACKTRACES|NCCL_DEBUG"
     r"|CUDNN_LOG\w+|(MKL|ONEDNN|DNNL)_VERBOSE|MALLOC_(CHECK|PERTURB)_|PYTHONMALLOC|PYTHONDEVMODE"
@@ -57,8 +57,8 @@ def instrument(device: str) -> dict[str, Any]:
 
 
 def switches(environment: Mapping[str, str]) -> str:
-    """The variables that change a library's speed, `NAME=value`, by name; those that a run sets itself are left out."""
-    names = sorted(name for name in environment if SWITCHES.fullmatch(name) and name not in SET_BY_RUNS)
+    """The variables that change a library's speed, `NAME=value`, by name; threads and folders are left out."""
+    names = sorted(name for name in environment if SWITCHES.fullmatch(name) and not NO_SWITCHES.fullmatch(name))
     return " ".join(f"{name}={environment[name]}" for name in names)
 
 
