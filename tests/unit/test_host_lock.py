@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from scalestudy import host_lock
 from scalestudy.errors import UserError
 from scalestudy.host_lock import LOCKS, beside_measured_runs, measured_run
+from tests.integration.processes import wait_until
 
 HOLD = """
 import json, os, sys, unicodedata
@@ -91,7 +93,31 @@ def test_what_takes_time_beside_a_run_is_waited_for_and_does_not_wait_for_its_li
         with beside_measured_runs():
             pass
         assert capsys.readouterr().err == ""
-        assert until_said(capsys, other) == "scalestudy: waiting for other work on this host to end\n"
+        first, last = until_said(capsys, other).splitlines()
+        assert first == "scalestudy: waiting for other work on this host to end"
+        assert last == "scalestudy: the wait is over, after 1 s"
+
+
+@pytest.mark.slow
+def test_those_who_wait_are_served_in_the_order_of_their_arrival_also_where_one_was_killed(folder: Path) -> None:
+    served, waiting = folder / "served", []
+    with served.open("w") as stream, holder(HOLD, "the first", "", SCALESTUDY_LOCKS=str(folder)) as first:
+        for name in ("a", "b", "killed", "c", "d"):
+            program = HOLD.replace('"held"', "sys.argv[1]")
+            said = folder / f"{name}.err"
+            with said.open("w") as errors:
+                waiting.append(
+                    subprocess.Popen(
+                        [sys.executable, "-c", program, name, ""],
+                        env={**os.environ, LOCKS: str(folder)}, stdin=subprocess.DEVNULL, stdout=stream, stderr=errors,
+                    )
+                )  # fmt: skip
+            assert wait_until(lambda said=said: "waiting for the first of " in said.read_text(), 60)  # type: ignore[misc]
+        waiting[2].kill()
+        first.kill()
+        assert [process.wait(60) for process in waiting] == [0, 0, -signal.SIGKILL, 0, 0]
+    assert served.read_text().split() == ["a", "b", "c", "d"]
+    assert not [file for file in folder.iterdir() if ".lock." in file.name]
 
 
 def test_after_a_run_nothing_but_the_locks_is_left(folder: Path) -> None:

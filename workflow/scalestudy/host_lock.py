@@ -2,7 +2,8 @@
 
 There are two files in one folder, the same for every environment. The first belongs to one user, and no other can
 open it: runs of one user wait for each other, however long. The second is shared by all users. Whoever can open it can
-hold it for ever, so that runs of other users are waited for up to MAX_WAIT_FOR_OTHERS_S.
+hold it for ever, so that runs of other users are waited for up to MAX_WAIT_FOR_OTHERS_S. Each has a queue, first come,
+first served: runs of one user keep their order, and users take turns.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import os
 import pwd
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from scalestudy import processes
@@ -29,6 +30,8 @@ FOLDER = Path("/tmp")
 """On every host, of all users, and none of them can remove what another made there."""
 MAX_WAIT_FOR_OTHERS_S = 1800.0
 POLL_S = 0.2
+WAITED = "the wait is over, after"
+"""Begins the line of a log that ends a wait: the time before it is no run time."""
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """For files in a folder of all users."""
 
@@ -79,18 +82,21 @@ def lock_folder() -> Path:
 @contextmanager
 def _locked(file: Path, kind: int, limit_s: float | None) -> Iterator[None]:
     """Lock a file; with a limit, which is for the file of all users, continue without it when that is over."""
-    begin, said = time.monotonic(), None
-    try:
-        descriptor = _opened(file, 0o600 if limit_s is None else 0o644)
-    except OSError as error:
-        if limit_s is None:
-            remedy = f"have it removed, or set {LOCKS} to a folder that all your runs on this host use"
-            raise UserError(f"cannot be used: {error.strerror}", str(file), remedy) from error
-        _say(f"runs of other users on this host are not waited for: {file}: {error.strerror}")
-        yield
-        return
-    try:
-        while _is_taken(descriptor, kind):
+    begin, said, mode = time.monotonic(), None, 0o600 if limit_s is None else 0o644
+    with ExitStack() as stack:
+        try:
+            descriptor = _opened(file, mode)
+            stack.callback(os.close, descriptor)
+            queue = stack.enter_context(ExitStack())
+            is_next = queue.enter_context(_queued(file, mode))
+        except OSError as error:
+            if limit_s is None:
+                remedy = f"have it removed, or set {LOCKS} to a folder that all your runs on this host use"
+                raise UserError(f"cannot be used: {error.strerror}", str(file), remedy) from error
+            _say(f"runs of other users on this host are not waited for: {file}: {error.strerror}")
+            yield
+            return
+        while not is_next() or _is_taken(descriptor, kind):
             if limit_s is not None and time.monotonic() - begin > limit_s:
                 waited = f"waited {limit_s / 60:.0f} minutes for another user's work on this host"
                 _say(f"{waited}; continuing at the same time")
@@ -99,9 +105,47 @@ def _locked(file: Path, kind: int, limit_s: float | None) -> Iterator[None]:
                 said = holders
                 _say(f"waiting for {holders or 'other work on this host'} to end")
             time.sleep(POLL_S)
+        queue.close()
+        if said is not None:
+            _say(f"{WAITED} {time.monotonic() - begin:.0f} s")
         yield
+
+
+@contextmanager
+def _queued(file: Path, mode: int) -> Iterator[Callable[[], bool]]:
+    """A place in the queue for a lock file; gives a function: whether all who came before have gone.
+
+    A ticket is a file beside the lock, named by the time of arrival on the clock of this host. Its process has it
+    locked, so that the ticket of one that was killed is seen to be void.
+    """
+    ticket = file.with_name(f"{file.name}.{time.monotonic_ns():020}-{os.getpid()}")
+    unlocked = file.with_name(f".{ticket.name}")
+    descriptor = _opened(unlocked, mode)
+    try:
+        with suppress(OSError):  # without locks, the wait itself tells of it
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        unlocked.rename(ticket)
+        yield lambda: not any(_waits(other) for other in file.parent.glob(f"{file.name}.*") if other < ticket)
+    finally:
+        for name in (unlocked, ticket):
+            name.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _waits(ticket: Path) -> bool:
+    """Whether the process of a ticket still waits; a void ticket is removed."""
+    try:
+        descriptor = os.open(ticket, FLAGS)
+    except OSError:
+        return False
+    try:
+        if _is_taken(descriptor, fcntl.LOCK_SH):
+            return True
     finally:
         os.close(descriptor)
+    with suppress(OSError):  # of another user
+        ticket.unlink()
+    return False
 
 
 def _opened(file: Path, mode: int) -> int:

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from logging import LogRecord
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,7 @@ class LogHandler(LogHandlerBase):
         task = job.task
         self.progress.end(task, time.time())
         if task.rule == "train":
+            task.began = max(task.began, began_after_wait(job, task.output))
             runs, mean = self.progress.runs, duration(self.progress.mean_s or 0.0)
             count = f"{runs['done'] + runs['failed']}/{runs.total()}"
             self.say(f"[{count}] {task.name}: {outcome(task.output)} · {mean} a run")
@@ -342,6 +344,17 @@ def outcome(result_file: str) -> str:
     if throughput is None:
         return f"{wall_s:.1f} s in all"
     return f"{throughput:,.0f} samples/s" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
+
+
+def began_after_wait(job: ShownJob, result_file: str) -> float:
+    """When a run began that waited for other work on its host, Unix seconds; 0 for one that did not wait."""
+    from scalestudy.files import tail
+    from scalestudy.host_lock import WAITED
+
+    if not any(WAITED in tail(log) for log in job.logs):
+        return 0.0
+    result = json.loads(Path(result_file).read_text(encoding="utf-8"))
+    return datetime.fromisoformat(result["started"]).timestamp()
 
 
 def last_lines(logs: Iterable[str], count: int) -> str:

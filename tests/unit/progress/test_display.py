@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from scalestudy import processes
 from scalestudy.commands import cluster as status
 from scalestudy.errors import UserError
-from snakemake_logger_plugin_scalestudy import LogHandler, outcome
+from snakemake_logger_plugin_scalestudy import LogHandler, ShownJob, outcome
 from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, Task, current, duration, heading
 
 DATA = "results/data/digits-1/manifest.json"
@@ -97,6 +98,23 @@ def test_a_run_that_waits_for_this_host_is_shown_as_waiting(
     assert task.state == "running"
     handler.tick(handler.said_at + 71)
     assert "dataset digits-1: 61 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("said", "took_s"), [("", 100), ("scalestudy: the wait is over, after 70 s\n", 30)])
+def test_a_wait_for_this_host_is_no_run_time(
+    handler: LogHandler, tmp_path: Path, said: str, took_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, output = tmp_path / "train.log", tmp_path / "result.json"
+    handler.project = None
+    task = handler.task("train", {"run": "a", "machine": "local"}, str(output))
+    handler.jobs[3] = ShownJob(task, "train a", [str(output)], [str(log)], {})
+    handler.progress.begin(task, 1_000_000.0)
+    log.write_text(f"{said}step 1\n")
+    result = {"status": "valid", "metrics": {"wall_s": 30.0}, "started": "1970-01-12T13:47:50+00:00"}
+    output.write_text(json.dumps(result))
+    monkeypatch.setattr(time, "time", lambda: 1_000_100.0)
+    send(handler, LogEvent.JOB_FINISHED, job_id=3)
+    assert handler.progress.mean_s == took_s
 
 
 @pytest.mark.parametrize("is_written", [False, True])
