@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,3 +57,57 @@ def test_without_a_limit_the_machine_counts(groups: Path, files: dict[str, str])
     write(groups, **files)
     assert limits.usable_cores() == 8
     assert limits.usable_memory_bytes() == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_time_that_quotas_withheld_is_that_of_the_own_group_and_of_its_parents(groups: Path) -> None:
+    (groups / "self").write_text("0::/user/job\n")
+    assert math.isnan(limits.quota_throttled_seconds())
+    write(groups, cpu__stat="usage_usec 90\nuser_usec 60\nsystem_usec 30")  # the root has no quota
+    assert math.isnan(limits.quota_throttled_seconds())
+    write(groups / "user", cpu__stat="usage_usec 90\nnr_periods 12\nnr_throttled 3\nthrottled_usec 1500000")
+    write(groups / "user/job", cpu__stat="usage_usec 90\nnr_periods 9\nnr_throttled 1\nthrottled_usec 250000")
+    assert limits.quota_throttled_seconds() == 1.75
+    (groups / "self").write_text("5:cpu,cpuacct:/docker/1f\n")
+    write(groups / "cpu", cpu__stat="nr_periods 4\nnr_throttled 2\nthrottled_time 300000000")
+    assert limits.quota_throttled_seconds() == 0.3
+
+
+IN_A_GROUP = """
+import os, sys, time
+from pathlib import Path
+from scalestudy.measure.system import cpu_row, withheld_share
+Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+os.setpgid(0, 0)
+def compute(end):
+    while time.monotonic() < end: pass
+rows = [cpu_row(os.getpid(), os.getpid(), frozenset([0]))]
+compute(time.monotonic() + 1.5)
+rows.append(cpu_row(os.getpid(), os.getpid(), frozenset([0])))
+print(withheld_share(rows, rows[0]["clock_s"], rows[1]["clock_s"]) or 0.0)
+"""
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group of the kernel below this process's own."""
+    made = next(iter(limits._groups("cpu"))) / f"scalestudy-test-{os.getpid()}"
+    try:
+        made.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control groups can be made here: {error}")
+    yield made
+    made.rmdir()
+
+
+@pytest.mark.slow
+def test_a_quota_of_the_kernel_withholds_cpu_time_and_without_one_nothing_is_withheld(group: Path) -> None:
+    of_version_1 = (group / "cpu.cfs_quota_us").exists()
+    file = group / ("cpu.cfs_quota_us" if of_version_1 else "cpu.max")
+    if not file.exists():
+        pytest.skip("the CPU controller is not given to this group")
+    command, shares = [sys.executable, "-c", IN_A_GROUP, str(group)], []
+    for quota in ("-1", "10000") if of_version_1 else ("max 100000", "10000 100000"):
+        file.write_text(quota)
+        shares.append(float(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
+    assert shares[0] == 0
+    assert 0.3 < shares[1] < 1

@@ -6,6 +6,7 @@ parent group holds for its children.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,18 @@ def usable_cores() -> int:
     """Logical cores: a CPU quota of 2.5 cores is two, and there is always one."""
     quotas = [int(quota) / int(period) for quota, period in _quotas() if quota.isdigit() and int(period)]
     return max(1, int(min([len(os.sched_getaffinity(0)), *quotas])))
+
+
+def quota_throttled_seconds() -> float:
+    """CPU time that quotas have withheld since their groups began, seconds, summed over cores; NaN: no group counts it."""
+    found = []
+    for group in _groups("cpu"):
+        counts = dict(line.split() for line in kernel_text(group / "cpu.stat").splitlines())
+        if "throttled_usec" in counts:
+            found.append(int(counts["throttled_usec"]) / 1e6)
+        elif "throttled_time" in counts:  # version 1
+            found.append(int(counts["throttled_time"]) / 1e9)
+    return sum(found) if found else math.nan
 
 
 def usable_memory_bytes() -> int:

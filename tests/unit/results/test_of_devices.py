@@ -57,6 +57,18 @@ def test_the_energy_of_the_window_is_divided_by_the_samples_trained_in_it(tmp_pa
     assert warnings == []
 
 
+@pytest.mark.parametrize(("withheld_per_s", "words"), [(0.0, []), (0.004, []), (0.25, ["withheld 20%"])])
+def test_cpu_time_that_a_quota_withheld_in_the_window_is_warned_of(
+    tmp_path: Path, withheld_per_s: float, words: list[str]
+) -> None:
+    rows = [
+        row | {"cpu_s": row["clock_s"], "quota_throttled_s": 7 + withheld_per_s * row["clock_s"]}
+        for row in samples(0, 1.0)
+    ]
+    warnings = facts_of_hosts(job(tmp_path), rows, reports(), TRAINED).warnings
+    assert [word in warning for word, warning in zip(words, warnings, strict=True)] == [True] * len(words)
+
+
 def test_one_host_that_does_not_know_leaves_all_unknown(tmp_path: Path) -> None:
     rows = [*samples(0, 320.0), *({**QUIET, "node": 1, "clock_s": float(second)} for second in range(5))]
     values, _ = of_devices(job(tmp_path, ("a", "b")), rows, reports())

@@ -39,7 +39,7 @@ MIN_GRACE_S = 0.5
 LAST_MESSAGES_S = 2.0
 """The last messages of agents may arrive so long after their launcher has ended."""
 DEVICE_COLUMNS = (*COLUMNS, *ERRORS)
-OF_THE_HOST = ("time_s", "clock_s", "busy_s", "throttled_s", "cores", "machine_cpu_percent")
+OF_THE_HOST = ("time_s", "clock_s", "busy_s", "throttled_s", "quota_throttled_s", "cores", "machine_cpu_percent")
 """Of a sample: what is the same for all agents of a host."""
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from scalestudy.limits import quota_throttled_seconds
 from scalestudy.measure.devices import DeviceMeter
 from scalestudy.measure.placement import SYSTEM
 
@@ -100,7 +101,8 @@ def cpu_row(group: int, leader: int, cores: frozenset[int], more: Sequence[int] 
     """CPU time of a run and of all others so far; the `leader` started the run's process group, `more` have left it."""
     cpu_s = cpu_seconds(leader) + sum(map(cpu_seconds, {*group_members(group), *more}))
     return {"clock_s": time.perf_counter(), "cpu_s": cpu_s, "busy_s": busy_seconds(cores),
-            "throttled_s": throttled_seconds(cores), "cores": float(len(cores))}  # fmt: skip
+            "throttled_s": throttled_seconds(cores), "quota_throttled_s": quota_throttled_seconds(),
+            "cores": float(len(cores))}  # fmt: skip
 
 
 def memory_of(group: int, more: Sequence[int] = ()) -> float:
@@ -156,14 +158,26 @@ def throttled_share(rows: Sequence[Mapping[str, float]], begin: float, end: floa
     return min(1.0, max(0.0, throttled_s / grown["clock_s"]))
 
 
+def withheld_share(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> float | None:
+    """CPU time that a quota withheld between two moments of `perf_counter`, over what the run would have used, 0 to 1.
+
+    From the last sample before to the first sample after; `rows` are a Sampler's. None where no quota is known.
+    """
+    grown = _around(rows, begin, end) if rows else {}
+    withheld_s, used_s = (grown.get(name, math.nan) for name in ("quota_throttled_s", "cpu_s"))
+    if math.isnan(withheld_s) or not withheld_s + used_s > 0:
+        return None
+    return withheld_s / (withheld_s + used_s)
+
+
 @dataclass
 class Sampler:
     """Samples a run's processes on one host from a thread, from its start to its stop.
 
     Each row has `time_s` since the start, `clock_s` (of `perf_counter`), `cpu_s` of this process, those of the group and
-    all that they have waited for, `busy_s` and `throttled_s` of the `cores` that this process may use, anonymous bytes
-    of the group but for its leader, which only waits, and bytes that the processes `pids` read from storage; and, of
-    accelerators, the columns of `devices.py`, in the last row also their counted errors.
+    all that they have waited for, `busy_s` and `throttled_s` of the `cores` that this process may use, CPU time that
+    quotas withheld, anonymous bytes of the group but for its leader, which only waits, and bytes that the processes
+    `pids` read from storage; and, of accelerators, the columns of `devices.py`, in the last row also their counted errors.
     """
 
     pids: list[int]

@@ -11,7 +11,7 @@ import numpy as np
 
 from scalestudy.files import write_with
 from scalestudy.measure.devices import ERRORS, energy_j, errors_of, mean_of, throttling
-from scalestudy.measure.system import MOST_FOREIGN, UNMEASURED, foreign_share, throttled_share
+from scalestudy.measure.system import MOST_FOREIGN, UNMEASURED, foreign_share, throttled_share, withheld_share
 from scalestudy.measure.timers import PHASES
 from scalestudy.results.reports import Measured
 from scalestudy.training.job import Job
@@ -66,6 +66,10 @@ def write_steps(measured: Measured, file: Path) -> None:
     write_with(file, frame.to_parquet)
 
 
+MAX_WITHHELD = 0.01
+"""Share of a window's CPU time that a quota may withhold."""
+
+
 @dataclass(frozen=True)
 class HostFacts:
     """What samplers of the run's hosts saw in the window: columns, and warnings."""
@@ -87,9 +91,9 @@ def facts_of_hosts(
     Shares are the largest over hosts; a column is None where a host does not tell it.
     """
     hosts = _windows(job, samples, reports)
-    foreign, throttled = (
+    foreign, throttled, withheld = (
         [share for host in hosts if (share := of_host(*host)) is not None]
-        for of_host in (foreign_share, throttled_share)
+        for of_host in (foreign_share, throttled_share, withheld_share)
     )
     utilisation, power = (
         _of_all([mean_of(rows, column, begin, end) for rows, begin, end in hosts])
@@ -105,6 +109,11 @@ def facts_of_hosts(
     }
     slowed = dict.fromkeys(reason for host in hosts for reason in throttling(*host))
     warned = [f"the device clocks were throttled in the window: {', '.join(slowed)}"] if slowed else []
+    if (share := max(withheld, default=0.0)) > MAX_WITHHELD:
+        warned.append(
+            f"a CPU quota withheld {share:.0%} of the CPU time that the run would have used in the window: ask for "
+            "more cores, or lower threads_per_rank"
+        )
     unmeasured = [file.read_text(encoding="utf-8") for file in sorted(job.folder.glob(f"{UNMEASURED}*"))]
     errors, about_errors = device_errors(job, samples)
     return HostFacts({**values, **errors}, [*warned, *dict.fromkeys(unmeasured), *about_errors])
