@@ -85,6 +85,8 @@ def test_what_the_script_reports_is_marked_as_reported(tmp_path: Path) -> None:
     found = result(tmp_path / "out")
     assert found["kinds"]["throughput_samples_per_s"] == found["kinds"]["loss"] == "reported"
     assert "wall_s" not in found["kinds"]
+    assert found["instrument"]["device_name"] == "cpu"
+    assert re.search(r"Throughput .* samples/s reported$", done.stdout, re.MULTILINE), done.stdout
     metrics = found["metrics"]
     assert metrics["throughput_samples_per_s"] * metrics["step_time_s"] == pytest.approx(8)
     assert metrics["step_time_s"] > 0.02

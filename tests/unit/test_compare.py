@@ -214,3 +214,14 @@ def test_a_node_that_is_slower_than_the_others_is_named(study: Study, capsys: py
     rows = {row["configuration"]: row for row in table("results/comparisons/local_nodes/comparison.csv")}
     (bad,) = [row for row in rows.values() if row["verdict"] == "slower"]
     assert float(bad["ratio"]) == pytest.approx(0.8)
+
+
+def test_reported_speeds_are_marked_in_every_output(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    reported = {"kinds": {"throughput_samples_per_s": "reported"}}
+    write(study, "local", steady, **reported)
+    write(study, "local+b", steady, **reported)
+    cli.run_command(["compare", "local", "local+b", "--out", "out"])
+    assert capsys.readouterr().out.count("; reported by the program)") == 4
+    assert Path("out/comparison.html").read_text().count("reported by the program") == 4
+    with open("out/comparison.csv") as file:
+        assert {row["reported"] for row in csv.DictReader(file)} == {"True"}

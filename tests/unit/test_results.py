@@ -124,3 +124,14 @@ def test_bad_input_is_one_message(
 ) -> None:
     assert results(*arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_columns_that_a_program_reported_are_named_in_the_list(
+    study: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results("--machine", "local")
+    assert "reported" not in capsys.readouterr().out
+    kinds = {"throughput_samples_per_s": "reported", "loss": "reported"}
+    write_result(result_file("local", study.runs[0].id), result_of(study.runs[0], kinds=kinds))
+    results("--machine", "local")
+    assert "throughput_samples_per_s, loss" in capsys.readouterr().out

@@ -343,7 +343,8 @@ def outcome(result_file: str) -> str:
         return f"{result['status']}: {result['reason']}"
     if throughput is None:
         return f"{wall_s:.1f} s in all"
-    return f"{throughput:,.0f} samples/s" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
+    reported = " reported" if result.get("kinds", {}).get("throughput_samples_per_s") == "reported" else ""
+    return f"{throughput:,.0f} samples/s{reported}" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
 
 
 def began_after_wait(job: ShownJob, result_file: str) -> float:

@@ -394,3 +394,11 @@ def test_a_claim_that_was_changed_or_declared_after_its_first_run_is_marked(tmp_
     assert marks == [False, True, True, False]
     assert changed.sentence.endswith("The claim was changed after its first run was made.")
     assert declared.sentence.endswith("The claim was declared after its first run was made.")
+
+
+def test_a_verdict_says_which_of_its_numbers_programs_reported(tmp_path: Path) -> None:
+    def numbers(run: Run) -> Mapping[str, Any]:
+        return {**rates(80.0)(run), "throughput_samples_per_s_kind": "reported"}
+
+    (found,) = verdicts(study_with(tmp_path, DIRECTION), numbers)
+    assert "; throughput reported by the program; " in found.sentence

@@ -64,3 +64,8 @@ def test_a_figure_says_by_how_much_it_is_extrapolated() -> None:
         "From window to whole training: a factor of 12 to 300,000; beyond 1,000 the interval is not known"
     )
     assert notes.extrapolated([row()], EXTRAPOLATED)[-1] == "From window to whole training: a factor of 1,000"
+
+
+def test_a_figure_of_reported_numbers_says_so() -> None:
+    lines = [Line("a", (Point(1.0, 2.0, kind="reported"),), "series")]
+    assert notes.extrapolated([row()], lines) == ["Reported by the program, not measured"]

@@ -66,6 +66,15 @@ def test_extrapolated_cells_are_marked_and_the_mark_is_explained(study: Study) -
     assert r"$\sim$1.553 $\pm$ 0.024" in text[".tex"]
 
 
+def test_what_programs_report_is_marked_in_its_cells_and_in_ratios_of_it(study: Study) -> None:
+    write_results(study, lambda run: {"kinds": {"throughput_samples_per_s": "reported"}})
+
+    text = written(study)
+
+    assert text[".md"].count(r"\*") == 2 * 4 + 1, "two columns of four configurations, and the note"
+    assert r"\*: reported by the program, not measured" in text[".md"]
+
+
 def test_markup_is_escaped() -> None:
     assert latex(r"50% of $x_1 {a}\b ~ #2") == r"50\% of \$x\_1 \{a\}\textbackslash{}b $\sim$ \#2"
     assert markdown("a|b*c_d <e>") == r"a\|b\*c\_d \<e>"

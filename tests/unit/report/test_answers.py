@@ -127,3 +127,10 @@ def test_an_answer_that_cannot_be_made_is_refused_before_any_run(wrong: str, rig
     assert wrong in DECLARED
     with pytest.raises(UserError, match=said):
         read_study(Path.cwd(), SCALING + DECLARED.replace(wrong, right, 1))
+
+
+def test_an_answer_from_reported_numbers_says_so() -> None:
+    reported = {"kinds": {"throughput_samples_per_s": "reported"}}
+    answer = answer_of(summarised(lambda run: reported), MACHINE)
+    assert answer.sentences[0].endswith("a GPU takes 938 (reported by the program).")
+    assert "reported" not in answer.sentences[1], "the exchange is measured"

@@ -70,6 +70,8 @@ class Compared:
     emulated: bool
     disturbed: int
     """Runs among those compared during which others used the machine."""
+    reported: bool = False
+    """Whether programs reported the column themselves, in any of them."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def compare(
         reason = found_change.reason if found_change.n else _why_not([side[key] for side in sides])
         values, new_values = ([run.metric(column) for run in runs] for runs in (olds, known[-1]))
         change = replace(found_change, reason=reason)
-        rows.append(_compared(key, change, new[key], values, new_values, [*olds, *known[-1]]))
+        rows.append(_compared(key, column, change, new[key], values, new_values, [*olds, *known[-1]]))
     old = {key: runs for side in sides[:-1] for key, runs in side.items()}
     names = ", ".join(records.name for records in before), after.name
     only_before = tuple(_one(runs) for key, runs in old.items() if key not in common)
@@ -170,13 +172,14 @@ def compare_nodes(
     for key, of_ratios in of_repeats(ratios, margin).items():
         change = replace(of_ratios, reason=of_ratios.reason if own[key] else _why_not([units[key]]))
         of_others, of_node = ([value**direction for value in side[key].values()] for side in (others, own))
-        rows.append(_compared(key, change, units[key], of_others, of_node, list(units[key].values())))
+        rows.append(_compared(key, column, change, units[key], of_others, of_node, list(units[key].values())))
     names = "the other nodes", f"nodes of {records.name}"
     return MachineComparison((), records, names, column, margin, {}, tuple(rows))
 
 
 def _compared(
     key: str,
+    column: str,
     change: Change,
     runs: Runs,
     before: Sequence[float | None],
@@ -186,7 +189,9 @@ def _compared(
     known = ([value for value in side if value is not None] for side in (before, after))
     old, new = (sum(side) / len(side) if side else None for side in known)
     emulated = any(is_emulated(run.spec) for run in runs.values())
-    return Compared(key, _one(runs), change, old, new, emulated, sum(bool(run.result.get("disturbed")) for run in used))
+    disturbed = sum(bool(run.result.get("disturbed")) for run in used)
+    reported = any(run.is_reported(column) for run in used)
+    return Compared(key, _one(runs), change, old, new, emulated, disturbed, reported)
 
 
 def _one(runs: Runs) -> Recorded:

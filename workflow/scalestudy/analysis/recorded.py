@@ -22,10 +22,12 @@ VOLATILE = ("memory_gib", "system")
 def row_of(result: Mapping[str, Any], is_emulated: bool) -> dict[str, Any]:
     """A result as one row: state, metrics and instrument."""
     metrics: Mapping[str, Any] = result.get("metrics") or {}
+    kinds: Mapping[str, str] = result.get("kinds") or {}
     return {
         "status": result["status"],
         "reason": result.get("reason") or "",
-        "kind": (result.get("kinds") or {}).get("training_time_s", "measured"),
+        "kind": kinds.get("training_time_s", "measured"),
+        "reported": ", ".join(column for column, kind in kinds.items() if kind == "reported"),
         "emulated": is_emulated,
         "oversubscribed": bool(result.get("oversubscribed")),
         "disturbed": bool(result.get("disturbed")),
@@ -65,6 +67,10 @@ class Recorded:
         """A measured number; None where there is none."""
         value = (self.result.get("metrics") or {}).get(column)
         return None if value is None else float(value)
+
+    def is_reported(self, column: str) -> bool:
+        """Whether a program reported the number itself."""
+        return (self.result.get("kinds") or {}).get(column) == "reported"
 
     def instrument(self) -> dict[str, str]:
         """The part of its instrument that can change a number."""

@@ -20,7 +20,7 @@ from scalestudy.analysis.workload import varied_columns
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text, write_with
 from scalestudy.results.stored import contents_digest, read_result, state_of
-from scalestudy.spec.columns import DERIVED, METRICS, PREDICTED, columns_of_runs
+from scalestudy.spec.columns import DERIVED, METRICS, columns_of_runs, kind_of
 from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.machine import Prices
@@ -273,11 +273,6 @@ def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str,
         if ends := [run[f"{column}_low"] for run in runs if run.get(f"{column}_kind") == CENSORED]:
             row[f"{column}_low"], row[f"{column}_kind"] = min(ends), CENSORED
     return row
-
-
-def kind_of(row: Mapping[str, Any], column: str) -> str:
-    """The kind of one run's number: as its result says, forecasts are predicted, all else is measured."""
-    return "predicted" if column in PREDICTED else str(row.get(f"{column}_kind") or "measured")
 
 
 def kind_of_all(kinds: list[str]) -> str:

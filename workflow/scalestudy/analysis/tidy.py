@@ -28,6 +28,7 @@ MEANINGS = {
     "status": "valid, invalid or skipped",
     "reason": "Why it is not valid",
     "kind": "Kind of the training time: measured or extrapolated",
+    "reported": "Columns that the program reported itself, in place of being measured",
     "emulated": "Whether compute, storage, network or page cache are emulated",
     "oversubscribed": "Whether ranks computed with more threads than there are cores, or shared an accelerator",
     "disturbed": "Whether others used the machine during the window",

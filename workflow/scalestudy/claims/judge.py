@@ -33,7 +33,8 @@ from scalestudy.claims.inference import (
 from scalestudy.claims.model import AnyClaim, Check, Equivalence, Exact, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row, chosen, parts_of, published_rows, rows_of_claim
 from scalestudy.claims.verdict import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict
-from scalestudy.spec.columns import matches
+from scalestudy.spec.columns import kind_of, matches
+from scalestudy.spec.labels import column_label, lower
 from scalestudy.spec.study import Study
 
 SAME = 1e-9
@@ -369,10 +370,19 @@ def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:
     return seconds, hours
 
 
+def _reported(each: _Estimated) -> str:
+    """The columns of a claim that programs reported, in words; empty where all were measured."""
+    rows, columns = _once(each.parts), filter(None, (each.claim.column, each.claim.per))
+    found = [column for column in columns if any(kind_of(row, column) == "reported" for row in rows)]
+    return " and ".join(map(lower, map(column_label, found)))
+
+
 def _finding(study: Study, each: _Estimated, verdict: Verdict) -> str:
     """The number of a judged claim with its sides, limit, rounds and reason."""
     number = words.interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit)
     said = f"{words.compared_text(study, each.claim, each.value)} = {number}; required: {verdict.threshold}"
+    if named := _reported(each):
+        said += f"; {named} reported by the program"
     said += f"; {words.rounds(verdict.n or 0)} of this campaign"
     if verdict.next_low is not None:
         next_one = f"{verdict.next_low:.3g} to {verdict.next_high:.3g}"

@@ -55,6 +55,7 @@ def train_from_spec(out: Path) -> None:
     said = result["reason"]
     if result["status"] == "valid":
         said = f"{wall_s or 0:.1f} s in all" if value is None else f"{value:,.0f} samples/s"
+        said += " reported" if result["kinds"].get("throughput_samples_per_s") == "reported" else ""
     print("\n".join([f"{result['status']}: {said}", *_remarks(result)]), flush=True)
 
 

@@ -325,9 +325,9 @@ def compare(
         comparison = compare(old, new, margin, _words(across), column, only)
     click.echo(headline(comparison))
     for shown in shown_lines(comparison, names):
-        verdict, why = shown.row.change.verdict, f" ({shown.why})" if shown.why else ""
+        verdict, remarks = shown.row.change.verdict, f" ({shown.remarks})" if shown.remarks else ""
         if verdict != "same":
-            click.echo(f"  {verdict:9} {shown.name.study}: {shown.name.text}: speed {shown.change}{why}")
+            click.echo(f"  {verdict:9} {shown.name.study}: {shown.name.text}: speed {shown.change}{remarks}")
     ends = (new.name, "nodes") if nodes else (old[0].name, new.name)
     for file in write_comparison(comparison, names, out or comparison_folder(*ends)):
         click.echo(f"  {file}")
@@ -391,7 +391,8 @@ def results(
         remedy = "ask for more: loosen --study, --where or --status"
         raise UserError(f"none of {len(rows)} runs matches", "results", remedy)
     if out is None:
-        frame = frame_of(found, _words(columns) or LISTED)
+        reported = ("reported",) if any(row["reported"] for row in found) else ()
+        frame = frame_of(found, _words(columns) or (*LISTED, *reported))
         click.echo(frame.to_string(index=False, na_rep="", float_format=lambda value: f"{value:.5g}"))
         click.echo(f"{len(found)} of {len(rows)} runs")
         return

@@ -60,7 +60,7 @@ def alt_text(chart: Chart) -> str:
 def _line(panel: Panel, line: Line) -> str:
     """A line's first and last point, of bars and parts each, and the numbers of runs in their means."""
     kinds = dict.fromkeys(point.kind for point in line.points)
-    marks: list[str] = [kind for kind in kinds if kind in ("extrapolated", "predicted")]
+    marks: list[str] = [kind for kind in kinds if kind in ("extrapolated", "predicted", "reported")]
     if "emulated" not in line.label and (parts := dict.fromkeys(part for one in line.points for part in one.emulated)):
         marks.append(f"{', '.join(parts)} emulated")
     if any(point.disturbed for point in line.points):

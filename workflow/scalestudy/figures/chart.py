@@ -15,7 +15,7 @@ class Point:
     low: float | None = None
     high: float | None = None
     n: int = 1
-    kind: Literal["measured", "extrapolated", "predicted", "published", "derived"] = "measured"
+    kind: Literal["measured", "extrapolated", "predicted", "reported", "published", "derived"] = "measured"
     repeats: tuple[float, ...] = ()
     """The single values that the mean is of."""
     emulated: tuple[str, ...] = ()

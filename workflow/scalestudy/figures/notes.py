@@ -84,7 +84,7 @@ def repeats(lines: Iterable[Line]) -> str:
 
 
 def extrapolated(rows: Iterable[Row], lines: Iterable[Line]) -> list[str]:
-    """Notes where any point is extrapolated, with the factor from the window to the whole training, or predicted."""
+    """Notes where any point is not measured: extrapolated, with the factor from window to training, predicted, reported."""
     points = [point for line in lines if line.role in ("series", "bar") for point in line.points]
     kinds, found = {point.kind for point in points}, []
     if "extrapolated" in kinds:
@@ -93,6 +93,8 @@ def extrapolated(rows: Iterable[Row], lines: Iterable[Line]) -> list[str]:
         found.append(f"Extrapolated: the full training, from a measured window{unsure}")
     if "predicted" in kinds:
         found.append("Predicted: before the first step, not measured")
+    if "reported" in kinds:
+        found.append("Reported by the program, not measured")
     valid = [row for row in rows if row["status"] == "valid"]
     given = [float(row["extrapolation_factor"]) for row in valid if _given(row.get("extrapolation_factor"))]
     if "extrapolated" in kinds and given:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from scalestudy.analysis.scaling import bases
 from scalestudy.analysis.stats import CENSORED, FEWEST, Interval, interval_of, with_interval
-from scalestudy.analysis.summarise import kind_of, kind_of_all, read_rows
+from scalestudy.analysis.summarise import kind_of_all, read_rows
 from scalestudy.analysis.workload import varied_columns, workload_of
 from scalestudy.errors import UserError, nearest
 from scalestudy.figures import decision, notes
@@ -24,6 +24,7 @@ from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import OWN_PANEL, Row, by, selected
 from scalestudy.figures.words import configuration_text, friendly, run_text, with_unit
 from scalestudy.files import canonical_json, write_text
+from scalestudy.spec.columns import kind_of
 from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.labels import column_label, unit_of, value_text
 from scalestudy.spec.layout import table_file
@@ -33,7 +34,7 @@ WIDE_RANGE = 1000
 """Values further apart than this share the unit of the smallest."""
 RELATIVE = {"efficiency", "speedup"}
 PLAIN = (str, int, float, type(None))
-MARKS = {"extrapolated": "~", "predicted": "≈"}
+MARKS = {"extrapolated": "~", "predicted": "≈", "reported": "*"}
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,7 @@ def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableS
         f"n: valid runs; {meaning}",
         "~: extrapolated from a measured window" if "extrapolated" in kinds else "",
         "≈: predicted before the first step" if "predicted" in kinds else "",
+        "*: reported by the program, not measured" if "reported" in kinds else "",
         "> t (k): k runs ended after t or later without reaching it, so there is no mean" if censored else "",
         f"Cost in {', '.join(priced)}" if priced else "",
         notes.emulated(rows),

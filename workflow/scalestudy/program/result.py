@@ -24,7 +24,7 @@ from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
 REPORTED = "reported"
-OF_STEPS = ("throughput_samples_per_s", "step_time_s", "window_half_width", "loss")
+OF_STEPS = ("throughput_samples_per_s", "step_time_s", "window_half_width", "j_per_sample", "loss")
 """Metrics that follow from the steps and samples that a program reports."""
 NOT_CHECKED = "what the program computed is not checked: whether its ranks hold equal parameters and saw their samples"
 MAX_UNLIKE = 0.1
@@ -149,7 +149,7 @@ def _speed(evidence: Evidence, trained: float | None) -> dict[str, float | None]
         "step_time_s": step_s,
         "window_half_width": relative_half_width(slowest.step_intervals),
         "data_s": data_s,
-        "data_stall": None if data_s is None else min(1.0, data_s / step_s),
+        "data_stall": None if seen_slowest is None or waited_s is None else min(1.0, waited_s / seen_slowest.seconds),
         "loss": sum(evidence.losses) / len(evidence.losses) if evidence.losses else None,
     }
 

@@ -52,6 +52,8 @@ class Number:
     n: int = 0
     disturbed: int = 0
     emulated: tuple[str, ...] = ()
+    reported: bool = False
+    """Whether the program reported it."""
 
     def over(self, other: Number) -> Number:
         """The ratio of two numbers. The half-widths of the logarithms add as squares: the interval of two independent
@@ -67,7 +69,8 @@ class Number:
             low, high = ratio * math.exp(-below), ratio * math.exp(above)
         n = min((n for n in (self.n, other.n) if n), default=0)
         emulated = tuple(dict.fromkeys((*self.emulated, *other.emulated)))
-        return Number(ratio, low, high, n, self.disturbed + other.disturbed, emulated)
+        reported = self.reported or other.reported
+        return Number(ratio, low, high, n, self.disturbed + other.disturbed, emulated, reported)
 
     def text(self, form: str) -> str:
         """The number in a unit, with its interval as far as it has one; its half-width alone for `±%`."""
@@ -174,7 +177,7 @@ def _number(study: Study, configuration: str, column: str, rows: Rows) -> Number
         raise NoNumber(f"not all of its runs have {column}")
     spec = next(run.spec for run in study.runs if run.configuration == configuration)
     emulated = tuple(part for part in emulated_parts(spec) if part != "compute" or column not in OF_THE_HOST)
-    return Number(mean, low, high, valid, disturbed, emulated)
+    return Number(mean, low, high, valid, disturbed, emulated, row.get(f"{column}_kind") == "reported")
 
 
 def _marks(numbers: Sequence[Number]) -> str:
@@ -184,6 +187,7 @@ def _marks(numbers: Sequence[Number]) -> str:
     fewest = min((number.n for number in measured if number.low is None), default=0)
     marks = [
         f"on emulated {' and '.join(emulated)}" if emulated else "",
+        "reported by the program" if any(number.reported for number in measured) else "",
         "with disturbed runs" if any(number.disturbed for number in measured) else "",
         f"n = {fewest}, so without an interval" if fewest else "",
     ]

@@ -56,7 +56,8 @@ class Shown:
     def remarks(self) -> str:
         """All that has to be known of its numbers."""
         disturbed = f"{counted(self.row.disturbed, 'run')} disturbed" if self.row.disturbed else ""
-        marks = ", ".join(filter(None, ("emulated parts" if self.row.emulated else "", disturbed)))
+        reported = "reported by the program" if self.row.reported else ""
+        marks = ", ".join(filter(None, (reported, "emulated parts" if self.row.emulated else "", disturbed)))
         return "; ".join(filter(None, (self.why, marks)))
 
 
@@ -124,7 +125,7 @@ def _table(comparison: MachineComparison, lines: Sequence[Shown]) -> str:
                 **{key: getattr(change, key) for key in of_change},
                 "margin": comparison.margin, "repeats_needed": change.repeats_needed, "before": row.before,
                 "after": row.after, "column": comparison.column, "unit": unit_of(comparison.column),
-                "emulated": row.emulated, "disturbed": row.disturbed, "reason": change.reason,
+                "reported": row.reported, "emulated": row.emulated, "disturbed": row.disturbed, "reason": change.reason,
             }
         )  # fmt: skip
     return pd.DataFrame(rows).to_csv(index=False, float_format="%.6g")

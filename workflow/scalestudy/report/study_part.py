@@ -18,11 +18,12 @@ from scalestudy.figures.groups import Row
 from scalestudy.figures.kinds import chart_of
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled, svg_bytes
-from scalestudy.figures.tables import Table, said, table_of
+from scalestudy.figures.tables import MARKS, Table, said, table_of
 from scalestudy.figures.words import run_text
 from scalestudy.report.answers import Answer, answer_of
 from scalestudy.report.verdicts import Judged, read_verdicts
 from scalestudy.results.stored import read_result
+from scalestudy.spec.columns import kind_of
 from scalestudy.spec.labels import column_label, number, value_text
 from scalestudy.spec.layout import figure_file, table_file
 from scalestudy.spec.study import Study
@@ -117,6 +118,7 @@ def _minute(row: Row) -> str:
 def _run(study: Study, keys: Sequence[str], row: Row) -> dict[str, Any]:
     """One run; `cells` are the values that tell it from the others."""
     rate = row["throughput_samples_per_s"]
+    mark = MARKS.get(kind_of(row, "throughput_samples_per_s"), "")
     return {
         "run": row["run"],
         "anchor": f"{study.name}-{row['run']}",
@@ -124,7 +126,7 @@ def _run(study: Study, keys: Sequence[str], row: Row) -> dict[str, Any]:
         "cells": [value_text(study, key, row.get(key)) for key in keys],
         "repeat": row["repeat"] + 1,
         "status": row["status"] + (", disturbed" if row.get("disturbed") else ""),
-        "throughput": number(rate, 4) if is_number(rate) else "–",
+        "throughput": mark + number(rate, 4) if is_number(rate) else "–",
         "started": _minute(row),
     }
 

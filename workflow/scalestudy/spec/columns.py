@@ -186,6 +186,9 @@ WHOLE_TRAINING = ("training_time_s", "time_to_train_s", "device_hours", "cost")
 MAX_TESTED_FACTOR = 1000.0
 """Up to this `extrapolation_factor` the intervals of extrapolated times are tested; beyond it none is known."""
 
+OF_THROUGHPUT = ("efficiency", "speedup", "own_efficiency", "own_speedup")
+"""Derived columns that are ratios of throughputs."""
+
 LOGARITHMIC_UNITS = ("s", "device h", "B", "MiB", "samples/s", "W", "J")
 POSITIVE = ("efficiency", "speedup", "own_efficiency", "own_speedup", "cost")
 """Columns without a unit that are positive by their nature."""
@@ -208,6 +211,12 @@ def extrapolated_too_far(row: Mapping[str, Any], column: str) -> bool:
     """Whether a run's time or cost of the whole training is extrapolated by more than intervals were tested for."""
     factor = row.get("extrapolation_factor")
     return column in WHOLE_TRAINING and isinstance(factor, (int, float)) and factor > MAX_TESTED_FACTOR
+
+
+def kind_of(row: Mapping[str, Any], column: str) -> str:
+    """The kind of one run's number: as its result says, forecasts are predicted, all else is measured."""
+    of = "throughput_samples_per_s" if column in OF_THROUGHPUT else column
+    return "predicted" if column in PREDICTED else str(row.get(f"{of}_kind") or "measured")
 
 
 def base_column(column: str) -> str | None:

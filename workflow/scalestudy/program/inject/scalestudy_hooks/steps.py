@@ -112,6 +112,7 @@ class Steps:
             "fsdp_modules": self.fsdp_modules,
             "is_distributed": self.is_distributed(),
             "torch": self.torch.__version__,
+            "device_name": self.torch.cuda.get_device_name() if self.is_on_gpu() else "cpu",
             "is_compiled": self.is_compiled(),
             "on_gpu": self.is_on_gpu(),
             "parameters": self.checksum(),
