@@ -17,6 +17,7 @@ from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Run
 from tests.unit.claims.made_claims import DIRECTION, Numbers, as_fixed, frame_of, study_with, verdicts
 
+ROOT = Path(__file__).resolve().parents[3]
 NEEDED = ["run", "configuration", "repeat", "status", "reason", "strategy", "train.epochs", "wall_s"]
 """Columns that a judgement of these claims reads, beside the numbers."""
 
@@ -402,3 +403,28 @@ def test_a_verdict_says_which_of_its_numbers_programs_reported(tmp_path: Path) -
 
     (found,) = verdicts(study_with(tmp_path, DIRECTION), numbers)
     assert "; throughput reported by the program; " in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("same", "more", "noise", "expected"),
+    [
+        (1.00, 1.05, NOISE, ["passed", "passed"]),
+        (1.10, 1.05, NOISE, ["failed", "passed"]),
+        (1.00, 1.00, NOISE, ["passed", "inconclusive"]),
+        (1.00, 0.95, NOISE, ["passed", "failed"]),
+        (1.00, 1.05, WILD, ["inconclusive", "inconclusive"]),
+    ],
+)
+def test_controls_of_a_campaign_tell_whether_this_machine_could_see_5_percent(
+    monkeypatch: pytest.MonkeyPatch, same: float, more: float, noise: tuple[float, ...], expected: list[str]
+) -> None:
+    """`same` and `more` are the ratios of the step times: of the same training twice, and of 5 % more work."""
+    monkeypatch.chdir(ROOT)
+    (study,) = read_studies(["noise"], "mini", Machine())
+
+    def numbers(run: Run) -> Mapping[str, Any]:
+        ratio = {1: same if run.seed >= 100 else 1.0, 21: more}.get(run.spec.batch.accumulate, 1.0)
+        varies = run.seed >= 100 or run.spec.batch.accumulate == 21
+        return {"step_time_s": 0.03 * ratio * float(np.exp(noise[run.spec.repeat] if varies else 0.0))}
+
+    assert [found.verdict for found in verdicts(study, numbers)] == expected

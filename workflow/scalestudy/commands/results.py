@@ -184,7 +184,8 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
 
     claim = next(claim for claim in study.claims if claim.id == name)
     verdict = next(verdict for verdict in verdicts_of(study, machine) if verdict["id"] == name)
-    yield from (f"{study.name}: {claim.statement}", f"  {claim.source}, {claim.place}", f"  {verdict['sentence']}")
+    cited = ", ".join(filter(None, (claim.source, claim.place))) or claim.origin
+    yield from (f"{study.name}: {claim.statement}", f"  {cited}", f"  {verdict['sentence']}")
     if isinstance(claim, Published):
         for row in published_rows(claim):
             values = ", ".join(f"{column} {plain(row[column])}" for column in (claim.column, claim.per) if column)

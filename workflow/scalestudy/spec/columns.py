@@ -249,10 +249,10 @@ def columns_of(spec: RunSpec) -> dict[str, Any]:
 
 
 def columns_of_runs(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """`columns_of` each run of a study: repeats of a configuration differ in nothing but `seed` and `repeat`."""
+    """`columns_of` each run of a study; repeats of a configuration differ in `repeat` alone: `seed` is that of the first."""
     runs = list(runs)
     known = {run.configuration: run for run in runs}
-    return [{**known[run.configuration].columns, "seed": run.seed, "repeat": run.repeat} for run in runs]
+    return [{**known[run.configuration].columns, "seed": run.seed - run.repeat, "repeat": run.repeat} for run in runs]
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
