@@ -175,3 +175,17 @@ def test_what_is_not_a_run_is_not_unpacked(study: Study) -> None:
     assert read_result("local+ada", study.runs[0]) == read_result("local", study.runs[0])
     assert not Path("Snakefile2").exists()
     assert not list(Path("results/local+ada").rglob("evil.py"))
+
+
+def test_the_files_of_a_program_are_in_the_archive(study: Study) -> None:
+    Path("train.py").write_text("print()\n")
+    text = STUDY.replace(
+        "data: {source: digits}, strategy: allreduce", 'program: {command: "python train.py", files: [train.py]}'
+    )
+    Path("config/studies/exchange.yaml").write_text(text)
+    run = read_studies(["exchange"], "mini", Machine())[0].runs[0]
+    write_result(result_file("local", run.id), result_of(run))
+    write_json(run_folder("local", run.id) / "spec.json", run.spec.plain())
+    assert export() == 0
+    with zipfile.ZipFile("out.zip") as archive:
+        assert archive.read("train.py") == b"print()\n"

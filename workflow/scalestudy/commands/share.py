@@ -117,6 +117,8 @@ def _code(study: Study, machine: str) -> Iterator[str]:
     names |= {name for claim in study.claims if isinstance(claim, Published) for name in claim.reference}
     yield from (str(file) for name in sorted(names) if (file := reference_file(name)).is_file())
     yield from (str(file) for file in sorted(Path("config/extensions").glob("*.py")))
+    programs = [run.spec.program for run in study.runs if run.spec.program is not None]
+    yield from dict.fromkeys(file for program in programs for file in program.files if Path(file).is_file())
     yield from (name for name in TOP if Path(name).is_file())
     for folder in CODE:
         # Also where a link leads: in workflow/ the executor's package is one.
