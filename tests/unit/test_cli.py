@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from scalestudy import cli
 from tests.integration.processes import wait_until
@@ -25,6 +27,10 @@ def test_each_verb_is_a_command_of_that_name_with_an_example(verb: str) -> None:
     assert command is not None
     assert command.name == verb
     assert f"Example: scalestudy {verb}" in (command.help or "")
+    shown = CliRunner().invoke(cli.cli, [verb, "--help"]).output
+    assert shown.count("Example: ") == len(re.findall(r"^  Example: ", shown, re.MULTILINE)), (
+        "each is a line of its own"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["plan", "--help"]])

@@ -42,6 +42,7 @@ def explain(
     COMMAND is the script as you start it, for example `torchrun --nproc-per-node 8 train.py --my-flags`. It is not edited.
     The id of a finished run stands for its command; a run of the project itself has measured its parts already.
 
+    \b
     Example: scalestudy explain -- python train.py
     Example: scalestudy explain resnet18.synthetic.allreduce.x2.r0-0123456789ab
     """

@@ -132,6 +132,7 @@ def claims(machine: str, scale: str, study: str | None, as_json: bool, name: str
 
     With the NAME of a claim, print its runs round by round: their numbers, what they are compared by, and their folders.
 
+    \b
     Example: scalestudy claims --study gpu_scaling
     Example: scalestudy claims ring_is_slower
     """
