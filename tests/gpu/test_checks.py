@@ -145,6 +145,17 @@ def test_float64_agrees_with_the_cpu(record: Record, tmp_path: Path) -> None:
     assert largest_difference(tmp_path / "cpu", tmp_path / "here") <= 1e-10
 
 
+@pytest.mark.parametrize("autocast", ["bfloat16", "float16"] if HAS_GPU else ["bfloat16"])
+def test_mixed_precision_learns(autocast: str, record: Record, tmp_path: Path) -> None:
+    settings = ("model=small_cnn", f"autocast={autocast}", f"train.epochs={size(20, 10)}", *KEPT)
+    metrics = valid(tried(tmp_path / autocast, *settings))
+    record(accuracy=metrics["accuracy"], loss=metrics["loss"])
+    assert metrics["accuracy"] > 0.9
+    assert all(
+        tensor.dtype == torch.float32 for tensor in weights(tmp_path / autocast).values() if tensor.is_floating_point()
+    )
+
+
 # The loader's copies
 
 
@@ -240,11 +251,12 @@ def test_normalising_on_the_device_equals_the_cpu() -> None:
 
 
 def test_ranks_share_a_gpu_over_gloo_only_where_they_are_allowed_to(record: Record, tmp_path: Path) -> None:
-    alone = tried(tmp_path / "one", "model=small_cnn", "strategy=allreduce", "ranks=1", f"train.epochs={size(60, 1)}")
+    own = ("model=small_cnn", KEPT[0])
+    alone = tried(tmp_path / "one", *own, "strategy=allreduce", "ranks=1", f"train.epochs={size(60, 1)}")
     valid(alone)
     assert alone["resolved"]["backend"] == ("nccl" if HAS_GPU else "gloo")
     ranks = f"ranks={torch.cuda.device_count() + 1 if HAS_GPU else 2}"
-    shared = (ranks, "model=small_cnn", "launch.oversubscribe=true")
+    shared = (ranks, *own, "launch.oversubscribe=true")
     for strategy in ("allreduce", "ring", "parameter_server"):
         result = tried(tmp_path / strategy, *shared, f"strategy={strategy}", f"train.epochs={size(20, 1)}")
         record(**{strategy: valid(result)["throughput_samples_per_s"]})
@@ -252,7 +264,7 @@ def test_ranks_share_a_gpu_over_gloo_only_where_they_are_allowed_to(record: Reco
         assert not HAS_GPU or result["oversubscribed"] is True
     if HAS_GPU:
         refused = tried(tmp_path / "refused", *shared, "strategy=halving_doubling")
-        crowded = tried(tmp_path / "crowded", ranks, "model=small_cnn", "strategy=allreduce")
+        crowded = tried(tmp_path / "crowded", ranks, *own, "strategy=allreduce")
         assert refused["status"] == crowded["status"] == "skipped"
         assert "NCCL refuses two ranks on one GPU" in refused["reason"] and "GPU" in crowded["reason"]
 

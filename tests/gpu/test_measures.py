@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, Dataset
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.load.loader import Loader, on_device
 from scalestudy.data.prepare.datasets import prepare
-from scalestudy.spec.config import Site
+from scalestudy.spec.auto_machine import auto_machine
+from scalestudy.spec.config import Site, read_machine
 from scalestudy.spec.run import Loader as LoaderSpec
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
@@ -33,6 +34,7 @@ from tests.gpu.common import (
     Record,
     as_values,
     images,
+    median_s,
     paired,
     seconds_of,
     size,
@@ -111,6 +113,24 @@ def test_the_loop_beside_a_bare_loop(name: str, record: Record, tmp_path: Path) 
         found = paired(lambda: own_step_s(job, world, data, replica), lambda: seconds_of(bare_step, STEPS))
         record(**as_values(name, found), bare_samples_per_s=batch / seconds_of(bare_step, STEPS))
     assert not HAS_GPU or found.at_most(MAX_RATIO) != "MISSED"
+
+
+# The peaks of its data sheet
+
+PEAKS = {"float32": (torch.float32, False), "tf32": (torch.float32, True), "bfloat16": (torch.bfloat16, False)}
+
+
+def test_matrix_products_stay_below_the_peaks(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TFLOP/s of a large product: the most that a training's share of the peak (`mfu`) can be."""
+    monkeypatch.delenv("SCALESTUDY_MACHINE", raising=False)
+    known = read_machine(auto_machine(tmp_path), tmp_path).peak_tflops if HAS_GPU else {}
+    side = size(8192, 256)
+    for name, (dtype, tf32) in PEAKS.items():
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        x = torch.randn(side, side, device=DEVICE).to(dtype)
+        tflops = 2 * side**3 / median_s(lambda x=x: x @ x) / 1e12
+        record(**{name: tflops, f"{name}_of_peak": tflops / known[name] if name in known else None})
+        assert not known or 0.4 <= tflops / known[name] <= 1.02
 
 
 # The loader beside torchvision's, and beside the training

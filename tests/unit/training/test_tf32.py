@@ -49,3 +49,23 @@ def test_it_is_of_float32_and_of_gpus() -> None:
     assert not list(run_problems(run(tf32=False, device="cpu")))
     with pytest.raises(Skipped, match="TF32 is of GPUs"):
         resolve(run(tf32=True), Machine.model_validate({"device": "cpu"}), Site())
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "peaks"),
+    [
+        ({}, "cuda", (67.0, 494.5)),
+        ({"tf32": False}, "cuda", (67.0, 67.0)),
+        ({"tf32": True}, "cuda", (494.5, 494.5)),
+        ({"autocast": "bfloat16"}, "cuda", (989.5, 989.5)),
+        ({}, "cpu", (67.0, 67.0)),
+    ],
+)
+def test_a_share_of_the_peak_is_of_the_number_type_that_computes(
+    settings: dict[str, Any], device: str, peaks: tuple[float, float]
+) -> None:
+    # On an H200, ResNet-50 in float32 and convolutions in TF32 made 80 % of the peak without tensor cores.
+    stated = {"float32": 67, "tf32": 494.5, "bfloat16": 989.5}
+    machine = Machine.model_validate({"device": device, "devices_per_node": 1, "peak_tflops": stated})
+    resolved, _ = resolve(run(**settings, device=device, launch={"oversubscribe": True}), machine, Site())
+    assert (resolved.peak_tflops, resolved.convolution_peak_tflops) == peaks

@@ -108,10 +108,12 @@ def test_the_digest_of_parameters_does_not_depend_on_their_memory_format(tmp_pat
 
 def test_operations_are_counted_where_a_peak_is_stated(tmp_path: Path) -> None:
     of = job(tmp_path)
-    stated = trainer(dataclasses.replace(of, resolved=dataclasses.replace(of.resolved, peak_tflops=0.1)))
+    stated = trainer(
+        dataclasses.replace(of, resolved=dataclasses.replace(of.resolved, peak_tflops=0.1, convolution_peak_tflops=0.2))
+    )
     # One linear layer of 16 x 10, forward and for its weights backward, a multiply-add counted as two.
-    assert stated.replica.training_flops() == pytest.approx(2 * 16 * 10 * 2)
-    assert trainer(of).replica.training_flops() is None
+    assert stated.replica.sample_at_peak_s() == pytest.approx(2 * 16 * 10 * 2 / 0.1e12)
+    assert trainer(of).replica.sample_at_peak_s() is None
 
 
 LONG = {"train": {"epochs": 100_000, "evaluate_every_epochs": 0}, "measure": {"warmup_steps": 2, "steps": 50_000}}

@@ -55,9 +55,20 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     promised = machine.transport
     resolved = Resolved(
         nodes, ranks_per_node, threads, device, cores, step_time_s, promised.within, promised.between, devices,
-        machine.peak_tflops.get(spec.autocast or ("tf32" if spec.tf32 else spec.dtype)),
+        *_peaks(spec, machine, device),
     )  # fmt: skip
     return resolved, where
+
+
+def _peaks(spec: RunSpec, machine: Machine, device: str) -> tuple[float | None, float | None]:
+    """Dense peak of an accelerator in matrix products and in convolutions, TFLOP/s; None where it is not stated.
+
+    Torch computes convolutions of float32 in TF32 where the GPU can, unless `tf32` forbids it.
+    """
+    peaks = machine.peak_tflops
+    products = peaks.get(spec.autocast or ("tf32" if spec.tf32 else spec.dtype))
+    may_use_tf32 = device == "cuda" and spec.tf32 is None and spec.autocast is None and spec.dtype == "float32"
+    return products, peaks.get("tf32", products) if may_use_tf32 else products
 
 
 def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:

@@ -30,6 +30,11 @@ def flops_per_sample(model: nn.Module, shape: Sequence[int], training: bool = Tr
     Convolutions and matrix products only, as torch counts them: forward, and with `training` the backward pass with
     all auxiliary classifiers. The model's mode is left as it is found.
     """
+    return sum(flops_by_kind(model, shape, training))
+
+
+def flops_by_kind(model: nn.Module, shape: Sequence[int], training: bool = True) -> tuple[float, float]:
+    """The same of convolutions, and of matrix products."""
     batch, was_training = 2, model.training  # BatchNorm in training mode refuses a batch of one
     model.train(training)
     try:
@@ -40,7 +45,9 @@ def flops_per_sample(model: nn.Module, shape: Sequence[int], training: bool = Tr
                 torch.autograd.backward([one.sum() for one in (logits, *auxiliary)])
     finally:
         model.train(was_training)
-    return float(counter.get_total_flops()) / batch
+    counts = counter.get_flop_counts()["Global"]
+    convolutions = sum(count for kind, count in counts.items() if "convolution" in str(kind))
+    return convolutions / batch, (counter.get_total_flops() - convolutions) / batch
 
 
 COLUMNS = ("model", "channels", "height", "width", "classes", "parameters", "forward_flops", "training_flops", "source")

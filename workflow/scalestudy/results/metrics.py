@@ -77,12 +77,11 @@ def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:
     steps, window_s = int(measured.in_window.sum()), measured.window_s
     throughput = steps * job.spec.global_batch / float(window_s.max())
     epoch_samples = epoch_steps(job.spec, manifest, measured.reports[0]) * job.spec.global_batch
-    step_time_s, peak_tflops = job.resolved.step_time_s, job.resolved.peak_tflops
-    flops = measured.reports[0].training_flops
+    step_time_s, sample_at_peak_s = job.resolved.step_time_s, measured.reports[0].sample_at_peak_s
     return {
         "throughput_samples_per_s": throughput,
         "epoch_time_s": epoch_samples / throughput,
-        "mfu": flops * throughput / (job.spec.ranks * peak_tflops * 1e12) if flops and peak_tflops else None,
+        "mfu": sample_at_peak_s * throughput / job.spec.ranks if sample_at_peak_s else None,
         "accelerator_utilisation": None if step_time_s is None else float((steps * step_time_s / window_s).mean()),
     }
 

@@ -120,6 +120,7 @@ def resolved_settings(job: Job, report: Report) -> dict[str, Any]:
         "tf32": report.tf32,
         "step_time_s": resolved.step_time_s,
         "peak_tflops": resolved.peak_tflops,
+        "convolution_peak_tflops": resolved.convolution_peak_tflops,
         "backend": report.backend,
         "network": None if network is None else f"emulated, {network.mib_per_s:g} MiB/s per node",
     }

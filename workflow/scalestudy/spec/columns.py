@@ -69,9 +69,9 @@ METRICS: dict[str, Column] = {
     "accelerator_utilisation": Column("Accelerator utilisation", "",
         "Emulated compute time over the window, mean over ranks; on one rank the AU of MLPerf Storage"),
     "mfu": Column("Model FLOPs utilisation", "",
-        "Floating-point operations of the model's convolutions and matrix products, forward and backward, per second and "
-        "rank, over the dense peak of the run's number type (`peak_tflops` of the machine); above 1 the stated peak is too "
-        "low. Empty without a stated peak, where compute is emulated, and for compiled or sharded models"),
+        "Time that a rank's convolutions and matrix products, forward and backward, would take at the dense peak of their "
+        "number types (`peak_tflops` of the machine), over the time they took; above 1 the stated peak is too low. Empty "
+        "without a stated peak, where compute is emulated, and for compiled or sharded models"),
     "loader_samples_per_s": Column("Loader alone", "samples/s",
         "Samples per second that the loader delivers with no training"),
     "batch_readiness": Column("Batches ready", "",

@@ -27,7 +27,9 @@ class Resolved:
     devices: int = 0
     """Accelerators of a machine; 0: ranks compute on cores."""
     peak_tflops: float | None = None
-    """Dense peak of one accelerator in the run's number type, as the machine's description has it."""
+    """Dense peak of one accelerator in the number type of matrix products, as the machine's description has it."""
+    convolution_peak_tflops: float | None = None
+    """The same in the number type of convolutions."""
 
 
 @dataclass(frozen=True)

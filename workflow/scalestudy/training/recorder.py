@@ -237,7 +237,7 @@ class Recorder:
         report.strategy = replica.strategy.measured()
         report.invalid_reason = first_steps.wrong or replica.strategy.invalid_reason()
         report.warnings += first_steps.warnings
-        report.training_flops = replica.training_flops() if report.rank == 0 else None
+        report.sample_at_peak_s = replica.sample_at_peak_s() if report.rank == 0 else None
         report.threads = torch.get_num_threads()
         parameters, losses = list(replica.model.parameters()), torch.from_numpy(self.all_losses())
         report.computed_on = sorted({tensor.device.type for tensor in (*parameters, *self.losses[-1:])})

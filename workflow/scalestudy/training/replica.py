@@ -97,21 +97,24 @@ class Replica:
 
     # What is recorded and kept of it
 
-    def training_flops(self) -> float | None:
-        """Floating-point operations of training on one sample; None where nothing is compared with them, or torch cannot count.
+    def sample_at_peak_s(self) -> float | None:
+        """Seconds to train on one sample at the accelerator's peaks; None where they are unknown, or torch cannot count.
 
         A compiled model and one that lies in shards are not counted.
         """
-        counts = self.job.resolved.peak_tflops is not None and not self.emulated and not self.spec.compile
-        if not counts or not self.strategy.whole_parameters:
+        products, convolutions = self.job.resolved.peak_tflops, self.job.resolved.convolution_peak_tflops
+        if products is None or convolutions is None or self.emulated or self.spec.compile:
             return None
-        from scalestudy.models.count import flops_per_sample
+        if not self.strategy.whole_parameters:
+            return None
+        from scalestudy.models.count import flops_by_kind
 
         shape = self.held_out_batch(1)[0].shape[1:]
         try:
-            return flops_per_sample(self.model, shape)
+            of_convolutions, of_products = flops_by_kind(self.model, shape)
         except (RuntimeError, NotImplementedError, TypeError, ValueError):
             return None  # the user's own model may look at values, which a tensor without data does not have
+        return (of_convolutions / convolutions + of_products / products) / 1e12
 
     def digest(self) -> str | None:
         """A digest of the parameters, to compare over ranks; None where ranks need not hold equal ones."""

@@ -188,8 +188,8 @@ class Report(_Plain):
     setup_s: float | None = None
     strategy: dict[str, Measured] = field(default_factory=dict)
     """Further columns that the strategy knows."""
-    training_flops: float | None = None
-    """Of one sample, as rank 0 has counted them (models/count.py)."""
+    sample_at_peak_s: float | None = None
+    """Seconds to train on one sample at the peaks that the machine states, by rank 0's count (models/count.py)."""
     exchange_pairs: list[tuple[float, float]] = field(default_factory=list)
     """Seconds of steps with an overlapped exchange and without it (exposed.py)."""
     threads: int | None = None
