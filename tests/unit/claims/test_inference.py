@@ -6,12 +6,22 @@ import numpy as np
 import pytest
 
 from scalestudy.claims.inference import Estimate, Region, holm, rounds_needed, together
-from tests.soak.verdict_rule import KINDS, LIMIT_OF_MACHINES, Kind, busy_coverage, judged_shares, looking_again, power
+from tests.soak.verdict_rule import (
+    FIXED_ORDER,
+    KINDS,
+    LIMIT_OF_MACHINES,
+    Kind,
+    busy_coverage,
+    judged_shares,
+    looking_again,
+    power,
+)
 
 DRAWS = 400
 TOLERANCE = 0.033
 """Three standard errors of a share of 0.05 in so many draws."""
 ABOVE_ONE = Region(low=1.0)
+LIMITS = [kind for kind in KINDS if kind.name in (LIMIT_OF_MACHINES, FIXED_ORDER)]
 
 
 def rounds(*values: float, own: float = 0.0, log: bool = False) -> Estimate:
@@ -19,9 +29,15 @@ def rounds(*values: float, own: float = 0.0, log: bool = False) -> Estimate:
 
 
 @pytest.mark.parametrize("n", [5, 8])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.name != LIMIT_OF_MACHINES], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in LIMITS], ids=lambda kind: kind.name)
 def test_a_number_at_its_limit_is_decided_in_at_most_5_percent_each_way(kind: Kind, n: int) -> None:
     assert max(judged_shares(kind, n, DRAWS)["rule"]) <= 0.05 + TOLERANCE
+
+
+@pytest.mark.parametrize("kind", LIMITS, ids=lambda kind: kind.name)
+def test_sides_alike_from_round_to_round_and_an_order_that_is_not_drawn_are_limits_of_the_rule(kind: Kind) -> None:
+    """docs/explanation/verdicts.md names both with their shares."""
+    assert max(judged_shares(kind, 5, DRAWS)["rule"]) > 0.05 + TOLERANCE
 
 
 def test_an_effect_of_10_percent_is_decided_in_at_least_80_percent_with_five_rounds_that_spread_by_3_percent() -> None:
