@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from scalestudy.files import read_sealed, write_sealed
 from tests.integration.project import Project, jobs_in, make_project
@@ -232,6 +233,28 @@ def test_a_skipped_run_holds_up_no_figure_and_is_looked_for_again_once_it_is_for
     assert done.returncode == 0, done.stdout
     assert len(project.results()) == 4
     assert project.planned() == {"dataset": 1, "spec": skipped, "train": skipped, **DRAWN}
+
+
+def test_a_skipped_run_is_made_once_the_folder_that_its_reason_asks_for_is_in_the_site_file(project: Project) -> None:
+    project.edit("config/studies/tiny.yaml", "scales:", "include: [{data.source: image_folder}]\nscales:")
+    done = project.snakemake("tiny")
+    assert (
+        "skipped: no folder of image_folder is configured: set data.root, or data_roots.image_folder in " in done.stdout
+    )
+    assert project.planned("tiny") == {}
+    for split, count in (("train", 40), ("val", 8)):
+        for number in range(2 * count):
+            file = project.folder / f"pictures/{split}/{'ab'[number % 2]}/{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (number, 0, 255 * (number % 2))).save(file)
+    site = project.folder / "profiles/local/site.yaml"
+    site.write_text(f"{site.read_text()}\ndata_roots: {{image_folder: {project.folder / 'pictures'}}}\n")
+    drawn = {name: jobs for name, jobs in DRAWN.items() if name != "report"}
+    assert project.planned("tiny") == {"dataset": 1, "train": 1, **drawn, "tiny": 1}
+    done = project.snakemake("tiny")
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in [json.loads(file.read_text())["status"] for file in project.results()]
+    assert project.planned("tiny") == {}
 
 
 def test_a_spec_that_was_edited_is_refused_and_nothing_is_trained(project: Project) -> None:

@@ -1,5 +1,7 @@
 rule dataset:
     """One form of the data. What depends on it depends on its small manifest, never on a folder of files."""
+    input:
+        unpack(ask.dataset_inputs),
     output:
         manifest="results/data/{dataset}/manifest.json",
     log:

@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from scalestudy.data.manifest import is_skipped
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import now_at_most, read_json, write_json
 from scalestudy.host_lock import measured_run
 from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.trainer_lock import LOCK, only_trainer
 from scalestudy.limits import free_memory_bytes
+from scalestudy.results.stored import is_skipped
 from scalestudy.spec.base import parse, printable
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS
@@ -63,7 +63,7 @@ def _finished_result(out: Path) -> dict[str, Any] | None:
     """The result that another process has written meanwhile, dated now; None where there is none of this run."""
     with suppress(UserError, TypeError, KeyError):
         result: dict[str, Any] = read_json(out)
-        if result["run"] == out.parent.name:
+        if result["run"] == out.parent.name and result["status"] != "skipped":
             os.utime(out)  # Snakemake wants an output that is newer than the job's inputs
             return result
     return None

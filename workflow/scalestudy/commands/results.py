@@ -416,9 +416,8 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
 
     Example: scalestudy forget small_cnn.digits.allreduce.x2.r0-0123456789ab
     """
-    from scalestudy.data.manifest import is_skipped
     from scalestudy.launch.trainer_lock import trainer_of
-    from scalestudy.results.stored import status_of
+    from scalestudy.results.stored import is_skipped, status_of
 
     folder = RESULTS / machine / "runs"
     # A link in the place of a run would have files elsewhere deleted.

@@ -15,8 +15,9 @@ from scalestudy.claims.model import Published
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest, of_system, raise_all
 from scalestudy.files import canonical_json, sha256_file
-from scalestudy.results.stored import contents_digest
+from scalestudy.results.stored import contents_digest, is_skipped
 from scalestudy.spec import layout
+from scalestudy.spec.config import machine_file
 from scalestudy.spec.study import Study
 
 PACKAGE = Path(__file__).parents[1]
@@ -90,14 +91,22 @@ class Ask:
         """The spec of a run, as it is stored."""
         return canonical_json(self.project.run(w.machine, w.run).spec.plain())
 
-    def train_inputs(self, w: Any) -> dict[str, str]:
-        """Spec and data of a run, of a program its spec alone: the same before and after it, and of any age."""
+    def train_inputs(self, w: Any) -> dict[str, Any]:
+        """Spec and data of a run, of a program its spec alone: the same before and after it, and of any age.
+
+        A run that was skipped also has what its reason may depend on.
+        """
         self._warn()
         run = self.project.run(w.machine, w.run)
         inputs = {"spec": str(layout.run_folder(w.machine, w.run) / "spec.json")}
         if run.spec.program is None:
             inputs["data"] = str(layout.manifest_file(run.dataset))
-        return {name: ancient(file) for name, file in inputs.items()}
+        changed = self._changed_since_skipped(str(layout.result_file(w.machine, w.run)), w.machine)
+        return {**inputs, **changed} if changed else {name: ancient(file) for name, file in inputs.items()}
+
+    def dataset_inputs(self, w: Any) -> dict[str, list[str]]:
+        """What the reason of skipped data may depend on; other data has no inputs."""
+        return self._changed_since_skipped(str(layout.manifest_file(w.dataset)), self.project.folder)
 
     def of_run(self, name: str) -> Callable[[Any], Any]:
         """What the project has for a run under this name: its `priority`, `gpu_slots`, `study_name`."""
@@ -192,7 +201,18 @@ class Ask:
         files = [str(layout.result_file(machine, run.id)) for run in study.runs]
         if self.draws_graph:
             return files
-        return [ancient(before_update(file) if Path(file).exists() else file) for file in files]
+        again = {file for file in files if self._changed_since_skipped(file, machine)}
+        return [
+            file if file in again else ancient(before_update(file) if Path(file).exists() else file) for file in files
+        ]
+
+    def _changed_since_skipped(self, output: str, machine: str) -> dict[str, list[str]]:
+        """The site and machine files, where a result or manifest was skipped before one of them changed."""
+        files = [file for file in (self.project.site, machine_file(machine)) if file and Path(file).is_file()]
+        newest = max((Path(file).stat().st_mtime for file in files), default=0.0)
+        if Path(output).exists() and Path(output).stat().st_mtime < newest and is_skipped(output):
+            return {"changed": files}
+        return {}
 
     def _claims_of(self, study: Study) -> list[str]:
         return [str(layout.claims_file(self.project.folder, study.scale, study.name))] if study.claims else []

@@ -155,14 +155,6 @@ def read_manifest(path: Path | str) -> Manifest:
         raise UserError(f"is not a manifest: `{key}`: {first['msg']}", str(path), REMEDY) from None
 
 
-def is_skipped(path: Path | str) -> bool:
-    """Whether a manifest says that its data could not be had; a damaged one, or none, says nothing."""
-    try:
-        return read_manifest(path).status == "skipped"
-    except UserError:
-        return False
-
-
 def is_in_place(manifest: Manifest) -> bool:
     """Whether the data is used where it was found: only the index is ours, next to the manifest."""
     return manifest.index == INDEX and manifest.bulk not in ("", ".")

@@ -68,6 +68,14 @@ def status_of(machine: str, run: str) -> str:
     return "no result" if result is None else str(result["status"])
 
 
+def is_skipped(file: Path | str) -> bool:
+    """Whether a result, or a manifest of data, is `skipped`; a damaged one, or none, is not."""
+    try:
+        return bool(read_json(Path(file)).get("status") == "skipped")
+    except (OSError, UserError, AttributeError):
+        return False
+
+
 def append_history(out: Path, result: dict[str, Any]) -> None:
     """Add a run to its machine's history; a run outside `results/<machine>/runs/` has none.
 
