@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import signal
 import subprocess
 import textwrap
 import time
@@ -12,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.integration.processes import wait_until
 from tests.integration.project import THREADS, make_project
 from tests.integration.test_documents import blocks
-from tests.integration.tries import SCALESTUDY, attempt, completed, held, result
+from tests.integration.tries import ROOT, SCALESTUDY, attempt, begin, completed, held, result
 
 PAGE = "docs/howto/own_script.md"
 TORCHRUN = "python -m torch.distributed.run --nproc-per-node {ranks_per_node} --master-port {master_port} train.py"
@@ -34,6 +37,20 @@ TRAIN = """
         loss = model(torch.randn(8, 16)).square().mean()
         optimiser.zero_grad(); loss.backward(); optimiser.step()
 """
+RESUMES = """\
+import torch
+
+model = torch.nn.Linear(16, 4)
+optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def train_step():
+    time.sleep(0.05)
+    model(torch.randn(8, 16)).square().mean().backward()
+    optimiser.step()
+
+
+{}"""
 REPORTS = "    report(step=step, samples=8, loss=loss)\n"
 PRINTS = '    print(f"iter {step} loss {loss.item()}")\n'
 
@@ -126,6 +143,52 @@ def test_nothing_of_a_script_outlives_a_run_that_is_killed(tmp_path: Path) -> No
     while alive(tmp_path) and time.monotonic() < end:
         time.sleep(0.2)
     assert alive(tmp_path) == []
+
+
+def test_a_script_goes_on_in_the_next_attempt_where_its_deadline_stopped_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(RESUMES.format(blocks(PAGE, "python")[1]), encoding="utf-8")
+    given = settings("python train.py", "measure.steps=400", resume=True)
+    first = attempt(tmp_path / "out", *given, cwd=tmp_path, SCALESTUDY_DEADLINE=str(time.time() + 18))
+    assert first.returncode == 75, first.stdout
+    assert "because its command ended with status 75; the same command resumes it" in first.stdout
+    second = attempt(tmp_path / "out", *given, cwd=tmp_path)
+    assert completed(second), second.stdout
+    found = result(tmp_path / "out")
+    stopped, ended = found["links"]
+    assert stopped["steps"] + ended["steps"] >= 405
+    assert stopped["steps"] > 0 < ended["steps"]
+    assert found["metrics"]["step_time_s"] == pytest.approx(0.05, rel=0.5), (
+        "the time between the attempts is in no step"
+    )
+    assert found["instrument"]["steps_from"] == "hooks"
+    assert found["instrument"]["device_name"] == "cpu"
+    assert not (tmp_path / "out/checkpoint").exists()
+
+
+def test_two_ranks_of_torchrun_stop_when_they_are_asked_to_and_go_on(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "tests/stand_ins/resuming.py", tmp_path / "train.py")
+    given = settings(f"{TORCHRUN} 100000", "ranks=2", "measure.steps=200", resume=True)
+    process = begin(tmp_path / "out", *given, cwd=tmp_path)
+    with process:
+        wait_until((tmp_path / "starts.txt").exists, 60)
+        time.sleep(2)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, said
+    second = attempt(tmp_path / "out", *given, cwd=tmp_path)
+    assert completed(second), second.stdout
+    assert [int(line) > 0 for line in (tmp_path / "starts.txt").read_text().split()] == [False, True]
+    found = result(tmp_path / "out")
+    assert len(found["links"]) == 2
+    assert found["metrics"]["step_time_s"] == pytest.approx(0.05, rel=0.5)
+    assert alive(tmp_path) == []
+
+
+def test_a_script_that_stops_without_its_state_fails(tmp_path: Path) -> None:
+    write(tmp_path, "    if step == 30: sys.exit(75)\n")
+    done = attempt(tmp_path / "out", *settings("python train.py 1000", resume=True), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "SCALESTUDY_STATE: the command ended with status 75 and had not written its state" in done.stdout
 
 
 def test_new_writes_a_study_from_one_observed_run(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.program.trace import Traces, windows
+from scalestudy.program.trace import Mark, Traces, windows
 from scalestudy.spec.run import Measure
 
 
@@ -73,3 +73,22 @@ def test_minutes_end_a_window_too(tmp_path: Path) -> None:
     assert windows(traces.of("reported"), measure)[0].steps == 30
     assert traces.is_over(measure)
     assert not traces.is_over(Measure(warmup_steps=10, minutes=5))
+
+
+def test_the_window_goes_on_over_attempts_without_the_time_between_them(tmp_path: Path) -> None:
+    earlier = {"steps.0": [Mark(clock, step, 8, None, 0.01 * step) for step, clock in enumerate((5.0, 5.1, 5.2), 1)]}
+    lines = [{"clock": 900 + 0.2 * step, "samples": 8, "waited_s": 0.05 * step} for step in range(4)]
+    (tmp_path / "steps.0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    traces = Traces(tmp_path, earlier)
+    traces.refresh()
+    (window,) = windows(traces.of("steps"), Measure(warmup_steps=1))
+    assert (window.steps, window.samples) == (5, 40), "the first step after a start is not timed"
+    assert window.seconds == pytest.approx(0.2 + 0.6)
+    assert window.marks[-1].clock_s == pytest.approx(900.6), "on the clock of this attempt, as samples of the host are"
+    assert window.marks[-1].waited_s == pytest.approx(0.03 + 0.15)
+
+
+def test_earlier_attempts_are_there_before_this_one_has_a_step(tmp_path: Path) -> None:
+    traces = Traces(tmp_path, {"reported.0": [Mark(1.0, 10), Mark(2.0, 20)]})
+    traces.refresh()
+    assert [mark.step for mark in traces.of("reported")[0].marks] == [10, 20]

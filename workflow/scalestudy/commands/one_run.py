@@ -167,6 +167,7 @@ def _make(
     from scalestudy.launch.failures import NodeFailed, RankFailed
     from scalestudy.launch.job_environment import JobEnvironment
     from scalestudy.launch.signals import EndedBySignal
+    from scalestudy.training.control_files import EXIT_STOPPED
 
     with measured_run(f"run {identity}"):
         if spec.program is not None:
@@ -179,7 +180,7 @@ def _make(
             return launch.run(identity, spec, manifest, out, machine, keeper, init_from=init_from)
         except attempts.Stopped as stop:
             print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
-            sys.exit(attempts.EXIT_STOPPED)
+            sys.exit(EXIT_STOPPED)
         except (RankFailed, EndedBySignal) as error:
             what, _, details = str(error).partition("\n")
             if isinstance(error, NodeFailed):

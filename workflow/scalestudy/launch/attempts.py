@@ -18,14 +18,13 @@ from scalestudy.files import read_json, write_json
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.signals import EndedBySignal
 from scalestudy.measure.instrument import code_digest
+from scalestudy.program.resume import STATE_FOLDER
 from scalestudy.spec.layout import CHECKPOINTS, STATE_FILE, STOP_FILE
 from scalestudy.training.control_files import STOPPED, write_state
 
-EXIT_STOPPED = 75
-"""EX_TEMPFAIL of sysexits.h: the same command resumes the run."""
 RECORD = "links.json"
-OURS = re.compile(r"step-[0-9]{9}|\.step-[0-9]{9}\.partial|damaged-step-[0-9]{9}")
-"""Names of the folders that training/checkpoint.py makes."""
+OURS = re.compile(r"step-[0-9]{9}|\.step-[0-9]{9}\.partial|damaged-step-[0-9]{9}|" + STATE_FOLDER)
+"""Names of the folders that training/checkpoint.py makes, and of that with a program's state."""
 KILLED = "ended without a message; its time is that to its last checkpoint"
 
 

@@ -21,6 +21,7 @@ from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.ranks import run_here
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
 from scalestudy.program.result import program_result
+from scalestudy.program.resume import save_if_stopped
 from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
 from scalestudy.results.stored import append_history, write_result
@@ -83,7 +84,7 @@ def can_remeasure(chain: attempts.Chain, spec: RunSpec, manifest_file: Path, wal
     if deadline is not None and time.time() + 2 * wall_s >= deadline:
         return False
     if spec.program is not None:
-        return True
+        return not spec.program.resume
     reads_as_before = loader.cache != "as_found" or loader.memory_limit_mib is not None or loader.mode == "synthetic"
     return reads_as_before or read_manifest(manifest_file).format == "tensors"
 
@@ -121,6 +122,8 @@ def _measure(
         with signals.handled(scratch):
             samples = run_here(job, group) if where.launcher == "local" else Control(job, where.launcher).run()
         memory_bytes = write_samples(samples, folder / "system.parquet")
+        if spec.program is not None:
+            save_if_stopped(job)
         attempts.raise_if_stopped(scratch)
         wall_s = time.perf_counter() - begin
         if manifest is None:

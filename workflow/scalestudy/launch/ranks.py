@@ -39,7 +39,7 @@ from scalestudy.measure.allocator import keep_freed_memory
 from scalestudy.measure.system import UNMEASURED, Sampler
 from scalestudy.processes import die_with, state
 from scalestudy.program.observe import end_processes
-from scalestudy.program.trainer import metrics_folder
+from scalestudy.program.resume import metrics_folder
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TextIO
 
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 FOLDER = "SCALESTUDY_PROGRAM"
 """Environment variable with the folder of a program's metrics."""
 
@@ -31,5 +32,5 @@ def report(step: int, samples: float | None = None, loss: float | None = None) -
 
 @functools.cache
 def _file(folder: str, process: int) -> TextIO:
-    rank = os.environ.get("RANK", "0")
+    rank = next((os.environ[name] for name in RANK_VARIABLES if os.environ.get(name)), "0")
     return (Path(folder) / f"reported.{rank}.{process}.jsonl").open("w", encoding="utf-8")

@@ -12,8 +12,8 @@ from typing import Any
 from scalestudy.files import read_json, write_with
 from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.measure.window import relative_half_width
+from scalestudy.program.resume import earlier, earlier_records, metrics_folder
 from scalestudy.program.trace import Trace, Traces, Window, windows
-from scalestudy.program.trainer import metrics_folder
 from scalestudy.results.records import facts_of_hosts
 from scalestudy.results.result import outcome
 from scalestudy.results.validity import LEAST_WINDOW_S, LEAST_WINDOW_STEPS, throttled
@@ -106,10 +106,10 @@ def program_result(
 
 def _evidence(job: Job) -> Evidence:
     folder, measure = metrics_folder(job), job.spec.measure
-    traces = Traces(folder)
+    traces = Traces(folder, earlier(job))
     traces.refresh()
     counted: list[Trace] = traces.of(traces.source or "")
-    records = [read_json(file) for file in folder.glob("rank.*.json")]
+    records = [read_json(file) for file in folder.glob("rank.*.json")] or earlier_records(job)
     tail = [mark.loss for trace in counted for mark in trace.marks if mark.loss is not None]
     return Evidence(
         job,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,18 +28,29 @@ class Mark:
     """Wait for data since the window began, as hooks see it."""
 
 
+Earlier = dict[str, list[Mark]]
+"""Marks of a run's earlier attempts, by source and rank as `reported.0`."""
+
+
 @dataclass
 class Trace:
-    """The marks of one process, read as they are written."""
+    """The marks of one process, read as they are written, after those of earlier attempts at the run."""
 
     file: Path
     marks: list[Mark] = field(default_factory=list)
     _read_bytes: int = 0
+    _waited_before_s: float | None = None
+    """Wait for data in earlier attempts; None until this one has a mark."""
+
+    @property
+    def name(self) -> str:
+        """Source and rank, as `reported.0`."""
+        return ".".join(self.file.name.split(".")[:2])
 
     @property
     def rank(self) -> int:
         """The process's rank."""
-        return int(self.file.name.split(".")[1])
+        return int(self.name.split(".")[1])
 
     def refresh(self) -> None:
         """Read the lines that are new and complete."""
@@ -50,9 +61,22 @@ class Trace:
         self._read_bytes += len(whole)
         for line in whole.splitlines():
             entry = json.loads(line)
-            step = entry.get("step", len(self.marks) + 1)
+            step = entry.get("step", self.marks[-1].step + 1 if self.marks else 1)
             values = (entry.get(name) for name in ("samples", "loss", "waited_s"))
-            self.marks.append(Mark(entry["clock"], step, *values))
+            self._add(Mark(entry["clock"], step, *values))
+
+    def _add(self, mark: Mark) -> None:
+        """Add a mark. The first one after earlier attempts takes the place of their last: a first step is never timed."""
+        if self._waited_before_s is None:
+            self._waited_before_s = 0.0
+            if self.marks:
+                last = self.marks[-1]
+                later_s, steps = mark.clock_s - last.clock_s, mark.step - last.step
+                self.marks = [replace(one, clock_s=one.clock_s + later_s, step=one.step + steps) for one in self.marks]
+                self._waited_before_s = last.waited_s or 0.0
+                return
+        waited_s = None if mark.waited_s is None else mark.waited_s + self._waited_before_s
+        self.marks.append(replace(mark, waited_s=waited_s))
 
     def window(self, measure: Measure) -> tuple[int, int] | None:
         """Return the marks at which the window begins and ends; None where it has not begun.
@@ -87,12 +111,21 @@ class Traces:
     """All traces of a run in the folder of its metrics."""
 
     folder: Path
+    earlier: Earlier = field(default_factory=dict)
     known: dict[Path, Trace] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin with the earlier attempts."""
+        for name, marks in self.earlier.items():
+            self.known[self.folder / name] = Trace(self.folder / name, marks)
 
     def refresh(self) -> None:
         """Read what is new."""
         for file in self.folder.glob("*.jsonl"):
-            self.known.setdefault(file, Trace(file)).refresh()
+            if file not in self.known:
+                begun = self.known.pop(self.folder / Trace(file).name, None)
+                self.known[file] = Trace(file, begun.marks if begun else [])
+            self.known[file].refresh()
 
     def of(self, source: str) -> list[Trace]:
         """Return the traces of one source that have a step, by rank."""

@@ -19,22 +19,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from scalestudy.errors import UserError
+from scalestudy.program import resume
 from scalestudy.program.observe import GRACE_S, end_processes, hooked
 from scalestudy.program.reporting import FOLDER
-from scalestudy.program.trace import Traces
+from scalestudy.program.resume import OVER, metrics_folder
+from scalestudy.program.trace import Earlier, Traces, windows
 from scalestudy.spec.columns import columns_of
+from scalestudy.training.control_files import EXIT_STOPPED
 from scalestudy.training.job import Job
 
 POLL_S = 0.1
-OVER = "window_over"
-"""File in the folder of the metrics: the window is over, and every node ends its command."""
 OF_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 """Variables that a command which starts ranks itself does not get."""
-
-
-def metrics_folder(job: Job) -> Path:
-    """Return the folder of a program's metrics, which all nodes see."""
-    return job.folder / "program"
 
 
 def starts_command(job: Job, rank: int) -> bool:
@@ -54,17 +50,18 @@ def main(job: Job, rank: int) -> int:
     assert program is not None
     words = program.words(values_of(job, rank))
     output = subprocess.PIPE if program.metrics else None
+    earlier = resume.earlier(job)
     try:
         with _default_signals():
             process = subprocess.Popen(
-                words, env=environment(job), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                words, env=environment(job, earlier), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
             )
     except OSError as error:
         raise UserError(f"`{words[0]}` cannot be started: {error.strerror}", "program.command") from error
     reader = threading.Thread(target=_match, args=(process.stdout, program.metrics, folder, rank), daemon=True)
     if program.metrics:
         reader.start()
-    status = _wait(process, job, folder)
+    status = _wait(process, job, Traces(folder, earlier))
     if program.metrics:
         reader.join(GRACE_S)
     return status
@@ -88,24 +85,35 @@ def values_of(job: Job, rank: int) -> dict[str, Any]:
     return {**columns_of(job.spec), **resolved, **launch, "folder": str(job.folder)}
 
 
-def environment(job: Job) -> dict[str, str]:
-    """Return the environment of the command: the rank's own, the hooks, and where to report."""
+def environment(job: Job, earlier: Earlier | None = None) -> dict[str, str]:
+    """Return the environment of the command: the rank's own, the hooks, where to report, and how to go on."""
     folder, measure = str(metrics_folder(job)), job.spec.measure
-    request = {"out": folder, "warmup": measure.warmup_steps, "steps": measure.steps, "leave": False, "trace": True,
-               "remove": ()}  # fmt: skip
+    warmup, steps = measure.warmup_steps, measure.steps
+    if seen := windows(Traces(metrics_folder(job), earlier or {}).of("steps"), measure):
+        warmup, steps = 0, None if steps is None else max(1, steps - seen[0].steps)
+    request = {"out": folder, "warmup": warmup, "steps": steps, "leave": False, "trace": True, "remove": (),
+               "stop_status": EXIT_STOPPED}  # fmt: skip
     address, port = job.store or ("127.0.0.1", 0)
     places = {"MASTER_ADDR": address, "MASTER_PORT": str(port), FOLDER: folder, "PYTHONUNBUFFERED": "1"}
     threads = job.spec.threads_per_rank
-    made = {**hooked(request), **places, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
+    made = {
+        **hooked(request),
+        **places,
+        **({"OMP_NUM_THREADS": str(threads)} if threads else {}),
+        **resume.variables(job),
+    }
     assert job.spec.program is not None
     of_rank = () if job.spec.program.once_per == "rank" else OF_RANK
     return {name: value for name, value in made.items() if name not in of_rank}
 
 
-def _wait(process: subprocess.Popen[bytes], job: Job, folder: Path) -> int:
-    """Wait for the command; end it once the window is over on any node."""
-    traces, over = Traces(folder), folder / OVER
+def _wait(process: subprocess.Popen[bytes], job: Job, traces: Traces) -> int:
+    """Wait for the command; end it once the window is over on any node, ask it to stop where the run is asked to."""
+    folder, over, is_asked = traces.folder, traces.folder / OVER, False
     while process.poll() is None:
+        if not is_asked and resume.is_asked(job):
+            is_asked = True
+            process.send_signal(signal.SIGTERM)
         traces.refresh()
         if traces.is_over(job.spec.measure):
             over.touch()
@@ -117,7 +125,7 @@ def _wait(process: subprocess.Popen[bytes], job: Job, folder: Path) -> int:
         time.sleep(POLL_S)
     end_processes(str(folder))
     status = process.returncode
-    if status == 0 or over.exists():
+    if status == 0 or over.exists() or resume.has_stopped(job, status):
         return 0
     return 128 - status if status < 0 else status
 

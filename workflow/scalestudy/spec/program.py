@@ -41,6 +41,9 @@ class Program(Spec):
     once_per: Literal["node", "rank", "job"] = "node"
     """How often the command is started: once on each node (`torchrun`, `accelerate`), for each rank, or on the first node
     alone (`srun`, `mpirun`)."""
+    resume: bool = False
+    """Whether it can stop and go on: before `SCALESTUDY_DEADLINE` (seconds since 1970), or on SIGTERM, it writes its state to
+    the file `SCALESTUDY_STATE` and calls `sys.exit(75)`. Started again, it goes on from that file."""
     metrics: dict[Literal["step", "samples", "loss"], str] = {}
     """Regular expressions over its output; the first group of each is the number. `step` is needed."""
 

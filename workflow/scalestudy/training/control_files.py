@@ -7,6 +7,8 @@ from pathlib import Path
 from scalestudy.files import write_json
 from scalestudy.spec.layout import STATE_FILE
 
+EXIT_STOPPED = 75
+"""EX_TEMPFAIL of sysexits.h: the same command resumes the run."""
 REQUEST = "stop"
 """In a job's scratch folder: a request to the ranks to stop; the file holds the name of a signal."""
 DRIVER_IS_GONE = "driver"

@@ -48,11 +48,26 @@ def run_shadowed():
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
+def note_stop(request):
+    """Leave a file where this process ends by `sys.exit` with the status of a stop: torchrun hides it."""
+    plain = sys.exit
+
+    def note(status=None):
+        if status == request["stop_status"]:
+            with open(os.path.join(request["out"], f"stopped.{os.getpid()}"), "w"):
+                pass
+        plain(status)
+
+    sys.exit = note
+
+
 def main():
     """Prepare the hooks in each Python process of the command."""
     request = json.loads(os.environ[REQUEST])
     with open(os.path.join(request["out"], f"hooked.{os.getpid()}"), "w"):
         pass
+    if "stop_status" in request:
+        note_stop(request)
     sys.meta_path.insert(0, AfterTorch(request))
 
 

@@ -9,5 +9,6 @@ The request:
     trace    whether each step gets a line in steps.<rank>.jsonl: time of its end, samples, wait for data
     remove   parts to take away: loading, copies, exchange
     workers  factor on each DataLoader's num_workers (a worker where there was none)
+    stop_status  exit status that leaves a file stopped.<process>
     pin      pinned host memory in each DataLoader
 """

@@ -1,0 +1,113 @@
+"""A program that stops before its end and goes on in a further job: its state, and its steps so far in a checkpoint."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from scalestudy.errors import UserError
+from scalestudy.files import read_json, write_json
+from scalestudy.measure.instrument import code_digest
+from scalestudy.program.trace import Earlier, Mark, Traces
+from scalestudy.spec.layout import CHECKPOINTS, STOP_FILE
+from scalestudy.training.control_files import EXIT_STOPPED, REQUEST, STOPPED
+from scalestudy.training.job import Job
+
+STATE, DEADLINE = "SCALESTUDY_STATE", "SCALESTUDY_DEADLINE"
+STATE_FOLDER = "program"
+"""Folder of the state below the run's checkpoints."""
+OVER = "window_over"
+"""File in the folder of the metrics: the window is over, and every node ends its command."""
+OF_MARK = ("clock_s", "step", "samples", "loss", "waited_s")
+"""Columns of the marks in a checkpoint."""
+
+
+def metrics_folder(job: Job) -> Path:
+    """Return the folder of a program's metrics, which all nodes see."""
+    return job.folder / "program"
+
+
+def _state_file(job: Job) -> Path:
+    assert job.run_folder is not None
+    return job.run_folder / CHECKPOINTS / STATE_FOLDER / "state"
+
+
+def _can_resume(job: Job) -> bool:
+    return job.spec.program is not None and job.spec.program.resume
+
+
+def variables(job: Job) -> dict[str, str]:
+    """Return what a program that can resume finds in its environment."""
+    if not _can_resume(job):
+        return {}
+    _state_file(job).parent.mkdir(parents=True, exist_ok=True)
+    return {STATE: str(_state_file(job)), **({} if job.deadline is None else {DEADLINE: str(job.deadline)})}
+
+
+def is_asked(job: Job) -> bool:
+    """Whether the run is asked to stop, by a signal or a file, and the program understands that."""
+    assert job.run_folder is not None
+    return _can_resume(job) and ((job.folder / REQUEST).exists() or (job.run_folder / STOP_FILE).exists())
+
+
+def has_stopped(job: Job, status: int) -> bool:
+    """Whether a command that ended with this status, or one of its processes, stopped on purpose; leaves a mark of it."""
+    if status == EXIT_STOPPED:
+        (metrics_folder(job) / "stopped").touch()
+    return _can_resume(job) and any(metrics_folder(job).glob("stopped*"))
+
+
+def save_if_stopped(job: Job) -> None:
+    """Where the command has stopped on purpose, write its steps so far as a checkpoint of the run, and note the stop.
+
+    Raises UserError where the command has not written its state since the checkpoint before.
+    """
+    if (metrics_folder(job) / OVER).exists() or not has_stopped(job, 0):
+        return
+    import torch
+
+    from scalestudy.training import checkpoint
+
+    stat = _state_file(job).stat() if _state_file(job).exists() else None
+    stamp = None if stat is None else [stat.st_mtime_ns, stat.st_size]
+    if stamp is None or (job.resume is not None and checkpoint.read_facts(job.resume)["state"] == stamp):
+        what = f"the command ended with status {EXIT_STOPPED} and had not written its state"
+        raise UserError(what, STATE, f"write it to that file before `sys.exit({EXIT_STOPPED})`")
+    traces = Traces(metrics_folder(job), earlier(job))
+    traces.refresh()
+    tensors = {trace.name: torch.tensor(_rows(trace.marks), dtype=torch.float64) for trace in traces.known.values()}
+    step = max((trace.marks[-1].step for trace in traces.of(traces.source or "")), default=0)
+    records = [read_json(file) for file in metrics_folder(job).glob("rank.*.json")] or earlier_records(job)
+    facts = {"run": job.run, "spec": job.spec.plain(), "ranks": job.spec.ranks, "code": code_digest(), "state": stamp}
+    folder = _state_file(job).parent.parent
+    checkpoint.write(folder, step, 0, tensors, {}, {"records": records}, facts, lambda value: [value])
+    write_json(job.folder / STOPPED, {"step": step, "cause": f"because its command ended with status {EXIT_STOPPED}"})
+
+
+def earlier(job: Job) -> Earlier:
+    """Return the marks of the run's earlier attempts."""
+    if job.resume is None:
+        return {}
+    from scalestudy.training import checkpoint
+
+    return {name: [_mark(row) for row in rows.tolist()] for name, rows in checkpoint.read_rank(job.resume, 0).items()}
+
+
+def earlier_records(job: Job) -> list[dict[str, Any]]:
+    """Return what hooks recorded in the run's earlier attempts."""
+    if job.resume is None:
+        return []
+    from scalestudy.training import checkpoint
+
+    return list(checkpoint.read_facts(job.resume)["reports"][0]["records"])
+
+
+def _rows(marks: list[Mark]) -> list[list[float]]:
+    values = ([getattr(mark, name) for name in OF_MARK] for mark in marks)
+    return [[math.nan if value is None else float(value) for value in row] for row in values]
+
+
+def _mark(row: list[float]) -> Mark:
+    clock_s, step, *values = row
+    return Mark(clock_s, int(step), *(None if math.isnan(value) else value for value in values))
