@@ -58,6 +58,11 @@ def test_an_emulated_training_at_mini_lasts_long_enough_to_be_timed(
     assert short == set()
 
 
+def test_every_study_can_be_read_on_one_page() -> None:
+    texts = {file.name: file.read_text() for file in (ROOT / "config/studies").glob("*.yaml")}
+    assert {name: text.count("\n") for name, text in texts.items() if text.count("\n") > 60 or "null" in text} == {}
+
+
 def test_every_claim_can_be_judged_at_some_scale_or_says_what_is_missing() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)

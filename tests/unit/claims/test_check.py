@@ -53,6 +53,8 @@ def test_a_study_has_its_own_claims_and_those_of_documents_about_it(tmp_path: Pa
     own, stated = read(tmp_path, document=DOCUMENT).claims
     assert (own.id, own.origin, own.source) == ("faster", "ours", "")
     assert (stated.id, stated.origin, stated.source, stated.place) == ("all_end", "document", "A", "p")
+    (_, ours) = read(tmp_path, document=DOCUMENT.replace("source: A", "source: own")).claims
+    assert (ours.id, ours.origin, ours.source) == ("all_end", "ours", "")
 
 
 @pytest.mark.parametrize(

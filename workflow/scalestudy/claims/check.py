@@ -55,11 +55,11 @@ class _Claims(Spec):
 
 
 def written_claims(document: YamlDocument, study: str, scale: str) -> list[Written]:
-    """The claims of a study file, then those of documents about this study."""
+    """The claims of a study file, then those in config/claims/ about this study."""
     found = list(_written(document, scale, {}))
     for file in documents_about(study, Path(document.file).parent.parent / "claims"):
         claims = _document(str(file), file.read_text(encoding="utf-8"))
-        more = {"origin": DOCUMENT, "source": claims.data["source"]}
+        more = {} if claims.data["source"] == "own" else {"origin": DOCUMENT, "source": claims.data["source"]}
         found += [each for each in _written(claims, scale, more) if each.data.get("study") == study]
     return found
 

@@ -30,7 +30,7 @@ class Claim(Spec):
     statement: Text
     """What is claimed, in one sentence; the same at every scale."""
     origin: Literal["document", "ours"] = "ours"
-    """Whether a document states it, as each claim in `config/claims/` is, or it is our own."""
+    """Whether a document states it, as those in `config/claims/` do unless their `source` is `own`, or it is our own."""
     source: str = ""
     """The document that claims it; in `config/claims/` the `source` of the file."""
     place: str = ""
@@ -239,9 +239,9 @@ OfRuns = Direction | Equivalence | Quantity | Exact
 
 
 class ClaimsOfDocument(Spec):
-    """A file in config/claims/: the statements of one document."""
+    """A file in config/claims/: the statements of one document, or our own."""
 
     source: Text
-    """The document, as verdicts cite it."""
+    """The document, as verdicts cite it; `own`: the statements are ours."""
     claims: list[AnyClaim] = []
     """Its statements, each with the `study` whose runs judge it."""

@@ -17,8 +17,8 @@ from scalestudy.spec.machine_axes import KEYS, HostWord, MachineAxis
 class Labelled(Spec):
     """`{value: …, label: …}` in place of a value."""
 
-    value: Any
-    """The value."""
+    value: Any = None
+    """The value; left out: the key has none."""
     label: str | int | float | None = None
     """Its name in figures and tables; unset: the value itself."""
 
@@ -29,7 +29,8 @@ def _kind_of_axis(axis: Any) -> str:
 
 
 def _kind_of_value(value: Any) -> str:
-    return "labelled" if isinstance(value, Labelled) or (isinstance(value, dict) and "value" in value) else "plain"
+    is_labelled = isinstance(value, dict) and ("value" in value or set(value) == {"label"})
+    return "labelled" if is_labelled or isinstance(value, Labelled) else "plain"
 
 
 def _equally_long(axes: dict[str, Any]) -> dict[str, Any]:
