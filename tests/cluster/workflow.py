@@ -233,17 +233,18 @@ def assert_requeued_runs_again(box: Box, site: dict[str, str], requeue: Callable
 def assert_waits_for_room(box: Box, site: dict[str, str], limit: Callable[[int], None], why: str) -> None:
     """Jobs beyond what `limit` lets a user have wait until others have ended; that is said once, with `why`. 0: no limit."""
     others = len([line for line in box.must(["qstat", "-u", USER]).splitlines() if f" {USER} " in line])
-    limit(others + 1)  # others may end meanwhile, which makes room for more
+    count = others + 3  # more than there is room for, even if all others end meanwhile
+    limit(others + 1)
     try:
-        workflow = Workflow(box, "limited", site, {f"run{n}": {"steps": 2, "step_s": 1} for n in range(3)})
+        workflow = Workflow(box, "limited", site, {f"run{n}": {"steps": 2, "step_s": 1} for n in range(count)})
         # Jobs that the other driver submits meanwhile take the one place, for longer than tests are patient elsewhere.
         code, output = workflow.drive("--multinode-give-up-min", "2")
     finally:
         limit(0)
     assert code == 0, output
-    assert workflow.results() == 3
+    assert workflow.results() == count
     assert set(workflow.starts().values()) == {1}
-    assert output.count(f"the scheduler takes no more jobs for now ({why}") == 1
+    assert output.count(f"the scheduler takes no more jobs for now ({why}") == 1, output
 
 
 def assert_refused(box: Box, site: dict[str, str], why: str) -> None:
