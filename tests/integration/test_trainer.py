@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from safetensors.torch import load_file
@@ -38,6 +39,34 @@ def test_two_ranks_learn_digits(tmp_path: Path) -> None:
     assert held(found)
     assert found["metrics"]["accuracy"] > 0.95
     assert [evaluation["epoch"] for evaluation in found["evaluations"]] == list(range(1, 9))
+
+
+def test_findings_that_pixels_show_are_learnt_and_scored_by_auroc(tmp_path: Path) -> None:
+    draws, arrays = np.random.default_rng(0), {}
+    for name, count in {"train": 500, "val": 100, "test": 200}.items():
+        labels = draws.integers(0, 2, (count, 14), np.uint8)
+        noise = draws.integers(0, 60, (count, 28, 28), np.uint8)
+        # A finding brightens two columns of its own.
+        arrays |= {f"{name}_images": noise + 150 * labels.repeat(2, axis=1)[:, None], f"{name}_labels": labels}
+    (tmp_path / "chest").mkdir()
+    np.savez(tmp_path / "chest" / "chestmnist.npz", **arrays)
+    settings = (f"data={{source: chest_xray14, root: {tmp_path / 'chest'}}}", PERCEPTRON, "train.weighted_loss=true")
+    for name, rate in (("learnt", 0.05), ("unlearnt", 1e-9)):
+        more = (
+            f"optimiser.learning_rate={rate}",
+            "train.epochs=4",
+            "strategy=allreduce",
+            "ranks=2",
+            "batch.per_rank=16",
+        )
+        done = attempt(tmp_path / name, *settings, *more, cwd=tmp_path)
+        assert completed(done), done.stdout
+    learnt, unlearnt = (result(tmp_path / name) for name in ("learnt", "unlearnt"))
+    per_label = learnt["evaluations"][-1]["auroc_per_label"]
+    assert len(per_label) == 14 and min(per_label) > 0.9
+    assert learnt["metrics"]["auroc"] == pytest.approx(sum(per_label) / 14)
+    assert learnt["metrics"]["accuracy"] is None
+    assert 0.3 < unlearnt["metrics"]["auroc"] < 0.7
 
 
 def test_steps_hold_every_step_of_every_rank_and_mark_the_window(tmp_path: Path) -> None:

@@ -333,11 +333,12 @@ def test_what_is_not_finite_in_evaluation_has_no_accuracy_or_auroc(
 
 
 def test_labels_weigh_by_how_often_they_do_not_occur() -> None:
-    data = SimpleNamespace(task="multilabel", labels=np.array([[1, 0], [0, 0], [0, 1], [0, 1]], np.float32))
+    labels = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    data = SimpleNamespace(task="multilabel", samples=4, labels_of=lambda indices: labels[indices])
     where_set, elsewhere = label_weights(data)  # type: ignore[arg-type]
     assert where_set.tolist() == [0.75, 0.5] and elsewhere.tolist() == [0.25, 0.5]
     with pytest.raises(UserError, match="multi-label"):
-        label_weights(SimpleNamespace(task="classification", labels=np.zeros(4)))  # type: ignore[arg-type]
+        label_weights(SimpleNamespace(task="classification"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("capacity", [0, 1, 2, 3, 37, 64, 100])

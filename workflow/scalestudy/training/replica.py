@@ -208,9 +208,9 @@ def label_weights(data: Dataset) -> outputs.LabelWeights:
     With these weights, positives and negatives of a label have the same total weight (Rajpurkar et al., CheXNet, arXiv 1711.05225, 2.1).
     Raises UserError where the labels are not known before they are read, or have one class per sample.
     """
-    labels = getattr(data, "labels", None)
-    if data.task != "multilabel" or labels is None:
+    labels = data.labels_of(np.arange(data.samples)) if data.task == "multilabel" else None
+    if labels is None:
         what = "weighs labels by how often they occur, which needs multi-label data whose labels are known beforehand"
         raise UserError(f"`weighted_loss` {what}", "train.weighted_loss", "leave it out")
-    share = torch.from_numpy(np.asarray(labels, np.float32).mean(axis=0))
+    share = labels.float().mean(dim=0)
     return 1 - share, share
