@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.ratios import ratio_of
 from tests.unit.data import nginx
 
+from scalestudy.data import disk
 from scalestudy.data.pagecache import resident_bytes, warm
-from scalestudy.data.stage import cache
 from scalestudy.data.stage.copying import copy, digest_of
 from scalestudy.data.stage.wanted import WantedFiles
 from scalestudy.data.stores import store_at
@@ -71,7 +71,7 @@ def make(case: Case, folder: Path) -> list[str]:
         with open(folder / name, "wb") as stream:
             for begin in range(0, case.size, 16 * 2**20):
                 stream.write(random_bytes.bytes(min(16 * 2**20, case.size - begin)))
-    cache.sync(folder)
+    disk.sync(folder)
     return names
 
 
@@ -151,12 +151,12 @@ def timed(
         for side in order:
             target = work / f"{side}.copy"
             target.mkdir()
-            cache.sync(work)
+            disk.sync(work)
             warm(files)
             begin = time.perf_counter()
             sides[side](target)
             if sync:
-                cache.sync(work)
+                disk.sync(work)
             seconds[side].append(time.perf_counter() - begin)
             if number == 0:
                 for name in (names[0], names[len(names) // 2], names[-1]):
