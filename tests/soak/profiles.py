@@ -23,20 +23,21 @@ BOXES = {"slurm": SlurmBox, "sge": SgeBox, "pbs": PbsBox, "allocation": SlurmBox
 def run_study(box: Box, name: str) -> bool:
     """Doctor, plan and study through one profile; whether every run ended well and the figure is there."""
     made = studies(box)
-    profile = ("--profile", f"profiles/{name}", "--config", "machine=box", "scale=mini")
+    machine = ("--profile", f"profiles/{name}", "--config", "machine=box")
+    profile = (*machine, "scale=mini")
     inside = ("salloc", "-Q", "-N", "3", "--exclusive") if name == "allocation" else ()
-    shown(made, *inside, "scalestudy", "doctor", *profile)
+    shown(made, *inside, "scalestudy", "doctor", *machine)
     shown(made, "scalestudy", "plan", *profile, "studies=through")
     # All nodes are one host here, and measured runs run alone.
     alone = () if inside else ("--resources", "measure=1")
     code = shown(made, *inside, "snakemake", "through", *profile, *alone)
     print()
-    results = made.results()
+    results, drawn = made.results("through"), made.drawn("through")
     for result in results:
         ids = [link["job"] for link in result["links"]]
         print(f"{result['run']}: {result['status']}, {ranks(result)} ranks, job {' '.join(map(str, ids))}")
-    print("drawn:", *made.drawn())
-    well = code == 0 and [result["status"] for result in results] == ["valid"] * 3 and "time.svg" in made.drawn()
+    print("drawn:", *drawn)
+    well = code == 0 and [result["status"] for result in results] == ["valid"] * 3 and "time.svg" in drawn
     print("well" if well else "NOT WELL")
     return well
 
