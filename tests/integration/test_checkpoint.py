@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import time
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
+from tests.integration import ssh_nodes
 from tests.integration.processes import ranks_of
 from tests.integration.tries import ROOT, attempt, begin, completed, held, own_warnings, result, weights
 
@@ -179,6 +181,24 @@ def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> No
     assert [link["job"] for link in links] == [None, None, "42.server"]
     assert sum(link["steps"] for link in links) == progress[-1]
     shutil.rmtree(tmp_path)
+
+
+def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_resumes(tmp_path: Path) -> None:
+    settings = (*TINY, "batch={global: 64}", "ranks=2", "nodes=2", "strategy=halving_doubling")
+    done(tmp_path / "whole", *settings)
+    slow = ("faults=[{kind: slow_rank, rank: 1, seconds: 0.03}]", "checkpoint.every_steps=10")
+    (tmp_path / "site.yaml").write_text("hosts: [alpha, beta]\n")
+    with ssh_nodes.sshd(tmp_path) as programs:
+        nodes = {"PATH": f"{programs}:{os.environ['PATH']}", "SCALESTUDY_SITE": str(tmp_path / "site.yaml")}
+        process = begin(tmp_path / "stopped", *settings, *slow, **nodes)
+        wait_until(lambda: steps_begun(tmp_path / "stopped"))
+        process.send_signal(signal.SIGUSR1)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 75, output
+        found = done(tmp_path / "stopped", *settings, *slow, **nodes)
+    assert [link["cause"] for link in found["links"]] == ["because of signal SIGUSR1", "the run is complete"]
+    assert found["launch"]["hosts"] == ["alpha", "beta"]
+    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
 
 
 @pytest.fixture

@@ -75,6 +75,7 @@ ROUNDED: dict[str, AnyStrategy] = {
 
 CASES: dict[str, Case] = {
     **{f"{name} mlp": Case("mlp", strategy) for name, strategy in (ROUNDED | ASYNC).items()},
+    **{f"{name} float32": Case("mlp", strategy, torch.float32) for name, strategy in EXACT.items()},
     "hierarchical, 3 ranks per node": Case("mlp", EXACT["hierarchical"], per_node=3),
     "two_dimensional, 3 ranks per node": Case("mlp", EXACT["two_dimensional"], per_node=3),
 }
@@ -137,6 +138,13 @@ def test_an_exact_strategy_gives_the_weights_of_one_process(trained: Any, strate
             assert f"{strategy} {model}" not in results[0]
         for rank in range(ranks if ranks >= EXACT[strategy].min_ranks else 0):
             assert difference(results[rank][f"{strategy} {model}"], reference(model, ranks)) < 1e-12, model
+
+
+def test_an_exact_strategy_gives_the_same_weights_in_float32_but_for_its_rounding(trained: Any) -> None:
+    ranks, results = trained
+    for name, strategy in EXACT.items():
+        if ranks >= strategy.min_ranks:
+            assert 1e-9 < difference(results[0][f"{name} float32"], reference("mlp", ranks)) < 1e-5, name
 
 
 @pytest.mark.parametrize("trained", [3, 6], indirect=True, ids=lambda ranks: f"{ranks} ranks")

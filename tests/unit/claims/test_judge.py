@@ -385,6 +385,13 @@ def test_at_most_5_percent_of_studies_without_any_difference_decide_a_claim(tmp_
     assert decided <= 10
 
 
+def test_only_a_change_to_what_decides_a_claim_marks_it_as_changed(tmp_path: Path) -> None:
+    fixed = as_fixed(study_with(tmp_path, DIRECTION))
+    (reworded,) = verdicts(study_with(tmp_path, DIRECTION.replace("what matters", "what counts")), rates(80.0), fixed)
+    (moved,) = verdicts(study_with(tmp_path, DIRECTION.replace("0.95", "0.96")), rates(80.0), fixed)
+    assert (reworded.changed_after_measuring, moved.changed_after_measuring) == (False, True)
+
+
 def test_a_claim_that_was_changed_or_declared_after_its_first_run_is_marked(tmp_path: Path) -> None:
     study = study_with(tmp_path, DIRECTION)
     (before,) = verdicts(study, rates(80.0))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -103,3 +106,20 @@ def test_every_set_of_instructions_gives_the_same_bytes(fast: kernel.Kernel, mos
             other.show_pixels(pixels, 97, 131, view, out[3])
             assert np.array_equal(out[0], out[1]) and np.array_equal(out[2], out[3])
     assert other.instructions != "AVX2"
+
+
+def test_without_a_compiler_or_with_another_systems_library_the_plain_way_is_used_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {**os.environ, "CC": "no-such-compiler", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "scalestudy.data.decode.kernel.build"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "using the slower fallback JPEG decoder: no C compiler was found" in done.stdout
+    assert "apt-get install gcc" in done.stdout
+    monkeypatch.setattr(kernel, "BUILT", tmp_path)
+    monkeypatch.setattr(kernel, "loaded", kernel.loaded.__wrapped__)  # its answer is kept
+    assert kernel.state() == "plain: simplejpeg and torch"
+    (tmp_path / f"kernel-{kernel.source_key()}-another.so").write_bytes(b"for another system")
+    assert kernel.state() == "plain: simplejpeg and torch"
+    build(folder=tmp_path)
+    assert kernel.state().startswith("kernel, ")

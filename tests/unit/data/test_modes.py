@@ -254,6 +254,24 @@ def test_a_killed_worker_is_an_error_with_shard_and_sample(prepared: Prepared) -
 
 
 @pytest.mark.timeout(60)
+def test_a_worker_process_that_hangs_is_an_error_with_shard_and_sample(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_maker, "HANG_S", 1.5)
+    path, _ = prepared(**FORMS["tar"])
+    loader = spec(kind="processes", workers=1, storage={"latency_ms": 100})
+    data = open_dataset(path, "train", loader)
+    others = of_a_loader()
+    with (
+        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*has worked on it for"),
+        Loader(data, plan(data, batch=2), loader, seed=0) as made,
+    ):
+        for _ in made:
+            time.sleep(0.05)  # by now it makes the next batch, which takes 0.2 s
+            os.kill(first_worker(others), signal.SIGSTOP)
+
+
+@pytest.mark.timeout(60)
 def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

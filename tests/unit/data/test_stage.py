@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,20 @@ def test_copies_come_from_an_object_store_that_speaks_s3(
     for name, value in {"ENDPOINT_URL": served, "ALLOW_HTTP": "true", "SKIP_SIGNATURE": "true", "REGION": "x"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     copies = staged(manifest, StageOptions(origin=f"s3://data/{facts.bulk}"), Share(), site)
+    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
+
+
+@HTTP
+def test_copies_come_over_https_from_a_server_whose_certificate_is_trusted_and_from_no_other(
+    prepared: Prepared, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, facts = prepared(**TAR)
+    with nginx.serving(tmp_path, tmp_path / "nginx", tls=True) as address:
+        options = StageOptions(origin=f"{address}/data/{facts.bulk}")
+        with pytest.raises(UserError, match="InvalidCertificate"):
+            staged(manifest, options, Share(), site)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nginx/cert.pem"))
+        copies = staged(manifest, options, Share(), site)
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
 
 
@@ -207,6 +222,40 @@ def command(manifest: Path, site: Site, folder: Path, *more: str) -> subprocess.
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def wait_for_shards(process: subprocess.Popen[str], root: Path, count: int) -> None:
+    """Until so many shards are copied."""
+    deadline = time.monotonic() + 60
+    while len(list(root.glob("*/*.tar"))) < count:
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+
+
+def test_a_disk_that_fills_meanwhile_is_reported_with_the_copies_and_a_later_attempt_resumes(
+    prepared: Prepared, site: Site, tmp_path: Path
+) -> None:
+    manifest, facts = prepared(**{**TAR, "samples": 200})
+    disk = tmp_path / "scratch"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        process = command(manifest, site, tmp_path, "--mib-per-s", "0.4")
+        wait_for_shards(process, disk / f"scalestudy-staged-{os.getuid()}", 2)
+        with suppress(OSError), open(disk / "filler", "wb", buffering=0) as filler:
+            while filler.write(bytes(4096)):
+                pass
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 2 and f"scalestudy: {disk}/" in said and "Traceback" not in said, said
+        assert "the disk is full: No space left on device" in said
+        (disk / "filler").unlink()
+        copies = staged(manifest, StageOptions(), Share(), site)
+        assert 0 < copies.copied_bytes < copies.bytes
+        assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=False)
+
+
 def test_two_jobs_of_a_node_copy_once(prepared: Prepared, site: Site) -> None:
     manifest, _ = prepared(**TAR)
     found: list[Staged] = []
@@ -225,10 +274,7 @@ def test_what_was_whole_at_a_kill_is_not_copied_again(prepared: Prepared, site: 
     manifest, facts = prepared(**{**TAR, "samples": 200})
     process = command(manifest, site, tmp_path, "--mib-per-s", "0.4", "--streams", "2")
     root = Path(site.scratch or "") / f"scalestudy-staged-{os.getuid()}"
-    deadline = time.monotonic() + 60
-    while len(list(root.glob("*/*.tar"))) < 4:
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.01)
+    wait_for_shards(process, root, 4)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     whole = sum(path.stat().st_size for path in root.glob("*/*.tar"))
