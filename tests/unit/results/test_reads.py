@@ -79,6 +79,13 @@ def test_a_warm_run_that_read_from_storage_is_invalid() -> None:
     assert "did not stay in it" in str(judged(WARM, {"read_bytes": 101 * MIB}).invalid)
 
 
+def test_libraries_that_the_first_steps_on_a_gpu_load_are_no_data() -> None:
+    # The first run of ResNet-50 on a new machine with an H200 read 246 MiB beside a full page cache.
+    on_gpu = {"read_bytes": 500 * MIB, "computed_on": ["cuda"]}
+    assert judged(WARM, {**on_gpu, "window_read_bytes": 99 * MIB}) == Reads()
+    assert "did not stay in it" in str(judged(WARM, {**on_gpu, "window_read_bytes": 101 * MIB}).invalid)
+
+
 def test_much_more_than_had_to_be_read_is_a_warning() -> None:
     assert judged(COLD, {"read_bytes": 2050 * MIB}) == Reads()
     assert "2.5 times what had to be" in str(judged(COLD, {"read_bytes": 2500 * MIB}).warning)

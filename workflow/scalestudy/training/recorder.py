@@ -85,6 +85,7 @@ class Recorder:
         """Processes of this host, which its first rank samples."""
         self._read_before: int | None = None
         """What the kernel had counted when the steps began, less what earlier attempts read; the client's alike."""
+        self._window_read_before: int | None = None
         self._client_before: int | None = None
         self._slow_decodes_before = 0
 
@@ -124,6 +125,8 @@ class Recorder:
             self._window_began = time.perf_counter()
             self._steps_before_window = self.timer.steps
             self._usage_before = KernelUsage.now()
+            if (counted_bytes := read_bytes()) is not None:
+                self._window_read_before = counted_bytes - (self.report.window_read_bytes or 0)
         if minutes is not None and self.window_end is None and done >= self.schedule.first_step + warmup_steps:
             self.window_end = time.perf_counter() + 60 * minutes
 
@@ -200,6 +203,8 @@ class Recorder:
         report.readiness = loader.readiness
         before, after = self._read_before, read_bytes()
         report.read_bytes = None if before is None or after is None else after - before
+        if self._window_read_before is not None and after is not None:
+            report.window_read_bytes = after - self._window_read_before
         if self._client_before is not None and (client := lustre_bytes()) is not None:
             report.client_read_bytes = client.bytes - self._client_before
             report.client_counts_servers = client.from_servers

@@ -141,6 +141,8 @@ class Report(_Plain):
     evaluation_s: float | None = None
     loader_samples_per_s: float | None = None
     read_bytes: int | None = None
+    window_read_bytes: int | None = None
+    """Of these, bytes read since the window began: before it, the first steps load a GPU's libraries from storage."""
     uncounted_reads: str | None = None
     """The file system of the data where the kernel does not count what is read from it (data/io_accounting.py)."""
     client_read_bytes: int | None = None
