@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,7 +195,7 @@ JPEGS = "data=" + json.dumps(
 
 
 def test_cores_for_this_gpu_and_the_emulated_device_beside_the_real_one(record: Record, tmp_path: Path) -> None:
-    """By number of loader workers: images/s and utilisation of a real run, and of one emulated with its step time."""
+    """By number of loader workers: images/s and utilisation of a real run; with 4, in turns with one emulated at its pace."""
     alone = valid(tried(tmp_path / "alone", *COMMON, *REAL, MADE, "loader.mode=synthetic"), is_timed=True)
     rate = alone["throughput_samples_per_s"]
     record(from_memory=rate, from_memory_utilisation=alone["device_utilisation"])
@@ -203,15 +204,15 @@ def test_cores_for_this_gpu_and_the_emulated_device_beside_the_real_one(record: 
     row = f"{NETWORK[0]},this_gpu,{size(64, 8)},{rate:.2f},measured here\n"
     table.write_text(f"model,accelerator,batch,images_per_s,source\n{row}", encoding="utf-8")
     ratios = []
-    for workers in sorted({1, 4, CORES}) if HAS_GPU else [1]:
+    for workers in (1, 4, 4, 4, CORES) if HAS_GPU else (1,):
         loader = f"loader={{workers: {workers}, augment: crop_flip, cache: warm, size: {size(224, 32)}}}"
         data = (JPEGS, loader, f"measure.loader_batches={size(8 * workers, 2)}")
-        real, emulated = (
-            valid(tried(tmp_path / f"{kind}-{workers}", *COMMON, *data, *settings, cwd=tmp_path), is_timed=True)
-            for kind, settings in (("real", REAL), ("emulated", ("device=emulated:this_gpu",)))
-        )
-        ratios.append(emulated["throughput_samples_per_s"] / real["throughput_samples_per_s"])
+        out = tmp_path / f"{workers}-{len(ratios)}"
+        real = valid(tried(out / "real", *COMMON, *REAL, *data, cwd=tmp_path), is_timed=True)
         record(**{f"{workers}_workers_{name}": real[name] for name in ("loader_samples_per_s", "throughput_samples_per_s", "device_utilisation")})  # fmt: skip
-        record(**{f"{workers}_workers_emulated_over_real": ratios[-1]})
         record(workers_needed=rate / (real["loader_samples_per_s"] / workers))
-    assert not HAS_GPU or all(abs(ratio - 1) <= 0.05 for ratio in ratios)
+        if workers == 4 or not HAS_GPU:
+            other = valid(tried(out / "other", *COMMON, *data, "device=emulated:this_gpu", cwd=tmp_path), is_timed=True)
+            ratios.append(other["throughput_samples_per_s"] / real["throughput_samples_per_s"])
+    record(emulated_over_real=ratios)
+    assert not HAS_GPU or abs(statistics.median(ratios) - 1) <= 0.05
