@@ -36,7 +36,7 @@ MIB = 16
 POLL_S = 0.25
 
 
-def make_files(root: Path, count: int) -> int:
+def make_files(root: Path, count: int, per_class: int = PER_CLASS) -> int:
     """`count` JPEG files of about 1 KB in folders of classes; returns their bytes."""
     patterns, size = [], 0
     for number in range(PATTERNS):
@@ -44,14 +44,14 @@ def make_files(root: Path, count: int) -> int:
         pixels = np.random.default_rng(number).integers(0, 256, (12, 12, 3), np.uint8)
         Image.fromarray(pixels).resize((32, 32)).save(stream, "JPEG", quality=80)
         patterns.append(stream.getvalue())
-    for label in range(-(-count // PER_CLASS)):
+    for label in range(-(-count // per_class)):
         folder = root / "train" / f"class_{label:05d}"
         folder.mkdir(parents=True)
-        for number in range(label * PER_CLASS, min(count, (label + 1) * PER_CLASS)):
+        for number in range(label * per_class, min(count, (label + 1) * per_class)):
             data = patterns[number % PATTERNS] + b"%012d" % number
             (folder / f"{number:09d}.jpg").write_bytes(data)
             size += len(data)
-    for label in range(min(HELD_OUT, -(-count // PER_CLASS))):
+    for label in range(min(HELD_OUT, -(-count // per_class))):
         (root / "val" / f"class_{label:05d}").mkdir(parents=True)
         (root / "val" / f"class_{label:05d}" / "held_out.jpg").write_bytes(patterns[label])
     return size
@@ -94,9 +94,9 @@ def anonymous_mib(process: int) -> float:
 
 
 def without_data(folder: Path) -> Run:
-    """The same for eight images: what the imports take."""
+    """The same for eight images of two classes: what the imports take."""
     root = folder / "eight"
-    make_files(root, 8)
+    make_files(root, 8, per_class=4)
     return prepare(folder / "small", {"source": "image_folder", "root": str(root)})
 
 
@@ -107,6 +107,7 @@ def tars(folder: Path) -> dict[str, tuple[int, int]]:
 
 def told(name: str, run: Run, files: int) -> str:
     """One line of the report."""
+    assert run.status in (0, -signal.SIGKILL), f"{name}: exit status {run.status}"
     rate = f"{files / run.seconds:,.0f} files/s" if run.status == 0 else "killed"
     return f"{name:<34} {run.seconds:8.1f} s  {run.cpu_s:8.1f} s CPU  {run.anonymous_mib:7.0f} MiB anonymous  {rate}"
 
