@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from scalestudy.claims.model import AnyClaim, Published
 from scalestudy.errors import raise_all
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
@@ -98,3 +100,39 @@ def test_the_page_of_experiments_names_every_claim() -> None:
     assert set(of_documents) | ours <= named
     assert {name for name in named if name.count("_") > 1} <= set(of_documents) | ours
     assert set(of_documents.values()) <= set(studies)
+
+
+def test_the_page_of_experiments_counts_its_conclusions_and_names_the_scales_of_their_claims() -> None:
+    """A row that names other scales than those at which its claims can be judged fails, and so does a wrong count."""
+    claims: dict[str, AnyClaim] = {}
+    judged: dict[str, set[str]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        for scale in SCALES:
+            for claim in itertools.chain.from_iterable(
+                study.claims for study in find_studies(None, scale, Machine()).studies
+            ):
+                claims[claim.id] = claim
+                if not isinstance(claim, Published) and scale in claim.scales:
+                    judged.setdefault(claim.id, set()).add(scale)
+    page = (
+        (ROOT / "docs/reference/experiments.md")
+        .read_text()
+        .partition("## Conclusions")[2]
+        .partition("## What stands")[0]
+    )
+    rows = [line.split("|")[1:4] for line in page.splitlines() if re.match(r"\| [^|]+\| (?!claim)", line)]
+    checked = [(claim, basis) for _, claim, basis in rows if "`" in claim and not claim.startswith(" none")]
+    for claim, basis in checked:
+        named = [name for name in re.findall("`([a-z0-9_]+)`", claim) if name in claims]
+        scales = set(SCALES) if basis.strip() in ("S", "I", "M") else set(re.findall("mini|node|paper", basis))
+        assert scales == set().union(*(judged.get(name, ()) for name in named)), claim
+        assert any(isinstance(claims[name], Published) for name in named) == ("P" in basis), claim
+    best = Counter(next(letter for letter in "MSIP" if letter in basis) for _, basis in checked)
+    ours = sum(claim.origin == "ours" for claim in claims.values())
+    assert (
+        f"The tables have {len(rows)} conclusions: {best['M']} that measured runs can judge at one scale or more, {best['S']} with "
+        f"stand-ins, {best['I']} by an instrument check, {best['P']} by published numbers alone, and {len(rows) - len(checked)} "
+        f"without a claim. There are {len(claims)} claims, {ours} of them ours; at `mini`, runs judge "
+        f"{sum('mini' in scales for scales in judged.values())}."
+    ) in page
