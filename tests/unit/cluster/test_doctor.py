@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scalestudy import limits
 from scalestudy.cluster.doctor import examine, job
 from scalestudy.cluster.doctor.gpu_support import LOCKS, carries, problem
 from scalestudy.cluster.doctor.probe import probe
@@ -250,7 +251,13 @@ def test_slurm_behind_a_pbs_profile_and_missing_commands_are_named(
 def test_this_machine_is_probed_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCALESTUDY_SITE", raising=False)
     (tmp_path / "token").write_text("abc")
+    # Its job may use 1 GiB.
+    for name, text in {"self": "0::/job\n", "memory.max": f"{1 << 30}\n"}.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(limits, "GROUPS", tmp_path)
+    monkeypatch.setattr(limits, "MEMBERSHIP", tmp_path / "self")
     found = probe(tmp_path, "abc")
+    assert limits.usable_memory_bytes() == 1 << 30 and found["memory_gib"] > 1
     assert found["shared"] is True
     assert abs(found["skew_s"]) < 1
     assert found["torch"]["version"]

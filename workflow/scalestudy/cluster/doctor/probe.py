@@ -19,7 +19,7 @@ import pynvml
 
 from scalestudy.files import write_json
 from scalestudy.launch.job_environment import JobEnvironment
-from scalestudy.limits import usable_cores, usable_memory_bytes
+from scalestudy.limits import usable_cores
 from scalestudy.measure.instrument import code_digest
 from scalestudy.nvml import unusual_modes
 from scalestudy.spec.config import Site, read_site
@@ -61,7 +61,8 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
         "mpi4py": _python("import json, mpi4py; print(json.dumps(mpi4py.__version__))"),
         "cores": usable_cores(),
         "node_cores": psutil.cpu_count(logical=False) or os.cpu_count(),
-        "memory_gib": round(usable_memory_bytes() / 2**30, 1),
+        # Not what is usable here: that is what this job has requested.
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "fabric": _fabric(),
         "scratch": _scratch(site),
         "shared": told.is_file() and told.read_text(encoding="utf-8") == token,
