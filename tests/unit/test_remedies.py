@@ -1,0 +1,125 @@
+"""A remedy helps: who follows it sees another outcome; and what a message names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from scalestudy.cli import cli
+from scalestudy.commands.one_run import from_settings
+from scalestudy.spec import check_run
+from scalestudy.spec.base import dotted_keys, parse
+from scalestudy.spec.run import RunSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+PIPELINE = "strategy=pipeline ranks=4"
+FILES = "data.source=image_folder"
+SECRET = "https://user:secret@example.org/data"
+CASES = [
+    # Settings that are impossible; a word of the remedy; what follows it, as settings that come after.
+    ("device=emulated:a100 program.command='python a.py' program.files=[a.py]", "leave `device` out", "device=null"),
+    ("measure.steps=9 measure.minutes=1", "set the other to null", "measure.minutes=null"),
+    ("hosts=[a,a] strategy=ring ranks=2", "each host once", "hosts=[a,b]"),
+    ("hosts=[localhost,b] strategy=ring ranks=2", "as their scheduler does", "hosts=[a,b]"),
+    ("hosts=[a,b] nodes=1 strategy=ring ranks=2", "leave `nodes` out", "nodes=null"),
+    ("hosts=[a,b] network.mib_per_s=9 strategy=ring ranks=2", "one of the two", "hosts=null"),
+    ("ranks=3 nodes=2 strategy=ring", "another number", "ranks=4"),
+    ("ranks=2 nodes=2 ranks_per_node=2 strategy=ring", "leave out `nodes` or", "nodes=null"),
+    ("ranks=5 ranks_per_node=2 strategy=ring", "another number", "ranks=4"),
+    ("ranks=2 strategy=single", "another strategy", "strategy=ring"),
+    ("strategy=parameter_server strategy.servers=3 strategy.placement=colocated ranks=2", "fewer servers", "strategy.servers=2"),
+    ("strategy=fsdp ranks=2 device=emulated:infinite", "a real device", "device=cpu"),
+    ("strategy=mpi_allreduce ranks=2 nodes=2 network.mib_per_s=9", "another strategy", "strategy=ring"),
+    ("strategy=horovod ranks=2 dtype=bfloat16", "choose float32", "dtype=float32"),
+    (f"{PIPELINE} batch.per_rank=32 batch.accumulate=2", "set `strategy.micro_batches`", "batch.accumulate=1 strategy.micro_batches=2"),
+    (f"{PIPELINE} compile=true", "leave it out", "compile=null"),
+    (f"{PIPELINE} autocast=float16", "use bfloat16", "autocast=bfloat16"),
+    (f"{PIPELINE} strategy.stages=3", "another number", "strategy.stages=2"),
+    (f"{PIPELINE} batch.per_rank=1 strategy.micro_batches=3", "another number", "strategy.micro_batches=4"),
+    ("batch.per_rank=8 batch.global=8", "set the other one to null", "batch.per_rank=null"),
+    ("batch.global=9 strategy=ring ranks=2", "another number", "batch.global=8"),
+    ("batch.per_rank=9 batch.accumulate=2", "another number", "batch.accumulate=3"),
+    ("autocast=float16 dtype=bfloat16", "one of the two", "dtype=null"),
+    ("tf32=true dtype=bfloat16", "one of the two", "tf32=null"),
+    ("tf32=true device=cpu", "one of the two", "device=null"),
+    ("autocast=float16 strategy=zero1 ranks=2", "use bfloat16", "autocast=bfloat16"),
+    ("measure.precision=0.01", "set `measure.steps`", "measure.steps=500"),
+    (f"{FILES} loader.mode=database", "`data.shard.format`", "data.shard.format=lmdb"),
+    (f"{FILES} loader.mode=stream loader.kind=processes loader.workers=2", "use `threads`", "loader.kind=threads"),
+    (f"{FILES} loader.storage={{}}", "set `mib_per_s`", "loader.storage.mib_per_s=9"),
+    ("data.source=digits loader.origin=/data", "or use images", FILES),
+    (f"{FILES} data.shard.format=lmdb loader.memory_limit_mib=9", "use shards", "data.shard.format=tar"),
+    ("data.source=synthetic stage.to=scratch", "leave `stage.to` out", "stage.to=null"),
+    (f"{FILES} data.shard.format=lmdb stage.to=scratch stage.share=by_shard", "`data.shard.format: tar`", "data.shard.format=tar"),
+    (f"{FILES} data.shard.format=tar loader.origin={SECRET}", "leave it out of the address", "loader.origin=https://example.org/data"),
+    (f"{FILES} data.shard.format=tar stage.to=scratch stage.from={SECRET}", "leave it out of the address", "stage.from=https://example.org/data"),
+]  # fmt: skip
+
+
+def rows_of(settings: str) -> tuple[list[int], list[str]]:
+    """Numbers of the rows of the check that settings offend, and the remedies of all their problems."""
+    spec, problems = parse(RunSpec, from_settings(tuple(shlex.split(settings)), "try"))
+    assert spec is not None, problems
+    rows = [*check_run._of_every_run(spec), *(check_run._of_training(spec) if spec.program is None else ())]
+    return [number for number, row in enumerate(rows) if row[0]], [each.remedy for each in check_run.run_problems(spec)]
+
+
+@pytest.mark.parametrize(("settings", "words", "change"), CASES)
+def test_an_impossible_run_is_possible_once_its_remedy_is_followed(settings: str, words: str, change: str) -> None:
+    before, remedies = rows_of(settings)
+    assert len(before) == 1
+    assert [words in remedy for remedy in remedies] == [True]
+    assert rows_of(f"{settings} {change}") == ([], [])
+
+
+def test_each_check_of_a_run_has_a_case_that_follows_its_remedy() -> None:
+    spec = RunSpec()
+    rows = len(check_run._of_every_run(spec)) + len(check_run._of_training(spec))
+    assert {number for settings, _, _ in CASES for number in rows_of(settings)[0]} == set(range(rows))
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Place and text of each string of the product that is no docstring; values are left out as `{}`."""
+    for file in sorted([*ROOT.glob("workflow/s*/**/*.py"), *ROOT.glob("executor/src/**/*.py")]):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        inside |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            place = f"{file.name}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+                yield place, node.value
+            elif isinstance(node, ast.JoinedStr):
+                yield place, "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+
+
+def test_commands_options_and_targets_that_messages_name_exist() -> None:
+    context, makefile, named = click.Context(cli), (ROOT / "Makefile").read_text(encoding="utf-8"), set()
+    for place, text in messages():
+        for verb, options in re.findall(r"\bscalestudy ([a-z-]+)((?: (?:--[a-z-]+|[A-Z{}]+))*)", text):
+            if verb not in ("does", "itself", "than"):  # prose
+                command = cli.get_command(context, verb)
+                assert command is not None, f"{place}: {text}"
+                known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+                assert {word for word in options.split() if word.startswith("--")} <= known, f"{place}: {text}"
+                named.add(verb)
+        for target in re.findall(r"`make ([a-z-]+)", text):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{place}: {text}"
+            named.add(f"make {target}")
+    assert named >= {"forget", "results", "doctor", "make horovod", "make run"}
+
+
+def test_settings_that_messages_advise_to_change_exist() -> None:
+    keys, named = dotted_keys(RunSpec), set()
+    parts = {key.partition(".")[0] for key in keys if "." in key} - {"data", "strategy", "model"}  # of many kinds
+    for place, text in messages():
+        advice = re.findall(r"\b(?:set|raise|lower|leave|or|and) `?([a-z_]+\.[a-z_.]*[a-z_])", text)
+        for key in (key for key in advice if key.partition(".")[0] in parts):
+            assert key in keys, f"{place}: {text}"
+            named.add(key)
+    assert named >= {"measure.steps", "optimiser.learning_rate", "loader.pin_memory", "stage.share"}
