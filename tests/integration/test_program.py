@@ -148,7 +148,7 @@ def test_nothing_of_a_script_outlives_a_run_that_is_killed(tmp_path: Path) -> No
 def test_a_script_goes_on_in_the_next_attempt_where_its_deadline_stopped_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(RESUMES.format(blocks(PAGE, "python")[1]), encoding="utf-8")
     given = settings("python train.py", "measure.steps=400", resume=True)
-    first = attempt(tmp_path / "out", *given, cwd=tmp_path, SCALESTUDY_DEADLINE=str(time.time() + 18))
+    first = attempt(tmp_path / "out", *given, cwd=tmp_path, SCALESTUDY_DEADLINE=str(time.time() + 35))
     assert first.returncode == 75, first.stdout
     assert "because its command ended with status 75; the same command resumes it" in first.stdout
     second = attempt(tmp_path / "out", *given, cwd=tmp_path)

@@ -121,9 +121,9 @@ def _measure(
         )  # fmt: skip
         with signals.handled(scratch):
             samples = run_here(job, group) if where.launcher == "local" else Control(job, where.launcher).run()
+            if spec.program is not None:
+                save_if_stopped(job)
         memory_bytes = write_samples(samples, folder / "system.parquet")
-        if spec.program is not None:
-            save_if_stopped(job)
         attempts.raise_if_stopped(scratch)
         wall_s = time.perf_counter() - begin
         if manifest is None:

@@ -11,7 +11,7 @@ from scalestudy.files import read_json, write_json
 from scalestudy.measure.instrument import code_digest
 from scalestudy.program.trace import Earlier, Mark, Traces
 from scalestudy.spec.layout import CHECKPOINTS, STOP_FILE
-from scalestudy.training.control_files import EXIT_STOPPED, REQUEST, STOPPED
+from scalestudy.training.control_files import AGREED, EXIT_STOPPED, REQUEST, STOPPED
 from scalestudy.training.job import Job
 
 STATE, DEADLINE = "SCALESTUDY_STATE", "SCALESTUDY_DEADLINE"
@@ -19,6 +19,8 @@ STATE_FOLDER = "program"
 """Folder of the state below the run's checkpoints."""
 OVER = "window_over"
 """File in the folder of the metrics: the window is over, and every node ends its command."""
+END_S = 20.0
+"""From a program's deadline to that of its job: launchers end, and the steps are saved."""
 OF_MARK = ("clock_s", "step", "samples", "loss", "waited_s")
 """Columns of the marks in a checkpoint."""
 
@@ -42,7 +44,8 @@ def variables(job: Job) -> dict[str, str]:
     if not _can_resume(job):
         return {}
     _state_file(job).parent.mkdir(parents=True, exist_ok=True)
-    return {STATE: str(_state_file(job)), **({} if job.deadline is None else {DEADLINE: str(job.deadline)})}
+    deadline = {} if job.deadline is None else {DEADLINE: str(job.deadline - END_S)}
+    return {STATE: str(_state_file(job)), **deadline}
 
 
 def is_asked(job: Job) -> bool:
@@ -65,6 +68,7 @@ def save_if_stopped(job: Job) -> None:
     """
     if (metrics_folder(job) / OVER).exists() or not has_stopped(job, 0):
         return
+    (job.folder / AGREED).touch()
     import torch
 
     from scalestudy.training import checkpoint
