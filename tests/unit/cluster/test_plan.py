@@ -9,11 +9,13 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from scalestudy.cluster.plan import show
 from scalestudy.cluster.plan.planned import AnnouncedJob, Plan, PlannedJob, drawn, make_plan, percentiles
 from scalestudy.cluster.plan.proposal import proposal
 from scalestudy.commands.cluster import groups_of
+from scalestudy.commands.study import check
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
 from scalestudy.spec.layout import result_file
@@ -226,3 +228,34 @@ def test_the_waits_of_this_folders_jobs_stand_in_the_plan(folder: Path) -> None:
     Path(".scalestudy/jobs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     words = "jobs of 2 to 3 nodes waited 60 s (median; P90 6.9 min) from submission to start: history of this folder, 3 jobs"
     assert f"Queue        {words}" in details(planned("known"))
+
+
+IMAGES = "data: {source: synthetic, samples: 256, shape: [3, 8, 8]}, batch: {per_rank: 32}, train: {epochs: 1}"
+
+
+@pytest.mark.parametrize(
+    ("base", "most"),
+    [
+        ("data: {source: digits}, batch: {per_rank: 179}, train: {epochs: 1}", 3),
+        ("data: {source: digits}, batch: {per_rank: 128}, train: {epochs: 1}", None),
+        ("data: {source: image_folder}, batch: {per_rank: 400000}, train: {epochs: 1}", None),
+        ("data: {source: image_folder}, measure: {steps: 2}, batch: {per_rank: 32}, train: {epochs: 1}", 2),
+        (IMAGES, 3),
+        (f"{IMAGES}, measure: {{warmup_steps: 3}}", None),
+        (f"{IMAGES}, measure: {{whole_program: true}}", None),
+        (IMAGES.replace("samples: 256", "samples: 256, scale: 64 KiB"), None),
+    ],
+)
+def test_a_window_that_is_sure_to_be_too_short_is_named_by_check_and_plan(
+    base: str, most: int | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "config/studies/long.yaml").write_text(
+        f"question: Long?\nbase: {{model: mlp, {base}}}\nvary: {{seed: [1, 2]}}\n"
+    )
+    with open(folder / "config/config.yaml", "a") as file:
+        file.write("machine: known\n")
+    monkeypatch.chdir(folder)
+    said = CliRunner().invoke(check).output
+    words = f"long: 2 of 2 runs have a window of at most {most} steps; at least 5 mean something: raise measure.steps"
+    assert (f"too short: paper: {words}" in said) == ("too short" in said) == (most is not None)
+    assert (f"Too short    {words}" in show.table(planned("known"))) == (most is not None)

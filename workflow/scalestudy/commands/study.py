@@ -36,6 +36,7 @@ def check(file: Path | None, keys: str | None) -> None:
         click.echo("\n".join(listed(keys)) or f"no key has `{keys}` in its name")
         return
     from scalestudy.claims.check import claims_of_mistyped_studies
+    from scalestudy.cluster.plan.costs import short_windows
     from scalestudy.errors import UserError, raise_all
     from scalestudy.spec.config import SCALES, read_config, read_machine
     from scalestudy.spec.read_study import NoScale, find_studies
@@ -46,6 +47,7 @@ def check(file: Path | None, keys: str | None) -> None:
     names = None if config.studies == "all" else config.studies
     errors: list[UserError] = []
     left_out: dict[str, None] = {}
+    too_short: dict[str, None] = {}
     skipped: dict[str, None] = {}
     for scale in SCALES:
         found = find_studies(names, scale, machine, tags=config.tags, machine_name=config.machine)
@@ -57,6 +59,7 @@ def check(file: Path | None, keys: str | None) -> None:
         left_out |= dict.fromkeys(
             f"{scale}: {study.name}: {said}" for study in found.studies for said in study.left_out
         )
+        too_short |= dict.fromkeys(f"{scale}: {said}" for said in short_windows(found.studies))
         runs = {run.id for study in found.studies for run in study.runs}
         click.echo(f"{scale:5}  {len(found.studies)} studies, {len(runs)} runs{'  (chosen)' if is_chosen else ''}")
     for sentence in skipped:
@@ -65,6 +68,8 @@ def check(file: Path | None, keys: str | None) -> None:
         click.echo(f"never judged: {sentence}", err=True)
     for sentence in left_out:
         click.echo(f"left out: {sentence}")
+    for sentence in too_short:
+        click.echo(f"too short: {sentence}")
     raise_all(errors)
 
 

@@ -16,10 +16,11 @@ from scalestudy.program.resume import earlier, earlier_records, metrics_folder
 from scalestudy.program.trace import Trace, Traces, Window, windows
 from scalestudy.results.records import facts_of_hosts
 from scalestudy.results.result import outcome
-from scalestudy.results.validity import LEAST_WINDOW_S, LEAST_WINDOW_STEPS, throttled
+from scalestudy.results.validity import LEAST_WINDOW_S, throttled
 from scalestudy.results.warnings import disturbance_warnings
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.ids import own_code_now, run_id_with
+from scalestudy.spec.run import LEAST_WINDOW_STEPS
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 

@@ -14,13 +14,13 @@ from scalestudy.results.reads import Reads, judge_reads
 from scalestudy.results.reports import Measured
 from scalestudy.results.transports import Transports, transports_of, unknown_transport, unpromised_transports
 from scalestudy.spec.ids import run_id_with
+from scalestudy.spec.run import LEAST_WINDOW_STEPS
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
 MOST_THROTTLED = 0.05
 """Share of the window in which the processor may have been thermally throttled."""
 LEAST_WINDOW_S = 0.2
-LEAST_WINDOW_STEPS = 5
 
 
 @dataclass(frozen=True)

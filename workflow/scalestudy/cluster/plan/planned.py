@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalestudy.cluster.ledger import Waited, Waits, read_ledger
-from scalestudy.cluster.plan.costs import NOTHING, Stored, stored_by_dataset, stored_by_run
+from scalestudy.cluster.plan.costs import NOTHING, Stored, short_windows, stored_by_dataset, stored_by_run
 from scalestudy.cluster.plan.expected import KINDS, UNKNOWN, TimeEstimate
 from scalestudy.cluster.plan.schedule import Limits, ScheduledJob, limits_of, makespan
 from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources
@@ -119,6 +119,8 @@ class Plan:
     """Queue waits of this folder's jobs: further jobs of a chain are expected to wait as long."""
     left_out: tuple[str, ...] = ()
     """Parts of the studies that the machine does not have."""
+    too_short: tuple[str, ...] = ()
+    """Studies with runs whose window cannot be long enough."""
 
     @functools.cached_property
     def submitted(self) -> list[PlannedJob]:
@@ -267,10 +269,21 @@ def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int 
         scheduled_s[:, job.column] = drawn_s[:, job.column] + wait_s * further
         if not job.estimate.known:
             scheduled_s[:, job.column] = job.resources.requested_s
-    studies = {job.study for job in jobs if job.submitted}
-    left_out = tuple(left_out_of(study for study in project.chosen if study.name in studies))
+    names = {job.study for job in jobs if job.submitted}
+    studies = [study for study in project.chosen if study.name in names]
     limits = limits_of(machine, jobs_at_once)
-    return Plan(name, project.scale, machine, jobs, drawn_s, scheduled_s, limits, waits, left_out)
+    return Plan(
+        name,
+        project.scale,
+        machine,
+        jobs,
+        drawn_s,
+        scheduled_s,
+        limits,
+        waits,
+        tuple(left_out_of(studies)),
+        tuple(short_windows(studies)),
+    )
 
 
 def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
