@@ -346,7 +346,7 @@ def test_the_largest_batch_trains_and_more_does_not_fit(record: Record, tmp_path
     assert process.returncode == 0, output[-1500:]
     largest = int(output.strip().split("\n")[-1].rpartition(":")[2].replace(",", ""))
     reasons = []
-    for batch in (largest, round(1.05 * largest), 8192):
+    for batch in (largest, max(round(1.05 * largest), largest + 8), 8192):
         settings = ("model=resnet50", synthetic(3 * batch, 224), f"batch.per_rank={batch}", *ONCE)
         reasons.append(tried(tmp_path / str(batch), *settings)["reason"])
         shutil.rmtree(tmp_path / str(batch) / "data", ignore_errors=True)

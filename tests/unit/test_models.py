@@ -249,3 +249,17 @@ def test_buckets_of_a_stand_in_are_exchanged_while_backward_goes_on(tmp_path: Pa
         dist.destroy_process_group()
     assert events.count("gradient") == 12
     assert events.index("bucket") < 6
+
+
+def test_a_model_without_parameters_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("from torch import nn\nclass Empty(nn.Module):\n    pass\n")
+    options = OwnModel.model_validate({"import": "empty:Empty"})
+    with pytest.raises(UserError, match="`Empty` has no parameter to train"):
+        build(options, classes=10, channels=1, image_size=8, task="classification", extensions=tmp_path)
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (4, 12), (4,), (4, 10, 1)])
+def test_logits_that_are_not_one_per_class_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(UserError, match="for data with 10 classes"):
+        outputs.check_width(torch.zeros(shape), 10)
+    outputs.check_width(torch.zeros(4, 10), 10)

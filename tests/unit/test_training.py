@@ -341,16 +341,31 @@ def test_labels_weigh_by_how_often_they_do_not_occur() -> None:
         label_weights(SimpleNamespace(task="classification"))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("capacity", [0, 1, 2, 3, 37, 64, 100])
-def test_bisection_finds_the_largest_batch_that_fits(capacity: int) -> None:
+@pytest.mark.parametrize(
+    ("capacity", "found"), [(0, 0), (1, 1), (2, 2), (3, 3), (37, 37), (63, 63), (64, 64), (100, 96)]
+)
+def test_bisection_finds_the_largest_batch_that_fits(capacity: int, found: int) -> None:
     tried: list[int] = []
 
     def fits(batch: int) -> bool:
         tried.append(batch)
         return batch <= capacity
 
-    assert largest_batch.largest_batch(fits, most=100) == capacity
+    assert largest_batch.largest_batch(fits, most=100) == found
     assert len(tried) == len(set(tried)) <= 14
+
+
+@pytest.mark.parametrize("capacity", [64, 71, 72, 500, 511, 512, 5000, 70_000, 123_456])
+def test_a_large_batch_is_found_to_within_eight_samples_or_one_percent(capacity: int) -> None:
+    tried: list[int] = []
+
+    def fits(batch: int) -> bool:
+        tried.append(batch)
+        return batch <= capacity
+
+    found = largest_batch.largest_batch(fits)
+    assert found <= capacity < found + max(8, 0.01 * found)
+    assert len(tried) - capacity.bit_length() <= 8
 
 
 def test_what_fails_under_the_memory_limit_and_works_with_fewer_samples_does_not_fit(

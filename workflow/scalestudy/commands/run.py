@@ -214,6 +214,8 @@ def agent(folder: Path, index: int | None) -> None:
 def largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
     """Find the largest batch per rank that fits, by training with it: doubling, then bisection.
 
+    From 64 samples on, to within 8 of them or 1 %.
+
     \b
     Example: scalestudy largest-batch model=resnet50 data="{source: synthetic, classes: 1000}" --memory-mib 4096
     """
