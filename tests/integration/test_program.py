@@ -201,3 +201,58 @@ def test_new_writes_a_study_from_one_observed_run(tmp_path: Path) -> None:
     assert 'program: {command: "python train.py 1000", files: [train.py]}' in text
     assert "# Observed: 1 rank, 2" in text, "a step takes 20 ms or more"
     assert "1 studies, 3 runs" in project.run("scalestudy", "check").stdout
+
+
+SLOW_ITEMS = """\
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+
+torch.set_num_threads(1)
+
+
+class Items(Dataset):
+    def __len__(self): return 256
+
+    def __getitem__(self, i):
+        time.sleep(0.01)
+        return torch.randn(16), i % 4
+
+
+model = torch.nn.Linear(16, 4)
+optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(1000):
+    for x, y in DataLoader(Items(), batch_size=4):
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+"""
+EXPLAINED = """\
+question: Why is it slow?
+base:
+  program: {command: python train.py, files: [train.py]}
+  measure: {warmup_steps: 2, steps: 20}
+explain: true
+scales: {mini: {}}
+"""
+IN_A_SECOND = "import sys, scalestudy.program.trainer as trainer; trainer.EXPLAINED_S = 1.0; "
+
+
+def test_a_study_explains_its_script_in_runs_of_their_own_and_the_report_says_what_they_found(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "clone")
+    project.study.write_text(EXPLAINED, encoding="utf-8")
+    (project.folder / "train.py").write_text(SLOW_ITEMS, encoding="utf-8")
+    assert project.planned("tiny")["train"] == 2
+    explained = next(word for word in project.snakemake("-n", "-p", "tiny").stdout.split() if "train.explained" in word)
+    run = re.search(r"train\.explained\.x1\.r0-[0-9a-f]{12}", explained)
+    assert run is not None
+    made = f"results/local/runs/{run[0]}"
+    assert project.snakemake(f"{made}/spec.json").returncode == 0
+    call = f"{IN_A_SECOND}from scalestudy.cli import run_command; sys.exit(run_command(sys.argv[1:]))"
+    done = project.run("python", "-c", call, "train", "--out", f"{made}/result.json")
+    assert done.returncode == 0, done.stdout
+    found = json.loads((project.folder / made / "result.json").read_text())["explained"]
+    loading = next(part for part in found["parts"] if part["name"] == "loading")
+    assert loading["seconds"] == pytest.approx(0.04, rel=0.5)
+    assert project.planned("tiny")["train"] == 1, "the explained run is finished"
+    assert project.snakemake("all").returncode == 0
+    page = (project.folder / "results/local/mini/report.html").read_text()
+    assert "Where the time of a step goes" in page and "is waiting for data" in page

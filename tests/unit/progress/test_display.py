@@ -159,6 +159,12 @@ def test_a_run_is_told_by_its_rate_or_as_a_whole_program_by_its_time(
     assert outcome(str(tmp_path / "result.json")) == words
 
 
+def test_the_outcome_of_an_explained_run_is_its_step(tmp_path: Path) -> None:
+    found = {"status": "valid", "metrics": {"wall_s": 9.0}, "explained": {"sentences": ["A step takes 4 ms.", "More."]}}
+    (tmp_path / "result.json").write_text(json.dumps(found))
+    assert outcome(str(tmp_path / "result.json")) == "A step takes 4 ms."
+
+
 def half_done(process: str = "1:0") -> Progress:
     """At 1040 s: one of three runs is done after 10 s, the second has run for 10 s, the third is in a queue."""
     progress = Progress(command="snakemake all", began=1000.0, host=socket.gethostname(), process=process)

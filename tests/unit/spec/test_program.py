@@ -87,3 +87,27 @@ def test_what_would_change_nothing_or_cannot_be_is_an_error(
         study(tmp_path, **changes)
     assert message in str(caught.value)
     assert "mine.yaml:" in str(caught.value)
+
+
+def test_explain_adds_one_run_for_each_configuration_that_one_process_starts(tmp_path: Path) -> None:
+    made = study(
+        tmp_path, more=", keys: {fsdp: true}", vary="measure.steps: [50, 60]", rest="explain: true\nrepeats: 2"
+    )
+    assert len(made.runs) == 16
+    ids = [run.id for run in made.explained]
+    assert len(ids) == 4, "two ranks and two batches; another window is no other command"
+    assert ids[0].startswith("train.explained.x1.r0-")
+    assert all(run.spec.program and run.spec.program.explain for run in made.explained)
+    by_rank = study(tmp_path, more=", once_per: rank", rest="explain: true")
+    assert {run.spec.ranks for run in by_rank.explained} == {1}
+    assert any("several processes start its command" in sentence for sentence in by_rank.left_out)
+
+
+def test_explain_is_for_programs_and_is_set_by_the_study(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "question: Why?\nbase: {data: {source: digits}}\nexplain: true\n", encoding="utf-8"
+    )
+    with pytest.raises(UserError, match=r"`explain` needs a `program`.*\n"):
+        expanded(tmp_path / "own.yaml")
+    with pytest.raises(UserError, match="is set by the study's `explain`"):
+        study(tmp_path, more=", explain: true")

@@ -46,7 +46,7 @@ def explain(
     Example: scalestudy explain -- python train.py
     Example: scalestudy explain resnet18.synthetic.allreduce.x2.r0-0123456789ab
     """
-    from scalestudy.analysis import explanation
+    from scalestudy.program import explanation
     from scalestudy.program.takeaway import take_away
 
     run = run_folder(machine, command_line[0])

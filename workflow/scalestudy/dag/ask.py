@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +18,7 @@ from scalestudy.files import canonical_json, sha256_file
 from scalestudy.results.stored import contents_digest, is_skipped
 from scalestudy.spec import layout
 from scalestudy.spec.config import machine_file
-from scalestudy.spec.study import Study
+from scalestudy.spec.study import Run, Study
 
 PACKAGE = Path(__file__).parents[1]
 GRAPHS = {"--dag", "--rulegraph", "--filegraph", "--d3dag", "--report", "--summary", "--detailed-summary", "-S", "-D"}
@@ -134,7 +134,7 @@ class Ask:
         graph show all jobs.
         """
         self._warn()
-        return self._results(self._study(w), w.machine)
+        return self._results(self._study(w).runs, w.machine)
 
     def measured(self, w: Any) -> str:
         """Digest of a study's results: by their content, because one from a backup can be older than the tables."""
@@ -197,8 +197,8 @@ class Ask:
             raise UserError(what, str(layout.STUDIES / f"{study.name}.yaml"), nearest(name, parts))
         return kind, parts[name]
 
-    def _results(self, study: Study, machine: str) -> list[str]:
-        files = [str(layout.result_file(machine, run.id)) for run in study.runs]
+    def _results(self, runs: Iterable[Run], machine: str) -> list[str]:
+        files = [str(layout.result_file(machine, run.id)) for run in runs]
         if self.draws_graph:
             return files
         again = {file for file in files if self._changed_since_skipped(file, machine)}
@@ -221,7 +221,7 @@ class Ask:
         """Everything of one configured study. Results are named, or a deleted one would not be missed."""
         machine, scale = self.project.folder, study.scale
         return [
-            *self._results(study, machine),
+            *self._results((*study.runs, *study.explained), machine),
             str(layout.study_folder(machine, scale, study.name) / "runs.parquet"),
             *(str(layout.figure_file(machine, scale, study.name, figure.file_name)) for figure in study.figures),
             *(str(layout.table_file(machine, scale, study.name, table.name)) for table in study.tables),

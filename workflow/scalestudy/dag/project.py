@@ -43,8 +43,8 @@ class IndexedRun(NamedTuple):
 
 
 def _indexed(position: int, study: Study) -> Iterator[IndexedRun]:
-    places = {run: place for place, run in enumerate(study.order)}
-    return (IndexedRun(position, places[run.id], run) for run in study.runs)
+    places = {run: place for place, run in enumerate((*study.order, *(run.id for run in study.explained)))}
+    return (IndexedRun(position, places[run.id], run) for run in (*study.runs, *study.explained))
 
 
 class Project:

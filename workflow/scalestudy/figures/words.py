@@ -58,8 +58,9 @@ def configuration_text(study: Study, keys: Sequence[str], row: Mapping[str, Any]
 
 
 def run_text(study: Study, keys: Sequence[str], row: Mapping[str, Any]) -> str:
-    """A run in the words of its study: `ring all-reduce, 4 ranks, repeat 1`."""
-    return ", ".join(filter(None, (configuration_text(study, keys, row), f"repeat {row['repeat'] + 1}")))
+    """A run in the words of its study: `ring all-reduce, 4 ranks, repeat 1`, or `…, explained`."""
+    which = "explained" if row.get("program.explain") is True else f"repeat {row['repeat'] + 1}"
+    return ", ".join(filter(None, (configuration_text(study, keys, row), which)))
 
 
 def printable(text: str) -> str:

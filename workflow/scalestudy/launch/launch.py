@@ -11,7 +11,7 @@ from typing import Any
 
 from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import Skipped
-from scalestudy.files import atomic_path
+from scalestudy.files import atomic_path, read_json
 from scalestudy.launch import attempts, signals
 from scalestudy.launch.allocation import uneven
 from scalestudy.launch.attempts import now
@@ -20,8 +20,8 @@ from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.ranks import run_here
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
-from scalestudy.program.result import program_result
-from scalestudy.program.resume import save_if_stopped
+from scalestudy.program.result import explained_result, program_result
+from scalestudy.program.resume import EXPLAINED, save_if_stopped
 from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
 from scalestudy.results.stored import append_history, write_result
@@ -126,7 +126,9 @@ def _measure(
         memory_bytes = write_samples(samples, folder / "system.parquet")
         attempts.raise_if_stopped(scratch)
         wall_s = time.perf_counter() - begin
-        if manifest is None:
+        if spec.program is not None and spec.program.explain:
+            outcome = explained_result(job, wall_s, read_json(scratch / EXPLAINED))
+        elif manifest is None:
             outcome = program_result(job, wall_s, memory_bytes, folder, samples)
         else:
             outcome = measured_result(job, manifest, wall_s, memory_bytes, folder, samples)

@@ -14,7 +14,7 @@ from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.measure.window import relative_half_width
 from scalestudy.program.resume import earlier, earlier_records, metrics_folder
 from scalestudy.program.trace import Trace, Traces, Window, windows
-from scalestudy.results.records import facts_of_hosts
+from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.results.result import outcome
 from scalestudy.results.validity import LEAST_WINDOW_S, throttled
 from scalestudy.results.warnings import disturbance_warnings
@@ -102,6 +102,21 @@ def program_result(
             *debug_warnings(os.environ),
             *disturbance_warnings(hosts.values["foreign_cpu_share"]),
         ],
+    }
+
+
+def explained_result(job: Job, wall_s: float, explained: dict[str, Any]) -> dict[str, Any]:
+    """The result of a run in which parts of a program's steps were taken away; `explained` as `scalestudy explain` has it."""
+    values = {**dict.fromkeys(METRICS), "step_time_s": explained["step_s"], "wall_s": wall_s}
+    return {
+        **outcome(job, None, values, HostFacts({"foreign_cpu_share": None}, [])),
+        "kinds": {},
+        "intervals": {"step_time_s": [explained["low_s"], explained["high_s"]]},
+        "emulated": False,
+        "resolved": {name: getattr(job.resolved, name) for name in ("nodes", "ranks_per_node", "device")},
+        "instrument": instrument(""),
+        "explained": explained,
+        "warnings": [],
     }
 
 

@@ -17,6 +17,8 @@ from scalestudy.training.job import Job
 STATE, DEADLINE = "SCALESTUDY_STATE", "SCALESTUDY_DEADLINE"
 STATE_FOLDER = "program"
 """Folder of the state below the run's checkpoints."""
+EXPLAINED = "explained.json"
+"""File in a job's scratch folder: where the time of a step goes."""
 OVER = "window_over"
 """File in the folder of the metrics: the window is over, and every node ends its command."""
 END_S = 20.0

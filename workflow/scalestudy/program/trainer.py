@@ -18,17 +18,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from scalestudy.errors import UserError
+from scalestudy.errors import Skipped, UserError
+from scalestudy.files import write_json
 from scalestudy.program import resume
 from scalestudy.program.observe import GRACE_S, end_processes, hooked
 from scalestudy.program.reporting import FOLDER
-from scalestudy.program.resume import OVER, metrics_folder
+from scalestudy.program.resume import EXPLAINED, OVER, metrics_folder
 from scalestudy.program.trace import Earlier, Traces, windows
 from scalestudy.spec.columns import columns_of
 from scalestudy.training.control_files import EXIT_STOPPED
 from scalestudy.training.job import Job
 
 POLL_S = 0.1
+EXPLAINED_STEPS, EXPLAINED_S = 200, 120.0
+"""As by default of `scalestudy explain`."""
 OF_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 """Variables that a command which starts ranks itself does not get."""
 
@@ -49,6 +52,9 @@ def main(job: Job, rank: int) -> int:
     program = job.spec.program
     assert program is not None
     words = program.words(values_of(job, rank))
+    if program.explain:
+        _explain(job, words)
+        return 0
     output = subprocess.PIPE if program.metrics else None
     earlier = resume.earlier(job)
     try:
@@ -65,6 +71,21 @@ def main(job: Job, rank: int) -> int:
     if program.metrics:
         reader.join(GRACE_S)
     return status
+
+
+def _explain(job: Job, words: list[str]) -> None:
+    """Run the command with parts of its steps taken away; write what is found. Raises Skipped where nothing can be seen."""
+    from scalestudy.program.explanation import as_json, explain
+    from scalestudy.program.takeaway import take_away
+
+    os.environ.update(made := environment(job))
+    for name in {*os.environ} - {*made} | {FOLDER}:
+        del os.environ[name]
+    with _default_signals():
+        observed = take_away(words, metrics_folder(job) / "rounds", EXPLAINED_STEPS, EXPLAINED_S, tell=print)
+    if observed.calibration.failure:
+        raise Skipped(observed.calibration.failure)
+    write_json(job.folder / EXPLAINED, as_json(explain(observed)))
 
 
 @contextmanager

@@ -19,14 +19,14 @@ from scalestudy.figures.kinds import chart_of
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled, svg_bytes
 from scalestudy.figures.tables import MARKS, Table, said, table_of
-from scalestudy.figures.words import run_text
+from scalestudy.figures.words import configuration_text, run_text
 from scalestudy.report.answers import Answer, answer_of
 from scalestudy.report.verdicts import Judged, read_verdicts
 from scalestudy.results.stored import read_result
 from scalestudy.spec.columns import kind_of
 from scalestudy.spec.labels import column_label, number, value_text
 from scalestudy.spec.layout import figure_file, table_file
-from scalestudy.spec.study import Study
+from scalestudy.spec.study import Run, Study
 
 PIXELS_PER_INCH = 125
 """A third larger than on paper: screens are read from further away."""
@@ -39,6 +39,8 @@ class StudyPart:
     study: Study
     counts: dict[str, int]
     claims: tuple[Judged, ...]
+    explained: list[tuple[str, list[str]]]
+    """By configuration, sentences on where the time of its step goes."""
     answer: Answer
     figures: list[dict[str, Any]]
     tables: list[tuple[Table, str]]
@@ -57,6 +59,7 @@ def study_part(study: Study, machine: str, rows: Sequence[Row]) -> StudyPart:
         study,
         counts_of(rows),
         read_verdicts(machine, study.scale, study.name),
+        [_explained(study, machine, keys, run) for run in study.explained],
         answer_of(study, machine),
         [_figure(study, machine, figure) for figure in study.figures],
         [(table_of(study, machine, table), file) for table, file in zip(study.tables, files, strict=True)],
@@ -66,6 +69,15 @@ def study_part(study: Study, machine: str, rows: Sequence[Row]) -> StudyPart:
         [*notes.trust(rows), *unchecked(study, machine, rows)],
         _conditions(study, machine, rows),
     )
+
+
+def _explained(study: Study, machine: str, keys: Sequence[str], run: Run) -> tuple[str, list[str]]:
+    """A configuration in words, and what its explained run found, or why it found nothing."""
+    result = read_result(machine, run) or {"status": "missing", "reason": "no result yet"}
+    if (found := result.get("explained")) is None:
+        return configuration_text(study, keys, run.columns), [f"Not explained: {result['reason']}"]
+    unseen = [f"Not examined: {each['name']}: {each['reason']}" for each in found["not_examined"]]
+    return configuration_text(study, keys, run.columns), [*found["sentences"], *unseen]
 
 
 def counts_of(rows: Iterable[Row]) -> dict[str, int]:

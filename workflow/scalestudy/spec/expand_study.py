@@ -24,7 +24,7 @@ from scalestudy.spec.layout import EXTENSIONS
 from scalestudy.spec.machine import SMALLER, Machine, geometry, machine_problems
 from scalestudy.spec.machine_axes import MachineCapacity, NoHosts
 from scalestudy.spec.program import own_keys
-from scalestudy.spec.run import RunSpec, one_or_more
+from scalestudy.spec.run import Measure, RunSpec, one_or_more
 from scalestudy.spec.sizes import filter_in_bytes, in_bytes
 from scalestudy.spec.study import Run, Study
 from scalestudy.spec.study_file import StudySpec
@@ -104,6 +104,7 @@ def expand(
         )
         for part in ("figures", "tables")
     }
+    explained = _explained(expansion, configurations) if spec.explain else ()
     # With other values for keys, the runs of a claim need not be there.
     written = [] if changes else written_claims(document, name, scale)
     study = Study(
@@ -122,6 +123,7 @@ def expand(
         claims=claims_at(written, capacity),
         answers=tuple(spec.part(scale, "answers")),
         target_accuracy=spec.part(scale, "target_accuracy"),
+        explained=explained,
         cannot_show=(spec if scale == "paper" else spec.at(scale)).cannot_show or "",
         left_out=(
             *dict.fromkeys(found.lacks),
@@ -194,6 +196,9 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
             if run.repeat:
                 what = "`repeat` is set by the study's `repeats`"
                 problems.append(Problem(("repeat",), what, "remove it, and set `repeats`"))
+            if run.program is not None and run.program.explain:
+                what = "`explain` of a program is set by the study's `explain`"
+                problems.append(Problem(("program", "explain"), what, "set `explain` of the study"))
             if (seed := run.seed + found.repeats - 1) > MAX_SEED:
                 what = f"repeat {found.repeats - 1} has seed {seed}; the largest is {MAX_SEED}"
                 problems.append(Problem(("seed",), what))
@@ -251,6 +256,25 @@ def _rounds(configurations: list[Configuration], repeats: int, extensions: Path)
             spec = first.model_copy(update={"seed": first.seed + repeat, "repeat": repeat}) if repeat else first
             rounds[repeat].append(Run(run_id(spec, extensions), spec, configuration, dataset))
     return rounds
+
+
+def _explained(expansion: _Expansion, configurations: list[Configuration]) -> tuple[Run, ...]:
+    """A run for each configuration that explains it; none where several processes start the command."""
+    if any(run.program is None for run, _ in configurations):
+        remedy = "leave it out; for a run of the project's own loop, scalestudy explain RUN prints its measured parts"
+        raise UserError("`explain` needs a `program`", expansion.document.where(("explain",)), remedy)
+    made: dict[str, Run] = {}
+    for first, entry in configurations:
+        assert first.program is not None
+        nodes, _ = geometry(first, expansion.capacity.machine, expansion.capacity.devices)
+        if nodes > 1 or (first.program.once_per == "rank" and first.ranks > 1):
+            expansion.left_out[f"several processes start its command, which is not explained ({entry})"] += 1
+            continue
+        program = first.program.model_copy(update={"explain": True, "metrics": {}, "resume": False})
+        spec = first.model_copy(update={"program": program, "measure": Measure()})
+        run = Run(run_id(spec, expansion.extensions), spec, configuration_id(spec), dataset_id(spec.data))
+        made.setdefault(run.id, run)
+    return tuple(made.values())
 
 
 def _duplicates(expansion: _Expansion, configurations: list[Configuration], runs: list[Run]) -> Iterator[UserError]:

@@ -44,7 +44,8 @@ def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
     if own:
         question["own_code"] = dict(own)
     what = f"{spec.model.name}.{spec.data.source}.{spec.strategy.name}"
-    what = f"{spec.program.name}.program" if spec.program else what
+    if spec.program is not None:
+        what = f"{spec.program.name}.{'explained' if spec.program.explain else 'program'}"
     emulated = f".on_{spec.accelerator}" if spec.accelerator else ""
     where = f".at_{'_'.join(spec.hosts)}" if spec.hosts else ""
     return f"{_slug(f'{what}{emulated}.x{spec.ranks}{where}.r{spec.repeat}')}-{_digits(question)}"

@@ -44,6 +44,8 @@ class Program(Spec):
     resume: bool = False
     """Whether it can stop and go on: before `SCALESTUDY_DEADLINE` (seconds since 1970), or on SIGTERM, it writes its state to
     the file `SCALESTUDY_STATE` and calls `sys.exit(75)`. Started again, it goes on from that file."""
+    explain: bool = False
+    """Whether it runs with parts of its steps taken away, as `scalestudy explain` does; set by the study's `explain`."""
     metrics: dict[Literal["step", "samples", "loss"], str] = {}
     """Regular expressions over its output; the first group of each is the number. `step` is needed."""
 

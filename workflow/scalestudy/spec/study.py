@@ -60,6 +60,8 @@ class Study:
     claims: tuple[AnyClaim, ...] = ()
     answers: tuple[AnswerSpec, ...] = ()
     target_accuracy: float | None = None
+    explained: tuple[Run, ...] = ()
+    """Runs that explain configurations of a program; what is made from `runs` does not use them."""
     cannot_show: str = ""
     """What of the question this scale cannot answer, and why."""
     left_out: tuple[str, ...] = ()

@@ -120,6 +120,8 @@ class StudySpec(Spec):
     """Single combinations added on top of `base`: each a map of dotted keys to values, with `repeats` where fewer do."""
     repeats: Repeats = 1
     """How often each configuration is measured."""
+    explain: bool = False
+    """Of a `program`: one more run per configuration says where the time of a step goes, as `scalestudy explain` does."""
     scales: dict[Literal["mini", "node"], ScaleSpec] = {}
     """`mini` and `node`, as changes to the rest of the file, which is `paper`."""
     figures: list[FigureSpec] = []

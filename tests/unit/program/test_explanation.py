@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scalestudy.analysis.explanation import explain, sentences
+from scalestudy.program.explanation import explain, sentences
 from scalestudy.program.observe import Observation, Rank, Removal
 from scalestudy.program.takeaway import WHOLE, Rounds, plan_rounds, possible_removals
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from scalestudy.analysis.stats import CONFIDENCE
 from scalestudy.program.observe import Observation
 from scalestudy.program.takeaway import WHOLE, Rounds
 
+CONFIDENCE = 0.95
 MIN_SHARE = 0.02
 """Smallest share of a step that is called a part: below it a user has nothing to gain."""
 WORTHWHILE = 1.05
