@@ -11,8 +11,8 @@ import pandas as pd
 
 from scalestudy.claims.fixed import Fixed, with_plan
 from scalestudy.claims.judge import judge
+from scalestudy.claims.outcome import Verdict
 from scalestudy.claims.select import spec_rows
-from scalestudy.claims.verdict import Verdict
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies

@@ -11,7 +11,7 @@ import pytest
 
 from scalestudy.claims.fixed import Fixed
 from scalestudy.claims.judge import judge
-from scalestudy.claims.verdict import Verdict
+from scalestudy.claims.outcome import Verdict
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.cluster.plan import costs
+from scalestudy.cluster.plan import counts
 from tests.unit.analysis.conftest import study
 
 __all__ = ["study"]
@@ -20,5 +20,5 @@ def published_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config/reference").symlink_to(ROOT / "config/reference")
     monkeypatch.chdir(tmp_path)
-    costs.table.cache_clear()
-    costs.prepared.cache_clear()
+    counts.table.cache_clear()
+    counts.prepared.cache_clear()

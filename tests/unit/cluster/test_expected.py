@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.plan import costs, neighbours
+from scalestudy.cluster.plan import counts, neighbours
 from scalestudy.cluster.plan.expected import UTILISATION, Expectation, TimeEstimate
 from scalestudy.cluster.resources import Planner
 from scalestudy.data.manifest import Manifest, SplitInfo, write_manifest
@@ -122,12 +122,12 @@ def test_the_published_step_times_lie_within_the_utilisation_that_is_expected() 
     peaks = {"p100": 10.6, "v100": 15.7, "v100_mixed": 125.0, "a100": 156.0, "a100_mixed": 312.0}
     flops = {
         row["model"]: min(float(row["training_flops"]), 3 * float(row["forward_flops"]))
-        for row in costs.table("model_costs")
+        for row in counts.table("model_costs")
         if int(row["height"]) >= 224
     }
     shares = [
         float(row["images_per_s"]) * flops[row["model"]] / (peaks[row["accelerator"]] * 1e12)
-        for row in costs.table("step_times")
+        for row in counts.table("step_times")
         if row["accelerator"] in peaks
     ]
     assert (min(shares), max(shares)) == pytest.approx(UTILISATION, rel=0.05)
@@ -258,19 +258,19 @@ JPEG = {**RESNET, "data": {"source": "synthetic_jpeg", "samples": 1000, "mean_ki
 
 
 def test_a_chain_leaves_a_checkpoint() -> None:
-    alone, chain = (costs.stored_by_run(run(**JPEG).spec, 1, links) for links in (1, 3))
+    alone, chain = (counts.stored_by_run(run(**JPEG).spec, 1, links) for links in (1, 3))
     assert chain.written_bytes - alone.written_bytes == 8 * 25_557_032
 
 
 @pytest.mark.parametrize(("stage", "copies"), [({}, 0), ({"to": "scratch"}, 1), ({"to": "scratch", "share": "by_shard"}, 0.5)])  # fmt: skip
 def test_copies_on_a_nodes_own_disk_are_counted_per_node(stage: dict[str, str], copies: float) -> None:
-    assert costs.stored_by_run(run(**JPEG, stage=stage).spec, 2, 1).node_bytes == copies * 1000 * 100 * 1024
+    assert counts.stored_by_run(run(**JPEG, stage=stage).spec, 2, 1).node_bytes == copies * 1000 * 100 * 1024
 
 
 def test_data_that_is_made_while_it_is_read_is_stored_in_no_file() -> None:
-    made = costs.stored_by_dataset(images(source="synthetic", samples=1281167))
+    made = counts.stored_by_dataset(images(source="synthetic", samples=1281167))
     assert (made.files, made.written_bytes) == (0, 0)
-    assert costs.stored_by_dataset(images(source="synthetic_jpeg", samples=100)).files == 110
+    assert counts.stored_by_dataset(images(source="synthetic_jpeg", samples=100)).files == 110
 
 
 @pytest.mark.parametrize("machine", ["tsubame3", "flow_type2", "gpu_cluster"])
@@ -290,7 +290,7 @@ def test_the_counted_costs_are_what_is_counted_now() -> None:
         (Torchvision(name="resnet50"), 3, 224, 1000),
     ):
         counted = cost_row(options, channels, size, classes)
-        row = next(r for r in costs.table("model_costs") if (r["model"], r["height"]) == (options.name, str(size)))
+        row = next(r for r in counts.table("model_costs") if (r["model"], r["height"]) == (options.name, str(size)))
         for key in ("parameters", "forward_flops", "training_flops"):
             assert row[key] == str(counted[key])
 

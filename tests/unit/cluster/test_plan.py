@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from scalestudy.cluster.plan import show
-from scalestudy.cluster.plan.planned import AnnouncedJob, Plan, PlannedJob, drawn, make_plan, percentiles
+from scalestudy.cluster.plan.hours import AnnouncedJob, Plan, PlannedJob, drawn, make_plan, percentiles
 from scalestudy.cluster.plan.proposal import proposal
 from scalestudy.commands.cluster import groups_of
 from scalestudy.commands.study import check

@@ -54,7 +54,7 @@ def both(fast: kernel.Kernel, data: bytes, view: images.View, side: int) -> tupl
     decoded = (-(-size[0] // shrink), -(-size[1] // shrink))
     shown, plain = np.full((2, side, side, 3), 99, np.uint8)
     assert fast.show_jpeg(data, shrink, images.scaled_view(view, size, decoded), shown)
-    images.show_coded(data, *size, view, shrink, plain, lambda: False)
+    images.show_decoded(data, *size, view, shrink, plain, lambda: False)
     return shown.astype(int), plain.astype(int)
 
 

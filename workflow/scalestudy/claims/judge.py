@@ -31,8 +31,8 @@ from scalestudy.claims.inference import (
     together,
 )
 from scalestudy.claims.model import AnyClaim, Check, Equivalence, Exact, Published, Sampled
+from scalestudy.claims.outcome import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict
 from scalestudy.claims.select import ClaimPart, Row, chosen, parts_of, published_rows, rows_of_claim
-from scalestudy.claims.verdict import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict
 from scalestudy.spec.columns import kind_of, matches
 from scalestudy.spec.labels import column_label, lower
 from scalestudy.spec.study import Study

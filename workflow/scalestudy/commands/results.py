@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from scalestudy.claims.model import Comparison
-    from scalestudy.claims.verdict import Verdict
+    from scalestudy.claims.outcome import Verdict
     from scalestudy.spec.study import Study
 
 

@@ -36,7 +36,7 @@ def check(file: Path | None, keys: str | None) -> None:
         click.echo("\n".join(listed(keys)) or f"no key has `{keys}` in its name")
         return
     from scalestudy.claims.check import claims_of_mistyped_studies
-    from scalestudy.cluster.plan.costs import short_windows
+    from scalestudy.cluster.plan.counts import short_windows
     from scalestudy.errors import UserError, raise_all
     from scalestudy.spec.config import SCALES, read_config, read_machine
     from scalestudy.spec.read_study import NoScale, find_studies

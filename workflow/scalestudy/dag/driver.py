@@ -21,8 +21,8 @@ from snakemake import cli
 
 from scalestudy import processes
 from scalestudy.claims.fixed import fix_claims
-from scalestudy.cluster.plan.costs import short_windows
-from scalestudy.cluster.plan.planned import AnnouncedJob, Plan, make_plan
+from scalestudy.cluster.plan.counts import short_windows
+from scalestudy.cluster.plan.hours import AnnouncedJob, Plan, make_plan
 from scalestudy.cluster.resources import NAMES, refuse_caps
 from scalestudy.dag.ask import PACKAGE, end
 from scalestudy.dag.project import Project

@@ -11,7 +11,7 @@ import pandas as pd
 
 from scalestudy.claims import basis as bases
 from scalestudy.claims.basis import MARKS, OURS
-from scalestudy.claims.verdict import Verdict
+from scalestudy.claims.outcome import Verdict
 from scalestudy.claims.words import interval_text
 from scalestudy.errors import UserError
 from scalestudy.figures.tables import booktabs, markdown, pipe_table

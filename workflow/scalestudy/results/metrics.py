@@ -1,24 +1,24 @@
-"""The metrics of a run, each defined once: throughput, times of steps and phases, training time, bytes, memory.
+"""The metrics of a run of the project: throughput, times of steps and phases, training time, bytes, memory.
 
-spec/columns.py has the unit and the meaning of each.
+spec/columns.py has the unit and the meaning of each; program/result.py computes those of a user's program.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalestudy.data.io_accounting import IN_MEMORY
 from scalestudy.data.load.sampler import steps_per_epoch
 from scalestudy.data.manifest import Manifest
-from scalestudy.measure.timers import PHASES
+from scalestudy.measure.timers import MARKS, PHASES
 from scalestudy.measure.window import quantile, relative_half_width
 from scalestudy.results.extrapolate import ExtrapolatedTime, RecurringCost
 from scalestudy.results.extrapolate import training_time as extrapolated
-from scalestudy.results.frontier import parts_of_steps, waiting
 from scalestudy.results.records import staleness
 from scalestudy.results.reports import Measured
 from scalestudy.spec.columns import METRICS, PREDICTED
@@ -26,6 +26,7 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
+Marks = NDArray[np.float64]
 Values = dict[str, float | None]
 """By name of the metric; None where it is not known."""
 
@@ -87,7 +88,7 @@ def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:
 
 
 def step_parts(job: Job, measured: Measured) -> Values:
-    """The mean step of the window and the parts that it is divided into, which sum to it (frontier.py).
+    """The mean step of the window and the parts that it is divided into, which sum to it (`parts_of_steps`).
 
     Ranks that train each at their own pace do not wait: the parts are those of the slowest rank alone.
     None marks parts that cannot be told apart: an overlapped exchange and the backward pass; forward and backward where they
@@ -289,3 +290,50 @@ def expected_read_bytes(spec: RunSpec, manifest: Manifest, epochs: float) -> flo
     size = float(manifest.train.bytes)
     again = max(0.0, size - limit * 2**20) if limit is not None and spec.loader.mode != "memory" else 0.0
     return size * min(1.0, epochs) + again * max(0.0, epochs - 1.0)
+
+
+# The parts of a step: frontier accounting (StageFrontier, arXiv 2606.06751)
+#
+# Ranks that wait for each other in every step, in the exchange, have the same order of phases. With d(r, i) the seconds
+# of phase i on rank r, F_s = max over r of the sum of d(r, i) over i <= s is when the last rank has done phase s, and
+# phase s owns F_s - F_(s-1). So the parts sum to the step, and time that one rank waits for is counted once, as the phase
+# of the rank that it waited for. The largest time of each phase over ranks would count a slow rank twice: as its own
+# computing, and as the others' exchange.
+#
+# The sums run on over up to STEPS_TOGETHER steps, from their common begin, so that a rank that leaves one exchange a
+# little later than the others, and the next one a little earlier, does not lengthen every step. Then they begin anew:
+# clocks of several hosts or devices are not the same, and drift apart.
+
+STEPS_TOGETHER = 100
+"""Ten seconds of steps of 0.1 s, in which clocks that differ by 20 ppm drift apart by 0.2 ms."""
+ENTRY = PHASES.index("exchange")
+"""The mark of a step at which a rank enters the exchange."""
+
+
+def parts_of_steps(marks: Marks, stretches: list[slice]) -> Marks:
+    """float64 [steps, 6]: the share of each of PHASES in each step of the stretches, all ranks together; none is negative.
+
+    `marks` [ranks, steps, 7] are on each rank's own clock. Time between two steps is no part of either.
+    """
+    parts = []
+    for clocks in _together(marks, stretches):
+        frontier = clocks.max(axis=0)
+        parts.append(np.diff(frontier.ravel(), prepend=0.0).reshape(-1, MARKS)[:, 1:])
+    return np.concatenate(parts)
+
+
+def waiting(marks: Marks, stretches: list[slice]) -> float:
+    """Mean seconds, over ranks and steps, from a rank's entry into the exchange to that of the last rank."""
+    waits = []
+    for clocks in _together(marks, stretches):
+        entry = clocks[:, :, ENTRY]
+        waits.append(np.minimum(entry.max(axis=0) - entry, clocks[:, :, ENTRY + 1] - entry))
+    return float(np.concatenate(waits, axis=1).mean())
+
+
+def _together(marks: Marks, stretches: list[slice]) -> Iterator[Marks]:
+    """The marks of steps that follow each other, [ranks, up to STEPS_TOGETHER, 7], since the start of the first."""
+    for part in stretches:
+        for first in range(part.start, part.stop, STEPS_TOGETHER):
+            steps = marks[:, first : min(part.stop, first + STEPS_TOGETHER)]
+            yield steps - steps[:, :1, :1]

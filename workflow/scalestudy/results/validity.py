@@ -1,4 +1,4 @@
-"""Whether a run is valid: `invalid_reason` is the one place that decides it; `unchecked` names checks that were impossible."""
+"""Whether a run of the project is valid: `invalid_reason` decides it (of a user's program: program/result.py); `unchecked` names checks that were impossible."""
 
 from __future__ import annotations
 

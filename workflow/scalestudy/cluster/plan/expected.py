@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from scalestudy.cluster.ledger import read_ledger, start_up
-from scalestudy.cluster.plan import costs, neighbours
-from scalestudy.cluster.plan.costs import Data, Work, data_of, model_cost, work_of
+from scalestudy.cluster.plan import counts, neighbours
+from scalestudy.cluster.plan.counts import Data, Work, data_of, model_cost, work_of
 from scalestudy.cluster.plan.neighbours import EndedRun, Span, read_history
 from scalestudy.data.catalogue import Synthetic
 from scalestudy.errors import UserError
@@ -162,7 +162,7 @@ class Expectation:
             slow, fast = LEARNED[0] * min(learned), LEARNED[1] * max(learned)
             note = f"{len(learned)} datasets of this form that jobs of this folder prepared"
         else:
-            slow, fast = INDEXED_PER_S if costs.used_in_place(spec) else MADE_PER_S
+            slow, fast = INDEXED_PER_S if counts.used_in_place(spec) else MADE_PER_S
             note = f"{slow:,.0f} to {fast:,.0f} samples per second"
         low, high = self.start_up_s
         return TimeEstimate(samples / fast + low, samples / slow + high, "neighbours" if learned else "rates", note)
@@ -176,7 +176,7 @@ class Expectation:
 
         for dataset in dict.fromkeys(one.run for one in self._attempts if one.rule == "dataset" and one.used_s):
             with suppress(UserError):  # of a dataset that another version made
-                made = costs.prepared(dataset)
+                made = counts.prepared(dataset)
                 if made is not None and made.seconds and form(made.spec) == form(spec.data.plain()):
                     yield (made.train.samples + made.test.samples) / made.seconds
 
@@ -217,7 +217,7 @@ class Expectation:
             return None
         columns = ("ranks", "batch.per_rank", "train.epochs", "training_samples")
         rows = [
-            row for name in self.machine.published for row in costs.table(name) if row.get("model") == spec.model.name
+            row for name in self.machine.published for row in counts.table(name) if row.get("model") == spec.model.name
         ]
         rows = [row for row in rows if all(row.get(name) for name in ("training_time_s", "strategy", *columns))]
         same = [row for row in rows if row["strategy"] == spec.strategy.name and int(row["ranks"]) == spec.ranks]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.cluster.ledger import outer_deciles
-from scalestudy.cluster.plan.costs import Work, data_of, work_of
+from scalestudy.cluster.plan.counts import Work, data_of, work_of
 from scalestudy.files import canonical_json, json_lines
 from scalestudy.spec.base import parse
 from scalestudy.spec.ids import configuration_id

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jinja2
 
-from scalestudy.cluster.plan.planned import Plan, PlannedJob, sources_of
+from scalestudy.cluster.plan.hours import Plan, PlannedJob, sources_of
 from scalestudy.cluster.plan.show import columns_of, detailed_notes, digits, minutes, notes, rows_of
 from scalestudy.errors import UserError
 from scalestudy.spec.study import Study

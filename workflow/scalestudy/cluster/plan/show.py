@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.plan.planned import Plan, PlannedJob, Unit, sources_of
+from scalestudy.cluster.plan.hours import Plan, PlannedJob, Unit, sources_of
 from scalestudy.errors import UserError
 from scalestudy.site_fault import site_file
 from scalestudy.spec.config import machine_file, read_site

@@ -158,7 +158,24 @@ def shrink_for(view: View, side: int) -> int:
     return 8 if factor >= 8 else 4 if factor >= 4 else 2 if factor >= 2 else 1
 
 
-def show_coded(
+def show_coded(data: Any, view_of: Callable[[int, int], View], out: Pixels, changed: Callable[[], bool]) -> None:
+    """Decode a JPEG or PNG and write a view of it into `out`, uint8 [side, side, 3]: by the kernel where it can.
+
+    `view_of` chooses the view from height and width. What the kernel does not decode takes the plain path, `show_decoded`.
+    """
+    fast = kernel.loaded()
+    stated = fast.header(data) if fast else None
+    height, width = limited(*stated) if stated else header(data)
+    view = view_of(height, width)
+    shrink = shrink_for(view, out.shape[0])
+    if fast is not None:
+        decoded = (-(-height // shrink), -(-width // shrink))
+        if fast.show_jpeg(data, shrink, scaled_view(view, (height, width), decoded), out):
+            return
+    show_decoded(data, height, width, view, shrink, out, changed)
+
+
+def show_decoded(
     data: Any, height: int, width: int, view: View, shrink: int, out: Pixels, changed: Callable[[], bool]
 ) -> None:
     """The plain path: decode all of a JPEG or PNG and write its view into `out`, uint8 [side, side, 3].

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
-from scalestudy.data.decode import images, kernel
+from scalestudy.data.decode import images
 from scalestudy.data.index import Index, mapped_array, mapped_index
 from scalestudy.data.load.readers import REMEDY, DatabaseReader, DatasetHandle, IndexedReader, Indices, MemoryReader
 from scalestudy.data.load.sampler import StorageOrder, storage_order
@@ -98,17 +99,9 @@ class ImageReader:
                 raise ValueError(f"{len(data):,} bytes are not {height} x {width} pixels")
             images.show_pixels(data, height, width, _view_of(height, width, draws, flip), out)
             return
-        fast = kernel.loaded()
-        stated = fast.header(data) if fast else None
-        height, width = images.limited(*stated) if stated else images.header(data)
-        view = _view_of(height, width, draws, flip)
-        shrink = images.shrink_for(view, out.shape[0])
-        if fast is not None:
-            decoded = (-(-height // shrink), -(-width // shrink))
-            if fast.show_jpeg(data, shrink, images.scaled_view(view, (height, width), decoded), out):
-                return
         stored = int(self.index.checks[sample]) if len(self.index.checks) else None
-        images.show_coded(data, height, width, view, shrink, out, lambda: stored not in (None, zlib.crc32(data)))
+        view_of = partial(_view_of, draws=draws, flip=flip)
+        images.show_coded(data, view_of, out, lambda: stored not in (None, zlib.crc32(data)))
 
 
 def _storage(

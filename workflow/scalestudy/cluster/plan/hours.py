@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalestudy.cluster.ledger import Waited, Waits, read_ledger
-from scalestudy.cluster.plan.costs import NOTHING, Stored, short_windows, stored_by_dataset, stored_by_run
+from scalestudy.cluster.plan.counts import NOTHING, Stored, short_windows, stored_by_dataset, stored_by_run
 from scalestudy.cluster.plan.expected import KINDS, UNKNOWN, TimeEstimate
 from scalestudy.cluster.plan.schedule import Limits, ScheduledJob, limits_of, makespan
 from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources

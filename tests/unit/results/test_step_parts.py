@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scalestudy.results.frontier import STEPS_TOGETHER, parts_of_steps, waiting
+from scalestudy.results.metrics import STEPS_TOGETHER, parts_of_steps, waiting
 
 
 def marks_of(steps: list[list[float]], begin: float = 0.0) -> np.ndarray:
