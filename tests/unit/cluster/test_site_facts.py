@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +108,10 @@ def right(**changes: Any) -> Machine:
     [
         ({"nodes": 9}, {}, f"{MACHINE}: `nodes: 9`, and Slurm has 3 nodes in gpu", "set `nodes: 3`"),
         ({"cores_per_node": 64}, {}, f"{MACHINE}: `cores_per_node: 64`, and a node in gpu has 32 by Slurm", "jobs would never run"),
+        ({"devices_per_node": 8}, {}, f"{MACHINE}: `devices_per_node: 8`, and a node in gpu has 4 GPUs", "set `devices_per_node: 4`"),
         ({"memory_gib": 512.0}, {}, f"{MACHINE}: each job asks for 471,859 MiB per node, and a node in gpu has 256,000", "set `memory_gib: 250`"),
         ({"walltime_limit_h": 100.0}, {}, f"{MACHINE}: `walltime_limit_h` is 100, and a job in gpu has at most 36 hours", "set `walltime_limit_h: 36`"),
-        ({"limits": {"most_jobs": 100, "most_nodes": 2}}, {}, f"{MACHINE}: `limits.most_jobs` is 100, and Slurm lets a user have 40", "{most_jobs: 40}"),
+        ({"limits": {"most_jobs": 100, "most_nodes": 2}}, {}, f"{MACHINE}: `limits.most_jobs` is 100, and Slurm lets a user have 40", "set `limits.most_jobs: 40`"),
         ({"limits": {"most_jobs": 40}, "nodes": 3}, {}, f"{MACHINE}: a job in gpu may have at most 2 nodes", "set `limits.most_nodes: 2`"),
         ({"queues": {"gpu": {}}, "nodes": 9}, {}, f"{MACHINE}: `nodes: 9`, and Slurm has 3 nodes in its queues", "set `nodes: 3`"),
         ({"hosts": ["n1", "gone[1-9]"]}, {}, f"{MACHINE}: `hosts` names gone1, gone2, gone3, gone4, gone5, which Slurm does not have", "doctor --hosts"),
@@ -121,6 +124,22 @@ def test_what_differs_is_said_with_the_file_that_is_wrong(
 ) -> None:
     found = said(right(**changes), slurm(), **{"queue": "gpu", **settings})
     assert [first for first, second in found if what in first and remedy in second] != [], found
+    for _, second in found:
+        changes, settings = followed(second, changes, settings)
+    assert said(right(**changes), slurm(), **{"queue": "gpu", **settings}) == []
+
+
+def followed(remedy: str, changes: dict[str, Any], settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A machine's changes and a site's settings with the value that a remedy states in place of the wrong one."""
+    if name := re.match("did you mean `(.+)`", remedy):
+        return changes, {**settings, next(iter(settings)): name[1]}
+    if "doctor --hosts" in remedy:
+        return {**changes, "hosts": [node.name for node in slurm().nodes]}, settings
+    advised = re.search(r"set `([a-z_.]+): ([0-9.]+)` there", remedy)
+    assert advised is not None, remedy
+    group, _, key = advised[1].rpartition(".")
+    new = {key: json.loads(advised[2])}
+    return {**changes, **({group: {**changes[group], **new}} if group else new)}, settings
 
 
 def report(**changes: Any) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def _of_cluster(
     yield bool(account and accounts) and account not in accounts, what, nearest(account or "", accounts)
     most, mine = facts.most_submitted, machine.limits.most_jobs
     what = f"{machine_file}: `limits.most_jobs` is {mine or 'not set'}, and {system} lets a user have {most} jobs"
-    todo = f"set `limits: {{most_jobs: {most}}}` there: the plan's makespan counts on it, and jobs wait for it"
+    todo = f"set `limits.most_jobs: {most}` there: the plan's makespan counts on it, and jobs wait for it"
     yield most is not None and (mine is None or mine > most), what, todo
     down = [node.name for node in facts.nodes if not node.up]
     yield bool(down), f"{len(down)} of {len(facts.nodes)} nodes take no jobs now: {', '.join(down[:5])}", ""
