@@ -229,7 +229,7 @@ def prepared(of: RunSpec, samples: int, seconds: float, *, in_a_job: bool = True
 
 @pytest.mark.parametrize(
     ("data", "low_s", "high_s"),
-    [({}, 15, 6658), ({"shard": {"format": "tar"}}, 189, 26625), ({"source": "synthetic"}, 2, 2)],
+    [({}, 15, 6658), ({"shard": {"format": "tar"}}, 145, 26625), ({"source": "synthetic"}, 2, 2)],
 )
 def test_files_used_where_they_lie_are_faster_than_written_ones(data: dict[str, Any], low_s: int, high_s: int) -> None:
     found = Expectation("nowhere", MACHINE).of_dataset(images(**data))
