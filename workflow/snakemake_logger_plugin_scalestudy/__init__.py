@@ -273,6 +273,7 @@ class LogHandler(LogHandlerBase):
                 _, waits, what = last_lines(job.logs, 1).partition("waiting for")
                 if waits or task.reason:
                     self.progress.begin(task, now, waits + what)
+                    self.keep()
         lines = list(current(self.progress, now))
         if lines and now - self.said_at >= QUIET_S:
             self.say(f"… {heading(self.progress)} · {'; '.join(lines)}")

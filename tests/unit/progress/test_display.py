@@ -91,6 +91,11 @@ def test_a_run_that_waits_for_this_host_is_shown_as_waiting(
 ) -> None:
     task = begin(handler)
     LOG.write_text("scalestudy: waiting for run a (process 7) to end\n")
+    handler.kept_at = 0.0
+    handler.tick(handler.said_at + 5)
+    assert [task["reason"] for task in json.loads(Path(FILE).read_text())["tasks"]] == [
+        "waiting for run a (process 7) to end"
+    ]
     handler.tick(handler.said_at + 61)
     assert "dataset digits-1: waits (waiting for run a (process 7) to end)" in capsys.readouterr().err
     LOG.write_text("step 1\n")
