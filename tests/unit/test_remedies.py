@@ -62,6 +62,36 @@ CASES = [
 ]  # fmt: skip
 
 
+PROGRAM = "program.files=[a.py] program.command='python a.py'"
+MORE_CASES = [
+    # The same of values that cannot be combined, of programs, and of published step times.
+    (f"{FILES} data.shard.format=raw", "add `preprocess: raw`", "data.preprocess=raw"),
+    (f"{FILES} data.preprocess=raw data.shard.format=tar", "use `format: raw`", "data.shard.format=raw"),
+    ("data.source=synthetic_jpeg data.scale='9000000 TB'", "write it as `64 MiB`", "data.scale='64 MiB'"),
+    ("model=resnet50 device=emulated:p100 batch.per_rank=9999", "choose a batch per rank from 16 to 128", "batch.per_rank=128"),
+    ("model=resnet50 device=emulated:p10", "did you mean `p100`", "device=emulated:p100"),
+    ("strategy=ring ranks=2 'faults=[{kind: killed_rank, rank: 2, at_step: 3}]'", "counted from 0", "'faults=[{kind: killed_rank, rank: 1, at_step: 3}]'"),
+    (f"{PROGRAM} program.command='python a.py --x {{x}}'", "set it in `program.keys`", "program.keys.x=1"),
+    (f"{PROGRAM} program.keys.x=1", "add it, or leave it out", "program.command='python a.py {x}'"),
+    (f"{PROGRAM} batch.per_rank=8", "write `{batch.per_rank}` into the command", "program.command='python a.py {batch.per_rank}'"),
+    (f"{PROGRAM} program.command='python \"a.py'", "close its quotes", "program.command='python a.py'"),
+    (f"{PROGRAM} program.metrics.step=step", "put brackets around the number", "program.metrics.step='step ([0-9]+)'"),
+    (f"{PROGRAM} program.metrics.loss='loss (.+)'", "add the pattern of the step", "program.metrics.step='step ([0-9]+)'"),
+]  # fmt: skip
+
+
+def remedies_of(settings: str) -> list[str]:
+    """The remedies of everything that is wrong with settings."""
+    spec, problems = parse(RunSpec, from_settings(tuple(shlex.split(settings)), "try"))
+    return [each.remedy for each in (problems if spec is None else check_run.run_problems(spec))]
+
+
+@pytest.mark.parametrize(("settings", "words", "change"), MORE_CASES)
+def test_nothing_is_left_to_say_once_a_remedy_is_followed(settings: str, words: str, change: str) -> None:
+    assert [words in remedy for remedy in remedies_of(settings)] == [True]
+    assert remedies_of(f"{settings} {change}") == []
+
+
 def rows_of(settings: str) -> tuple[list[int], list[str]]:
     """Numbers of the rows of the check that settings offend, and the remedies of all their problems."""
     spec, problems = parse(RunSpec, from_settings(tuple(shlex.split(settings)), "try"))

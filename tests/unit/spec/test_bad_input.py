@@ -54,6 +54,8 @@ BAD: list[tuple[str, str, str]] = [
     (FIGURE % "lines, x: ranks", "2: figures[0]", "needs `y`"),
     (FIGURE % "efficiency, where: {ranks: 7}", "2: figures[0].where.ranks", "there is `1`"),
     (FIGURE % "efficiency, reference: nothing", "2: figures[0].reference", "there is no config/reference/nothing.csv"),
+    (FIGURE % "efficiency, x: ranks", "2: figures[0].x", "use kind `lines`"),
+    (FIGURE % "bars, x: ranks, y: step_time_s, log_y: true", "2: figures[0].log_y", "use kind `lines`"),
     ("base:\n  ranks: 1\n  ranks: 2", "4", "duplicate key"),
     ("base:\n\tranks: 1", "3", "is not valid YAML"),
     ("title: How: so?", "2", "mapping values are not allowed here"),
@@ -61,6 +63,8 @@ BAD: list[tuple[str, str, str]] = [
 
 FOLLOWED = {
     # Such a text, and what its answer advises: a name, a form, a number.
+    FIGURE % "efficiency, x: ranks": FIGURE % "lines, x: ranks, y: step_time_s",
+    FIGURE % "bars, x: ranks, y: step_time_s, log_y: true": FIGURE % "lines, x: ranks, y: step_time_s, log_y: true",
     "figurs: []": "figures: []",
     "base:\n  modle: mlp": "base:\n  model: mlp",
     "base: {lr: 0.1}": "base: {optimiser: {learning_rate: 0.1}}",

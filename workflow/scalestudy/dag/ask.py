@@ -208,9 +208,8 @@ class Ask:
 
     def _changed_since_skipped(self, output: str, machine: str) -> dict[str, list[str]]:
         """The site and machine files, where a result or manifest was skipped before one of them changed."""
-        files = [file for file in (self.project.site, machine_file(machine)) if file and Path(file).is_file()]
-        newest = max((Path(file).stat().st_mtime for file in files), default=0.0)
-        if Path(output).exists() and Path(output).stat().st_mtime < newest and is_skipped(output):
+        files, changed_s = _changeable(self.project.site, machine)
+        if Path(output).exists() and Path(output).stat().st_mtime < changed_s and is_skipped(output):
             return {"changed": files}
         return {}
 
@@ -246,6 +245,13 @@ class Ask:
         for error in (*self.project.found.skipped, *self.project.found.wrong.values()) if self.warn else ():
             sys.stderr.write(f"scalestudy: warning: a study is left out: {error}\n")
         self.warn = False
+
+
+@functools.cache
+def _changeable(site: str | None, machine: str) -> tuple[list[str], float]:
+    """What a run can be skipped for: the site file and the machine file; and when one of them changed last."""
+    files = [file for file in (site, machine_file(machine)) if file and Path(file).is_file()]
+    return files, max((Path(file).stat().st_mtime for file in files), default=0.0)
 
 
 def code(*folders: str) -> list[str]:
