@@ -49,6 +49,13 @@ def run(**keys: Any) -> Run:
     return Run(run_id(made), made, configuration_id(made), dataset_id(made.data))
 
 
+def test_a_run_that_explains_a_program_is_expected_to_take_minutes() -> None:
+    Path("train.py").write_text("")
+    explained = run(program={"command": "python train.py", "files": ["train.py"], "explain": True})
+    estimate = Expectation("mine", Machine(start_up_s=10)).of(explained)
+    assert (estimate.low_s, estimate.high_s) == (70, 610)
+
+
 def remember(*runs: tuple[dict[str, Any], float], **more: Any) -> None:
     """Lines of history.jsonl, as the trainer writes them."""
     file = Path("results/mine/history.jsonl")

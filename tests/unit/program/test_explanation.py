@@ -64,6 +64,13 @@ def test_a_part_whose_interval_holds_zero_is_not_seen():
     found = explain(rounds(own_noise=0.004, whole=run(0.073), loading=run(0.071)))
     assert found.part("loading") is None
     assert 0.01 < found.not_seen["loading"] < 0.03
+    assert "the rounds differ so much that together they may still be" in sentences(found)[1]
+
+
+def test_a_step_without_parts_is_computation_only_where_its_parts_are_known_to_be_small():
+    found = explain(rounds(whole=run(0.073), loading=run(0.0725)))
+    assert found.not_seen["loading"] == pytest.approx(0.0005)
+    assert sentences(found)[1].endswith("the time is the script's own computation, or in what was not examined.")
 
 
 def test_waiting_for_a_slow_rank_is_told_apart_from_exchange():

@@ -20,6 +20,8 @@ from scalestudy.program.takeaway import WHOLE, Rounds
 CONFIDENCE = 0.95
 MIN_SHARE = 0.02
 """Smallest share of a step that is called a part: below it a user has nothing to gain."""
+UNDECIDED = 0.2
+"""Share of a step that parts which were not seen may have together; beyond it nothing is concluded from them."""
 WORTHWHILE = 1.05
 """Smallest gain of a setting that is worth a line."""
 BAR_WIDTH = 60
@@ -175,8 +177,18 @@ def sentences(explanation: Explanation) -> list[str]:
     parts = sorted(explanation.parts, key=lambda part: -part.seconds)
     lines += [_sentence(part, explanation) for part in parts if part.name != "rest"]
     if len(lines) == 1:
-        lines.append("None of the parts that were taken away is seen in it: the time is the script's own computation.")
+        lines.append(f"None of the parts that were taken away is seen in it: {_where_else(explanation)}.")
     return [*lines, *_gains(explanation), *_overlap(explanation)]
+
+
+def _where_else(explanation: Explanation) -> str:
+    """Say where the time of a step is in which no part was seen, or that the rounds cannot tell."""
+    hidden_s = sum(explanation.not_seen.values())
+    if hidden_s > UNDECIDED * explanation.step.seconds:
+        return (
+            f"the rounds differ so much that together they may still be {_ms(hidden_s)}; repeat it on a quieter machine"
+        )
+    return "the time is the script's own computation, or in what was not examined"
 
 
 def _sentence(part: Part, explanation: Explanation) -> str:
@@ -249,6 +261,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "whatif": [vars(whatif) for whatif in explanation.whatif],
         "slow_rank": explanation.slow_rank,
         "sentences": sentences(explanation),
+        "unseen": unseen(explanation),
         "not_seen": [{"name": name, "high": high} for name, high in explanation.not_seen.items()],
         "not_examined": [{"name": name, "reason": reason} for name, reason in explanation.not_examined.items()],
     }

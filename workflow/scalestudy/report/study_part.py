@@ -75,8 +75,8 @@ def _explained(study: Study, machine: str, keys: Sequence[str], run: Run) -> tup
     """A configuration in words, and what its explained run found, or why it found nothing."""
     result = read_result(machine, run) or {"status": "missing", "reason": "no result yet"}
     if (found := result.get("explained")) is None:
-        return configuration_text(study, keys, run.columns), [f"Not explained: {result['reason']}"]
-    unseen = [f"Not examined: {each['name']}: {each['reason']}" for each in found["not_examined"]]
+        return configuration_text(study, keys, run.columns), [f"Not explained: {result['reason']}."]
+    unseen = [f"{line[0].upper()}{line[1:]}." for line in found["unseen"]]
     return configuration_text(study, keys, run.columns), [*found["sentences"], *unseen]
 
 

@@ -101,6 +101,8 @@ class TimeEstimate:
         return self.kind != "unknown"
 
 
+EXPLAINED_S = 60.0, 600.0
+"""Of a run that explains a program; a script that starts slowly needs more than its two minutes for three rounds."""
 UNKNOWN = TimeEstimate(0.0, math.inf, "unknown", "no repeat, no similar run, no published time, no count of operations")
 
 
@@ -134,6 +136,8 @@ class Expectation:
         """Low and high seconds of a run's job, start-up, staging, evaluation and end included."""
         spec = run.spec
         estimate = self._repeats(spec) or self._same_program(spec)
+        if estimate is None and spec.program is not None and spec.program.explain:
+            estimate = TimeEstimate(*EXPLAINED_S, "rates", "rounds of at most two minutes, three at least")
         if estimate is None and (data := data_of(spec)) is not None:
             work = work_of(spec, data)
             estimate = (
