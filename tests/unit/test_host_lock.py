@@ -100,24 +100,37 @@ def test_what_takes_time_beside_a_run_is_waited_for_and_does_not_wait_for_its_li
 
 @pytest.mark.slow
 def test_those_who_wait_are_served_in_the_order_of_their_arrival_also_where_one_was_killed(folder: Path) -> None:
-    served, waiting = folder / "served", []
+    waiters = [("a", ""), ("b", ""), ("killed", ""), ("c", ""), ("d", "")]
+    assert served_after_the_first(folder, waiters, killed="killed") == ["a", "b", "c", "d"]
+    assert not [file for file in folder.iterdir() if ".lock." in file.name]
+
+
+@as_root
+@pytest.mark.slow
+def test_users_take_turns(folder: Path) -> None:
+    assert served_after_the_first(folder, [("mine", ""), ("mine too", ""), ("theirs", "65534")]) == [
+        "theirs", "mine", "mine too",
+    ]  # fmt: skip
+
+
+def served_after_the_first(folder: Path, waiters: list[tuple[str, str]], killed: str = "") -> list[str]:
+    """In which order waiters, by name and user, get the lock once the first run of root ends; each waits before the next comes."""
+    served, waiting = folder / "served", dict[str, subprocess.Popen[bytes]]()
     with served.open("w") as stream, holder(HOLD, "the first", "", SCALESTUDY_LOCKS=str(folder)) as first:
-        for name in ("a", "b", "killed", "c", "d"):
-            program = HOLD.replace('"held"', "sys.argv[1]")
+        for name, user in waiters:
             said = folder / f"{name}.err"
             with said.open("w") as errors:
-                waiting.append(
-                    subprocess.Popen(
-                        [sys.executable, "-c", program, name, ""],
-                        env={**os.environ, LOCKS: str(folder)}, stdin=subprocess.DEVNULL, stdout=stream, stderr=errors,
-                    )
+                waiting[name] = subprocess.Popen(
+                    [sys.executable, "-c", HOLD.replace('"held"', "sys.argv[1]"), name, user],
+                    env={**os.environ, LOCKS: str(folder)}, stdin=subprocess.DEVNULL, stdout=stream, stderr=errors,
                 )  # fmt: skip
             assert wait_until(lambda said=said: "waiting for the first of " in said.read_text(), 60)  # type: ignore[misc]
-        waiting[2].kill()
+        if killed:
+            waiting[killed].kill()
         first.kill()
-        assert [process.wait(60) for process in waiting] == [0, 0, -signal.SIGKILL, 0, 0]
-    assert served.read_text().split() == ["a", "b", "c", "d"]
-    assert not [file for file in folder.iterdir() if ".lock." in file.name]
+        for name, process in waiting.items():
+            assert process.wait(60) == (-signal.SIGKILL if name == killed else 0)
+    return served.read_text().splitlines()
 
 
 def test_after_a_run_nothing_but_the_locks_is_left(folder: Path) -> None:
