@@ -177,15 +177,18 @@ def test_what_is_not_a_run_is_not_unpacked(study: Study) -> None:
     assert not list(Path("results/local+ada").rglob("evil.py"))
 
 
-def test_the_files_of_a_program_are_in_the_archive(study: Study) -> None:
+def test_the_files_of_a_program_and_its_explained_runs_are_in_the_archive(study: Study) -> None:
     Path("train.py").write_text("print()\n")
     text = STUDY.replace(
         "data: {source: digits}, strategy: allreduce", 'program: {command: "python train.py", files: [train.py]}'
     )
-    Path("config/studies/exchange.yaml").write_text(text)
-    run = read_studies(["exchange"], "mini", Machine())[0].runs[0]
-    write_result(result_file("local", run.id), result_of(run))
-    write_json(run_folder("local", run.id) / "spec.json", run.spec.plain())
+    Path("config/studies/exchange.yaml").write_text(f"{text}explain: true\n")
+    study = read_studies(["exchange"], "mini", Machine())[0]
+    for run in (study.runs[0], study.explained[0]):
+        write_result(result_file("local", run.id), result_of(run))
+        write_json(run_folder("local", run.id) / "spec.json", run.spec.plain())
     assert export() == 0
     with zipfile.ZipFile("out.zip") as archive:
         assert archive.read("train.py") == b"print()\n"
+        assert str(result_file("local", study.explained[0].id)) in archive.namelist()
+    assert cli.run_command(["import", "out.zip", "--as", "colleague"]) == 0

@@ -72,7 +72,7 @@ def export(study: str, machine: str, scale: str, out: Path | None, author: str |
     file = out or Path(f"{study}-{machine}-{scale}.crate.zip")
     (found,) = studies_of(machine, scale, [study])
     runs = {}
-    for run in found.runs:
+    for run in (*found.runs, *found.explained):
         result = read_result(machine, run) if result_file(machine, run.id).exists() else None
         there = [str(path) for name in FILES if (path := run_folder(machine, run.id) / name).exists()]
         if result is not None and result.get("metrics") is not None and there and there[0].endswith("spec.json"):
