@@ -150,17 +150,17 @@ class _Pass:
             return tensor
 
         hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
-        begin = _now(self.device)
+        begin = now(self.device)
         with hooks if self.watches else nullcontext():
             result = self._call(operator, values)
-        forward_s, backward_s = _now(self.device) - begin, 0.0
+        forward_s, backward_s = now(self.device) - begin, 0.0
         keeps, own_bytes = self._kept(saved, values, operator, result)
         if differentiable:
             results = [tensor for tensor in _tensors(result) if tensor.requires_grad]
             ones = [torch.ones_like(tensor) for tensor in results]
-            begin = _now(self.device)
+            begin = now(self.device)
             torch.autograd.backward(results, ones)
-            backward_s = max(0.0, _now(self.device) - begin - self.start_s)
+            backward_s = max(0.0, now(self.device) - begin - self.start_s)
         return OperatorCost(forward_s, backward_s, keeps, own_bytes, 0)
 
     def _leaf(self, node: fx.Node) -> Any:
@@ -230,7 +230,8 @@ def _address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _now(device: torch.device) -> float:
+def now(device: torch.device) -> float:
+    """Seconds on a clock, when all work of the device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -246,9 +247,9 @@ def _start_of_backward(device: torch.device) -> float:
             for _ in range(length):
                 y = y * 1.0
             one = torch.ones_like(y)
-            begin = _now(device)
+            begin = now(device)
             torch.autograd.backward([y], [one])
-            times.append(_now(device) - begin)
+            times.append(now(device) - begin)
         return min(times)
 
     short, long = backward_s(1), backward_s(1 + CHAIN)

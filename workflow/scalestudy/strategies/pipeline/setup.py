@@ -17,9 +17,8 @@ from scalestudy.strategies.base import MakeOptimiser, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.pipeline.partition import MessageTime
 from scalestudy.strategies.pipeline.plan import Blocks, Devices, blocks, choose, fewest_devices
-from scalestudy.strategies.pipeline.profile import Precision, Profile, profile
+from scalestudy.strategies.pipeline.profile import Precision, Profile, now, profile
 from scalestudy.strategies.pipeline.stage import Layout, layout_of
-from scalestudy.strategies.pipeline.step import posted
 from scalestudy.strategies.pipeline.trace import Traced
 
 MIB = 2**20
@@ -155,8 +154,8 @@ def measure_link(rank: int, ranks: int, group: dist.ProcessGroup, device: torch.
         data = torch.zeros(size, dtype=torch.uint8, device=device)
 
         def round_trip() -> None:
-            for operation in (dist.isend, dist.irecv) if rank == 0 else (dist.irecv, dist.isend):
-                posted(operation(data, 1 - rank, group=group)).wait()
+            for operation in (dist.send, dist.recv) if rank == 0 else (dist.recv, dist.send):
+                operation(data, 1 - rank, group=group)
 
         return _median_s(round_trip, device) / 2 if rank < 2 else 0.0
 
@@ -176,9 +175,7 @@ def _median_s(work: Callable[[], object], device: torch.device, before: Callable
     for _ in range(1 + TRIES):
         if before is not None:
             before()
-        begin = time.perf_counter()
+        begin = now(device)
         work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - begin)
+        times.append(now(device) - begin)
     return statistics.median(times[1:])

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from pydantic import TypeAdapter
 from torch import nn
 
 from scalestudy.errors import UserError
@@ -67,16 +66,6 @@ def layout_of(traced: Traced, plan: PipelinePlan, small: Profile, large: Profile
     return Layout(plan, integers, tuple(tuple(map(parcel, line)) for line in names))
 
 
-def as_tensor(layout: Layout) -> torch.Tensor:
-    """A layout as bytes, for a checkpoint that holds nothing but tensors."""
-    return torch.frombuffer(bytearray(TypeAdapter(Layout).dump_json(layout)), dtype=torch.uint8)
-
-
-def as_layout(data: torch.Tensor) -> Layout:
-    """The layout in the bytes of `as_tensor`."""
-    return TypeAdapter(Layout).validate_json(bytes(data.tolist()))
-
-
 class PipelineStage:
     """The stage of one rank; rank = replica × stages + stage. Made by all ranks at the same time."""
 
@@ -113,8 +102,11 @@ class PipelineStage:
             for operator in self.traced.operators[begin:end]:
                 for node in self.traced.attributes_of(operator):
                     stage_of.setdefault(id(self.traced.attribute(node)), stage)
-        named = [*self.model.named_parameters(), *self.model.named_buffers()]
-        return {name: stage_of.get(id(tensor), len(spans) - 1) for name, tensor in named}
+        return {name: stage_of.get(id(tensor), len(spans) - 1) for name, tensor in self.tensors().items()}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers of the whole model, by name; parameters of other stages may be empty."""
+        return dict(self.model.named_parameters()) | dict(self.model.named_buffers())
 
     def trainable(self) -> list[nn.Parameter]:
         """Its parameters that have gradients, in the model's order."""
@@ -131,7 +123,7 @@ class PipelineStage:
     @torch.no_grad()
     def gather(self) -> None:
         """Fill in parameters and buffers of all other stages, from the replica's other ranks."""
-        tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        tensors = self.tensors()
         for name, stage in self.owners.items():
             if stage != self.number and name in self.shapes:
                 tensors[name].data = tensors[name].data.new_empty(self.shapes[name])

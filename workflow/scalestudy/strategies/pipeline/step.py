@@ -33,15 +33,12 @@ class Step:
         self._held: dict[int, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         """By micro-batch, inputs and outputs between its forward and its backward pass."""
         self._sending: Messages = []
-        self._awaited: dist.Work | None = None
 
     def run(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """All passes, for this rank's share of the batch; returns the loss, which is there after `finish`."""
         stage = self.stage
         self._hand_out(x, y)
         self._open_boxes()
-        if not stage.is_last:
-            self._awaited = posted(dist.irecv(self.value, stage.last, group=self.world.workers))
         for kind, k in stage.order:
             (self._forward if kind == "forward" else self._backward)(k)
         if not stage.is_first:
@@ -49,40 +46,27 @@ class Step:
         if not stage.is_last:
             self._outbox.finish()
         finish(self._sending)
-        self._sending = []
-        if stage.is_last:
-            self._sending = [
-                (posted(dist.isend(self.value, rank, group=self.world.workers)), self.value)
-                for rank in range(stage.first, stage.last)
-            ]
+        loss = dist.broadcast(self.value, stage.last, group=stage.replica_group, async_op=True)
+        self._sending = [(posted(loss), self.value)]
         return self.value
 
     def finish(self) -> None:
         """Wait for the loss, and until it has been sent."""
-        if self._awaited is not None:
-            self._awaited.wait()
         finish(self._sending)
 
     @torch.no_grad()
     def _hand_out(self, x: torch.Tensor, y: torch.Tensor) -> None:
         """This rank's share to where it is needed: on the first stage the replica's samples, on the last its labels."""
-        group, rank, stages = self.world.workers, self.world.rank, self.stage.plan.stages
+        stage, stages = self.stage, self.stage.plan.stages
         arriving: Messages = []
-        whole: list[Sequence[torch.Tensor]] = [(), ()]
-        receivers = ((x, self.stage.first), (y, self.stage.last))
-        for number, (share, receiver) in enumerate(receivers):
-            if rank == receiver:
-                rows = share.new_empty((stages * len(share), *share.shape[1:]))
-                for peer, place in enumerate(rows.split(len(share)), start=self.stage.first):
-                    if peer == rank:
-                        place.copy_(share)
-                    else:
-                        arriving.append((posted(dist.irecv(place, peer, group=group)), place))
-                whole[number] = rows.chunk(self.stage.plan.micro_batches)
-        for share, receiver in receivers:
-            if rank != receiver:
-                dense = share.contiguous()
-                self._sending.append((posted(dist.isend(dense, receiver, group=group)), dense))
+        whole: list[Sequence[torch.Tensor]] = []
+        for share, receiver in ((x.contiguous(), stage.first), (y.contiguous(), stage.last)):
+            receives = self.world.rank == receiver
+            rows = share.new_empty((stages * len(share) if receives else 0, *share.shape[1:]))
+            places = list(rows.chunk(stages)) if receives else None
+            work = posted(dist.gather(share, places, receiver, group=stage.replica_group, async_op=True))
+            (arriving if receives else self._sending).append((work, share))
+            whole.append(rows.chunk(stage.plan.micro_batches))
         finish(arriving)
         self._samples, self._labels = whole
 

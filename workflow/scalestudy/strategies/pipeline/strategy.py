@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from pydantic import TypeAdapter
 from torch import nn
 
 from scalestudy.measure.allocator import return_freed_memory, trim
@@ -18,12 +19,14 @@ from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.pipeline.setup import MIB, decide, rows
-from scalestudy.strategies.pipeline.stage import Layout, PipelineStage, as_layout, as_tensor, new_group
+from scalestudy.strategies.pipeline.stage import Layout, PipelineStage, new_group
 from scalestudy.strategies.pipeline.step import Step
 from scalestudy.strategies.pipeline.trace import trace
 from scalestudy.strategies.state import kept, load_slots, slots_of
 
 PLAN_KEY = "rank0.pipeline plan"
+LAYOUT = TypeAdapter(Layout)
+"""To and from the bytes of a checkpoint, which holds nothing but tensors."""
 
 
 class Pipeline(Strategy):
@@ -128,8 +131,7 @@ class Pipeline(Strategy):
     def state(self) -> dict[str, torch.Tensor]:
         """As every strategy's; with the plan, so that a resumed run is split as before and computes the same bits."""
         self._note_peak()
-        named = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        stored, stage = self.model.state_dict(), self.stage
+        named, stored, stage = self.stage.tensors(), self.model.state_dict(), self.stage
         of_stage = [name for name, owner in stage.owners.items() if owner == stage.number and name in stored]
         whole = stage.replica == 0  # of the other replicas only buffers, which are their own
         part = {name: kept(named[name]) for name in of_stage if whole or name not in self.shapes}
@@ -139,7 +141,7 @@ class Pipeline(Strategy):
             own = f"rank{rank}" if rank >= self.plan.stages else "model"
             state |= {f"{own}.{name}": tensor for name, tensor in tensors.items()} | slots
         if gathered:
-            state[PLAN_KEY] = as_tensor(self.layout)
+            state[PLAN_KEY] = torch.frombuffer(bytearray(LAYOUT.dump_json(self.layout)), dtype=torch.uint8)
             names = {tensor: name for name, tensor in named.items()}
             for name, tensor in self.model.state_dict(keep_vars=True).items():
                 if f"model.{name}" not in state:  # a second name of a tensor
@@ -149,13 +151,11 @@ class Pipeline(Strategy):
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Resume from the result of `state`, split as then where there are as many ranks, else as chosen now."""
-        before = as_layout(state[PLAN_KEY]) if PLAN_KEY in state else self.layout
+        before = LAYOUT.validate_json(bytes(state[PLAN_KEY].tolist())) if PLAN_KEY in state else self.layout
         if before != self.layout and before.plan.stages * before.plan.replicas == self.world.ranks:
-            with torch.no_grad():
-                for name, parameter in self.model.named_parameters():
-                    parameter.data = parameter.data.new_empty(self.shapes[name])
+            self.stage.gather()
             self._install(before)
-        named = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        named = self.stage.tensors()
         with torch.no_grad():
             for name, stage in self.stage.owners.items():
                 if f"model.{name}" in state and stage == self.stage.number:
