@@ -41,10 +41,8 @@ class Step:
         self._open_boxes()
         for kind, k in stage.order:
             (self._forward if kind == "forward" else self._backward)(k)
-        if not stage.is_first:
-            self._outbox_back.finish()
-        if not stage.is_last:
-            self._outbox.finish()
+        self._outbox_back.finish()
+        self._outbox.finish()
         finish(self._sending)
         loss = dist.broadcast(self.value, stage.last, group=stage.replica_group, async_op=True)
         self._sending = [(posted(loss), self.value)]
@@ -71,14 +69,12 @@ class Step:
         self._samples, self._labels = whole
 
     def _open_boxes(self) -> None:
+        """Boxes of both neighbours; those of a neighbour that is not there stay empty."""
         stage, rank, device, count = self.stage, self.world.rank, self.world.device, self.stage.plan.micro_batches
-        if not stage.is_first:
-            self._inbox = Inbox(stage.incoming, rank - 1, self.there, device, count)
-            self._outbox_back = Outbox(rank - 1, self.back)
-        if not stage.is_last:
-            returning = [parcel for parcel in stage.outgoing if parcel.gradient]
-            self._inbox_back = Inbox(returning, rank + 1, self.back, device, count)
-            self._outbox = Outbox(rank + 1, self.there)
+        returning = [parcel for parcel in stage.outgoing if parcel.gradient]
+        self._inbox = Inbox(stage.incoming, rank - 1, self.there, device, 0 if stage.is_first else count)
+        self._inbox_back = Inbox(returning, rank + 1, self.back, device, 0 if stage.is_last else count)
+        self._outbox, self._outbox_back = Outbox(rank + 1, self.there), Outbox(rank - 1, self.back)
 
     def _forward(self, k: int) -> None:
         stage = self.stage
