@@ -55,16 +55,24 @@ class Step:
     @torch.no_grad()
     def _hand_out(self, x: torch.Tensor, y: torch.Tensor) -> None:
         """This rank's share to where it is needed: on the first stage the replica's samples, on the last its labels."""
-        stage, stages = self.stage, self.stage.plan.stages
+        group, rank, stages = self.world.workers, self.world.rank, self.stage.plan.stages
+        # By single messages: gloo's gather would hold all shares twice, and the peak of a first stage rise.
         arriving: Messages = []
-        whole: list[Sequence[torch.Tensor]] = []
-        for share, receiver in ((x.contiguous(), stage.first), (y.contiguous(), stage.last)):
-            receives = self.world.rank == receiver
-            rows = share.new_empty((stages * len(share) if receives else 0, *share.shape[1:]))
-            places = list(rows.chunk(stages)) if receives else None
-            work = posted(dist.gather(share, places, receiver, group=stage.replica_group, async_op=True))
-            (arriving if receives else self._sending).append((work, share))
-            whole.append(rows.chunk(stage.plan.micro_batches))
+        whole: list[Sequence[torch.Tensor]] = [(), ()]
+        receivers = ((x, self.stage.first), (y, self.stage.last))
+        for number, (share, receiver) in enumerate(receivers):
+            if rank == receiver:
+                rows = share.new_empty((stages * len(share), *share.shape[1:]))
+                for peer, place in enumerate(rows.split(len(share)), start=self.stage.first):
+                    if peer == rank:
+                        place.copy_(share)
+                    else:
+                        arriving.append((posted(dist.irecv(place, peer, group=group)), place))
+                whole[number] = rows.chunk(self.stage.plan.micro_batches)
+        for share, receiver in receivers:
+            if rank != receiver:
+                dense = share.contiguous()
+                self._sending.append((posted(dist.isend(dense, receiver, group=group)), dense))
         finish(arriving)
         self._samples, self._labels = whole
 
