@@ -47,6 +47,7 @@ check: lint test
 	@$(PYTHON) envs/venv.py --dev
 
 lint: .venv-dev
+	@! git grep -nE '^(<{7}|>{7}) '
 	ruff check .
 	ruff format --check --quiet .
 	snakefmt --check Snakefile workflow/Snakefile workflow/rules
