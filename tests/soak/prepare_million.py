@@ -94,7 +94,7 @@ def anonymous_mib(process: int) -> float:
 
 
 def without_data(folder: Path) -> Run:
-    """The same for eight images of two classes: what the imports take."""
+    """Prepare eight images of two classes: the memory that this takes is that of the imports."""
     root = folder / "eight"
     make_files(root, 8, per_class=4)
     return prepare(folder / "small", {"source": "image_folder", "root": str(root)})

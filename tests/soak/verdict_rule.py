@@ -73,7 +73,7 @@ def alike(draw: Draw, n: int, correlation: float = 0.7) -> np.ndarray:
 
 
 def in_time(draws_order: bool) -> Callable[[Draw, int], Sides]:
-    """A machine whose state lasts: runs made one after the other are alike, and the first of each round is 3 % slower."""
+    """Noise of a machine that drifts: runs made one after the other are alike, and the first of each round is 3 % slower."""
 
     def sides(draw: Draw, n: int) -> Sides:
         of, against = alike(draw, 2 * n).reshape(n, 2).T + np.array([[0.03], [0.0]])

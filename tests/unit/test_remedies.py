@@ -1,4 +1,4 @@
-"""A remedy helps: who follows it sees another outcome; and what a message names exists."""
+"""Remedies in messages: following one changes the outcome, and the commands and keys that it names exist."""
 
 from __future__ import annotations
 

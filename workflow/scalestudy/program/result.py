@@ -16,11 +16,11 @@ from scalestudy.program.resume import earlier, earlier_records, metrics_folder
 from scalestudy.program.trace import Trace, Traces, Window, windows
 from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.results.result import outcome
-from scalestudy.results.validity import LEAST_WINDOW_S, throttled
+from scalestudy.results.validity import MIN_WINDOW_S, throttled
 from scalestudy.results.warnings import disturbance_warnings
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.ids import own_code_now, run_id_with
-from scalestudy.spec.run import LEAST_WINDOW_STEPS
+from scalestudy.spec.run import MIN_WINDOW_STEPS
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
@@ -200,10 +200,10 @@ def _window_is_long_enough(evidence: Evidence, values: Mapping[str, float | None
             "no step was seen after the warm-up: lower measure.warmup_steps, call `scalestudy.report`, give "
             "`program.metrics`, or set measure.whole_program"
         )
-    elif slowest.steps < LEAST_WINDOW_STEPS or slowest.seconds < LEAST_WINDOW_S:
+    elif slowest.steps < MIN_WINDOW_STEPS or slowest.seconds < MIN_WINDOW_S:
         yield (
-            f"the measured window is {slowest.steps} steps and {slowest.seconds:.2f} s; at least {LEAST_WINDOW_STEPS} "
-            f"steps and {LEAST_WINDOW_S} s mean something: raise measure.steps, or let the program train longer"
+            f"the measured window is {slowest.steps} steps and {slowest.seconds:.2f} s; at least {MIN_WINDOW_STEPS} "
+            f"steps and {MIN_WINDOW_S} s mean something: raise measure.steps, or let the program train longer"
         )
     elif measure.steps is measure.minutes is None:
         return  # without a limit the window ends with the program

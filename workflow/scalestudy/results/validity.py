@@ -14,13 +14,13 @@ from scalestudy.results.reads import Reads, judge_reads
 from scalestudy.results.reports import Measured
 from scalestudy.results.transports import Transports, transports_of, unknown_transport, unpromised_transports
 from scalestudy.spec.ids import run_id_with
-from scalestudy.spec.run import LEAST_WINDOW_STEPS
+from scalestudy.spec.run import MIN_WINDOW_STEPS
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
 MOST_THROTTLED = 0.05
 """Share of the window in which the processor may have been thermally throttled."""
-LEAST_WINDOW_S = 0.2
+MIN_WINDOW_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -184,10 +184,10 @@ def window_is_long_enough(run: RunEvidence) -> Iterator[str]:
     if run.job.spec.measure.whole_program:
         return
     steps, window_s = int(run.measured.in_window.sum()), float(run.measured.window_s.max())
-    if steps < LEAST_WINDOW_STEPS or window_s < LEAST_WINDOW_S:
+    if steps < MIN_WINDOW_STEPS or window_s < MIN_WINDOW_S:
         yield (
-            f"the measured window is {steps} steps and {window_s:.2f} s; at least {LEAST_WINDOW_STEPS} steps and "
-            f"{LEAST_WINDOW_S} s mean something: raise measure.steps or train.epochs, or lower measure.warmup_steps"
+            f"the measured window is {steps} steps and {window_s:.2f} s; at least {MIN_WINDOW_STEPS} steps and "
+            f"{MIN_WINDOW_S} s mean something: raise measure.steps or train.epochs, or lower measure.warmup_steps"
         )
 
 

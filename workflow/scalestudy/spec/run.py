@@ -105,7 +105,7 @@ class Train(Spec):
     """Multi-label: a label's positives are weighted by its share of negatives, its negatives by its share of positives (CheXNet)."""
 
 
-LEAST_WINDOW_STEPS = 5
+MIN_WINDOW_STEPS = 5
 """Fewer measured steps mean nothing: a run with a shorter window is invalid."""
 
 

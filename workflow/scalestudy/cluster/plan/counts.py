@@ -12,7 +12,7 @@ from scalestudy.data.manifest import Manifest, read_manifest
 from scalestudy.files import read_table
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.layout import manifest_file, reference_file
-from scalestudy.spec.run import LEAST_WINDOW_STEPS, RunSpec
+from scalestudy.spec.run import MIN_WINDOW_STEPS, RunSpec
 from scalestudy.spec.sizes import size_in_bytes
 from scalestudy.spec.study import Study
 
@@ -152,11 +152,11 @@ def work_of(spec: RunSpec, data: Data) -> Work:
 def short_windows(studies: Iterable[Study]) -> Iterator[str]:
     """A sentence for each study with runs that are sure to be invalid, since their window cannot be long enough."""
     for study in studies:
-        most = [steps for run in study.runs if (steps := most_window_steps(run.spec)) < LEAST_WINDOW_STEPS]
+        most = [steps for run in study.runs if (steps := most_window_steps(run.spec)) < MIN_WINDOW_STEPS]
         if most:
             yield (
                 f"{study.name}: {len(most)} of {len(study.runs)} runs have a window of at most {max(most):.0f} steps; at "
-                f"least {LEAST_WINDOW_STEPS} mean something: raise measure.steps or train.epochs, or lower "
+                f"least {MIN_WINDOW_STEPS} mean something: raise measure.steps or train.epochs, or lower "
                 "measure.warmup_steps"
             )
 

@@ -120,7 +120,7 @@ class Plan:
     left_out: tuple[str, ...] = ()
     """Parts of the studies that the machine does not have."""
     too_short: tuple[str, ...] = ()
-    """Studies with runs whose window cannot be long enough."""
+    """A sentence for each study with runs whose window is too short by its settings."""
 
     @functools.cached_property
     def submitted(self) -> list[PlannedJob]:
