@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from scalestudy.measure.instrument import cpu_clock, debug_warnings, of_host, switches
+import pytest
+
+from scalestudy.measure.instrument import cpu_clock, cpu_name, debug_warnings, of_host, switches
 
 
 def write(file: Path, text: str) -> None:
@@ -50,3 +52,12 @@ def test_debugging_is_warned_of_by_name_where_it_is_on() -> None:
         "debugging slows the steps of this run: unset CUDA_LAUNCH_BLOCKING, MKL_VERBOSE"
     ]
     assert list(debug_warnings({})) == []
+
+
+@pytest.mark.parametrize(("text", "name"), [
+    ("processor\t: 0\ncpu family\t: 23\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\n", "AMD EPYC (family 23, model 1)"),
+    ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n", " (implementer 0x41, part 0xd40)"),
+])  # fmt: skip
+def test_processors_that_share_a_name_are_told_apart_by_their_kind(text: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    assert cpu_name(tmp_path / "cpuinfo").endswith(name)
