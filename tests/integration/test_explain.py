@@ -44,6 +44,18 @@ TWO_RANKS = """
         if dist.get_rank() == 1: time.sleep(0.05)
         step(model, optimiser, torch.randn(4, 16), torch.randint(4, (4,)))
 """
+SHARDED = """
+    from torch.distributed.fsdp import fully_shard
+    dist.init_process_group("gloo")
+    fully_shard(model)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    while True:
+        if dist.get_rank() == 1: time.sleep(0.05)
+        loss = model(torch.randn(4, 16)).square().mean()
+        optimiser.zero_grad(); loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+"""
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")
 
 
@@ -77,8 +89,9 @@ def test_slow_items_are_loading(explained):
     assert "waiting for data" in found["sentences"][1]
 
 
-def test_a_slow_rank_is_named(explained):
-    found = explained(TWO_RANKS, launcher=TORCHRUN, options=("--only", "exchange"))
+@pytest.mark.parametrize("text", [TWO_RANKS, SHARDED], ids=["DDP", "FSDP2"])
+def test_a_slow_rank_is_named(explained, text):
+    found = explained(text, launcher=TORCHRUN, options=("--only", "exchange"))
     assert (found["ranks"], found["slow_rank"]) == (2, 1)
     assert part(found, "straggler") > 0.03
     assert [each["name"] for each in found["not_examined"]] == ["loading"]

@@ -1,7 +1,8 @@
-"""The tutorial's commands, in its order, do what it says."""
+"""The tutorials' commands, in their order, do what they say."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tests.integration.project import THREADS, make_project
 from tests.integration.test_documents import blocks
 from tests.integration.tries import completed, held, result
 
-TUTORIAL = "docs/tutorial.md"
+TUTORIAL, OWN_SCRIPT = "docs/tutorial.md", "docs/tutorial_own_script.md"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SET_UP = ["make setup", ". .venv/bin/activate"]
 """Run in every clone, and by the tests of the set-up."""
@@ -54,3 +55,32 @@ def test_its_commands_do_what_it_says_in_its_order(tmp_path: Path) -> None:
     assert len((project.folder / "batch_size.csv").read_text().splitlines()) == 1 + 12
     assert (project.folder / "batch_size.columns.csv").exists()
     assert (project.folder / "batch_size-local-mini.crate.zip").stat().st_size > 100_000
+
+
+def test_an_own_script_is_explained_and_becomes_a_study(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "clone")
+    project.study.unlink()
+    (project.folder / "train.py").write_text(*blocks(OWN_SCRIPT, "python"))
+    file = project.folder / "config/studies/decoding.yaml"
+    printed: list[str] = []
+    for block in blocks(OWN_SCRIPT, "sh"):
+        for command in block.splitlines():
+            ended = project.shell(command, **THREADS)
+            assert completed(ended), f"{command}\n{ended.stdout}"
+            printed.append(ended.stdout)
+        if "scalestudy new" in block:
+            assert 'command: "python train.py"' in file.read_text()
+            file.write_text(*blocks(OWN_SCRIPT, "yaml"))
+
+    explained, _, _, planned, _ = printed
+    assert "is waiting for data: with batches from memory it takes" in explained
+    assert planned.partition("To do:")[2].startswith(" 12 runs, 1 figure, 1 table")
+    found = [json.loads(one.read_text()) for one in project.results()]
+    assert len(found) == 12 and all(held(one) for one in found)
+    assert (project.folder / "results/local/mini/figures/decoding/throughput.svg").exists()
+    speed = {
+        keys["size"]: one["metrics"]["throughput_samples_per_s"]
+        for one in found
+        if (keys := one["spec"]["program"]["keys"])
+    }
+    assert speed[200] > speed[400]

@@ -7,17 +7,11 @@ from dataclasses import replace
 import pytest
 
 from scalestudy.program.explanation import explain, sentences
-from scalestudy.program.observe import Observation, Rank, Removal
-from scalestudy.program.takeaway import WHOLE, Rounds, plan_rounds, possible_removals
+from scalestudy.program.observe import Observation, Rank
+from scalestudy.program.takeaway import ALONE, WHOLE, Rounds, plan_rounds, possible_removals
 
 LOADER = {"is_for_training": True, "num_workers": 1, "pin_memory": False}
-RANK = Rank(0, 1, 10, 1.0, 0.0, 0.0, (LOADER,), 0, 0, False, False, False, 0.0)
-REMOVED = {
-    "loading": ("loading",),
-    "exchange": ("exchange",),
-    "copies": ("loading", "copies"),
-    "bare": ("loading", "exchange"),
-}
+RANK = Rank(0, 1, 10, 1.0, 0.0, 0.0, (LOADER,), False, False, False, 0.0)
 NOISE_S = (-0.001, 0.0, 0.001)
 """Of the three rounds, shared by all runs of one."""
 
@@ -32,9 +26,9 @@ def run(*step_s: float, between_s: float = 0.0, **facts) -> Observation:
 
 
 def rounds(own_noise: float = 0.0, **runs: Observation) -> Rounds:
-    """Three rounds of the same runs, each with the round's noise."""
+    """Three rounds of the same runs, each with the round's noise; `loading_alone` is without exchange too."""
+    runs = {name.replace("_alone", ALONE): each for name, each in runs.items()}
     out = Rounds(runs[WHOLE], steps=10)
-    out.removals = {name: Removal(name, REMOVED.get(name, ())) for name in runs}
     for place, shift in enumerate(NOISE_S):
         noise = {name: shift + own_noise * (-1) ** (place + number) for number, name in enumerate(runs)}
         out.rounds.append(
@@ -74,9 +68,7 @@ def test_a_step_without_parts_is_computation_only_where_its_parts_are_known_to_b
 
 
 def test_waiting_for_a_slow_rank_is_told_apart_from_exchange():
-    found = explain(
-        rounds(whole=run(0.060, 0.060, 0.060, ddp_modules=1), exchange=run(0.020, 0.050, 0.020, ddp_modules=1))
-    )
+    found = explain(rounds(whole=run(0.060, 0.060, 0.060), whole_alone=run(0.020, 0.050, 0.020)))
     assert found.part("rest").seconds == pytest.approx(0.020)
     assert found.slow_rank == 1
     assert found.part("straggler").seconds == pytest.approx(0.030)
@@ -84,10 +76,10 @@ def test_waiting_for_a_slow_rank_is_told_apart_from_exchange():
 
 
 def test_compiled_ranks_that_stay_equal_without_synchronisation_are_not_examined():
-    observed = rounds(whole=run(0.06, 0.06, ddp_modules=1), exchange=run(0.06, 0.06, ddp_modules=1, is_compiled=True))
+    observed = rounds(whole=run(0.06, 0.06), whole_alone=run(0.06, 0.06, is_compiled=True))
     for one in observed.rounds:
-        ranks = tuple(replace(rank, parameters=1.5) for rank in one["exchange"].ranks)
-        one["exchange"] = replace(one["exchange"], ranks=ranks)
+        ranks = tuple(replace(rank, parameters=1.5) for rank in one[WHOLE + ALONE].ranks)
+        one[WHOLE + ALONE] = replace(one[WHOLE + ALONE], ranks=ranks)
     found = explain(observed)
     assert "equal parameters" in found.not_examined["exchange"]
     assert found.part("exchange") is None
@@ -95,10 +87,10 @@ def test_compiled_ranks_that_stay_equal_without_synchronisation_are_not_examined
 
 def test_parts_that_overlap_are_said_to():
     observed = rounds(
-        whole=run(0.10, 0.10, ddp_modules=1),
+        whole=run(0.10, 0.10),
         loading=run(0.09, 0.09),
-        exchange=run(0.09, 0.09, ddp_modules=1),
-        bare=run(0.05, 0.05),
+        whole_alone=run(0.09, 0.09),
+        loading_alone=run(0.05, 0.05),
     )
     assert "they overlap" in sentences(explain(observed))[-1]
 
@@ -108,17 +100,28 @@ def test_a_gain_is_named_as_a_change_of_a_line():
     assert sentences(explain(observed))[-1].startswith("`num_workers=2` in place of 1 gives 2 times")
 
 
+def planned(*ranks: Rank, seconds: float = 5.0, only: tuple[str, ...] = ()) -> Rounds:
+    """What is tried of a script whose first run took these seconds, 1 s of it in ten steps."""
+    plan = Rounds(Observation(ranks, seconds))
+    possible_removals(plan, only)
+    return plan
+
+
 def test_gains_are_given_up_before_parts_where_time_is_short():
-    calibration = Observation((RANK,), 5.0)
-    plan = Rounds(calibration)
-    plan.removals, _ = possible_removals([RANK])
-    _, count = plan_rounds(calibration, plan, 200, left_s=45.0)
-    assert (list(plan.removals), count) == ([WHOLE, "loading"], 3)
+    plan = planned(RANK)
+    assert (plan_rounds(plan, 200, left_s=40.0), list(plan.removals)) == (3, [WHOLE, "loading"])
     assert plan.not_examined["workers"].startswith("no time")
 
 
+def test_loading_and_exchange_are_examined_however_long_the_script_takes_to_start():
+    ranks = [replace(RANK, rank=number, world=2, is_distributed=True) for number in range(2)]
+    plan = planned(*ranks, seconds=60.0)
+    assert (plan_rounds(plan, 200, left_s=60.0), list(plan.removals)) == (3, [WHOLE, "loading"])
+    assert plan.examines_exchange
+    assert plan.steps == 4
+
+
 def test_copies_alone_need_loading_beside_them():
-    removals, _ = possible_removals([replace(RANK, on_gpu=True)], only=["copies"])
-    assert list(removals) == [WHOLE, "loading", "copies"]
+    assert list(planned(replace(RANK, on_gpu=True), only=("copies",)).removals) == [WHOLE, "loading", "copies"]
     found = explain(rounds(whole=run(0.08, on_gpu=True), loading=run(0.05), copies=run(0.04)))
     assert found.part("copies").seconds == pytest.approx(0.01)

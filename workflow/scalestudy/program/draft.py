@@ -34,7 +34,7 @@ def draft(command: str) -> str:
     """Run a command for a few steps; return a study with its ranks and a window that follows from its steps."""
     words, script = words_of(command)
     with tempfile.TemporaryDirectory(prefix="scalestudy_") as folder:
-        seen = observe(words, Removal("whole"), OBSERVED_STEPS, WARMUP_STEPS, MAX_OBSERVED_S, Path(folder) / "run")
+        [seen] = observe(words, Removal("whole"), OBSERVED_STEPS, WARMUP_STEPS, MAX_OBSERVED_S, Path(folder) / "run")
     if seen.failure:
         raise UserError(seen.failure, shlex.join(words), "see that the command trains by itself first")
     ranks = "1 rank" if len(seen.ranks) == 1 else f"{len(seen.ranks)} ranks"

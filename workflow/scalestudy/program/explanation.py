@@ -15,7 +15,7 @@ from typing import Any
 from scipy.special import stdtrit
 
 from scalestudy.program.observe import Observation
-from scalestudy.program.takeaway import WHOLE, Rounds
+from scalestudy.program.takeaway import ALONE, WHOLE, Rounds
 
 CONFIDENCE = 0.95
 MIN_SHARE = 0.02
@@ -27,7 +27,7 @@ WORTHWHILE = 1.05
 BAR_WIDTH = 60
 LABELS = {
     "loading": ("L", "waiting for data"),
-    "exchange": ("X", "gradient exchange"),
+    "exchange": ("X", "exchange between ranks"),
     "straggler": ("S", "waiting for a slow rank"),
     "copies": ("C", "copies to the GPU"),
     "between_steps": ("B", "between steps"),
@@ -92,23 +92,20 @@ def explain(observed: Rounds) -> Explanation:
     result = Explanation(len(rounds[0][WHOLE].ranks), _part("step", whole), len(rounds))
     result.workers = next((each["num_workers"] for each in observed.calibration.ranks[0].training_loaders), 0)
     result.not_examined = dict(observed.not_examined)
-    examined = [name for name in observed.removals if all(name in one for one in rounds)]
+    examined = set.intersection(*(set(one) for one in rounds))
     if "loading" in examined:
         result.add("loading", [one[WHOLE].step_s - one["loading"].step_s for one in rounds])
-    if "exchange" in examined:
+    if WHOLE + ALONE in examined:
         _add_exchange(result, rounds)
-    if {"loading", "copies"} <= set(examined):
+    if {"loading", "copies"} <= examined:
         result.add("copies", [one["loading"].step_s - one["copies"].step_s for one in rounds])
     if "loading" not in observed.not_examined:
         result.add("between_steps", [_between_s(one[WHOLE]) for one in rounds])
-    gone = {name: frozenset(observed.removals[name].remove) for name in examined}
-    bare = next((name for name, parts in gone.items() if parts == frozenset().union(*gone.values())), None)
-    if bare is None:
-        result.not_examined["rest"] = "no run had all parts taken away"
-    else:
-        has_between = result.part("between_steps") is not None
-        runs = [one[bare] for one in rounds]
-        result.add("rest", [_pace(run, result.slow_rank) - (_between_s(run) if has_between else 0.0) for run in runs])
+    least = next(name for name in ("copies", "loading", WHOLE) if name in examined)
+    bare = least if "exchange" in result.not_examined or least + ALONE not in examined else least + ALONE
+    has_between = result.part("between_steps") is not None
+    runs = [one[bare] for one in rounds]
+    result.add("rest", [_pace(run, result.slow_rank) - (_between_s(run) if has_between else 0.0) for run in runs])
     for name in ("workers", "pinned"):
         if name in examined:
             ratios = [one[WHOLE].step_s / one[name].step_s for one in rounds]
@@ -143,18 +140,12 @@ def _add_exchange(result: Explanation, rounds: Sequence[Mapping[str, Observation
     Without synchronisation each rank runs at its own pace. The slow rank's step minus the median of the others' is what
     they wait for it; the whole step minus the slow rank's is exchange.
     """
-    ranks = rounds[0]["exchange"].ranks
-    is_sharded = any(rank.fsdp_modules for rank in ranks)
-    is_compiled = any(rank.is_compiled for rank in ranks)
-    if is_compiled and not is_sharded and len({rank.parameters for rank in ranks}) == 1:
+    alone = [one[WHOLE + ALONE].ranks for one in rounds]
+    if alone[0][0].is_compiled and len({rank.parameters for rank in alone[0]}) == 1:
         why = "ranks kept equal parameters without synchronisation, so it was not taken away"
         result.not_examined["exchange"] = why
         return
-    if is_sharded:
-        result.not_examined["straggler"] = "FSDP's all-gathers keep its ranks in step"
-        result.add("exchange", [one[WHOLE].step_s - one["exchange"].step_s for one in rounds])
-        return
-    own = [{rank.rank: rank.step_s for rank in one["exchange"].ranks} for one in rounds]
+    own = [{rank.rank: rank.step_s for rank in ranks} for ranks in alone]
     slow = max(own[0], key=lambda rank: statistics.mean(one[rank] for one in own))
     others = [[seconds for rank, seconds in one.items() if rank != slow] for one in own]
     lags = [one[slow] - statistics.median(rest) for one, rest in zip(own, others, strict=True) if rest]
@@ -197,7 +188,7 @@ def _sentence(part: Part, explanation: Explanation) -> str:
     without = _ms(explanation.step.seconds - part.seconds)
     texts = {
         "loading": f"is waiting for data: with batches from memory it takes {without}.",
-        "exchange": f"is gradient exchange that nothing hides: without synchronisation it takes {without}.",
+        "exchange": f"is exchange between ranks that nothing hides: without it a step takes {without}.",
         "straggler": f"is waiting for rank {explanation.slow_rank}, which is slower than the others by itself.",
         "copies": f"is copies to the GPU: with batches that are there already it takes {without}.",
         "between_steps": "passes between optimiser steps: evaluation, logging or checkpoints.",

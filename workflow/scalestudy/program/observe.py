@@ -27,17 +27,22 @@ LAST_LINES = 8
 
 @dataclass(frozen=True)
 class Removal:
-    """A part of the step that is taken away, or a setting that is changed, in a run."""
+    """A part of the step that is taken away, or a setting that is changed, in a whole run."""
 
     name: str
     remove: tuple[str, ...] = ()
     workers: float = 1
     pin: bool = False
 
+    @property
+    def is_of_parts(self) -> bool:
+        """Whether the run shows parts of the step, not a setting."""
+        return self.workers == 1 and not self.pin
+
 
 @dataclass(frozen=True)
 class Rank:
-    """One rank's record of its window; times in seconds on its own clock."""
+    """One rank's record of a window; times in seconds on its own clock."""
 
     rank: int
     world: int
@@ -46,8 +51,6 @@ class Rank:
     waited_s: float
     between_s: float
     loaders: tuple[dict[str, Any], ...]
-    ddp_modules: int
-    fsdp_modules: int
     is_distributed: bool
     is_compiled: bool
     on_gpu: bool
@@ -66,10 +69,11 @@ class Rank:
 
 @dataclass(frozen=True)
 class Observation:
-    """The records of one run, by rank; `failure` says why there are none."""
+    """The records of one window of a run, by rank; `failure` says why there are none."""
 
     ranks: tuple[Rank, ...]
     seconds: float
+    """Of the whole run."""
     failure: str = ""
 
     @property
@@ -79,14 +83,22 @@ class Observation:
 
 
 def observe(
-    command: Sequence[str], removal: Removal, steps: int, warmup: int, timeout_s: float, folder: Path
-) -> Observation:
-    """Run the command once, for `warmup` + `steps` optimiser steps, with a part taken away.
+    command: Sequence[str],
+    removal: Removal,
+    steps: int,
+    warmup: int,
+    timeout_s: float,
+    folder: Path,
+    exchange: Sequence[bool] = (True,),
+) -> list[Observation]:
+    """Run the command once, with a part taken away; return a window of `steps` optimiser steps for each of `exchange`.
 
-    `folder` receives the records and the command's output. Every process of the command has ended on return.
+    In each window the ranks exchange or do not. `folder` receives the records and the command's output. Every process of
+    the command has ended on return.
     """
     folder.mkdir(parents=True)
-    request = {"out": str(folder.absolute()), "warmup": warmup, "steps": steps, "leave": True, **vars(removal)}
+    request = {"out": str(folder.absolute()), "warmup": warmup, "steps": steps, "exchange": list(exchange), "leave": True,
+               **vars(removal)}  # fmt: skip
     begin = time.monotonic()
     log = folder / "output.log"
     try:
@@ -99,12 +111,14 @@ def observe(
             with suppress(subprocess.TimeoutExpired):
                 status = process.wait(timeout_s)
     except OSError as error:
-        return Observation((), 0.0, f"{command[0]} cannot be started: {error.strerror}")
+        return [Observation((), 0.0, f"{command[0]} cannot be started: {error.strerror}")] * len(exchange)
     finally:
         end_processes(request["out"])
     seconds = time.monotonic() - begin
-    ranks = read_ranks(folder)
-    return Observation(ranks, seconds, _failure(ranks, status, timeout_s, folder, log))
+    windows = [read_ranks(folder, number) for number in range(len(exchange))]
+    failures = [_failure(ranks, status, timeout_s, folder, log) for ranks in windows]
+    failure = next(filter(None, failures), "")
+    return [Observation(ranks, seconds, failure) for ranks in windows]
 
 
 def hooked(request: dict[str, Any]) -> dict[str, str]:
@@ -132,11 +146,11 @@ def _is_of(process: psutil.Process, out: str) -> bool:
         return False
 
 
-def read_ranks(folder: Path) -> tuple[Rank, ...]:
-    """Return the records in a run's folder, by rank."""
+def read_ranks(folder: Path, window: int) -> tuple[Rank, ...]:
+    """Return the records of a window in a run's folder, by rank; without those of ranks that did not reach it."""
     records = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("rank.*.json")]
-    fields = Rank.__dataclass_fields__
-    ranks = [Rank(**{name: value for name, value in record.items() if name in fields}) for record in records]
+    found = [{**record, **record["windows"][window]} for record in records if window < len(record["windows"])]
+    ranks = [Rank(**{name: record[name] for name in Rank.__dataclass_fields__}) for record in found]
     return tuple(sorted(ranks, key=lambda rank: rank.rank))
 
 

@@ -9,26 +9,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scalestudy.program.observe import Observation, Rank, Removal, observe
+from scalestudy.program.observe import Observation, Removal, observe
 
 WHOLE = "whole"
-BARE = "bare"
-"""Everything taken away that can be, where no other run has that."""
+EXCHANGE = "exchange"
+ALONE = " without exchange"
+"""Follows a run's name: its window in which ranks do not exchange."""
 CALIBRATION_STEPS = 4
-WARMUP_STEPS = 8
+WARMUP_STEPS = 6
 """More than the hooks keep for replay."""
-MIN_STEPS, MIN_ROUNDS, MAX_ROUNDS = 8, 3, 8
-WINDOWS_S = (4.0, 2.0, 1.0)
-"""Lengths of a window; the first for which there is time is taken."""
+SETTLING_STEPS = 3
+"""Between two windows of a run; also in inject/scalestudy_hooks/steps.py."""
+MIN_ROUNDS, MAX_ROUNDS = 3, 8
+WINDOWS = ((4.0, 8), (2.0, 8), (1.0, 8), (0.0, 4))
+"""Seconds of a window, and its least steps; the first for which there is time is taken."""
 MAX_CALIBRATION_S = 600.0
 
 
 @dataclass
 class Rounds:
-    """Everything that was observed of a command."""
+    """Everything that was observed of a command, by run and window: a run's name, or that and ALONE."""
 
     calibration: Observation
     steps: int = 0
+    examines_exchange: bool = False
     rounds: list[dict[str, Observation]] = field(default_factory=list)
     removals: dict[str, Removal] = field(default_factory=dict)
     not_examined: dict[str, str] = field(default_factory=dict)
@@ -46,106 +50,110 @@ def take_away(
 ) -> Rounds:
     """Observe the command whole and with parts taken away, in rounds of a drawn order, within `budget_s` seconds.
 
-    The number of rounds is fixed after the calibration run, from the time that a run takes. `only` names the parts to
-    take away. `tell` gets a line of progress before each run.
+    Loading, copies and settings change between runs. Exchange changes within a run, in a drawn order: starting a run often
+    takes longer than its windows. The number of rounds is fixed after the calibration run, from the time that a run takes.
+    `only` names the parts to take away. `tell` gets a line of progress before each run.
     """
     begin = time.monotonic()
     tell("first run: what the script does")
-    calibration = observe(
+    [calibration] = observe(
         command, Removal(WHOLE), CALIBRATION_STEPS, WARMUP_STEPS, MAX_CALIBRATION_S, folder / "calibration"
     )
     result = Rounds(calibration)
     if calibration.failure:
         return result
-    result.removals, result.not_examined = possible_removals(calibration.ranks, only)
-    left_s = budget_s - (time.monotonic() - begin)
-    result.steps, count = plan_rounds(calibration, result, max_steps, left_s, only)
-    limit_s = 4 * calibration.seconds + 4 * result.steps * calibration.step_s + 20
+    possible_removals(result, only)
+    count = plan_rounds(result, max_steps, budget_s - (time.monotonic() - begin), only)
+    limit_s = 4 * calibration.seconds + 8 * result.steps * calibration.step_s + 20
     draw = random.Random(seed)
     for number in range(1, count + 1):
         order = list(result.removals.values())
         draw.shuffle(order)
         observed: dict[str, Observation] = {}
-        for removal in order:
+        while order:
+            removal = order.pop()
             tell(f"round {number} of {count}: {removal.name}")
-            run = observe(
-                command, removal, result.steps, WARMUP_STEPS, limit_s, folder / f"round_{number}" / removal.name
-            )
-            if not run.failure:
-                observed[removal.name] = run
+            exchange = [True]
+            if result.examines_exchange and removal.is_of_parts:
+                exchange = draw.sample([True, False], 2)
+            where = folder / f"round_{number}" / f"{removal.name}_{len(order)}_{len(exchange)}"
+            windows = observe(command, removal, result.steps, WARMUP_STEPS, limit_s, where, exchange)
+            failure = windows[0].failure
+            if not failure:
+                names = (removal.name + ("" if on else ALONE) for on in exchange)
+                observed.update(zip(names, windows, strict=True))
+            elif len(exchange) == 2:
+                result.examines_exchange = False
+                result.not_examined[EXCHANGE] = f"the script failed without it: {failure}"
+                order.append(removal)
             elif removal.name == WHOLE:
-                result.calibration = run
+                result.calibration = windows[0]
                 return result
             else:
                 del result.removals[removal.name]
-                result.not_examined[removal.name] = f"the script failed under this change: {run.failure}"
+                result.not_examined[removal.name] = f"the script failed under this change: {failure}"
         result.rounds.append(observed)
+        if number >= MIN_ROUNDS and time.monotonic() - begin > budget_s:
+            break  # runs took longer than the first one
     return result
 
 
-def possible_removals(ranks: Sequence[Rank], only: Sequence[str] = ()) -> tuple[dict[str, Removal], dict[str, str]]:
-    """Return the removals that a script allows, by name, and the reasons of those that it does not."""
-    first, loaders = ranks[0], ranks[0].training_loaders
-    parts: dict[str, tuple[str, ...]] = {}
-    reasons: dict[str, str] = {}
+def possible_removals(result: Rounds, only: Sequence[str] = ()) -> None:
+    """Note the removals that a script allows, and the reasons of those that it does not, from the calibration run."""
+    first, loaders = result.calibration.ranks[0], result.calibration.ranks[0].training_loaders
+    reasons = result.not_examined
+    removals = [Removal(WHOLE)]
     if loaders:
-        parts["loading"] = ("loading",)
+        removals += [Removal("loading", ("loading",)), Removal("workers", workers=2)]
     else:
         reasons["loading"] = (
             "no DataLoader feeds the optimiser steps; batches that the script makes itself are in the rest"
         )
-    if first.ddp_modules or first.fsdp_modules:
-        parts["exchange"] = ("exchange",)
-    elif first.is_distributed:
-        reasons["exchange"] = (
-            "neither DistributedDataParallel nor FSDP2 was seen; the script's own exchange is in the rest"
-        )
-    if first.fsdp_modules:
-        reasons["all-gather"] = (
-            "FSDP gathers its parameters in every step; only the reduction of gradients is taken away"
-        )
     if first.on_gpu and loaders:
-        parts["copies"] = ("loading", "copies")
+        removals.append(Removal("copies", ("loading", "copies")))
     elif first.on_gpu:
         reasons["copies"] = "no DataLoader gives the batches that are copied"
-    removals = {name: Removal(name, remove) for name, remove in {WHOLE: (), **parts}.items()}
-    if loaders:
-        removals["workers"] = Removal("workers", workers=2)
     if first.on_gpu and not all(loader["pin_memory"] for loader in loaders):
-        removals["pinned"] = Removal("pinned", pin=True)
-    # Copies are what is lost beyond loading.
-    kept = {WHOLE, *(only or removals), *(["loading"] if "copies" in only else [])}
-    reasons |= {name: "left out by --only" for name in removals if name not in kept}
-    removals = {name: removal for name, removal in removals.items() if name in kept}
-    bare = tuple(name for name in parts if name in kept)
-    if all(set(removal.remove) != set(bare) for removal in removals.values()):
-        removals[BARE] = Removal(BARE, bare)
-    return removals, reasons
+        removals.append(Removal("pinned", pin=True))
+    result.examines_exchange = first.is_distributed
+    if first.world > 1 and not first.is_distributed:
+        reasons[EXCHANGE] = "its ranks do not use torch.distributed; their exchange is in the rest"
+    if only:
+        # Copies are what is lost beyond loading.
+        kept = {WHOLE, *only, *(["loading"] if "copies" in only else [])}
+        reasons |= {removal.name: "left out by --only" for removal in removals if removal.name not in kept}
+        removals = [removal for removal in removals if removal.name in kept]
+        if result.examines_exchange and EXCHANGE not in only:
+            result.examines_exchange = False
+            reasons[EXCHANGE] = "left out by --only"
+    result.removals = {removal.name: removal for removal in removals}
 
 
-def plan_rounds(
-    calibration: Observation, result: Rounds, max_steps: int, left_s: float, only: Sequence[str] = ()
-) -> tuple[int, int]:
-    """Return steps per window and rounds for the time that is left; removals without time go to `not_examined`.
+def plan_rounds(result: Rounds, max_steps: int, left_s: float, only: Sequence[str] = ()) -> int:
+    """Set the steps of a window and return the number of rounds for the time that is left.
 
-    Shorter windows come first, then fewer settings, then fewer parts; those in `only` stay.
+    Shorter windows come first; then settings and copies go to `not_examined`, except those in `only`. Loading and exchange
+    always have their three rounds.
     """
-    step_s = calibration.step_s
-    start_s = max(0.0, calibration.seconds - (WARMUP_STEPS + CALIBRATION_STEPS) * step_s)
+    step_s = result.calibration.step_s
+    start_s = max(0.0, result.calibration.seconds - (WARMUP_STEPS + CALIBRATION_STEPS) * step_s)
 
     def rounds(steps: int) -> int:
-        return int(left_s / (len(result.removals) * (start_s + (WARMUP_STEPS + steps) * step_s)))
+        further = SETTLING_STEPS + steps if result.examines_exchange else 0
+        runs_s = [
+            start_s + step_s * (WARMUP_STEPS + steps + (further if removal.is_of_parts else 0))
+            for removal in result.removals.values()
+        ]
+        return int(left_s / sum(runs_s))
 
-    windows = [min(max_steps, max(MIN_STEPS, math.ceil(seconds / step_s))) for seconds in WINDOWS_S]
-    expendable = ("pinned", "workers", BARE, "copies", "exchange")
-    dispensable = [name for name in expendable if name in result.removals and name not in only]
+    windows = [min(max_steps, max(least, math.ceil(seconds / step_s))) for seconds, least in WINDOWS]
+    dispensable = [name for name in ("pinned", "workers", "copies") if name in result.removals and name not in only]
     while True:
-        for steps in windows:
-            if rounds(steps) >= MIN_ROUNDS:
-                return steps, min(MAX_ROUNDS, rounds(steps))
+        for result.steps in windows:
+            if rounds(result.steps) >= MIN_ROUNDS:
+                return min(MAX_ROUNDS, rounds(result.steps))
         if not dispensable:
-            return windows[-1], MIN_ROUNDS
+            return MIN_ROUNDS
         name = dispensable.pop(0)
         del result.removals[name]
-        if name != BARE:
-            result.not_examined[name] = "no time for it; --minutes gives more"
+        result.not_examined[name] = "no time for it; --minutes gives more"

@@ -127,13 +127,13 @@ class Loading:
         """Set the times to zero."""
         self.waited_s = self.between_s = 0.0
 
-    def facts(self):
-        """Return times and loaders for the record."""
-        return {
-            "waited_s": self.waited_s,
-            "between_s": self.between_s,
-            "loaders": [watched.facts(self.is_for_training(watched)) for watched in self.watched],
-        }
+    def times(self):
+        """Return the waits for batches and the time between steps since the window began, in seconds."""
+        return {"waited_s": self.waited_s, "between_s": self.between_s}
+
+    def loader_facts(self):
+        """Return each loader's settings for the record."""
+        return [watched.facts(self.is_for_training(watched)) for watched in self.watched]
 
 
 class Loader:

@@ -1,12 +1,12 @@
-"""Optimiser steps of one process of a script, the exchange of its ranks, and the record of its window."""
+"""Optimiser steps of one process of a script, and the record of its windows."""
 
 import atexit
-import gc
 import json
 import os
 import sys
 import time
 
+from .exchange import Exchange
 from .loading import Loading
 
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -15,75 +15,72 @@ PATIENCE_S = 60.0
 """Longest wait for the records of other ranks before a rank ends: they may still need its connections."""
 FLUSH_S = 0.2
 """Age of lines of the trace before they are written."""
+SETTLING_STEPS = 3
+"""Steps between two windows of a process: ranks that went apart meet again."""
 
 
 class Steps:
-    """The steps of one process; nothing is timed before the first."""
+    """The steps of one process, and its windows; nothing is timed before the first step."""
 
     def __init__(self, request, torch):
         """Put the hooks into torch."""
         self.torch = torch
         self.request = request
-        self.warmup = max(1, request["warmup"])
-        self.last = None if request["steps"] is None else self.warmup + request["steps"]
         self.loading = Loading(torch, request)
-        self.exchange_is_removed = "exchange" in request["remove"]
-        self.ddp_modules = self.fsdp_modules = 0
+        self.exchange = Exchange(torch)
+        self.to_come = list(request.get("exchange", [True]))
+        self.windows = []
+        self.done = 0
+        self.begin = max(1, request["warmup"])
+        self.begin_s = self.end_s = None
         self.trace = None
         self.flushed_s = 0.0
-        self.times = []
         self.optimiser = None
-        self.watch_ddp()
         sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(self.after_step)
-
-    def watch_ddp(self):
-        """Count DistributedDataParallel modules, and take their synchronisation away."""
-        ddp = self.torch.nn.parallel.DistributedDataParallel
-        plain_init, plain_forward = ddp.__init__, ddp.forward
-        steps = self
-
-        def init(module, *args, **kwargs):
-            steps.ddp_modules += 1
-            plain_init(module, *args, **kwargs)
-
-        def forward(module, *args, **kwargs):
-            module.require_backward_grad_sync = False
-            return plain_forward(module, *args, **kwargs)
-
-        ddp.__init__ = init
-        if self.exchange_is_removed:
-            ddp.forward = forward
-
-    def find_fsdp(self):
-        """Count FSDP2 modules, once, and take their reduction of gradients away."""
-        sharded = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
-        for module in [] if sharded is None else [found for found in gc.get_objects() if isinstance(found, sharded)]:
-            self.fsdp_modules += 1
-            if self.exchange_is_removed:
-                module.set_requires_gradient_sync(False, recurse=False)
 
     def after_step(self, optimiser, _args, _kwargs):
         """Mark the end of an optimiser step; a further optimiser of the same script marks none."""
         if self.optimiser is None:
             self.optimiser = optimiser
-            self.find_fsdp()
             atexit.register(self.write)
         if optimiser is not self.optimiser:
             return
-        done = len(self.times) + 1
-        if done in (self.warmup, self.last) and self.is_on_gpu():
+        self.done += 1
+        if self.done == 1:
+            self.exchange.switch(self.to_come[0])  # the first step is exchanged: until then there may be no group
+        steps = self.request["steps"]
+        is_last = steps is not None and self.done == self.begin + steps
+        if (is_last or self.done == self.begin) and self.is_on_gpu():
             self.torch.cuda.synchronize()  # the window begins and ends with an idle device
-        now = time.perf_counter()
-        self.times.append(now)
+        now = self.end_s = time.perf_counter()
         samples = self.loading.after_step(now)
-        if done == self.warmup:
+        if self.done == self.begin:
+            self.begin_s = now
             self.loading.begin_window()
         if self.request.get("trace"):
             self.add_to_trace(now, samples)
-        if done == self.last:
-            self.write()
-            if self.request["leave"]:
-                self.leave()
+        if is_last:
+            self.end_window()
+
+    def end_window(self):
+        """Keep the window; go on with the next one, where ranks exchange or not, or write the record after the last."""
+        self.windows.append(self.window())
+        if len(self.windows) < len(self.to_come):
+            self.exchange.switch(self.to_come[len(self.windows)])
+            self.begin, self.begin_s = self.done + SETTLING_STEPS, None
+            return
+        self.write()
+        if self.request["leave"]:
+            self.leave()
+
+    def window(self):
+        """Return the steps and times since the window began."""
+        is_open = self.begin_s is not None
+        return {
+            "steps": self.done - self.begin if is_open else 0,
+            "window_s": self.end_s - self.begin_s if is_open else 0.0,
+            **self.loading.times(),
+        }
 
     def add_to_trace(self, now, samples):
         """Add a line: end of the step, its samples, and the wait for data since the window began."""
@@ -96,20 +93,19 @@ class Steps:
             self.trace.flush()
 
     def write(self):
-        """Write this rank's record, at the end of its window or of the script."""
+        """Write this rank's record, at the end of its last window or of the script."""
         atexit.unregister(self.write)
         if self.trace is not None:
             self.trace.flush()
-        times = self.times[self.warmup - 1 :]
+        while len(self.windows) < len(self.to_come):  # the script has ended within one
+            self.windows.append(self.window())
+            self.begin_s = None
         rank, self.world = self.place()
         record = {
             "rank": rank,
             "world": self.world,
-            "steps": max(0, len(times) - 1),
-            "window_s": times[-1] - times[0] if times else 0.0,
-            **self.loading.facts(),
-            "ddp_modules": self.ddp_modules,
-            "fsdp_modules": self.fsdp_modules,
+            "windows": self.windows,
+            "loaders": self.loading.loader_facts(),
             "is_distributed": self.is_distributed(),
             "torch": self.torch.__version__,
             "device_name": self.torch.cuda.get_device_name() if self.is_on_gpu() else "cpu",
