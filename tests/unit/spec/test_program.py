@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from scalestudy.errors import UserError
+from scalestudy.program.draft import words_of
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.ids import own_code
 from scalestudy.spec.machine import Machine
+from scalestudy.spec.program import Program
 from scalestudy.spec.study import Study
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import read_yaml
@@ -57,6 +59,21 @@ def test_its_command_has_the_values(tmp_path: Path) -> None:
     assert run.program is not None
     words = run.program.words({**columns_of(run), "ranks_per_node": 2})
     assert words == ["torchrun", "--nproc-per-node", "2", "train.py", "--batch", "32", "--fsdp", "false"]
+
+
+def test_a_switch_that_is_empty_is_no_word_of_the_command() -> None:
+    program = Program(command="python train.py {switch} --name ''", files=("train.py",), keys={"switch": ""})
+    assert program.words({"switch": ""}) == ["python", "train.py", "--name", ""]
+    assert program.words({"switch": "--fsdp"}) == ["python", "train.py", "--fsdp", "--name", ""]
+
+
+def test_a_script_may_start_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gpt").mkdir()
+    (tmp_path / "gpt/train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    words, script = words_of("env -C gpt python train.py --layers 2")
+    assert words == ["env", "-C", "gpt", "python", "train.py", "--layers", "2"]
+    assert script == Path("gpt/train.py")
 
 
 def test_a_changed_file_makes_other_runs(tmp_path: Path) -> None:

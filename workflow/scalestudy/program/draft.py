@@ -20,11 +20,13 @@ MAX_OBSERVED_S = 600.0
 
 
 def words_of(command: str) -> tuple[list[str], Path]:
-    """Return the words of a command, `train.py` alone being one too, and its script."""
+    """Return the words of a command, `train.py` alone being one too, and its script; `env -C FOLDER` may precede it."""
     words = shlex.split(command)
     words = ["python", *words] if words and words[0].endswith(".py") else words
-    script = next((Path(word) for word in words if word.endswith(".py")), None)
-    if script is None or script.is_absolute() or not script.is_file():
+    folders = [Path(), *(Path(word) for word in words if Path(word).is_dir())]
+    scripts = (folder / word for word in words if word.endswith(".py") for folder in folders)
+    script = next((script for script in scripts if script.is_file() and not script.is_absolute()), None)
+    if script is None:
         what = "no Python file of the project is in the command"
         raise UserError(what, f"{OPTION} {command}", "write it as `python train.py`, from the project's folder")
     return words, script

@@ -169,7 +169,10 @@ def _failure(ranks: tuple[Rank, ...], status: int | None, timeout_s: float, fold
         )
     if list(folder.glob("hooked.*")):
         return f"no step of a torch.optim optimiser was seen{_quoted(log)}"
-    return "Python did not load the hooks: `python -I`, `-E` and `-S` leave out PYTHONPATH"
+    return (
+        "Python did not load the hooks, which are on PYTHONPATH: a command that sets it, `python -I`, `-E` and `-S` leave "
+        f"them out{_quoted(log)}"
+    )
 
 
 def _quoted(log: Path) -> str:

@@ -66,8 +66,10 @@ class Program(Spec):
         return bool(batch) or any(key == name or key.startswith(f"{name}.") for name in names)
 
     def words(self, values: Mapping[str, Any]) -> list[str]:
-        """Return the command's words with a value for each placeholder."""
-        return [PLACEHOLDER.sub(lambda match: _text(values.get(match[1])), word) for word in shlex.split(self.command)]
+        """Return the command's words with a value for each placeholder, without words that become empty by it."""
+        words = shlex.split(self.command)
+        made = [PLACEHOLDER.sub(lambda match: _text(values.get(match[1])), word) for word in words]
+        return [word for word, before in zip(made, words, strict=True) if word or not before]
 
 
 def _text(value: Any) -> str:
