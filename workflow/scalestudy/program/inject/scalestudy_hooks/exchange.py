@@ -9,11 +9,14 @@ class Exchange:
     """
 
     def __init__(self, torch):
-        """Hook into DistributedDataParallel."""
+        """Begin with ranks that exchange."""
         self.torch = torch
         self.is_on = True
         self.real = {}
-        exchange, ddp = self, torch.nn.parallel.DistributedDataParallel
+
+    def watch_ddp(self):
+        """Take the synchronisation of DistributedDataParallel away while exchange is off."""
+        exchange, ddp = self, self.torch.nn.parallel.DistributedDataParallel
         plain_forward = ddp.forward
 
         def forward(module, *args, **kwargs):

@@ -27,8 +27,10 @@ class Steps:
         self.torch = torch
         self.request = request
         self.loading = Loading(torch, request)
-        self.exchange = Exchange(torch)
         self.to_come = list(request.get("exchange", [True]))
+        self.exchange = Exchange(torch)
+        if not all(self.to_come):
+            self.exchange.watch_ddp()
         self.windows = []
         self.done = 0
         self.begin = max(1, request["warmup"])
