@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,7 @@ from scalestudy.errors import UNSEEN, UserError
 from scalestudy.launch.connections import parsed
 from scalestudy.results.transports import nccl_transports
 from scalestudy.training import checkpoint
-from tests.foreign import published, test_checkpoints, test_exports, test_schedulers
+from tests.foreign import published, test_checkpoints, test_schedulers
 from tests.unit.cluster.recorded_sites import Recorded
 
 EXAMPLES = int(os.environ.get("SCALESTUDY_FUZZ_EXAMPLES", "40"))
@@ -88,10 +86,6 @@ def tensors(data: bytes) -> None:
     checkpoint.read_state(Path(test_checkpoints.PLACE))
 
 
-def archive(data: bytes) -> None:
-    import_module("scalestudy.commands.share").read_archive(written("x.zip", data))
-
-
 def nccl_log(data: bytes) -> None:
     for sender, receiver, via in nccl_transports(data.decode(errors="replace")):
         assert sender < 10**9 and receiver < 10**9 and len(via) < 200
@@ -140,11 +134,6 @@ def checkpoints(name: str) -> Callable[[], list[bytes]]:
     return seeds
 
 
-def archives() -> list[bytes]:
-    files = test_exports.good().items()
-    return [test_exports.packed(files), test_exports.packed(files, kind=zipfile.ZIP_STORED)]
-
-
 def texts(*texts: str) -> Callable[[], list[bytes]]:
     return lambda: [text.encode() for text in texts]
 
@@ -155,7 +144,6 @@ PARSERS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = 
     "image": (image, lambda: [published.picture(), published.picture(form="PNG")]),
     "checkpoint": (checkpoint_facts, checkpoints(test_checkpoints.FACTS)),
     "tensors": (tensors, checkpoints(test_checkpoints.STATE)),
-    "archive": (archive, archives),
     "table of findings": (table, texts(f"{published.HEAD}\na.png,Mass|Edema,1\nb.png,No Finding,2\n")),
     "list of classes": (classes, texts("ImageId,PredictionString\nILSVRC2012_val_00000001,n01440764 85 1 499 272\n")),
     "log of NCCL": (nccl_log, texts(LOG)),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from scalestudy.files import read_sealed, write_sealed
+from scalestudy.files import read_json, write_json
 from tests.integration.project import Project, jobs_in, make_project
 
 HAS_GPU = Path("/proc/driver/nvidia/gpus").exists()
@@ -148,11 +148,11 @@ def test_one_deleted_result_trains_that_run_and_no_other(project: Project) -> No
 
 
 def restore(result: Path, throughput: float) -> None:
-    """Put another result of the same run in its place, as a backup does: whole, sealed, and with its old times."""
-    content = read_sealed(result, "")
+    """Put another result of the same run in its place, as a backup does: whole, and with its old times."""
+    content = read_json(result)
     assert content["machine"] == "local"
     content["metrics"]["throughput_samples_per_s"] = throughput
-    write_sealed(result, content)
+    write_json(result, content)
     long_ago = time.time() - 86_400
     os.utime(result, (long_ago, long_ago))
 

@@ -17,7 +17,7 @@ from sphinx.util.inventory import InventoryFile
 from scalestudy.claims.model import Direction, Equivalence, Exact, Published, Quantity
 from scalestudy.cli import cli
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
-from scalestudy.files import write_sealed
+from scalestudy.files import write_json
 from scalestudy.spec.base import Spec, dotted_keys
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site
@@ -194,7 +194,7 @@ def test_a_page_of_the_gallery_is_made_from_results_and_verdicts(gallery: Projec
     said = "the ratio of throughput is 0.57 [0.53 … 0.61], below 0.95 is claimed; 3 rounds"
     number = {"estimate": 0.57, "low": 0.53, "high": 0.61}
     claim = made("server", "reproduced", sentence=f"Reproduced: {said}.", statement="A server costs | much", **number)
-    write_sealed(claims, {"claims": [claim, made("other", "not testable here")]})
+    write_json(claims, {"claims": [claim, made("other", "not testable here")]})
     done = gallery.run("python", "docs/gallery.py", "--results", "made", "--note", "It was a busy day.")
     assert done.returncode == 0, done.stdout
     page = (gallery.folder / "docs/gallery/tiny.md").read_text()

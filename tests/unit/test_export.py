@@ -1,4 +1,4 @@
-"""`scalestudy export` and `scalestudy import`: a study as a Workflow Run RO-Crate, and back."""
+"""`scalestudy export`: a study as a Workflow Run RO-Crate, which is a project of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from scalestudy import cli
 from scalestudy.files import write_json
-from scalestudy.results.stored import read_result, write_result
+from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import figure_file, result_file, run_folder, table_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
@@ -149,32 +149,17 @@ def test_a_run_is_an_action_with_its_specification_result_times_and_status(study
     assert refs(action["instrument"]) == ["#scalestudy-train"]
 
 
-def test_what_was_exported_is_imported_as_it_was(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_results_of_an_unpacked_archive_are_listed_by_their_path(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     export()
-    before = read_result("local", study.runs[0])
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
+    with zipfile.ZipFile("out.zip") as archive:
+        archive.extractall(tmp_path / "colleague")
     capsys.readouterr()
-    assert cli.run_command(["import", "../out.zip"]) == 0
-    assert capsys.readouterr().out == "results/local: 2 runs. List them: scalestudy results --machine local\n"
-    assert read_result("local", study.runs[0]) == before
-    assert sorted(path.name for path in Path().rglob("*") if path.is_file()) == [
-        "result.json", "result.json", "spec.json", "spec.json", "steps.parquet",
-    ]  # fmt: skip
-
-
-def test_what_is_not_a_run_is_not_unpacked(study: Study) -> None:
-    export()
-    run = study.runs[0].id
-    with zipfile.ZipFile("out.zip", "a") as archive:
-        for name in ("Snakefile2", f"results/local/runs/{run}/evil.py"):
-            archive.writestr(name, b"x")
-    assert cli.run_command(["import", "out.zip", "--as", "ada"]) == 0
-    assert read_result("local+ada", study.runs[0]) == read_result("local", study.runs[0])
-    assert not Path("Snakefile2").exists()
-    assert not list(Path("results/local+ada").rglob("evil.py"))
+    folder = str(tmp_path / "colleague/results/local")
+    assert cli.run_command(["results", "--machine", folder, "--columns", "run,status"]) == 0
+    listed = capsys.readouterr().out
+    assert " valid\n" in listed and study.runs[0].id in listed and listed.endswith("2 of 2 runs\n")
 
 
 def test_the_files_of_a_program_and_its_explained_runs_are_in_the_archive(study: Study) -> None:
@@ -191,4 +176,3 @@ def test_the_files_of_a_program_and_its_explained_runs_are_in_the_archive(study:
     with zipfile.ZipFile("out.zip") as archive:
         assert archive.read("train.py") == b"print()\n"
         assert str(result_file("local", study.explained[0].id)) in archive.namelist()
-    assert cli.run_command(["import", "out.zip", "--as", "colleague"]) == 0

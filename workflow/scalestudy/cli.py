@@ -24,7 +24,7 @@ COMMANDS = {
     "results": ("claims", "compare", "figure", "forget", "judge", "report", "results", "summarise", "summary", "table"),
     "explain": ("explain",),
     "cluster": ("doctor", "plan", "status"),
-    "share": ("export", "import"),
+    "share": ("export",),
 }
 """Modules of commands/ and their verbs, each a function of that name."""
 MODULES = {verb: module for module, verbs in COMMANDS.items() for verb in verbs}

@@ -158,16 +158,6 @@ def read_table(
     return [row for _, row in rows]
 
 
-SEAL = "digest"
-"""Key of a sealed file's digest over everything else in it."""
-
-
-def write_sealed(path: Path | str, value: dict[str, Any]) -> None:
-    """Write a JSON object with the digest of its content, so that a later change shows; texts as messages show them."""
-    plain = visible_texts(finite({key: item for key, item in value.items() if key != SEAL}))
-    write_json(path, {**plain, SEAL: sha256_text(canonical_json(plain))})
-
-
 def visible_texts(value: Any) -> Any:
     """Plain data with all its texts as messages show them."""
     if isinstance(value, str):
@@ -175,16 +165,6 @@ def visible_texts(value: Any) -> Any:
     if isinstance(value, dict):
         return {visible(str(key)): visible_texts(item) for key, item in value.items()}
     return [visible_texts(item) for item in value] if isinstance(value, list) else value
-
-
-def read_sealed(path: Path | str, remedy: str) -> dict[str, Any]:
-    """Read a file of `write_sealed`, less the digest; UserError where it is no object, or was changed since."""
-    value = read_json(path)
-    if not isinstance(value, dict) or SEAL not in value:
-        raise UserError("has no digest: it was changed after it was written", str(path), remedy)
-    if value.pop(SEAL) != sha256_text(canonical_json(value)):
-        raise UserError("was changed after it was written: its digest does not match its content", str(path), remedy)
-    return value
 
 
 def finite(value: Any) -> Any:

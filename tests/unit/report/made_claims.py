@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scalestudy.claims.basis import ELSEWHERE, MEASURED, PUBLISHED, WITH_STAND_INS
-from scalestudy.files import write_sealed
+from scalestudy.files import write_json
 from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE
@@ -40,7 +40,7 @@ def claims_of(study: Study) -> list[dict[str, Any]]:
 
 def write_claims(study: Study, claims: list[dict[str, Any]] | None = None) -> None:
     """The file of a study's verdicts."""
-    write_sealed(
+    write_json(
         claims_file(MACHINE, study.scale, study.name),
         {
             "study": study.name,

@@ -12,7 +12,7 @@ from scalestudy.files import sha256_text
 from scalestudy.models.catalogue import AnyModel, OwnModel
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
-from scalestudy.spec.ids import configuration_id, dataset_id, is_named, run_id
+from scalestudy.spec.ids import configuration_id, dataset_id, run_id
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Study
@@ -207,8 +207,6 @@ def test_a_published_step_time_is_part_of_the_id_of_emulated_runs_alone(
         edited.write_text(text)
         monkeypatch.chdir(tmp_path)
         found.append([run_id(run_of(each)) for each in asked])
-    assert is_named(found[0][0], run_of(asked[0]).plain(), 32 / 195)  # 32 images at 195 images/s
-    assert not is_named(found[0][0], run_of(asked[0]).plain(), 32 / 214.5)
     before, after = found
     assert [one == other for one, other in zip(before, after, strict=True)] == [False, True, True, True]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from scalestudy.errors import UserError
-from scalestudy.files import read_sealed, write_sealed
+from scalestudy.files import finite, read_json, visible_texts, write_json
 
 Split = Literal["train", "test"]
 Format = Literal["tensors", "files", "raw", "shards", "database"]
@@ -146,9 +146,8 @@ REMEDY = "delete it; it will be made again"
 
 def read_manifest(path: Path | str) -> Manifest:
     """Read a manifest; UserError where there is none, or it is that of another version."""
-    plain = read_sealed(path, REMEDY)
     try:
-        return _ADAPTER.validate_python(plain)
+        return _ADAPTER.validate_python(read_json(path))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
@@ -162,4 +161,4 @@ def is_in_place(manifest: Manifest) -> bool:
 
 def write_manifest(path: Path | str, manifest: Manifest) -> None:
     """Write a manifest, whole or not at all."""
-    write_sealed(path, dataclasses.asdict(manifest))
+    write_json(path, visible_texts(finite(dataclasses.asdict(manifest))))

@@ -15,7 +15,7 @@ from scalestudy.claims.outcome import Verdict
 from scalestudy.claims.words import interval_text
 from scalestudy.errors import UserError
 from scalestudy.figures.tables import booktabs, markdown, pipe_table
-from scalestudy.files import canonical_json, read_sealed, write_sealed, write_text
+from scalestudy.files import canonical_json, finite, read_json, visible_texts, write_json, write_text
 from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 
@@ -40,7 +40,7 @@ def write_verdicts(study: Study, machine: str, verdicts: Sequence[Verdict]) -> l
     text = [f"**{markdown(title)}**", "", *pipe_table(HEAD, ("---",) * 3 + ("--:",) * 3 + ("---",), lines)]
     text += ["", f"{markdown(NOTE)}.", "", *(f"- `{each.id}`: {markdown(each.sentence)}" for each in verdicts)]
     files = {suffix: claims_file(machine, study.scale, study.name, suffix) for suffix in ("json", "csv", "md", "tex")}
-    write_sealed(files["json"], content)
+    write_json(files["json"], visible_texts(finite(content)))
     write_text(files["csv"], frame.to_csv(index=False, float_format="%.10g"))
     write_text(files["md"], "\n".join(text) + "\n")
     write_text(files["tex"], booktabs(title, "p{6cm}llrrrp{4cm}", HEAD, lines, [NOTE]))
@@ -95,6 +95,6 @@ def read_verdicts(machine: str, scale: str, study: str, file: Path | None = None
         return ()
     remedy = f"delete it, then: snakemake {file} --cores 1"
     try:
-        return tuple(Judged(**claim) for claim in read_sealed(file, remedy)["claims"])
+        return tuple(Judged(**claim) for claim in read_json(file)["claims"])
     except (KeyError, TypeError):
         raise UserError("holds no verdicts of this version", str(file), remedy) from None

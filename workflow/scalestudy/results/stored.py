@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError, visible
-from scalestudy.files import SEAL, canonical_json, read_json, sha256_file, sha256_text, write_sealed
+from scalestudy.files import canonical_json, finite, read_json, sha256_file, sha256_text, visible_texts, write_json
 from scalestudy.spec.layout import HISTORY_FILE, STATE_FILE, machine_and_campaign, result_file
 from scalestudy.spec.study import Run
 
 
 def write_result(file: Path, result: dict[str, Any]) -> None:
-    """Write result.json, whole or not at all, with a digest of its content for those who import it."""
-    write_sealed(file, result)
+    """Write result.json, whole or not at all."""
+    write_json(file, visible_texts(finite(result)))
 
 
 def read_result(machine: str, run: Run) -> dict[str, Any] | None:
@@ -34,7 +34,6 @@ def checked_result(file: Path, run: str, machine: str | None = None) -> dict[str
     try:
         result: dict[str, Any] = read_json(file)
         there, measured_on = result["run"], result.get("machine")
-        result.pop(SEAL, None)
     except (UserError, TypeError, KeyError, AttributeError) as error:
         wrong = str(getattr(error, "what", "it is no result"))
     else:

@@ -20,9 +20,6 @@ TRAINER_VERSION = 4
 """Raised by hand when a commit changes what a run computes or measures. 4: parts of a step are means that sum to it over
 all ranks; an emulated accelerator waits for no conversion; a window that others disturbed is taken once more."""
 
-KNOWN_VERSIONS = 100
-"""Below it lie all trainer versions, also later ones than this, whose results are taken in and compared."""
-
 DATA_VERSION = 1
 """Raised by hand when a commit changes the bytes that a dataset is made of."""
 
@@ -62,19 +59,6 @@ def _digits(question: Mapping[str, Any]) -> str:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]", "_", text)[:90]
-
-
-def is_named(run: str, plain: Mapping[str, Any], step_time_s: float | None = None) -> bool:
-    """Whether an id is that of a spec and an emulated step time, as a result holds them, by this version or another.
-
-    Ids also hash extension code. Imported results come without it, so their ids cannot be verified.
-    """
-    parts = (plain.get("model"), plain.get("data"))
-    if "program" in plain or any(isinstance(part, Mapping) and "import" in part for part in parts):
-        return True
-    versions = [TRAINER_VERSION, *(version for version in range(1, KNOWN_VERSIONS) if version != TRAINER_VERSION)]
-    question = {**plain, **_emulated_step(step_time_s)}
-    return any(_digits({"trainer_version": version, **question}) == run[-12:] for version in versions)
 
 
 def configuration_id(spec: RunSpec) -> str:
