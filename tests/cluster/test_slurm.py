@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -286,24 +285,3 @@ def test_a_mini_study_goes_from_its_file_to_its_figure_through_the_profile_as_it
     assert launch["launcher"] == "srun"
     assert len(set(launch["hosts"])) == 2 and set(launch["hosts"]) <= {f"node{number}" for number in range(1, 5)}
     assert {"time.svg", "time.png", "time.pdf", "times.csv"} <= set(made.drawn("through"))
-
-
-def test_what_the_study_used_is_compared_with_its_plan_also_for_the_job_that_was_adopted(study: Shown) -> None:
-    made, _, _ = study()
-    words = (
-        "--profile",
-        "profiles/slurm",
-        "--config",
-        "machine=box",
-        "scale=mini",
-        "studies=through",
-        "--actual",
-        "--json",
-        "actual.json",
-    )
-    done = subprocess.run(made.command("scalestudy", "plan", *words), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    actual = json.loads((made.clone / "actual.json").read_text())
-    assert [(run["source"], run["attempts"], run["lost_s"]) for run in actual["runs"]] == [("job script", 1, 0.0)] * 2
-    assert all(0 < run["used_s"] < run["reserved_s"] for run in actual["runs"])
-    assert actual["without_plan"] == []

@@ -1,4 +1,4 @@
-"""`make box`: the cluster way on one machine. A private Slurm, a study through profiles/slurm, plan against actual.
+"""`make box`: the cluster way on one machine. A private Slurm and a study through profiles/slurm.
 
 Everything happens in a box of Linux namespaces and a copy of this project in it; when it ends, only the results are
 left, in results/slurm_box/.
@@ -6,7 +6,6 @@ left, in results/slurm_box/.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -28,22 +27,19 @@ ALONE = ("--resources", "measure=1", "--seconds-between-status-checks", "2", "--
 
 def main() -> int:
     """Bring it up, run, take it down; the exit status of the study's run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--again", action="store_true", help="forget the runs and make them again, to test the plan")
-    again = parser.parse_args().again
     try:
         box = SlurmBox(ROOT)
     except Unavailable as why:
         print(f"no box: {why}", file=sys.stderr)
         return 2
     try:
-        return in_box(box, again)
+        return in_box(box)
     finally:
         box.stop()
         print(f"the box is gone; results lie in {ROOT / 'results' / MACHINE}")
 
 
-def in_box(box: Box, again: bool) -> int:
+def in_box(box: Box) -> int:
     """The study in a running box."""
     clone = copy_of_project(box)
     call(box, clone, "sinfo", "-N", "-o", "%N %T %c CPUs %m MB %G")
@@ -51,13 +47,6 @@ def in_box(box: Box, again: bool) -> int:
     call(box, clone, "scalestudy", "doctor", *PROFILE, "--config", f"machine={MACHINE}")
     status = call(box, clone, "scalestudy", "plan", *PROFILE, *CONFIG)
     status = status or call(box, clone, "snakemake", "all", *PROFILE, *CONFIG, *ALONE)
-    if again and not status:
-        runs = sorted(path.name for path in (clone / "results" / MACHINE / "runs").iterdir())
-        status = call(box, clone, "scalestudy", "forget", "--machine", MACHINE, "--yes", *runs, quiet=True)
-        status = status or call(box, clone, "scalestudy", "plan", *PROFILE, *CONFIG)
-        status = status or call(box, clone, "snakemake", "all", *PROFILE, *CONFIG, *ALONE)
-    if not status:
-        status = call(box, clone, "scalestudy", "plan", *PROFILE, *CONFIG, "--actual")
     made = clone / "results" / MACHINE
     if made.is_dir():
         shutil.copytree(made, ROOT / "results" / MACHINE, dirs_exist_ok=True)
@@ -81,11 +70,10 @@ def copy_of_project(box: Box, folder: str = "scalestudy") -> Path:
     return clone
 
 
-def call(box: Box, clone: Path, *words: str, quiet: bool = False) -> int:
+def call(box: Box, clone: Path, *words: str) -> int:
     """Run a command in the clone as the box's user, and show it; its exit status."""
     print(f"\n$ {' '.join(words[:12])}{' …' if len(words) > 12 else ''}", flush=True)
-    out = subprocess.DEVNULL if quiet else None
-    return subprocess.run(command_of(box, clone, *words), stdin=subprocess.DEVNULL, stdout=out, check=False).returncode
+    return subprocess.run(command_of(box, clone, *words), stdin=subprocess.DEVNULL, check=False).returncode
 
 
 def command_of(box: Box, clone: Path, *words: str) -> list[str]:

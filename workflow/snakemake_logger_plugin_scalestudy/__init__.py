@@ -191,7 +191,7 @@ class LogHandler(LogHandlerBase):
         return name, run
 
     def begin(self, facts: Mapping[str, Any]) -> None:
-        """A job starts or is submitted; of a run the plan is kept, for `scalestudy plan --actual`."""
+        """A job starts or is submitted."""
         rule, wildcards = self.kind(facts["rule_name"]), dict(facts["wildcards"] or {})
         outputs = [str(path).removesuffix(" (update)") for path in facts["output"]]
         if rule == "summarise":
@@ -202,11 +202,6 @@ class LogHandler(LogHandlerBase):
         task, logs = self.task(rule, wildcards, outputs[0]), [str(path) for path in facts["log"]]
         self.jobs[int(facts["jobid"])] = ShownJob(task, name, outputs, logs, written(logs))
         self.progress.begin(task, time.time())
-        if rule == "train" and self.project is not None:
-            from scalestudy.cluster.ledger import note_plan
-
-            machine, run = wildcards["machine"], wildcards["run"]
-            note_plan(machine, run, *self.project.planner(machine).of(self.project.run(machine, run)))
         self.keep()
 
     def hear(self, facts: Mapping[str, Any]) -> None:

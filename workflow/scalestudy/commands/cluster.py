@@ -17,7 +17,7 @@ import click
 
 from scalestudy import processes
 from scalestudy.commands.options import CONFIG, PROFILE, SET, TEXT_FILE
-from scalestudy.errors import UserError, nearest
+from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_text
 from scalestudy.site_fault import SITE
 from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, current, heading, stopped
@@ -38,26 +38,18 @@ NODES = 2
 @click.option(
     "--json", "json_file", type=TEXT_FILE, metavar="FILE|-", help="The whole plan as JSON; -: standard output."
 )
-@click.option("--csv", "csv_file", type=TEXT_FILE, metavar="FILE|-", help="The table as CSV.")
-@click.option(
-    "--by", default="", metavar="strategy,ranks", help="One line per study and these keys instead of one per study."
-)
-@click.option("--details", is_flag=True, help="Further columns, makespan, chains, storage, energy, assumptions.")
+@click.option("--details", is_flag=True, help="Further columns, makespan, chains, storage, assumptions.")
 @click.option("--proposal", type=TEXT_FILE, metavar="FILE.md", help="The page of an application for computing time.")
 @click.option("--budget", type=float, metavar="H", help="GPU hours; more to request ends with status 3.")
-@click.option("--actual", is_flag=True, help="Compare what was planned with what finished runs have used.")
 def plan(
     targets: tuple[str, ...],
     profile: str,
     config: tuple[str, ...],
     changes: tuple[str, ...],
     json_file: str | None,
-    csv_file: str | None,
-    by: str,
     details: bool,
     proposal: str | None,
     budget: float | None,
-    actual: bool,
 ) -> None:
     """Plan what would run now: jobs, GPU hours, storage, makespan, before anything is submitted.
 
@@ -71,38 +63,17 @@ def plan(
 
     names, keys = targets_and_config(targets, config, changes=changes)
     plan, project = plan_of(names, profile, keys)
-    if actual:
-        from scalestudy.cluster.ledger import show_actual
-
-        text, data = show_actual(names, project.chosen, project.folder)
-        if json_file != "-":
-            click.echo(text)
-        _put(json_file, json.dumps(data, indent=1) + "\n")
-        return
-    if "-" not in (json_file, csv_file):
-        click.echo(show.table(plan, groups_of(by), details))
+    if json_file != "-":
+        click.echo(show.table(plan, details))
     _put(json_file, json.dumps(show.as_json(plan), indent=1, ensure_ascii=False) + "\n")
-    _put(csv_file, show.as_csv(plan))
     if proposal is not None:
         from scalestudy.cluster.plan.proposal import proposal as page
 
         _put(proposal, page(plan, project.chosen, date.today()))
     needed_h = plan.to_request(plan.submitted, "gpu")
     if budget is not None and needed_h > budget:
-        click.echo(show.table(plan, show.GROUPS), err=True)
         click.echo(f"over budget: {show.digits(needed_h)} GPU hours to request, {budget:,g} allowed", err=True)
         sys.exit(OVER_BUDGET)
-
-
-def groups_of(by: str) -> list[str]:
-    """`strategy,ranks` as a list. UserError for another word."""
-    from scalestudy.cluster.plan.show import GROUPS
-
-    found = [name.strip() for name in by.split(",") if name.strip()]
-    for name in found:
-        if name not in GROUPS:
-            raise UserError(f"a plan has no groups by `{name}`", "--by", nearest(name, GROUPS))
-    return found
 
 
 def _put(file: str | None, text: str) -> None:

@@ -26,7 +26,7 @@ KNOWN = reference_file("accelerators")
 MAKERS = ("nvidia", "tesla", "geforce", "amd", "instinct", "radeon")
 """Words that a name of a machine does without."""
 PRECISIONS = ("float64", "float32", "tf32", "float16", "bfloat16")
-OF_SHEET = ("memory_gib", *PRECISIONS, "device_memory_gb_per_s", "device_link_gb_per_s", "device_watts")
+OF_SHEET = ("memory_gib", *PRECISIONS, "device_memory_gb_per_s", "device_link_gb_per_s")
 """Columns of numbers of a data sheet."""
 CLOSE_TO_SHEET = (0.85, 1.02)
 """Of the memory in the data sheet, what a driver reports: less by what ECC and the driver take."""
@@ -122,7 +122,6 @@ def text_of(facts: Mapping[str, Any], sheet: Mapping[str, str] | None) -> str:
         of_sheet |= {"accelerator": sheet["accelerator"]} if sheet["accelerator"] else {}
         of_sheet["peak_tflops"] = {name: values[name] for name in PRECISIONS if name in values}
         of_sheet |= {key: values[key] for key in ("device_memory_gb_per_s", "device_link_gb_per_s") if key in values}
-        of_sheet |= {"power": {"device_watts": values["device_watts"]}} if "device_watts" in values else {}
     sources = dict.fromkeys(of_sheet, sheet["source"]) if sheet else {}
     lines += [f"{key}: {json.dumps(value)}" for key, value in {**here, **of_sheet}.items()]
     return "\n".join([*lines, f"sources: {json.dumps(sources, indent=2)}\n"])

@@ -61,19 +61,6 @@ class Prices(Spec):
         return devices * (self.per_device_hour or 0.0) + nodes * (self.per_node_hour or 0.0)
 
 
-class Power(Spec):
-    """Power of the machine while jobs run; unset parts are left out, with a note."""
-
-    device_watts: Positive | None = None
-    """One accelerator."""
-    node_watts: Positive | None = None
-    """One node without its accelerators."""
-    overhead: Annotated[float, Field(ge=1)] = 1.0
-    """The whole site's power over that of its computers (PUE)."""
-    co2_g_per_kwh: Positive | None = None
-    """Grams of CO2 equivalents per kWh of the site's electricity."""
-
-
 class Transport(Spec):
     """NCCL's required transport on this machine, as its log names it; a run that used another is invalid."""
 
@@ -151,8 +138,6 @@ class Machine(Spec):
     """Queues by name, in the order in which they are tried; none: the site's `scheduler.queue`."""
     prices: Prices | None = None
     """What use costs; unset: no cost is shown."""
-    power: Power | None = None
-    """What it draws; unset: no energy is shown."""
     sources: dict[str, str] = {}
     """Source of each value."""
 

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from scalestudy.cluster.ledger import Waited, Waits, read_ledger
 from scalestudy.cluster.plan.counts import NOTHING, Stored, short_windows, stored_by_dataset, stored_by_run
 from scalestudy.cluster.plan.expected import KINDS, UNKNOWN, TimeEstimate
 from scalestudy.cluster.plan.schedule import Limits, ScheduledJob, limits_of, makespan
 from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources
-from scalestudy.spec.config import read_site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import left_out_of
 
@@ -113,10 +111,8 @@ class Plan:
     drawn_s: Draws = field(repr=False)
     """Seconds of each job [draws, jobs]; zero for those without an estimate."""
     scheduled_s: Draws = field(repr=False)
-    """The same, with reservations of jobs without an estimate and queue waits of further jobs in a chain."""
+    """The same, with reservations of jobs without an estimate."""
     limits: Limits
-    waits: Waits
-    """Queue waits of this folder's jobs: further jobs of a chain are expected to wait as long."""
     left_out: tuple[str, ...] = ()
     """Parts of the studies that the machine does not have."""
     too_short: tuple[str, ...] = ()
@@ -136,13 +132,6 @@ class Plan:
     def assumed(self) -> list[str]:
         """Assumptions about data that has not been indexed, each once."""
         return list(dict.fromkeys(job.estimate.assumed for job in self.submitted if job.estimate.assumed))
-
-    @property
-    def waited(self) -> list[Waited]:
-        """Waits of jobs like those of the plan, each kind once; the widest first."""
-        jobs = sorted(self.submitted, key=lambda job: -job.resources.nodes)
-        found = (self.waits.of(job.resources.queue, job.resources.nodes) for job in jobs)
-        return list(dict.fromkeys(waited for waited in found if waited is not None))
 
     @property
     def unit(self) -> Unit:
@@ -183,18 +172,9 @@ class Plan:
             return None
         return self._sums(jobs, [prices.per_hour(job.units("gpu"), job.units("node")) for job in jobs])
 
-    def kilowatt_hours(self) -> Percentiles | None:
-        """Percentiles of the energy of all jobs; None where the machine's power is unknown."""
-        power = self.machine.power
-        if power is None or (power.device_watts is None and power.node_watts is None):
-            return None
-        device, node = power.device_watts or 0, power.node_watts or 0
-        watts = [job.units("gpu") * device + job.units("node") * node for job in self.jobs]
-        return self._sums(self.jobs, [power.overhead * one / 1000 for one in watts])
-
     @functools.cached_property
     def makespan_s(self) -> Percentiles:
-        """Percentiles of the seconds from the first start to the last end, waits of further jobs in a chain included."""
+        """Percentiles of the seconds from the first start to the last end."""
         if not self.jobs:
             return 0.0, 0.0, 0.0
         rows = self.scheduled_s[: max(5, min(MAX_SCHEDULES, SCHEDULED_JOBS // len(self.jobs)))]
@@ -257,16 +237,12 @@ def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int 
     jobs = tuple(_planned(project, column, job) for column, job in enumerate(ordered))
     # A path may name another machine than the configuration.
     name = next((job.wildcards["machine"] for job in ordered if job.rule == "train"), project.folder)
-    machine, settings = project.planner(name).machine, read_site().scheduler
-    waits = Waits(read_ledger(), (settings.queue if settings is not None else None) or "")
+    machine = project.planner(name).machine
     drawn_s = drawn([(job.estimate.kind, *job.interval_s) for job in jobs])
-    scheduled_s = np.zeros_like(drawn_s)
     for job in jobs:
-        further = job.further(drawn_s[:, job.column])
-        drawn_s[:, job.column] += job.again_s * further
-        waited = waits.of(job.resources.queue, job.resources.nodes) if job.submitted else None
-        wait_s = waited.median_s if waited is not None else 0.0
-        scheduled_s[:, job.column] = drawn_s[:, job.column] + wait_s * further
+        drawn_s[:, job.column] += job.again_s * job.further(drawn_s[:, job.column])
+    scheduled_s = drawn_s.copy()
+    for job in jobs:
         if not job.estimate.known:
             scheduled_s[:, job.column] = job.resources.requested_s
     names = {job.study for job in jobs if job.submitted}
@@ -280,7 +256,6 @@ def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int 
         drawn_s,
         scheduled_s,
         limits,
-        waits,
         tuple(left_out_of(studies)),
         tuple(short_windows(studies)),
     )

@@ -1,13 +1,10 @@
-"""A plan as a table in the terminal, as JSON and as CSV: all three from one list of rows."""
+"""A plan as a table in the terminal and as JSON, both from one list of rows."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ from snakemake_executor_plugin_multinode.resources import request_of
 from snakemake_executor_plugin_multinode.schedulers import scheduler_of
 
 GROUPS = ("strategy", "ranks")
-"""Attributes that a table may be grouped by, beside the study."""
+"""Attributes by which the rows of JSON are grouped, beside the study."""
 UNITS: tuple[Unit, ...] = ("gpu", "node", "cpu")
 WORDS: dict[Unit, str] = {"gpu": "GPU", "node": "node"}
 MAX_SPREAD = 5.0
@@ -33,7 +30,7 @@ TO_MEASURE = {
 }
 """Remedy for a wide estimate, by its source."""
 MAX_NAMED = 5
-"""Chains and waits that are named."""
+"""Chains that are named."""
 Row = dict[str, Any]
 
 
@@ -73,19 +70,16 @@ def hours(value: float) -> int | float:
     return int(found) if found == int(found) else found
 
 
-def table(plan: Plan, by: Sequence[str] = (), details: bool = False) -> str:
+def table(plan: Plan, details: bool = False) -> str:
     """The plan for people: a line per study, the total, and remarks; with `details` further columns and remarks."""
     if not plan.submitted:
         return "Plan: nothing to submit. All runs and datasets exist."
     columns = columns_of(plan.unit)
     names = list(columns) if details else ["jobs", "expected", "to_request", "makespan"]
-    left = ["study", *by]
-    cells = [[*left, *(columns[name][0] for name in names)]]
-    cells += [
-        [*(str(row[key]) for key in left), *(columns[name][1](row) for name in names)] for row in rows_of(plan, by)
-    ]
+    cells = [["study", *(columns[name][0] for name in names)]]
+    cells += [[row["study"], *(columns[name][1](row) for name in names)] for row in rows_of(plan)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    to_left = [name in ("study", "strategy", "source") for name in (*left, *names)]
+    to_left = [name in ("study", "source") for name in ("study", *names)]
     head, *lines, total = (
         "  ".join(
             cell.ljust(width) if is_left else cell.rjust(width)
@@ -148,32 +142,18 @@ def notes(plan: Plan) -> Iterator[str]:
 
 
 def detailed_notes(plan: Plan) -> Iterator[str]:
-    """Remarks of `--details`: percentiles, makespan, queue, chains, energy, storage, assumptions."""
+    """Remarks of `--details`: percentiles, makespan, chains, storage, assumptions."""
     yield "Percentiles  P10, expected (P50), to request (P90) of the sum, drawn from each job's own interval (P5 to P95)"
     low, middle, high = map(span, plan.makespan_s)
-    yield f"Makespan     {middle} (P10 {low}, P90 {high}), without waiting for the first start; of one study: without the others"
+    yield f"Makespan     {middle} (P10 {low}, P90 {high}), without waiting in the queue; of one study: without the others"
     machine, limits = plan.machine, plan.machine.limits
     if machine.nodes and machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
         yield f"             with all {machine.nodes:,} nodes: {machine_file(plan.machine_name)} has no `limits` of one user"
-    for waited in plan.waited[:MAX_NAMED]:
-        yield (
-            f"Queue        {waited.like} waited {span(waited.median_s)} (median; P90 {span(waited.p90_s)}) from submission "
-            f"to start: history of this folder, {waited.jobs:,} jobs"
-        )
     chains = [job for job in plan.submitted if job.resources.links > 1]
     for job in chains[:MAX_NAMED]:
         yield f"Chain        {job.seen.name}: {job.resources.links} jobs of {minutes(job.resources.runtime)}"
     if len(chains) > MAX_NAMED:
         yield f"             and {len(chains) - MAX_NAMED} more runs that take longer than one job may"
-    kwh, power = plan.kilowatt_hours(), machine.power
-    if kwh is not None and power is not None:
-        low, middle, high = map(digits, kwh)
-        of = "nodes" if power.device_watts is None else "whole nodes"
-        of = "accelerators alone" if power.node_watts is None else of
-        co2 = power.co2_g_per_kwh
-        gases = f"; {digits(kwh[1] * co2 / 1000)} kg CO2e at {co2:g} g/kWh" if co2 is not None else ""
-        source = f"; power: {machine.sources['power']}" if "power" in machine.sources else ""
-        yield f"Energy       {middle} kWh (P10 {low}, P90 {high}), {of}{gases}{source}"
     stay = storage_of(plan.submitted)
     text = f"Storage      {size(stay['bytes'])} and {stay['files']:,} files stay"
     if stay["node_bytes"]:
@@ -234,7 +214,6 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "makespan_s": dict(zip(("p10", "p50", "p90"), map(round, plan.makespan_s), strict=True)),
         "unknown": {"jobs": len(plan.unknown), "gpu_hours_reserved": hours(plan.reserved(plan.unknown, "gpu"))},
         "storage": storage_of(plan.submitted),
-        "waited": [asdict(waited) for waited in plan.waited],
         "assumed": plan.assumed,
         "left_out": list(plan.left_out),
         "too_short": list(plan.too_short),
@@ -271,13 +250,3 @@ def _submit_line(scheduler: Any, job: PlannedJob) -> tuple[str | None, str | Non
         return shlex.join(scheduler.submit_command(request)), None
     except ValueError as error:
         return None, str(error)
-
-
-def as_csv(plan: Plan) -> str:
-    """A line per study, strategy and number of ranks."""
-    *rows, total = rows_of(plan, GROUPS)
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(total), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
