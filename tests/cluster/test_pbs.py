@@ -13,7 +13,6 @@ import pytest
 
 from snakemake_executor_plugin_multinode.schedulers import CommandAnswer, JobRef, scheduler_of
 from tests.cluster.box import USER
-from tests.cluster.new_site import NewSite, assert_runs_unedited
 from tests.cluster.pbs_box import PbsBox
 from tests.cluster.workflow import (
     Driver,
@@ -219,7 +218,3 @@ def test_a_server_that_keeps_no_history_as_it_is_installed_loses_no_job_and_runs
         output, "deleted"
     )
     assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
-
-
-def test_a_study_runs_with_the_files_that_the_doctor_wrote(pbs: PbsBox) -> None:
-    assert_runs_unedited(NewSite(pbs, ranks=4), "pbs")

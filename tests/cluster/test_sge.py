@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.box import USER
-from tests.cluster.new_site import NewSite, assert_runs_unedited
 from tests.cluster.sge_box import SgeBox
 from tests.cluster.workflow import (
     Driver,
@@ -191,7 +190,3 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     assert workflow.results() == 2
     assert workflow.starts() == {"run0": 1, "run1": 1}
     assert f" {SWEEP[:10]} " in sge.must(["qstat", "-u", USER])
-
-
-def test_a_study_runs_with_the_files_that_the_doctor_wrote(sge: SgeBox) -> None:
-    assert_runs_unedited(NewSite(sge, ranks=4), "sge")

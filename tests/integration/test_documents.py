@@ -30,7 +30,6 @@ NOT_RUN = {
     "scalestudy doctor --profile profiles/pbs": "needs PBS; python -m tests.soak.profiles pbs",
     "scalestudy doctor --profile profiles/sge": "needs Grid Engine; python -m tests.soak.profiles sge",
     "scalestudy doctor --profile profiles/slurm": "needs Slurm; python -m tests.soak.profiles slurm",
-    "scalestudy doctor --write my_cluster": SUBMITTED,
     "scalestudy explain -- torchrun --nproc-per-node 8 train.py --my-flags": "needs a script; test_explain.py has some",
     "scalestudy largest-batch model=resnet50 'data={source: synthetic, classes: 1000}' --memory-mib 4096": "minutes",
     "scalestudy try model=resnet18 strategy=pipeline ranks=2 loader.size=32 measure.steps=10 --out /tmp/p": "15 s",

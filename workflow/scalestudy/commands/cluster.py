@@ -90,12 +90,6 @@ def _put(file: str | None, text: str) -> None:
 @click.option("--nodes", type=click.IntRange(1), help="Nodes of the job; default 2, or the machine's if fewer.")
 @click.option("--wait", type=float, default=600, show_default=True, help="Seconds to wait for the job.")
 @click.option("--json", "json_file", type=TEXT_FILE, metavar="FILE|-", help="What was found, as JSON.")
-@click.option(
-    "--write",
-    "name",
-    metavar="NAME",
-    help="Write config/machines/NAME.yaml and profiles/NAME for the cluster of this host.",
-)
 @click.option("--hosts", is_flag=True, help="Only ask the scheduler for the names of the nodes, for the machine file.")
 @click.option("--in-job", nargs=2, hidden=True, default=None)
 def doctor(
@@ -104,19 +98,17 @@ def doctor(
     nodes: int | None,
     wait: float,
     json_file: str | None,
-    name: str | None,
     hosts: bool,
     in_job: tuple[str, str] | None,
 ) -> None:
     """Examine the nodes where runs would run: Python, torch, CUDA, NCCL, MPI, fabric, scratch, clock, shared storage.
 
     The site's modules, environment or container are tried first. Machine and site file are compared with what the
-    scheduler and the nodes say. With --write they are created from it, for a cluster that has none yet.
+    scheduler and the nodes say.
 
     \b
     Example: scalestudy doctor
     Example: scalestudy doctor --profile profiles/pbs
-    Example: scalestudy doctor --write my_cluster
     Example: scalestudy doctor --hosts --profile profiles/slurm
     """
     if in_job is not None:
@@ -124,9 +116,6 @@ def doctor(
 
         sys.exit(on_nodes(Path(in_job[0]), in_job[1]))
     from scalestudy.cluster.doctor import examine
-
-    if name is not None and not hosts:
-        sys.exit(_write_profile(name, nodes or NODES, wait, json_file))
     from scalestudy.dag.driver import configuration_of
     from scalestudy.spec.config import read_config, read_machine, site_of
 
@@ -139,23 +128,6 @@ def doctor(
     choice = read_config("config/config.yaml", given)
     count = nodes or min(NODES, read_machine(choice.machine).nodes or 1)
     sys.exit(_show(*examine.examine(choice.machine, profile, count, wait), json_file))
-
-
-def _write_profile(name: str, nodes: int, wait: float, json_file: str | None) -> int:
-    """Write machine file and profile, print files and findings; exit status 1 where there is a remedy to apply."""
-    from scalestudy.cluster.doctor.examine import write_profile
-    from scalestudy.cluster.doctor.write import to_correct
-
-    if not Path("config/machines").is_dir():
-        raise UserError("there is no config/machines here", str(Path.cwd()), "run it at the top of the project")
-    files, reports, findings = write_profile(name, nodes, wait)
-    status = _show(reports, findings, json_file)
-    lines = to_correct(files)
-    said = [f"wrote {', '.join(map(str, files))}"]
-    said += ["Look at:", *(f"  {line}" for line in lines)] if lines else []
-    said += [f"Next: scalestudy doctor --profile profiles/{name}, then scalestudy run --profile profiles/{name}"]
-    click.echo("\n".join(said), err=json_file == "-")
-    return status
 
 
 def _show(reports: Sequence[dict[str, Any]], findings: Sequence[Finding], json_file: str | None) -> int:

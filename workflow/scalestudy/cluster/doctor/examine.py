@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import re
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.doctor import write
-from scalestudy.cluster.doctor.facts import WORDS, ClusterFacts, facts_of
+from scalestudy.cluster.doctor.facts import WORDS, facts_of
 from scalestudy.cluster.doctor.findings import Finding, devices, differences, node_findings
 from scalestudy.cluster.doctor.job import probe_in_job, reports_in, write_token
 from scalestudy.cluster.doctor.probe import main as probe_here
 from scalestudy.errors import UserError
-from scalestudy.site_fault import SITE, site_file
-from scalestudy.spec.base import printable
-from scalestudy.spec.config import NAME, machine_file, read_machine, read_site
+from scalestudy.site_fault import site_file
+from scalestudy.spec.config import machine_file, read_machine, read_site
 from scalestudy.spec.hostlist import folded
-from snakemake_executor_plugin_multinode.schedulers import chosen_scheduler, detected_kind
+from snakemake_executor_plugin_multinode.schedulers import chosen_scheduler
 
 Reports = list[dict[str, Any]]
 
@@ -35,10 +32,8 @@ def examine(name: str, profile: str, nodes: int, wait_s: float) -> tuple[Reports
     return reports, [*findings, *node_findings(reports, 1, read_machine(name), machine_file(name))]
 
 
-def _examined(
-    name: str, nodes: int, wait_s: float, written: ClusterFacts | None = None
-) -> tuple[Reports, list[Finding]]:
-    """The same of a cluster. Files that were written from a scheduler's facts get the first node's report added."""
+def _examined(name: str, nodes: int, wait_s: float) -> tuple[Reports, list[Finding]]:
+    """The same of a cluster."""
     findings, reports, file = list[Finding](), Reports(), machine_file(name)
     try:
         scheduler = scheduler_here()
@@ -46,34 +41,13 @@ def _examined(
         return [], [Finding(error.what, error.remedy)]
     if missing := scheduler.missing_history():
         findings.append(Finding(missing))
-    facts = written or facts_of(scheduler.kind, scheduler.run)
+    facts = facts_of(scheduler.kind, scheduler.run)
     try:
         reports = probe_in_job(scheduler, read_machine(name), nodes, wait_s)
     except UserError as error:
         findings.append(Finding(f"{error.where}: {error.what}", error.remedy))
-    if reports and written is not None:
-        write.write_files(name, written, reports[0])
     findings += differences(read_machine(name), file, scheduler.settings, site_file(), facts)
     return reports, [*findings, *(node_findings(reports, nodes, read_machine(name), file) if reports else ())]
-
-
-def write_profile(name: str, nodes: int, wait_s: float) -> tuple[list[Path], Reports, list[Finding]]:
-    """Write the machine file and the profile `name` for the cluster of this host; examine its nodes, and add their reports.
-
-    The files, the reports, and the findings. Raises UserError where there is no batch system here, or where one of the
-    files is there.
-    """
-    if not re.fullmatch(NAME, name):
-        remedy = "use lower-case letters, digits and `_`, starting with a letter"
-        raise UserError(f"`{printable(name)}` cannot be the name of a machine", "--write", remedy)
-    write.refuse_existing(name)
-    kind = detected_kind()
-    if kind is None:
-        raise UserError("neither sbatch nor qsub is in PATH", "--write", "run it on a login node of the cluster")
-    facts = with_nodes(facts_of(kind), "--write")
-    files = write.write_files(name, facts, None)
-    os.environ[SITE] = str(write.files_of(name)["site"].absolute())
-    return files, *_examined(name, min(nodes, len(facts.nodes)), wait_s, facts)
 
 
 def hosts_of_profile() -> str:
@@ -85,20 +59,15 @@ def hosts_of_profile() -> str:
         remedy = "give the profile of a cluster: --profile profiles/slurm"
         raise UserError("the profile submits nothing, so that there is no scheduler to ask", "--hosts", remedy)
     scheduler = scheduler_here()
-    facts = with_nodes(facts_of(scheduler.kind, scheduler.run), "--hosts")
+    facts = facts_of(scheduler.kind, scheduler.run)
+    if not facts.nodes:
+        what = f"{WORDS[facts.system]} names no node: {'; '.join(facts.notes) or 'its list is empty'}"
+        raise UserError(what, "--hosts", "try the command by hand, and run this again once it answers")
     queue = facts.queue(scheduler.settings.queue)
     nodes = facts.nodes_of(None if queue is None else queue.name)
     down = folded(node.name for node in nodes if not node.up)
-    line = write.line("hosts", folded(node.name for node in nodes))
+    line = f"hosts: {json.dumps(folded(node.name for node in nodes))}"
     return line + (f"\n# take no job now: {', '.join(down)}" if down else "")
-
-
-def with_nodes(facts: ClusterFacts, option: str) -> ClusterFacts:
-    """The facts; UserError where they name no node."""
-    if not facts.nodes:
-        what = f"{WORDS[facts.system]} names no node: {'; '.join(facts.notes) or 'its list is empty'}"
-        raise UserError(what, option, "try the command by hand, and run this again once it answers")
-    return facts
 
 
 def scheduler_here() -> Any:

@@ -7,8 +7,8 @@ import os
 import pwd
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from snakemake_executor_plugin_multinode.schedulers import NoAnswer
@@ -17,7 +17,7 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import Run
 
 QUERY_S = 60.0
 MAX_ASKED = 40
-"""Queues and environments of Grid Engine that are looked at; each is a command of its own."""
+"""Queues of Grid Engine that are looked at; each is a command of its own."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class NodeKind:
     cores: int | None
     memory_mib: int | None
     gpus: int
-    gpu_type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,6 @@ class ClusterFacts:
     accounts: tuple[str, ...] = ()
     most_submitted: int | None = None
     """Jobs that one user may have in the queue."""
-    environments: Mapping[str, str] = field(default_factory=dict)
-    """Of Grid Engine: by parallel environment, the rule by which it deals slots."""
-    gpu_resource: str | None = None
-    """The resource that counts GPUs, where sites choose it."""
-    exclusive_resource: str | None = None
     notes: tuple[str, ...] = ()
     """Sentences about what is missing, or is good to know."""
 
@@ -148,7 +142,7 @@ def least(numbers: Iterable[int | None]) -> int | None:
 
 FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)")
 """`Name=value` of scontrol; of a value with blanks the first word."""
-GPUS = re.compile(r"\bgpu(?::([A-Za-z_][\w.-]*))?:([0-9]{1,9})")
+GPUS = re.compile(r"\bgpu(?::[A-Za-z_][\w.-]*)?:([0-9]{1,9})")
 DOWN = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "*")
 """Parts of a node's state with which it takes no job: scontrol(1), sinfo(1) "NODE STATE CODES"."""
 
@@ -165,8 +159,7 @@ def slurm(ask: Ask) -> Found:
         gpus = GPUS.findall(fields.get("Gres", ""))
         sockets, cores = whole(fields.get("Sockets", "")), whole(fields.get("CoresPerSocket", ""))
         physical = whole(fields.get("CPUTot", "")) if sockets is None or cores is None else sockets * cores
-        count, gpu_type = sum(int(number) for _, number in gpus), next((name for name, _ in gpus if name), None)
-        kind = NodeKind(physical, whole(fields.get("RealMemory", "")), count, gpu_type)
+        kind = NodeKind(physical, whole(fields.get("RealMemory", "")), sum(map(int, gpus)))
         up = not any(word in fields.get("State", "") for word in DOWN)
         of = tuple(filter(None, fields.get("Partitions", "").split(",")))
         nodes.append(NodeFacts(fields["NodeName"], kind, up, of))
@@ -212,7 +205,6 @@ def _slurm_accounting(ask: Ask, qos_of_partitions: set[str]) -> tuple[int | None
 OF_A_USER = re.compile(r"\bu:(?:PBS_GENERIC|\w+)=(\d+)")
 """`[u:PBS_GENERIC=30]`: a limit that every user has (PBS Professional administrator's guide, "Limits at queues and server")."""
 BAD = ("down", "offline", "unknown", "stale", "maintenance")
-NGPUS = "ngpus"
 OPEN = {"queue_type": "Execution", "enabled": "True", "started": "True"}
 
 
@@ -230,7 +222,7 @@ def pbs(ask: Ask) -> Found:
     for host, vnodes in hosts.items():
         have = [_map(vnode, "resources_available") for vnode in vnodes]
         memory = sum(mebibytes(str(each.get("mem", "0"))) or 0 for each in have)
-        cores, gpus = (sum(whole(str(each.get(name))) or 0 for each in have) for name in ("ncpus", NGPUS))
+        cores, gpus = (sum(whole(str(each.get(name))) or 0 for each in have) for name in ("ncpus", "ngpus"))
         up = not any(word in str(vnode.get("state", "")) for vnode in vnodes for word in BAD)
         of = tuple(dict.fromkeys(str(vnode["queue"]) for vnode in vnodes if vnode.get("queue")))
         nodes.append(NodeFacts(host, NodeKind(cores or None, memory or None, gpus), up, of))
@@ -250,8 +242,7 @@ def pbs(ask: Ask) -> Found:
         if values.get("from_route_only") != "True" and all(values.get(key, word) == word for key, word in OPEN.items())
     ]
     limits = (server.get("max_queued", ""), blocks.get(default, {}).get("max_queued", ""))
-    gpu_resource = NGPUS if any(node.kind.gpus for node in nodes) else None
-    return nodes, queues, {"most_submitted": least(map(_of_a_user, limits)), "gpu_resource": gpu_resource}
+    return nodes, queues, {"most_submitted": least(map(_of_a_user, limits))}
 
 
 def _map(answer: Any, key: str) -> dict[str, Any]:
@@ -278,24 +269,14 @@ SGE_GPU = re.compile(r"gpus?|ngpus|num_gpus?|gpu_count|cuda")
 
 
 def sge(ask: Ask) -> Found:
-    """Grid Engine: qhost, and qconf about queues, parallel environments, complexes and limits."""
+    """Grid Engine: qhost, and qconf about queues, complexes and limits."""
     complexes = [
         row for line in ask("qconf", "-sc").splitlines() if line[:1].isalpha() and len(row := line.split()) >= 6
     ]
     gpu = next((row[0] for row in complexes if SGE_GPU.fullmatch(row[0]) and row[5] != "NO"), None)
     nodes = _sge_nodes(ask("qhost", *(["-F", gpu] if gpu else [])), gpu)
     queues = {name: _values(ask("qconf", "-sq", name)) for name in ask("qconf", "-sql").split()[:MAX_ASKED]}
-    # `make mpi,[@gpu=mpi4]`
-    lists = " ".join(re.sub(r"\[[^\]=]*=", " ", values.get("pe_list", "")) for values in queues.values())
-    names = [name for name in dict.fromkeys(re.split(r"[\s,\[\]]+", lists)) if name and name != "NONE"]
-    more = {
-        "most_submitted": whole(_values(ask("qconf", "-sconf")).get("max_u_jobs", "0")) or None,
-        "environments": {
-            name: _values(ask("qconf", "-sp", name)).get("allocation_rule", "") for name in names[:MAX_ASKED]
-        },
-        "gpu_resource": gpu,
-        "exclusive_resource": next((row[0] for row in complexes if row[3] == "EXCL"), None),
-    }
+    more = {"most_submitted": whole(_values(ask("qconf", "-sconf")).get("max_u_jobs", "0")) or None}
     # A queue's own limit stands before those of single hosts.
     limits = {name: values.get("h_rt", "").partition(",")[0] for name, values in queues.items()}
     return nodes, [QueueFacts(name, walltime_min=minutes(text, 1 / 60)) for name, text in limits.items()], more
@@ -322,5 +303,3 @@ def _sge_nodes(text: str, gpu: str | None) -> list[NodeFacts]:
 
 
 WORDS = {"slurm": "Slurm", "pbs": "PBS", "sge": "Grid Engine"}
-SOURCES = {"slurm": "scontrol show node", "pbs": "pbsnodes -a", "sge": "qhost"}
-"""The command that describes nodes."""
