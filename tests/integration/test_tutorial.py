@@ -51,7 +51,7 @@ def test_its_commands_do_what_it_says_in_its_order(tmp_path: Path) -> None:
     assert len(list(project.folder.glob("results/local+again/runs/*/result.json"))) == 6
     (said,) = printed["scalestudy compare local local+again"]
     assert said.startswith("local+again against local: ") and "of 2 configurations\n" in said
-    assert (project.folder / "results/comparisons/local_local+again/comparison.html").exists()
+    assert (project.folder / "results/comparisons/local_local+again.csv").exists()
     assert len((project.folder / "batch_size.csv").read_text().splitlines()) == 1 + 12
     assert (project.folder / "batch_size.columns.csv").exists()
     assert (project.folder / "batch_size-local-mini.crate.zip").stat().st_size > 100_000

@@ -76,7 +76,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class MachineComparison:
-    """Everything that a page says of a comparison."""
+    """Everything that is said of a comparison."""
 
     before: tuple[Records, ...]
     after: Records

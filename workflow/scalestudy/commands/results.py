@@ -23,7 +23,7 @@ from scalestudy.errors import UserError, nearest, visible
 from scalestudy.files import tail
 from scalestudy.spec.layout import (
     RESULTS,
-    comparison_folder,
+    comparison_file,
     figure_file,
     other_campaigns,
     report_file,
@@ -289,7 +289,7 @@ def _margin(context: click.Context, option: click.Parameter, text: str) -> float
     metavar="KEY[,KEY]",
     help="What may differ because it is the question: hardware, software, code, or one key such as torch.",
 )
-@click.option("--out", type=FILE, default=None, help="Folder to write into; default results/comparisons/BEFORE_AFTER.")
+@click.option("--out", type=FILE, default=None, help="Table to write; default results/comparisons/BEFORE_AFTER.csv.")
 def compare(
     before: tuple[str, ...],
     after: str,
@@ -303,7 +303,7 @@ def compare(
     """Compare folders of results: machines, campaigns or versions. Is AFTER slower than BEFORE?
 
     Each is a name in results/ or a path; with --nodes, one folder of runs that name their nodes. A gate needs three campaigns
-    before, because nights differ; of fewer, the changes are shown and nothing is decided. Writes a page and a CSV table.
+    before, because nights differ; of fewer, the changes are shown and nothing is decided. Writes a CSV table.
     Exit status: 1 where a configuration is slower, else 3 where one is undecided, else 0.
 
     \b
@@ -314,7 +314,7 @@ def compare(
     from scalestudy.analysis.compare import compare, compare_nodes, exit_status
     from scalestudy.analysis.recorded import read_records
     from scalestudy.figures.configurations import configuration_names
-    from scalestudy.report.comparison import headline, shown_lines, write_comparison
+    from scalestudy.report.comparison import headline, notes, shown_lines, write_comparison
 
     if nodes == bool(before):
         raise UserError("give two folders or more, or one with --nodes", "compare", "see scalestudy compare --help")
@@ -331,8 +331,10 @@ def compare(
         if verdict != "same":
             click.echo(f"  {verdict:9} {shown.name.study}: {shown.name.text}: speed {shown.change}{remarks}")
     ends = (new.name, "nodes") if nodes else (old[0].name, new.name)
-    for file in write_comparison(comparison, names, out or comparison_folder(*ends)):
-        click.echo(f"  {file}")
+    click.echo("\n".join(notes(comparison)))
+    file = out or comparison_file(*ends)
+    write_comparison(comparison, names, file)
+    click.echo(f"  {file}")
     sys.exit(exit_status(comparison.verdicts))
 
 

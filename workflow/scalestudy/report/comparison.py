@@ -1,8 +1,7 @@
-"""A comparison of two folders of results as a page and a table."""
+"""A comparison of two folders of results: lines for the terminal, and a table."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,20 +9,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from scalestudy.analysis.compare import Compared, MachineComparison, Verdict, exit_status, told
-from scalestudy.analysis.recorded import Records
+from scalestudy.analysis.compare import Compared, MachineComparison, Verdict, told
 from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, POWER
 from scalestudy.figures.configurations import Name, fallback_name
-from scalestudy.figures.words import counted, with_unit
+from scalestudy.figures.words import counted
 from scalestudy.files import write_text
-from scalestudy.report.html import templates
-from scalestudy.spec.labels import column_label, number, unit_of
+from scalestudy.spec.labels import column_label, unit_of
 
 VERDICTS: tuple[Verdict, ...] = ("slower", "undecided", "faster", "same")
 """In the order in which a reader wants to see them."""
-EXIT_MEANS = {0: "nothing is slower, and everything is decided", 1: "slower", 3: "undecided"}
-WIDEST = math.log(2)
-"""Intervals on the page are drawn up to a factor of two to either side."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ def headline(comparison: MachineComparison) -> str:
     return f"{after} against {before}: {said}, of {counted(len(comparison.compared), 'configuration')}"
 
 
-def _facts(comparison: MachineComparison) -> list[str]:
+def notes(comparison: MachineComparison) -> list[str]:
     """How it was decided, and what has to be known."""
     inverse = ", its inverse" if unit_of(comparison.column) == "s" else ""
     campaigns = len(comparison.before)
@@ -131,41 +125,6 @@ def _table(comparison: MachineComparison, lines: Sequence[Shown]) -> str:
     return pd.DataFrame(rows).to_csv(index=False, float_format="%.6g")
 
 
-def _page(comparison: MachineComparison, lines: Sequence[Shown]) -> str:
-    """One self-contained page. Changes are drawn as far as there are any, to twice the margin at least."""
-    changes = [shown.row.change for shown in lines]
-    ends = [abs(math.log(end)) for change in changes for end in (change.low, change.high, change.ratio) if end]
-    reach = min(WIDEST, max(1.05 * max(ends, default=0.0), 2 * math.log1p(comparison.margin), 0.02))
-    counts = Counter(comparison.verdicts)
-    return templates().get_template("comparison.html.j2").render(
-        headline=headline(comparison),
-        status=EXIT_MEANS[exit_status(comparison.verdicts)],
-        counts=[(verdict, counts[verdict]) for verdict in VERDICTS],
-        lines=lines,
-        margin=1 + comparison.margin,
-        reach=f"{100 * math.expm1(reach):.0f}",
-        # Where a ratio lies on a drawing from 0 to 100; what lies outside is at its edge.
-        place=lambda ratio: 50 + 50 * max(-1.0, min(1.0, math.log(ratio) / reach)),
-        facts=_facts(comparison),
-        head=[with_unit(word, unit_of(comparison.column)) for word in ("before", "after")],
-        number=lambda value: "–" if value is None else number(value),
-        alone={"before": [*map(fallback_name, comparison.only_before)], "after": [*map(fallback_name, comparison.only_after)]},
-        folders=[(records.name, _measured(records)) for records in (*comparison.before, comparison.after)],
-    )  # fmt: skip
-
-
-def _measured(records: Records) -> str:
-    """When the first and the last run began."""
-    times = sorted(
-        str(run.result["started"])[:16].replace("T", " ") for run in records.runs if run.result.get("started")
-    )
-    return f"{times[0]} to {times[-1]}" if times else "times not said"
-
-
-def write_comparison(comparison: MachineComparison, names: Mapping[str, Name], folder: Path) -> list[Path]:
-    """Write page and table into `folder`; returns their paths."""
-    lines = shown_lines(comparison, names)
-    files = [folder / "comparison.html", folder / "comparison.csv"]
-    for file, text in zip(files, (_page(comparison, lines), _table(comparison, lines)), strict=True):
-        write_text(file, text)
-    return files
+def write_comparison(comparison: MachineComparison, names: Mapping[str, Name], file: Path) -> None:
+    """Write the table."""
+    write_text(file, _table(comparison, shown_lines(comparison, names)))

@@ -102,6 +102,6 @@ def history_files(machine: str) -> list[Path]:
     return [RESULTS / name / HISTORY_FILE, *sorted(RESULTS.glob(f"{name}{BETWEEN}*/{HISTORY_FILE}"))]
 
 
-def comparison_folder(before: str, after: str) -> Path:
-    """Page, table and summaries of a comparison of two folders of results."""
-    return RESULTS / "comparisons" / f"{before}_{after}"
+def comparison_file(before: str, after: str) -> Path:
+    """Table of a comparison of two folders of results."""
+    return RESULTS / "comparisons" / f"{before}_{after}.csv"
