@@ -13,7 +13,6 @@ from scalestudy.figures.caption import alt_text
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.kinds import KINDS, draw
-from scalestudy.figures.pareto import front
 from scalestudy.figures.stacked import parts_of
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
@@ -84,27 +83,6 @@ def test_an_exchange_inside_the_backward_pass_is_named(study: Study, tmp_path: P
     assert said(chart(study, "stacked"), "Exchange overlapped with, and part of, the backward pass: allreduce")
 
 
-def test_what_a_training_costs_is_drawn_over_how_long_it_takes(study: Study, tmp_path: Path) -> None:
-    study = with_figure(tmp_path, "{kind: pareto}")
-    times = {1: 7200.0, 2: 4000.0}
-    write_results(study, lambda run: {"metrics": {"time_to_train_s": times[run.spec.ranks]}})
-
-    made = chart(study, "pareto")
-
-    ring = next(line for line in made.lines if line.role == "series")
-    assert [(point.x, point.y, point.label) for point in ring.points] == [
-        (pytest.approx(4000.0), pytest.approx(8000 / 3600), "2"),
-        (pytest.approx(7200.0), pytest.approx(2.0), "1"),
-    ]
-    assert said(made, "Device time: ranks × time to train")
-    assert len(draw(study, MACHINE, "pareto")) == 4
-
-
-def test_the_front_holds_what_nothing_else_beats_in_both() -> None:
-    points = [Point(1.0, 9.0), Point(2.0, 5.0), Point(2.0, 6.0), Point(3.0, 5.0), Point(4.0, 1.0)]
-    assert [(point.x, point.y) for point in front(points)] == [(1.0, 9.0), (2.0, 5.0), (4.0, 1.0)]
-
-
 @pytest.mark.parametrize(
     ("figure", "message"),
     [
@@ -113,7 +91,6 @@ def test_the_front_holds_what_nothing_else_beats_in_both() -> None:
         ("{kind: stacked, x: ranks, y: loss}", "a figure of kind `stacked` sets `y` itself"),
         ("{kind: bars, x: step_time_s, y: loss}", "`step_time_s` is measured"),
         ("{kind: bars, x: ranks, y: loss, log_y: true}", "the length of a bar counts from 0"),
-        ("{kind: pareto, y: accuracy}", "`accuracy` is not what is paid"),
     ],
 )
 def test_what_a_kind_cannot_draw_is_an_error(study: Study, tmp_path: Path, figure: str, message: str) -> None:

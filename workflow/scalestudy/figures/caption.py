@@ -35,7 +35,7 @@ def _axes(panel: Panel) -> str:
 
 def _marks(lines: Iterable[Line]) -> list[str]:
     """Meaning of the marks that are drawn."""
-    points = [point for line in lines if line.role not in ("published", "ideal", "front") for point in line.points]
+    points = [point for line in lines if line.role not in ("published", "ideal") for point in line.points]
     kinds = [kind for kind in ("extrapolated", "predicted") if any(point.kind == kind for point in points)]
     emulated = dict.fromkeys(part for point in points for part in point.emulated)
     return [
@@ -70,7 +70,7 @@ def _line(panel: Panel, line: Line) -> str:
     values = ", ".join(f"{quantity(point.y, panel.y.unit)} at {_place(panel, point.x)}" for point in shown)
     counts = sorted({point.n for point in line.points})
     ends = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    runs = "" if line.role in ("published", "front") else f" (n = {ends})"
+    runs = "" if line.role == "published" else f" (n = {ends})"
     return f"{', '.join((line.label, *marks))}: {values}{runs}"
 
 

@@ -24,12 +24,12 @@ class FigureSpec(Spec):
     """One figure of a study: a file name, what is drawn over what, and which published numbers are drawn with it."""
 
     kind: Literal[
-        "lines", "bars", "stacked", "pareto", "time_over_ranks", "throughput_over_ranks", "efficiency",
+        "lines", "bars", "stacked", "time_over_ranks", "throughput_over_ranks", "efficiency",
         "accuracy_over_time", "staleness",
     ]  # fmt: skip
     """`lines` draws `y` over `x` (in bars where `x` has at most two values, unless `log_y`, `mark` or `reference` is
-    set), `bars` a bar per value of `x`; `stacked` the parts of a step for each value of `x`; `pareto` the cost over the
-    time; the other kinds set `x`, `y`, axes and units themselves."""
+    set), `bars` a bar per value of `x`; `stacked` the parts of a step for each value of `x`; the
+    other kinds set `x`, `y`, axes and units themselves."""
     name: Name | None = None
     """File name; the kind's own name when unset."""
     title: str | None = None
@@ -37,7 +37,7 @@ class FigureSpec(Spec):
     x: str | None = None
     """Column on the horizontal axis (`lines`, `bars`, `stacked`)."""
     y: str | None = None
-    """Column on the vertical axis (`lines`, `bars`; of `pareto` what is paid: `cost` where the machine has prices, else `device_hours`)."""
+    """Column on the vertical axis (`lines`, `bars`)."""
     prediction: str | None = None
     """Column with what was predicted of `y`, drawn hollow next to it (`lines` only)."""
     series: str | None = None

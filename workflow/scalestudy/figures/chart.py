@@ -22,8 +22,6 @@ class Point:
     """Parts of the system that were emulated in any of them."""
     disturbed: int = 0
     """How many of them were disturbed by other processes."""
-    label: str = ""
-    """What stands beside the point."""
     own: float | None = None
     """Half the interval that extrapolation gives a single value, as a share of it; the largest of the repeats."""
 
@@ -33,12 +31,12 @@ class Line:
     """Points that belong together. `style` picks colour and dash, `mark` the marker; a `band` has its interval shaded.
 
     Not `connected`: places on the horizontal axis have no order that a line could follow. A `bar` stands on the axis; a
-    `part` stands on the part before it; a `front` is a staircase along the points that no other is better than.
+    `part` stands on the part before it.
     """
 
     label: str
     points: tuple[Point, ...]
-    role: Literal["series", "band", "bar", "part", "front", "published", "ideal"] = "series"
+    role: Literal["series", "band", "bar", "part", "published", "ideal"] = "series"
     style: int = 0
     mark: int | None = None
     """Unset: as `style`."""

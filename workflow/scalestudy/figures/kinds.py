@@ -10,7 +10,7 @@ import pandas as pd
 from scalestudy.analysis.summarise import read_rows
 from scalestudy.analysis.workload import series_of
 from scalestudy.errors import UserError, nearest
-from scalestudy.figures import of_results, pareto, stacked
+from scalestudy.figures import of_results, stacked
 from scalestudy.figures.build import Drawing, chart_over, is_number
 from scalestudy.figures.caption import caption_file
 from scalestudy.figures.catalogue import FigureSpec
@@ -77,7 +77,6 @@ KINDS: dict[str, Drawing | Callable[[Study, FigureSpec, pd.DataFrame, str], Char
     "throughput_over_ranks": Drawing("throughput_samples_per_s", "ranks", log_x=True, log_y=True, ideal="throughput"),
     "efficiency": _efficiency,
     "stacked": stacked.chart,
-    "pareto": pareto.chart,
     "accuracy_over_time": of_results.accuracy,
     "staleness": of_results.staleness,
 }

@@ -31,7 +31,7 @@ LETTERS, TITLE_LETTERS = 52, 44
 ROW_LETTERS, PANEL_LETTERS = 24, 46
 """Letters that fit beside a row of stacked bars, and below a panel."""
 HANDLE_LETTERS = 8
-ORDER = {"series": 0, "band": 0, "bar": 0, "part": 0, "published": 1, "front": 2, "ideal": 2}
+ORDER = {"series": 0, "band": 0, "bar": 0, "part": 0, "published": 1, "ideal": 2}
 MAX_MARKS = 15
 """Marks on a curve."""
 MAX_TICKS = 8
@@ -168,8 +168,6 @@ def _panel(axes: Axes, panel: Panel) -> None:
     for line in panel.lines:
         if line.role == "band":
             _band(axes, line)
-        elif line.role == "front":
-            axes.step([p.x for p in line.points], [p.y for p in line.points], where="post", **line_look(line))
         elif line.role != "bar":
             _line(axes, line, series.index(line) - (len(series) - 1) / 2 if line in series else 0.0)
 
@@ -283,13 +281,13 @@ def _whisker(axes: Axes, x: float, point: Point, colour: str, zorder: float, tra
 
 
 def _signs(axes: Axes, x: float, y: float, point: Point, dot: str, transform: Transform, bar: bool = False) -> None:
-    """A dot in the marker, or at the foot of the bar, of emulated parts; label and dagger beside it."""
+    """A dot in the marker, or at the foot of the bar, of emulated parts; a dagger beside it."""
     if point.emulated:
         foot = {"xytext": (0, 5), "size": FONT} if bar else {"xytext": (0, 0), "size": FONT - 2.5}
         style = {**foot, "color": dot, "ha": "center", "va": "center_baseline"}
         _text(axes, x, 0.0 if bar else y, "•", transform, **style)
-    if beside := " ".join(filter(None, (point.label, DISTURBED if point.disturbed else ""))):
-        _text(axes, x, y, beside, transform)
+    if point.disturbed:
+        _text(axes, x, y, DISTURBED, transform)
 
 
 def _bars(axes: Axes, lines: Sequence[Line]) -> None:

@@ -110,9 +110,8 @@ def svg_bytes(figure: Figure) -> bytes:
 
 def line_look(line: Line) -> dict[str, Any]:
     """Colour, dash and marker of a line; open markers where none of it was measured in full."""
-    if line.role in ("ideal", "front"):
-        colour = IDEAL if line.role == "ideal" else QUIET
-        return {"color": colour, "linewidth": 1.0, "linestyle": "solid", "marker": "none"}
+    if line.role == "ideal":
+        return {"color": IDEAL, "linewidth": 1.0, "linestyle": "solid", "marker": "none"}
     if line.role == "published":
         return {
             "color": PUBLISHED,

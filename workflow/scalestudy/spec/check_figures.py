@@ -14,8 +14,6 @@ from scalestudy.spec.study import Study
 
 NEEDED = {"lines": ("x", "y"), "bars": ("x", "y"), "stacked": ("x",)}
 """Columns that a kind of figure has to be given."""
-ALLOWED = {**NEEDED, "pareto": ("y",)}
-PAID = ("cost", "device_hours")
 
 
 def figure_problems(study: Study) -> Iterator[Problem]:
@@ -68,15 +66,13 @@ def _kind_problems(figure: FigureSpec, path: KeyPath) -> Iterator[Problem]:
         is_given = getattr(figure, key) is not None
         if key in NEEDED.get(kind, ()) and not is_given:
             yield Problem(path, f"a figure of kind `{kind}` needs `{key}`", f"add `{key}`, the name of a column")
-        if is_given and key not in ALLOWED.get(kind, ()):
+        if is_given and key not in NEEDED.get(kind, ()):
             yield Problem((*path, key), f"a figure of kind `{kind}` sets `{key}` itself", "use kind `lines`")
     if kind == "bars" and figure.x in MEASURED:
         what = f"`{figure.x}` is measured: a bar stands for a value that the study sets"
         yield Problem((*path, "x"), what, "use kind `lines`")
     if kind in ("bars", "stacked") and figure.log_y:
         yield Problem((*path, "log_y"), "the length of a bar counts from 0", "use kind `lines`")
-    if kind == "pareto" and figure.y not in (None, *PAID):
-        yield Problem((*path, "y"), f"`{figure.y}` is not what is paid", f"there is {', '.join(PAID)}")
     if prediction is not None and (kind != "lines" or prediction not in PREDICTED):
         what = f"`{prediction}` is not a prediction that a figure of kind `{kind}` can show"
         yield Problem((*path, "prediction"), what, f"with kind `lines` there is {', '.join(PREDICTED)}")
