@@ -94,24 +94,6 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *
   return SUCCESS;
 }
 
-/* Of the first GPU alone; its others have none. */
-int nvmlDeviceGetMemoryErrorCounter(void *device, unsigned int type, unsigned int counter, unsigned int location,
-                                    unsigned long long *count) {
-  if (getenv("STAND_IN_NO_ECC") || counter != 0 || location != 2) return NOT_SUPPORTED;
-  *count = (uintptr_t)device != 1 ? 0 : number(type == 1 ? "STAND_IN_UNCORRECTED" : "STAND_IN_CORRECTED", 0);
-  return SUCCESS;
-}
-
-int nvmlDeviceGetRemappedRows(void *device, unsigned int *after_corrected, unsigned int *after_uncorrected,
-                              unsigned int *pending, unsigned int *failed) {
-  if (getenv("STAND_IN_NO_ECC")) return NOT_SUPPORTED;
-  *after_corrected = (uintptr_t)device != 1 ? 0 : (unsigned int)number("STAND_IN_REMAPPED", 0);
-  *after_uncorrected = 1;
-  *pending = (uintptr_t)device == 1 && getenv("STAND_IN_PENDING") != NULL;
-  *failed = 0;
-  return SUCCESS;
-}
-
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
   struct timespec now;
   if (getenv("STAND_IN_NO_ENERGY")) return NOT_SUPPORTED;

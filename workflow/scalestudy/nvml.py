@@ -100,25 +100,6 @@ class Nvml:
         mode = _answer(pynvml.nvmlDeviceGetComputeMode, device.handle)
         return ([MIG] if mig and mig[0] else []) + ([COMPUTE_MODES[mode]] if mode in COMPUTE_MODES else [])
 
-    def errors(self, device: NvmlDevice) -> dict[str, float]:
-        """Count the memory errors of one device; NaN where it does not answer.
-
-        `memory_errors_corrected` and `memory_errors_uncorrected`, of its memory, since the driver was loaded; `remapped_rows`
-        in its life; `remap_faults`: 1 where a row waits for the next reset to be remapped, or could not be, else 0.
-        """
-        since_loaded_in_dram = (pynvml.NVML_VOLATILE_ECC, pynvml.NVML_MEMORY_LOCATION_DRAM)
-        corrected, uncorrected = (
-            _number(pynvml.nvmlDeviceGetMemoryErrorCounter, device.handle, kind, *since_loaded_in_dram)
-            for kind in (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
-        )
-        rows = _answer(pynvml.nvmlDeviceGetRemappedRows, device.handle)
-        return {
-            "memory_errors_corrected": corrected,
-            "memory_errors_uncorrected": uncorrected,
-            "remapped_rows": float(rows[0] + rows[1]) if rows else math.nan,
-            "remap_faults": float(bool(rows[2] or rows[3])) if rows else math.nan,
-        }
-
 
 def _answer(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function of NVML; None where a device does not support it."""

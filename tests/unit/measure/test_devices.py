@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 
 import pytest
 
-from scalestudy.measure.devices import COLUMNS, ERRORS, DeviceMeter, energy_j, errors_of, throttling
-from scalestudy.measure.system import Sampler
+from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, throttling
 from scalestudy.nvml import unusual_modes
 from tests.stand_ins import gpus
 
@@ -87,21 +85,3 @@ def test_an_absent_library_or_device_is_said(see: See, monkeypatch: pytest.Monke
     gpus.loads(monkeypatch, None)
     assert DeviceMeter(["0000:10:00.0"]).said == f"{of}NVML Shared Library Not Found"
     assert DeviceMeter([]).said == ""
-
-
-def test_memory_errors_and_remapped_rows_of_stand_in_gpus_are_summed_once_at_the_end(see: See) -> None:
-    see(2, STAND_IN_CORRECTED="7", STAND_IN_UNCORRECTED="2", STAND_IN_REMAPPED="3", STAND_IN_PENDING="1")
-    sampler = Sampler([os.getpid()], os.getpgrp(), ["0000:10:00.0", "0000:11:00.0"])
-    sampler.start()
-    sampler.stop()
-    assert not set(ERRORS) & set(sampler.rows[0])
-    # The second stand-in has counted nothing but one row that is remapped.
-    assert {name: sampler.rows[-1][name] for name in ERRORS} == {
-        "memory_errors_corrected": 7, "memory_errors_uncorrected": 2, "remapped_rows": 5, "remap_faults": 1,
-    }  # fmt: skip
-
-
-def test_errors_of_hosts_are_summed_and_unknown_where_one_host_does_not_say() -> None:
-    one = [{"clock_s": 1.0}, {"clock_s": 2.0, **dict.fromkeys(ERRORS, 1.0)}]
-    assert errors_of([one, one]) == dict.fromkeys(ERRORS, 2.0)
-    assert errors_of([one, [{"clock_s": 1.0}]]) == dict.fromkeys(ERRORS)

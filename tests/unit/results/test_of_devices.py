@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.measure.devices import ERRORS
-from scalestudy.results.records import HostFacts, device_errors, facts_of_hosts
+from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.report import Report
@@ -73,19 +72,6 @@ def test_one_host_that_does_not_know_leaves_all_unknown(tmp_path: Path) -> None:
     rows = [*samples(0, 320.0), *({**QUIET, "node": 1, "clock_s": float(second)} for second in range(5))]
     values, _ = of_devices(job(tmp_path, ("a", "b")), rows, reports())
     assert set(values.values()) == {None}
-
-
-def test_memory_errors_that_were_not_corrected_and_rows_that_are_not_remapped_are_warned_of(tmp_path: Path) -> None:
-    counted = [*samples(0, 320.0), {"node": 0, "clock_s": 5.0, **dict(zip(ERRORS, (7.0, 1.0, 3.0, 2.0), strict=True))}]
-    values, warnings = device_errors(job(tmp_path), counted)
-    assert values == {
-        "memory_errors_corrected": 7, "memory_errors_uncorrected": 1, "remapped_rows": 3, "remap_faults": 2,
-    }  # fmt: skip
-    assert warnings == [
-        "the accelerators have counted 1 memory error that could not be corrected since their driver was loaded",
-        "2 accelerators have pending or failed row remaps: reset or replace the GPU",
-    ]
-    assert device_errors(job(tmp_path), samples(0, 320.0)) == (dict.fromkeys(ERRORS), [])
 
 
 def test_without_samples_or_window_nothing_is_known(tmp_path: Path) -> None:

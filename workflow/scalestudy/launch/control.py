@@ -23,7 +23,7 @@ from scalestudy.launch.agent import AGENT_CONFIG, AS_JSON, AgentConfig
 from scalestudy.launch.connections import Connections
 from scalestudy.launch.failures import SETTLE_S, Failure, RankFailed, failure_with_log, raise_cause
 from scalestudy.launch.ranks import INTERVAL_S
-from scalestudy.measure.devices import COLUMNS, ERRORS
+from scalestudy.measure.devices import COLUMNS
 from scalestudy.processes import die_with
 from scalestudy.spec.config import read_site
 from scalestudy.training import rendezvous
@@ -38,7 +38,6 @@ GRACE_S = 4.0
 MIN_GRACE_S = 0.5
 LAST_MESSAGES_S = 2.0
 """The last messages of agents may arrive so long after their launcher has ended."""
-DEVICE_COLUMNS = (*COLUMNS, *ERRORS)
 OF_THE_HOST = ("time_s", "clock_s", "busy_s", "throttled_s", "quota_throttled_s", "cores", "machine_cpu_percent")
 """Of a sample: what is the same for all agents of a host."""
 
@@ -230,9 +229,9 @@ def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     rows = []
     for number in range(max(map(len, agents))):
         at_once = [samples[min(number, len(samples) - 1)] for samples in agents if samples]
-        summed = {name: sum(row[name] for row in at_once) for name in at_once[0] if name not in DEVICE_COLUMNS}
+        summed = {name: sum(row[name] for row in at_once) for name in at_once[0] if name not in COLUMNS}
         devices = next((row for row in at_once if "devices" in row), {})
         latest = max(at_once, key=lambda row: row["clock_s"])
         rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST if name in latest},
-                     **{name: devices[name] for name in DEVICE_COLUMNS if name in devices}})  # fmt: skip
+                     **{name: devices[name] for name in COLUMNS if name in devices}})  # fmt: skip
     return rows

@@ -17,8 +17,6 @@ Row = dict[str, float]
 COLUMNS = ("devices", "device_utilisation", "device_memory_utilisation", "device_memory_bytes", "device_power_w",
            "device_clock_mhz", "device_throttle", "device_energy_j")  # fmt: skip
 """Of a row: means over devices of shares and clocks, sums of bytes, power and energy, all bits of what throttles."""
-ERRORS = ("memory_errors_corrected", "memory_errors_uncorrected", "remapped_rows", "remap_faults")
-"""Of the last row: sums over devices, see `Nvml.errors`."""
 LEAST_SPAN_S = 0.5
 """Of less time than this, power that is averaged over up to a second says little."""
 
@@ -71,23 +69,6 @@ class DeviceMeter:
         throttle = float(functools.reduce(operator.or_, map(int, bits))) if known else math.nan
         row = {"devices": float(len(readings)), "device_throttle": throttle}
         return row | {name: whole([each[part] for each in readings]) for name, part, whole in ON_EACH}
-
-    def errors(self) -> Row:
-        """ERRORS of this moment; empty where nothing is measured. NaN where one of the devices does not answer."""
-        if self._nvml is None:
-            return {}
-        counted = [self._nvml.errors(device) for device in self._devices]
-        return {name: sum(each[name] for each in counted) for name in ERRORS}
-
-
-def errors_of(hosts: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, float | None]:
-    """ERRORS over the devices of all hosts, from each one's samples; None where a host or a device does not tell."""
-    last = [next((row for row in reversed(rows) if ERRORS[0] in row), {}) for rows in hosts]
-    found: dict[str, float | None] = {}
-    for name in ERRORS:
-        values = [row.get(name, math.nan) for row in last]
-        found[name] = None if not values or any(map(math.isnan, values)) else sum(values)
-    return found
 
 
 def energy_j(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> float | None:

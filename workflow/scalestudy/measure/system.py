@@ -177,7 +177,7 @@ class Sampler:
     Each row has `time_s` since the start, `clock_s` (of `perf_counter`), `cpu_s` of this process, those of the group and
     all that they have waited for, `busy_s` and `throttled_s` of the `cores` that this process may use, CPU time that
     quotas withheld, anonymous bytes of the group but for its leader, which only waits, and bytes that the processes
-    `pids` read from storage; and, of accelerators, the columns of `devices.py`, in the last row also their counted errors.
+    `pids` read from storage; and, of accelerators, the columns of `devices.py`.
     """
 
     pids: list[int]
@@ -214,7 +214,7 @@ class Sampler:
         self.rows.append(self._row())
         while not self._stop.wait(INTERVAL_S):
             self.rows.append(self._row())
-        self.rows.append(self._row() | self._meter.errors())
+        self.rows.append(self._row())
         self._meter.close()
 
     def _row(self) -> dict[str, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from scalestudy.files import write_with
-from scalestudy.measure.devices import ERRORS, energy_j, errors_of, mean_of, throttling
+from scalestudy.measure.devices import energy_j, mean_of, throttling
 from scalestudy.measure.system import MOST_FOREIGN, UNMEASURED, foreign_share, throttled_share, withheld_share
 from scalestudy.measure.timers import PHASES
 from scalestudy.results.reports import Measured
@@ -115,8 +115,7 @@ def facts_of_hosts(
             "more cores, or lower threads_per_rank"
         )
     unmeasured = [file.read_text(encoding="utf-8") for file in sorted(job.folder.glob(f"{UNMEASURED}*"))]
-    errors, about_errors = device_errors(job, samples)
-    return HostFacts({**values, **errors}, [*warned, *dict.fromkeys(unmeasured), *about_errors])
+    return HostFacts(values, [*warned, *dict.fromkeys(unmeasured)])
 
 
 def _windows(
@@ -137,23 +136,6 @@ def _windows(
 def _of_all(values: Sequence[float | None]) -> list[float]:
     """The values of all hosts; none of them where one has none."""
     return [] if None in values else [value for value in values if value is not None]
-
-
-def device_errors(job: Job, samples: Sequence[Mapping[str, float]]) -> tuple[dict[str, float | None], list[str]]:
-    """Memory errors that the run's accelerators have counted by its end, by column, and warnings."""
-    if job.resolved.device != "cuda":
-        return dict.fromkeys(ERRORS), []
-    found = errors_of([[row for row in samples if row["node"] == host] for host in range(len(job.hosts))])
-    warned = []
-    if count := found["memory_errors_uncorrected"]:
-        errors = "1 memory error" if count == 1 else f"{count:.0f} memory errors"
-        warned.append(
-            f"the accelerators have counted {errors} that could not be corrected since their driver was loaded"
-        )
-    if count := found["remap_faults"]:
-        which = "1 accelerator has" if count == 1 else f"{count:.0f} accelerators have"
-        warned.append(f"{which} pending or failed row remaps: reset or replace the GPU")
-    return found, warned
 
 
 def write_samples(rows: list[dict[str, float]], file: Path) -> float | None:

@@ -114,14 +114,6 @@ METRICS: dict[str, Column] = {
     "j_per_sample": Column("Energy per sample", "J",
         "Energy of the run's accelerators from the start of the window to its end, time between steps included, over the "
         "samples trained in it: by NVML's energy counters, else by the trapezoid rule from sampled power"),
-    "memory_errors_corrected": Column("Corrected memory errors", "",
-        "ECC errors of the accelerators' memory that were corrected since their driver was loaded, as NVML counts them by "
-        "the end of the run. Empty where NVML does not answer, or a device has no ECC"),
-    "memory_errors_uncorrected": Column("Uncorrected memory errors", "",
-        "The same of errors that could not be corrected; one is a warning of the run"),
-    "remapped_rows": Column("Remapped rows", "", "Remapped memory rows of the run's accelerators, over their lifetime"),
-    "remap_faults": Column("Remap faults", "",
-        "Accelerators of which a row of memory waits for a reset to be remapped, or could not be; a warning of the run"),
     "memory_mib": Column("Memory", "MiB",
         "Largest anonymous memory of all ranks and their worker processes on one node, shared pages in proportion: the sum "
         "of each process's peak so far, by the kernel's counter (VmHWM)"),
