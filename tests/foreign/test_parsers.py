@@ -19,8 +19,7 @@ from scalestudy.data.tar import END, entries, member
 from scalestudy.errors import UNSEEN, UserError
 from scalestudy.launch.connections import parsed
 from scalestudy.results.transports import nccl_transports
-from scalestudy.training import checkpoint
-from tests.foreign import published, test_checkpoints, test_schedulers
+from tests.foreign import published, test_schedulers
 from tests.unit.cluster.recorded_sites import Recorded
 
 EXAMPLES = int(os.environ.get("SCALESTUDY_FUZZ_EXAMPLES", "40"))
@@ -73,19 +72,6 @@ def image(data: bytes) -> None:
         pass
 
 
-def checkpoint_facts(data: bytes) -> None:
-    test_checkpoints.write(Path.cwd())
-    folder = written(test_checkpoints.FACTS, data).parent
-    checkpoint.facts_to_init_from(folder, test_checkpoints.SPEC)
-
-
-def tensors(data: bytes) -> None:
-    test_checkpoints.write(Path.cwd())
-    test_checkpoints.state(data)(Path.cwd())
-    checkpoint.facts_to_init_from(Path(test_checkpoints.PLACE), test_checkpoints.SPEC)
-    checkpoint.read_state(Path(test_checkpoints.PLACE))
-
-
 def nccl_log(data: bytes) -> None:
     for sender, receiver, via in nccl_transports(data.decode(errors="replace")):
         assert sender < 10**9 and receiver < 10**9 and len(via) < 200
@@ -126,14 +112,6 @@ def tars() -> list[bytes]:
     return [published.tar_of({"a.jpg": b"x" * 600, "b.jpg": b"y"}), pax + member("a", b"1") + END]
 
 
-def checkpoints(name: str) -> Callable[[], list[bytes]]:
-    def seeds() -> list[bytes]:
-        test_checkpoints.write(Path.cwd())
-        return [Path(name).read_bytes()]
-
-    return seeds
-
-
 def texts(*texts: str) -> Callable[[], list[bytes]]:
     return lambda: [text.encode() for text in texts]
 
@@ -142,8 +120,6 @@ LOG = "h1:7:7 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\nRing 01 :
 PARSERS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = {
     "tar": (tar, tars),
     "image": (image, lambda: [published.picture(), published.picture(form="PNG")]),
-    "checkpoint": (checkpoint_facts, checkpoints(test_checkpoints.FACTS)),
-    "tensors": (tensors, checkpoints(test_checkpoints.STATE)),
     "table of findings": (table, texts(f"{published.HEAD}\na.png,Mass|Edema,1\nb.png,No Finding,2\n")),
     "list of classes": (classes, texts("ImageId,PredictionString\nILSVRC2012_val_00000001,n01440764 85 1 499 272\n")),
     "log of NCCL": (nccl_log, texts(LOG)),

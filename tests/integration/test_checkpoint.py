@@ -15,11 +15,10 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from safetensors.torch import load_file
 
 from tests.integration import ssh_nodes
 from tests.integration.processes import ranks_of
-from tests.integration.tries import ROOT, attempt, begin, completed, held, own_warnings, result, weights
+from tests.integration.tries import ROOT, attempt, begin, completed, own_warnings, result, weights
 
 TINY = ("model={name: mlp, hidden: 256, layers: 2}", "train.epochs=2", "optimiser.learning_rate=0.05", "keep=weights")
 MODEL_THAT_DRAWS = """\
@@ -199,40 +198,3 @@ def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_resumes(tmp_
     assert [link["cause"] for link in found["links"]] == ["because of signal SIGUSR1", "the run is complete"]
     assert found["launch"]["hosts"] == ["alpha", "beta"]
     assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
-
-
-@pytest.fixture
-def stopped_run(tmp_path: Path) -> tuple[Path, tuple[str, ...]]:
-    """A run on two ranks with two checkpoints, of steps 10 and 20 of 88."""
-    settings = (*TINY, "batch={global: 32}", "checkpoint.every_steps=10")
-    killed = ("strategy=allreduce", "ranks=2", "faults=[{kind: killed_rank, rank: 0, at_step: 25}]")
-    assert attempt(tmp_path / "run", *settings, *killed).returncode == 1
-    return tmp_path / "run", (*settings, *killed)
-
-
-def test_a_training_continues_with_other_ranks_and_another_exchange_where_its_samples_stay_the_same(
-    stopped_run: tuple[Path, tuple[str, ...]], tmp_path: Path
-) -> None:
-    run, _ = stopped_run
-    settings = (*TINY, "batch={global: 32}")
-    here = ("--from", str(run / "checkpoint" / "step-000000020"))
-    done(tmp_path / "whole", *settings)
-    one = done(tmp_path / "one", *settings, *here)
-    four = done(tmp_path / "four", *settings, "strategy=halving_doubling", "ranks=4", *here)
-    whole = load_file(tmp_path / "whole" / "weights.safetensors")
-    for name in ("one", "four"):
-        found = load_file(tmp_path / name / "weights.safetensors")
-        assert max(float((found[key] - whole[key]).abs().max()) for key in whole) < 1e-4
-    # On a fast machine the steps that are left do not fill a window.
-    assert held(one) and held(four)
-    assert one["samples_seen"] == 68 * 32 and one["kinds"] == dict.fromkeys(
-        ("training_time_s", "time_to_train_s"), "extrapolated"
-    )
-    assert "the first 20 steps were made by" in own_warnings(four)[0] and "on 2 ranks" in own_warnings(four)[0]
-    for refused, said in (
-        (("batch={global: 64}",), "the global batch (32 samples there, 64 here)"),
-        (("seed=1",), "seed differ"),
-        (("train.epochs=1", "measure.steps=3", "measure.warmup_steps=0", "batch={global: 64}"), "global batch"),
-    ):
-        ended = attempt(tmp_path / "refused", *settings, *refused, *here)
-        assert ended.returncode == 2 and said in ended.stdout and "Traceback" not in ended.stdout

@@ -23,12 +23,6 @@ def test_a_run_ends_with_its_epochs_or_its_measurement_window() -> None:
     assert Schedule(spec(**CUT), 1).planned_steps == 5
 
 
-def test_warm_up_and_window_follow_the_steps_of_another_run() -> None:
-    schedule = Schedule(spec(**CUT), 7, first_step=20)
-    assert schedule.planned_steps == 30
-    assert schedule.window(30) == (22, 30)
-
-
 def test_evaluations_follow_the_epochs_that_the_spec_names() -> None:
     schedule = Schedule(spec(train={"epochs": 5, "evaluate_every_epochs": 2}), 3)
     assert [done for done in range(16) if schedule.evaluates_after(done)] == [6, 12]

@@ -12,12 +12,10 @@ import torch
 
 from scalestudy.data.load.sampler import planned_checksums
 from scalestudy.data.prepare.datasets import prepare
-from scalestudy.errors import UserError
 from scalestudy.results.reports import read_reports
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
-from scalestudy.training.checkpointer import first_step
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.replica import Replica
 from scalestudy.training.trainer import Trainer
@@ -76,26 +74,6 @@ def test_a_resumed_rank_has_the_weights_losses_and_report_of_one_never_stopped(t
     assert report.pauses == [5, 10, 15, 16]
     assert report.left_out == [(15, 20)]
     assert [report.seen] == [whole.recorder.report.seen] == planned_checksums(32, 4, 1, 0, 0, 24)
-
-
-def test_steps_made_by_another_run_are_not_this_runs_and_stay_so_after_a_stop(tmp_path: Path) -> None:
-    trainer(job(tmp_path, checkpoint={"every_steps": 5})).train()
-    measured = {"measure": {"warmup_steps": 1, "steps": 6}}
-    begun = dataclasses.replace(job(tmp_path, **measured), init_from=checkpoint_after(tmp_path, 15))
-    own = trainer(begun)
-    assert (first_step(begun), own.schedule.planned_steps) == (15, 22)
-    own.checkpointer.resume(own.faults)
-    own.recorder.report.samples_seen = 0
-    own.checkpointer.save(17, "to test it")
-    resumed = dataclasses.replace(begun, init_from=None, resume=checkpoint_after(tmp_path, 17))
-    assert (first_step(resumed), trainer(resumed).schedule.planned_steps) == (15, 22)
-
-
-def test_a_checkpoint_after_the_last_step_is_refused(tmp_path: Path) -> None:
-    trainer(job(tmp_path, checkpoint={"every_steps": 5})).train()
-    short = job(tmp_path, train={"epochs": 2, "evaluate_every_epochs": 2})
-    with pytest.raises(UserError, match="has 16 steps, and the checkpoint was written after step 20"):
-        trainer(dataclasses.replace(short, init_from=checkpoint_after(tmp_path, 20)))
 
 
 def test_the_digest_of_parameters_does_not_depend_on_their_memory_format(tmp_path: Path) -> None:

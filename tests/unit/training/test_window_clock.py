@@ -45,7 +45,7 @@ def test_the_window_of_a_device_that_is_behind_its_host_is_that_of_the_device(
     monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
     of = job(tmp_path, measure={"warmup_steps": 10, "steps": 20})
-    recorder = Recorder(of, World(0, 1, 0, torch.device("cpu"), 1, None), Schedule(of.spec, 8, 0))
+    recorder = Recorder(of, World(0, 1, 0, torch.device("cpu"), 1, None), Schedule(of.spec, 8))
     EventOfASlowDevice.queued, EventOfASlowDevice.began_s = 0, time.perf_counter()
     recorder.timer = StepTimer(torch.device("cpu"), EventOfASlowDevice)
     recorder.begin()

@@ -69,16 +69,12 @@ def _finished_result(out: Path) -> dict[str, Any] | None:
     return None
 
 
-def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = None) -> None:
-    """Make one run from `key=value` settings into a folder, and print its figures; perhaps from another's checkpoint.
+def try_settings(settings: tuple[str, ...], out: Path) -> None:
+    """Make one run from `key=value` settings into a folder, and print its figures.
 
     Exits with status 1 where the result is invalid.
     """
     spec = in_bytes(checked_run(from_settings(settings, "try"), "try"), Machine())
-    if init_from is not None:
-        from scalestudy.training import checkpoint
-
-        checkpoint.facts_to_init_from(init_from, spec)
     identity = run_id(spec)
     manifest = manifest_file(dataset_id(spec.data))
     if not EXTENSIONS.parent.is_dir():
@@ -88,7 +84,7 @@ def try_settings(settings: tuple[str, ...], out: Path, init_from: Path | None = 
     refuse_foreign_folder(out, identity)
     with only_trainer(out) as keeper:
         write_json(out / "spec.json", spec.plain())
-        result = _make(identity, spec, manifest, out / "result.json", Machine(), keeper, init_from)
+        result = _make(identity, spec, manifest, out / "result.json", Machine(), keeper)
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo("\n".join([": ".join(filter(None, (result["status"], result["reason"]))), *_remarks(result)]))
     for name in SHOWN:
@@ -160,7 +156,6 @@ def _make(
     out: Path,
     machine: Machine,
     keeper: Keeper,
-    init_from: Path | None = None,
 ) -> dict[str, Any]:
     from scalestudy.data.prepare.datasets import ensure, prepare
     from scalestudy.launch import attempts, launch
@@ -177,7 +172,7 @@ def _make(
         else:
             prepare(spec.data, manifest, None, read_site())
         try:
-            return launch.run(identity, spec, manifest, out, machine, keeper, init_from=init_from)
+            return launch.run(identity, spec, manifest, out, machine, keeper)
         except attempts.Stopped as stop:
             print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
             sys.exit(EXIT_STOPPED)

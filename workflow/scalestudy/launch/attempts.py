@@ -72,8 +72,6 @@ class Chain:
     """The folder of the result."""
     resume: Path | None = None
     """The run's own checkpoint."""
-    init_from: Path | None = None
-    """The checkpoint of another run, where there is none of its own."""
     done: int = 0
     """Steps of a complete run."""
     attempts: list[RunStart] = field(default_factory=list)
@@ -108,18 +106,17 @@ class Chain:
 
 
 @contextmanager
-def attempt(run: str, out: Path, init_from: Path | None = None) -> Iterator[Chain]:
+def attempt(run: str, out: Path) -> Iterator[Chain]:
     """One attempt at a run: finds its checkpoint, and records its end.
 
-    `init_from` is the start of a run without a checkpoint of its own. Checkpoints next to a finished result mean
-    nothing: the run starts from the beginning. Raises UserError where the checkpoints are those of another run.
+    Checkpoints next to a finished result mean nothing: the run starts from the beginning. Raises UserError where the checkpoints are those of another run.
     """
     chain = Chain(run, out.parent)
     if out.exists():
         chain.clear()
     for name in (STATE_FILE, STOP_FILE):
         (out.parent / name).unlink(missing_ok=True)
-    _begin(chain, init_from)
+    _begin(chain)
     try:
         yield chain
     except Exception as error:
@@ -132,7 +129,7 @@ def attempt(run: str, out: Path, init_from: Path | None = None) -> Iterator[Chai
     chain.clear()
 
 
-def _begin(chain: Chain, init_from: Path | None) -> None:
+def _begin(chain: Chain) -> None:
     """Read the record of earlier attempts, find the checkpoint of this one, and note its start."""
     begun = 0
     if (chain.checkpoints / RECORD).exists():
@@ -140,8 +137,8 @@ def _begin(chain: Chain, init_from: Path | None) -> None:
         _must_be_of_this_run(chain, record["run"])
         chain.attempts = [RunStart(**link) for link in record["links"]]
         chain.warnings = record["warnings"]
-    if init_from is not None or any(chain.checkpoints.glob("*step-*")):
-        begun = _find_checkpoint(chain, init_from)
+    if any(chain.checkpoints.glob("*step-*")):
+        begun = _find_checkpoint(chain)
     for killed in (earlier for earlier in chain.attempts if earlier.cause is None):
         # The run's last checkpoint is the last that is known of it.
         killed.cause, killed.steps = KILLED, max(0, begun - killed.from_step)
@@ -154,8 +151,8 @@ def _begin(chain: Chain, init_from: Path | None) -> None:
         write_state(chain.folder, "running", begun, f"it resumes after step {begun}")
 
 
-def _find_checkpoint(chain: Chain, init_from: Path | None) -> int:
-    """Find the newest whole checkpoint of the run, else that to begin from; its steps. Warns of changes since."""
+def _find_checkpoint(chain: Chain) -> int:
+    """Find the newest whole checkpoint of the run; its steps. Warns of changes since."""
     from scalestudy.training import checkpoint
 
     checkpoint.clear_partial(chain.checkpoints)
@@ -163,15 +160,10 @@ def _find_checkpoint(chain: Chain, init_from: Path | None) -> int:
     chain.warnings += warnings
     for warning in warnings:
         print(f"scalestudy: {chain.run}: {warning}", file=sys.stderr, flush=True)
-    if chain.resume is None and init_from is None:
-        return 0
-    facts = checkpoint.read_facts(chain.resume or init_from or Path())
-    step: int = facts["step"]
     if chain.resume is None:
-        chain.init_from = init_from
-        what = f"the first {step} steps were made by {facts['run']} on {facts['ranks']} ranks"
-        chain.warnings.append(f"{what}; all times are of the steps since")
-        return step
+        return 0
+    facts = checkpoint.read_facts(chain.resume)
+    step: int = facts["step"]
     _must_be_of_this_run(chain, facts["run"])
     if facts["code"] != code_digest():
         chain.warnings.append(f"the measuring code changed while the run was stopped after step {step}")

@@ -43,16 +43,15 @@ def run(
     machine: Machine,
     keeper: Keeper,
     extensions: Path = EXTENSIONS,
-    init_from: Path | None = None,
 ) -> dict[str, Any]:
     """Make one run, or resume it, and write `out` (result.json), with steps.parquet and system.parquet in its folder.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
     no result, and so does SiteFault, a lack of the site in a job. Raises Stopped where the run stopped on purpose,
-    with its checkpoint written. `init_from` is a checkpoint of another run to begin from. A short window that others
+    with its checkpoint written. A short window that others
     disturbed is taken once more, and the second one counts.
     """
-    with attempts.attempt(run_id, out, init_from) as chain:
+    with attempts.attempt(run_id, out) as chain:
         started = now()
         try:
             outcome = _measure(chain, spec, manifest_file, machine, keeper, extensions)
@@ -116,7 +115,7 @@ def _measure(
         job = Job(
             chain.run, spec, resolved, manifest_file.resolve(), scratch, extensions.resolve(), weights,
             (folder / "log").resolve(), where.hosts, where.away, run_folder=folder.resolve(),
-            resume=chain.resume and chain.resume.resolve(), init_from=chain.init_from and chain.init_from.resolve(),
+            resume=chain.resume and chain.resume.resolve(),
             network=tuple(nodes), deadline=JobEnvironment().deadline,
         )  # fmt: skip
         with signals.handled(scratch):

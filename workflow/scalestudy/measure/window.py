@@ -36,11 +36,9 @@ def stretches(counts: NDArray[np.bool_], pauses: Container[int]) -> list[slice]:
     return found
 
 
-def counted(
-    count: int, first_step: int, window: tuple[int, int], left_out: Iterable[tuple[int, int]]
-) -> NDArray[np.bool_]:
-    """bool [count]: of the steps from `first_step` on, which lie in the window and in no stretch that is left out."""
-    step = first_step + np.arange(count)
+def counted(count: int, window: tuple[int, int], left_out: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
+    """bool [count]: which steps lie in the window and in no stretch that is left out."""
+    step = np.arange(count)
     counts: NDArray[np.bool_] = (step >= window[0]) & (step < window[1])
     for first, last in left_out:
         counts &= (step < first) | (step >= last)

@@ -268,12 +268,12 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturb
         RecurringCost([each.evaluation_s for each in report.evaluations], spec.train.epochs // every if every else 0),
         RecurringCost([each.seconds for each in report.checkpoints], checkpoints),
     ]
-    return extrapolated(done_s, step_intervals, steps - (report.steps_done - report.first_step), costs, disturbed)
+    return extrapolated(done_s, step_intervals, steps - report.steps_done, costs, disturbed)
 
 
 def timed_in_full(spec: RunSpec, measured: Measured) -> bool:
-    """Whether this run was the whole training, and none of its steps were another run's."""
-    return spec.runs_full_training and measured.reports[0].first_step == 0
+    """Whether this run was the whole training."""
+    return spec.runs_full_training
 
 
 def expected_read_bytes(spec: RunSpec, manifest: Manifest, epochs: float) -> float | None:

@@ -52,7 +52,7 @@ def write_steps(measured: Measured, file: Path) -> None:
 
     ranks, steps, _ = measured.marks.shape
     phases = np.diff(measured.marks, axis=2).reshape(ranks * steps, -1)
-    step = np.tile(measured.reports[0].first_step + np.arange(steps), ranks)
+    step = np.tile(np.arange(steps), ranks)
     frame = pd.DataFrame(
         {"rank": np.repeat(np.arange(ranks), steps), "step": step, "begin_s": measured.marks[:, :, 0].ravel()}
     )

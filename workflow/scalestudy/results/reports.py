@@ -31,13 +31,12 @@ class Measured:
     def in_window(self) -> np.ndarray:
         """bool [steps]: which of `marks` count. Warm-up steps do not, those after a stop included."""
         report = self.reports[0]
-        return counted(self.marks.shape[1], report.first_step, report.window, report.left_out)
+        return counted(self.marks.shape[1], report.window, report.left_out)
 
     @property
     def stretches(self) -> list[slice]:
         """The steps of the window, in stretches that an evaluation, a checkpoint or a stop separates."""
-        begin = self.reports[0].first_step
-        return stretches(self.in_window, {pause - begin for pause in self.reports[0].pauses})
+        return stretches(self.in_window, set(self.reports[0].pauses))
 
     @property
     def window_s(self) -> np.ndarray:

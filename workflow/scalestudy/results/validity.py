@@ -125,12 +125,12 @@ def parameters_are_equal(run: RunEvidence) -> Iterator[str]:
 def samples_are_as_planned(run: RunEvidence) -> Iterator[str]:
     """Every step had its samples, and each rank its share of them."""
     report = run.measured.reports[0]
-    planned = (report.steps_done - report.first_step) * run.job.spec.global_batch
+    planned = report.steps_done * run.job.spec.global_batch
     seen = sum(report.samples_seen for report in run.measured.reports)
     if seen != planned:
         yield f"{seen:,} samples were seen, {planned:,} were planned"
     for report in run.measured.reports:
-        own = (report.steps_done - report.first_step) * run.job.spec.rank_batch
+        own = report.steps_done * run.job.spec.rank_batch
         if report.samples_seen != own:
             yield f"rank {report.rank} saw {report.samples_seen:,} samples, {own:,} were planned"
 
@@ -144,12 +144,12 @@ def samples_are_those_planned(run: RunEvidence) -> Iterator[str]:
     spec, samples = run.job.spec, run.manifest.train.samples
 
     @cache
-    def planned(first: int, done: int) -> list[int]:
+    def planned(done: int) -> list[int]:
         last = spec.loader.last_batch
-        return planned_checksums(samples, spec.global_batch, spec.ranks, spec.seed, first, done, last)
+        return planned_checksums(samples, spec.global_batch, spec.ranks, spec.seed, 0, done, last)
 
     for report in known:
-        if planned(report.first_step, report.steps_done)[report.rank] != report.seen:
+        if planned(report.steps_done)[report.rank] != report.seen:
             yield (
                 f"rank {report.rank} saw other samples than were planned for it: some were lost, seen twice, or those of "
                 "another rank"

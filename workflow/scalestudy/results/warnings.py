@@ -50,7 +50,6 @@ def pause_warnings(measured: Measured, samples: Sequence[Mapping[str, float]]) -
         )
     elif longest_s > max(MAX_STILL_S, MANY_STEPS * step_s):
         rank, step, _ = np.unravel_index(int(parts.argmax()), parts.shape)
-        step = measured.reports[0].first_step + step
         yield f"rank {rank} stood still for {longest_s:.0f} s in step {step}; the median step takes {step_s:.2g} s"
 
 

@@ -14,25 +14,20 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 import xxhash
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, finite, sync_directory
-from scalestudy.spec.run import RunSpec
 from scalestudy.training.report import CheckpointCost
 
-FORMAT = 1
 KEPT = 2
 NAME = re.compile(r"step-[0-9]{9}")
-MAX_FACTS_BYTES = 1 << 28
-"""Bytes of `checkpoint.json`, which holds the reports of all ranks."""
 STATE, FACTS, COST = "state.safetensors", "checkpoint.json", "cost.json"
 Tensors = dict[str, torch.Tensor]
 
@@ -76,7 +71,7 @@ def write(
             return 0
         files = {name: entry for files, _ in parts for name, entry in files.items()}
         reports = [report for _, report in parts]
-        body = canonical_json(finite({**facts, "format": FORMAT, "step": step, "reports": reports, "files": files}))
+        body = canonical_json(finite({**facts, "step": step, "reports": reports, "files": files}))
         with open(partial / FACTS, "w", encoding="utf-8") as stream:
             json.dump({"xxh3": xxhash.xxh3_128_hexdigest(body.encode()), "facts": json.loads(body)}, stream, indent=1)
             stream.flush()
@@ -159,25 +154,23 @@ def clear_partial(folder: Path) -> None:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Read `checkpoint.json`: step, run, spec, reports of the ranks. Raises UserError where it is missing or damaged."""
+    """Read `checkpoint.json`: step, run, reports of the ranks. Raises UserError where it is missing or damaged."""
     file = path / FACTS
     try:
-        if file.stat().st_size > MAX_FACTS_BYTES or not file.is_file():
-            raise ValueError
         text = json.loads(file.read_text(encoding="utf-8"))
         facts: dict[str, Any] = text["facts"]
         if xxhash.xxh3_128_hexdigest(canonical_json(facts).encode()) == text["xxh3"]:
             return facts
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{FACTS} is missing", str(path), "name a folder `step-…` of a run's `checkpoint/`") from None
+        raise UserError(f"{FACTS} is missing", str(path)) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise UserError(f"{FACTS} is not what was written", str(path), "use another checkpoint")
+    raise UserError(f"{FACTS} is not what was written", str(path))
 
 
 def damage_of(path: Path, facts: dict[str, Any]) -> str | None:
     """The damage of a checkpoint with these facts; None where every file is as it was written."""
-    if NAME.fullmatch(path.name) and path.name != step_folder(path.parent, facts["step"]).name:
+    if path.name != step_folder(path.parent, facts["step"]).name:
         return f"{FACTS} is of step {facts['step']}"
     for name, entry in facts["files"].items():
         file = path / name
@@ -225,61 +218,3 @@ def set_random_states(states: Tensors) -> None:
     torch.set_rng_state(states["random.torch"])
     if "random.cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["random.cuda"])
-
-
-# The checkpoint of another run: foreign, so that a checksum that fits proves nothing about its origin
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-    bytes: int
-    xxh3: str
-
-
-class _Facts(BaseModel):
-    model_config = ConfigDict(strict=True)
-    run: str
-    spec: dict[str, Any]
-    code: str
-    step: Annotated[int, Field(ge=0)]
-    ranks: Annotated[int, Field(ge=1)]
-    global_batch: int
-    format: Literal[1]
-    files: dict[Annotated[str, Field(pattern=r"^(state|rank[0-9]{1,6})\.safetensors$")], _File]
-    reports: Annotated[list[dict[str, Any]], Field(min_length=1)]
-
-
-def facts_to_init_from(path: Path, spec: RunSpec) -> dict[str, Any]:
-    """The facts of another run's checkpoint, from which a run of `spec` can begin.
-
-    The state is unsharded, and the samples of a step are those of the global batch: ranks, nodes, threads, the
-    exchange, and where a run is measured and ends may differ. Raises UserError where something else does, or where the
-    checkpoint is damaged.
-    """
-    facts = read_facts(path)
-    try:
-        _Facts.model_validate(facts)
-    except ValidationError as error:
-        (key, *_) = error.errors()[0]["loc"] or ("facts",)
-        what = f"{FACTS} is not what a run writes: its `{key}`"
-        raise UserError(what, str(path), "use another checkpoint") from None
-    damage = damage_of(path, facts) if STATE in facts["files"] else f"{STATE} is missing"
-    if damage is None:
-        try:
-            safe_open(path / STATE, "pt").__enter__()
-        except (SafetensorError, OSError) as error:
-            damage = f"{STATE} holds no tensors: {error}"
-    if damage is not None:
-        raise UserError(f"the checkpoint is damaged: {damage}", str(path), "use another one")
-    old, new = facts["spec"], spec.plain()
-    keys = ("model", "data", "dtype", "autocast", "tf32", "seed", "optimiser")
-    different = [key for key in keys if old.get(key) != new.get(key)]
-    for part, key in (("loader", "size"), ("loader", "augment"), ("train", "weighted_loss")):
-        if old.get(part, {}).get(key) != new.get(part, {}).get(key):
-            different.append(f"{part}.{key}")
-    if facts["global_batch"] != spec.global_batch:
-        different.append(f"the global batch ({facts['global_batch']} samples there, {spec.global_batch} here)")
-    if different:
-        what = f"a training cannot begin from a checkpoint of a different one: {', '.join(different)} differ"
-        raise UserError(what, str(path), "give the same settings; ranks, strategy, train, measure and keep may differ")
-    return facts

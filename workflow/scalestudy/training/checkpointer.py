@@ -19,15 +19,6 @@ from scalestudy.training.report import CheckpointCost, Report
 from scalestudy.training.world import barrier
 
 
-def first_step(job: Job) -> int:
-    """The first step of which a run has times: where it began from another run's checkpoint, the step after that."""
-    if job.init_from is not None:
-        return int(checkpoint.read_facts(job.init_from)["step"])
-    if job.resume is not None:
-        return int(checkpoint.read_facts(job.resume)["reports"][0]["first_step"])
-    return 0
-
-
 class Checkpointer:
     """The checkpoints of one rank."""
 
@@ -37,16 +28,12 @@ class Checkpointer:
 
     def resume(self, faults: Faults) -> None:
         """Bring replica and recorder to where they were after the last step that the checkpoint holds, if there is one."""
-        path = self.job.init_from or self.job.resume
+        path = self.job.resume
         if path is None:
             return
         facts = checkpoint.read_facts(path)
         self.replica.strategy.load_state(checkpoint.read_state(path))
-        if self.job.init_from is not None:
-            # Begin after the last step of another run, with its evaluations, since it made the steps before.
-            self.recorder.report.steps_done = facts["step"]
-            self.recorder.report.evaluations = Report.from_plain(facts["reports"][0]).evaluations
-        elif self.world.is_server:
+        if self.world.is_server:
             self.recorder.report.steps_done = facts["step"]
         else:
             own, earlier = checkpoint.read_rank(path, self.world.rank), facts["reports"][self.world.rank]
@@ -62,13 +49,12 @@ class Checkpointer:
         begin, folder = time.perf_counter(), self.job.run_folder / CHECKPOINTS
         marks, losses = self.recorder.timer.seconds().copy(), self.recorder.all_losses()
         tensors = {"marks": torch.from_numpy(marks), "losses": torch.from_numpy(losses), **checkpoint.random_states()}
-        strategy, spec, report = self.replica.strategy, self.spec, self.recorder.report.plain()
+        strategy, report = self.replica.strategy, self.recorder.report.plain()
         if (scaler := strategy.scaler) is not None:
             scale = scaler.state_dict()
             tensors["loss_scale"] = torch.tensor([scale["scale"], scale["_growth_tracker"]], dtype=torch.float64)
         facts = {
-            "run": self.job.run, "spec": spec.plain(), "global_batch": spec.global_batch, "ranks": spec.ranks,
-            "cause": cause, "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "code": code_digest(),
+            "run": self.job.run, "cause": cause, "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "code": code_digest(),
         }  # fmt: skip
         state, rank = strategy.state(), self.world.rank
         size = checkpoint.write(folder, done, rank, tensors, state, report, facts, strategy.gather)

@@ -57,8 +57,6 @@ class Job:
     """The folder of the result, on a file system that all ranks see: checkpoints, and a file that asks to stop."""
     resume: Path | None = None
     """The run's own checkpoint to resume from."""
-    init_from: Path | None = None
-    """The checkpoint of another run, with perhaps another number of ranks, to begin from: only its state is used."""
     network: tuple[EmulatedNode, ...] = ()
     """Emulated nodes, in order; none where the run uses the network that is there."""
     deadline: float | None = None

@@ -57,7 +57,6 @@ class Recorder:
         """Of the steps of this attempt, on the device."""
         self.report = Report(
             world.rank,
-            first_step=schedule.first_step,
             seen=0,
             affinity=sorted(os.sched_getaffinity(0)),
             device_name=device_name(world.device),
@@ -127,7 +126,7 @@ class Recorder:
             self._usage_before = KernelUsage.now()
             if (counted_bytes := read_bytes()) is not None:
                 self._window_read_before = counted_bytes - (self.report.window_read_bytes or 0)
-        if minutes is not None and self.window_end is None and done >= self.schedule.first_step + warmup_steps:
+        if minutes is not None and self.window_end is None and done >= warmup_steps:
             self.window_end = time.perf_counter() + 60 * minutes
 
     def sample_host(self) -> None:
@@ -147,9 +146,8 @@ class Recorder:
         if precision is None or report.rank > 0:
             return ""
         marks = self.timer.seconds_so_far()
-        counts = counted(len(marks), report.first_step, self.schedule.window(report.steps_done), report.left_out)
-        pauses = {pause - report.first_step for pause in report.pauses}
-        steps = intervals(marks, stretches(counts, pauses))
+        counts = counted(len(marks), self.schedule.window(report.steps_done), report.left_out)
+        steps = intervals(marks, stretches(counts, set(report.pauses)))
         # Batches that were made ahead hide a loader that is too slow until they are used up.
         used_up = len(steps) >= 2 * loader.workers * loader.prefetch
         return PRECISION if used_up and is_precise(steps, precision) else ""

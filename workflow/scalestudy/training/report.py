@@ -110,8 +110,6 @@ class Report(_Plain):
 
     rank: int
     steps_done: int = 0
-    first_step: int = 0
-    """The first step of which this run has times: not 0 where it began from another run's checkpoint."""
     samples_seen: int = 0
     seen: int | None = None
     """Which samples they were, as one number (data/load/sampler.py); None: a version before it began the run."""

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from scalestudy.errors import UserError
 from scalestudy.spec.run import Optimiser, RunSpec
 
 
 class Schedule:
     """The steps of one run, counted from 0 over all its epochs."""
 
-    def __init__(self, spec: RunSpec, steps_per_epoch: int, first_step: int = 0) -> None:
-        """`first_step` is not 0 where another run made the steps before: warm-up and window begin there.
-
-        Raises UserError where the whole training has no more steps than that.
-        """
-        self.spec, self.steps_per_epoch, self.first_step = spec, steps_per_epoch, first_step
+    def __init__(self, spec: RunSpec, steps_per_epoch: int) -> None:
+        self.spec, self.steps_per_epoch = spec, steps_per_epoch
         self.planned_steps = steps_per_epoch * spec.train.epochs
         """The number of steps after which the run ends."""
         if spec.measure.steps is not None:
-            measured = first_step + spec.measure.warmup_steps + spec.measure.steps
-            self.planned_steps = min(self.planned_steps, measured)
-        if first_step and first_step >= self.planned_steps:
-            what = (
-                f"the training has {self.planned_steps} steps, and the checkpoint was written after step {first_step}"
-            )
-            raise UserError(what, "train.epochs", "set train.epochs to more epochs")
+            self.planned_steps = min(self.planned_steps, spec.measure.warmup_steps + spec.measure.steps)
 
     def learning_rate(self, step: int) -> float:
         """Learning rate of a step."""
@@ -32,7 +21,7 @@ class Schedule:
 
     def window(self, done: int) -> tuple[int, int]:
         """First step of the measurement window, and the step after its last, after `done` steps."""
-        return min(self.first_step + self.spec.measure.warmup_steps, max(self.first_step, done - 1)), done
+        return min(self.spec.measure.warmup_steps, max(0, done - 1)), done
 
     def evaluates_after(self, done: int) -> bool:
         """Whether an epoch ends here after which the spec asks for an evaluation."""

@@ -17,7 +17,7 @@ from scalestudy.files import write_json
 from scalestudy.strategies.base import World
 from scalestudy.training import control_files
 from scalestudy.training.agreement import Agreed, Agreement, announce_agreement
-from scalestudy.training.checkpointer import Checkpointer, first_step
+from scalestudy.training.checkpointer import Checkpointer
 from scalestudy.training.evaluator import Evaluator
 from scalestudy.training.exposed import pairs_of_steps
 from scalestudy.training.first_steps import STEPS, FirstSteps
@@ -35,12 +35,12 @@ class Trainer:
 
     def __init__(self, job: Job, world: World, data: TrainingData, replica: Replica) -> None:
         self.job, self.spec, self.world, self.data, self.replica = job, job.spec, world, data, replica
-        self.schedule = Schedule(job.spec, data.steps_per_epoch, first_step(job))
+        self.schedule = Schedule(job.spec, data.steps_per_epoch)
         self.faults = Faults(job.spec, world.rank, job.run_folder)
         self.recorder = Recorder(job, world, self.schedule)
         self.recorder.describe(replica, data)
         # A resumed optimiser has a history that the check would have to share.
-        begins_anew = job.resume is None and job.init_from is None and not world.is_server
+        begins_anew = job.resume is None and not world.is_server
         self.first_steps = FirstSteps(replica, min(STEPS, max(1, job.spec.measure.warmup_steps)) if begins_anew else 0)
         self.agreement = Agreement(job, world, self.spec.strategy.synchronous, replica.state_bytes)
         self.evaluator = Evaluator(world, replica, data.held_out, self.schedule, self.recorder)
