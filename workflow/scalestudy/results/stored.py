@@ -9,12 +9,14 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalestudy.errors import UserError, visible
 from scalestudy.files import canonical_json, finite, read_json, sha256_file, sha256_text, visible_texts, write_json
 from scalestudy.spec.layout import HISTORY_FILE, STATE_FILE, machine_and_campaign, result_file
-from scalestudy.spec.study import Run
+
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Run
 
 
 def write_result(file: Path, result: dict[str, Any]) -> None:
