@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / "workflow"
 PACKAGES = ("scalestudy", "snakemake_executor_plugin_multinode", "snakemake_logger_plugin_scalestudy")
 DATA = ("decode", "sources", "prepare", "stage", "load")
-CATALOGUES = ("catalogue", "modes", "synonyms")
+CATALOGUES = ("catalogue",)
 """Names of modules that hold options and words only, wherever they are."""
 
 Imports = dict[str, set[str]]

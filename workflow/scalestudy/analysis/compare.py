@@ -20,8 +20,8 @@ from scalestudy.analysis.stats import FEWEST
 from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, Estimate, Region, holm, rounds_needed
 from scalestudy.errors import UserError, nearest
 from scalestudy.spec.columns import METRICS
-from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.ids import configuration_id
+from scalestudy.spec.run import is_emulated
 
 SPEED = "throughput_samples_per_s"
 DIRECTIONS = {"samples/s": 1, "s": -1}

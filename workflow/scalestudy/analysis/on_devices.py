@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from scalestudy.spec.emulated import is_emulated
-from scalestudy.spec.run import RunSpec
+from scalestudy.spec.run import RunSpec, is_emulated
 
 Made = tuple[RunSpec, Mapping[str, Any]]
 """A run and its result."""

@@ -14,7 +14,7 @@ import pandas as pd
 
 from scalestudy.analysis.stats import Interval, interval
 from scalestudy.analysis.workload import series_of, workload_of
-from scalestudy.spec.emulated import is_compute_emulated
+from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
 
 RATE = "throughput_samples_per_s"

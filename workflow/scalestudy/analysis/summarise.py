@@ -21,9 +21,9 @@ from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text, write_with
 from scalestudy.results.stored import contents_digest, read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, columns_of_runs, kind_of
-from scalestudy.spec.emulated import is_emulated
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.machine import Prices
+from scalestudy.spec.run import is_emulated
 from scalestudy.spec.study import Run, Study, label_of
 
 STATUSES = ("valid", "invalid", "skipped", "missing")

@@ -16,7 +16,7 @@ from scalestudy.analysis.summarise import storable
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import write_json, write_text, write_with
 from scalestudy.spec.columns import METRICS, columns_of, matches
-from scalestudy.spec.emulated import is_emulated
+from scalestudy.spec.run import is_emulated
 
 SUFFIXES = (".parquet", ".csv", ".json")
 MEANINGS = {

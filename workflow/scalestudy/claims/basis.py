@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scalestudy.claims.model import Claim, OfRuns, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row
 from scalestudy.errors import UserError
-from scalestudy.spec.emulated import is_compute_emulated
+from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, emulated_step_time
 
 if TYPE_CHECKING:

@@ -53,7 +53,8 @@ def chosen(scale: str | None = None) -> MachineChoice:
     """
     from scalestudy.hardware import accelerators
     from scalestudy.nvml import unusual_modes
-    from scalestudy.spec.auto_machine import AUTO, auto_machine
+    from scalestudy.spec.auto_machine import auto_machine
+    from scalestudy.spec.machine import AUTO
 
     if scale == "mini":
         why = "scale mini, as asked: this CPU, and accelerators that are emulated"

@@ -20,8 +20,8 @@ from scalestudy.figures.groups import Group, Looks, Row, by, grouped, selected, 
 from scalestudy.figures.reference import Published, Reference, read_reference
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import MEASURED, SHARES, kind_of, on_logarithms
-from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.labels import column_label, unit_of, value_text
+from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
 
 MAX_TICKED = 12

@@ -13,8 +13,8 @@ from scalestudy.analysis.workload import varied_columns
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import columns_of_runs, matches
-from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.labels import value_text
+from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
 
 Row = dict[str, Any]

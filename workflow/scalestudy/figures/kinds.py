@@ -18,8 +18,8 @@ from scalestudy.figures.chart import Chart
 from scalestudy.figures.groups import selected
 from scalestudy.figures.words import listed
 from scalestudy.files import write_text
-from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.layout import figure_file
+from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
 
 EFFICIENCY = Drawing("efficiency", "ranks", log_x=True, ideal="one")

@@ -15,8 +15,8 @@ from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
 from scalestudy.figures.words import counted, listed
 from scalestudy.spec.columns import MAX_TESTED_FACTOR
-from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.labels import number
+from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_rows
 
 Row = Mapping[str, Any]

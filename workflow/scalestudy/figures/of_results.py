@@ -16,8 +16,8 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Row, disturbed, grouped, selected, styles
 from scalestudy.results.stored import checked_result
-from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.layout import result_file
+from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
 
 MAX_BARS = 16

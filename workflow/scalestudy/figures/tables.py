@@ -25,9 +25,9 @@ from scalestudy.figures.groups import OWN_PANEL, Row, by, selected
 from scalestudy.figures.words import configuration_text, friendly, run_text, with_unit
 from scalestudy.files import canonical_json, write_text
 from scalestudy.spec.columns import kind_of
-from scalestudy.spec.emulated import is_compute_emulated
 from scalestudy.spec.labels import column_label, unit_of, value_text
 from scalestudy.spec.layout import table_file
+from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
 
 WIDE_RANGE = 1000

@@ -15,12 +15,10 @@ from scalestudy.files import atomic_path, read_json
 from scalestudy.launch import attempts, signals
 from scalestudy.launch.allocation import uneven
 from scalestudy.launch.attempts import now
-from scalestudy.launch.control import Control
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.ranks import run_here
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
-from scalestudy.program.result import explained_result, program_result
 from scalestudy.program.resume import EXPLAINED, save_if_stopped
 from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
@@ -119,16 +117,14 @@ def _measure(
             network=tuple(nodes), deadline=JobEnvironment().deadline,
         )  # fmt: skip
         with signals.handled(scratch):
-            samples = run_here(job, group) if where.launcher == "local" else Control(job, where.launcher).run()
+            samples = run_here(job, group) if where.launcher == "local" else _run_on_nodes(job, where.launcher)
             if spec.program is not None:
                 save_if_stopped(job)
         memory_bytes = write_samples(samples, folder / "system.parquet")
         attempts.raise_if_stopped(scratch)
         wall_s = time.perf_counter() - begin
-        if spec.program is not None and spec.program.explain:
-            outcome = explained_result(job, wall_s, read_json(scratch / EXPLAINED))
-        elif manifest is None:
-            outcome = program_result(job, wall_s, memory_bytes, folder, samples)
+        if manifest is None:
+            outcome = _of_program(job, wall_s, memory_bytes, folder, samples)
         else:
             outcome = measured_result(job, manifest, wall_s, memory_bytes, folder, samples)
         if weights is not None:
@@ -137,3 +133,21 @@ def _measure(
     outcome["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
     outcome["warnings"] += uneven(where, resolved.ranks_per_node)
     return outcome
+
+
+def _run_on_nodes(job: Job, launcher: str) -> list[dict[str, float]]:
+    """Run all processes through agents on several nodes; returns samples of their use."""
+    from scalestudy.launch.control import Control
+
+    return Control(job, launcher).run()
+
+
+def _of_program(
+    job: Job, wall_s: float, memory_bytes: float | None, folder: Path, samples: list[dict[str, float]]
+) -> dict[str, Any]:
+    """What a user's program measured, or its explanation."""
+    from scalestudy.program.result import explained_result, program_result
+
+    if job.spec.program is not None and job.spec.program.explain:
+        return explained_result(job, wall_s, read_json(job.folder / EXPLAINED))
+    return program_result(job, wall_s, memory_bytes, folder, samples)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
-from scalestudy.emulation.network import EmulatedNode, emulated_nodes
 from scalestudy.errors import Skipped
 from scalestudy.hardware import ON_PURPOSE, accelerators
-from scalestudy.launch import mpi
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import mpi_by_srun
 from scalestudy.limits import usable_cores
@@ -18,10 +17,12 @@ from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
-from scalestudy.strategies.allreduce.mpi_algorithms import ALGORITHMS
 from scalestudy.strategies.build import missing_build, missing_on_node
 from scalestudy.strategies.catalogue import MPIAllReduce
 from scalestudy.training.job import Resolved
+
+if TYPE_CHECKING:
+    from scalestudy.emulation.network import EmulatedNode
 
 COMPILERS = ("c++", "g++", "clang++")
 
@@ -91,6 +92,9 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
 
 def _check_mpi(spec: RunSpec, site: Site) -> None:
     """Require an mpirun with known options and the requested algorithm."""
+    from scalestudy.launch import mpi
+    from scalestudy.strategies.allreduce.mpi_algorithms import ALGORITHMS
+
     family, strategy = mpi.family("mpirun"), spec.strategy
     if family is None or (strategy.needs_build and family is not mpi.OPEN):
         names = [mpi.OPEN.name] if strategy.needs_build else [one.name for one in mpi.FAMILIES]
@@ -145,4 +149,6 @@ def network_of(spec: RunSpec, resolved: Resolved, where: Allocation) -> Abstract
     if where.launcher != "local":
         what = "an emulated network connects processes that are forked on one machine"
         raise Skipped(f"{what}; this run is started by {where.launcher}")
+    from scalestudy.emulation.network import emulated_nodes
+
     return emulated_nodes(resolved.nodes, spec.network.mib_per_s)

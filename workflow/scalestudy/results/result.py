@@ -15,8 +15,7 @@ from scalestudy.results.records import HostFacts, facts_of_hosts, staleness, wri
 from scalestudy.results.reports import read_reports
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import pause_warnings, warnings, window_warnings
-from scalestudy.spec.emulated import is_emulated
-from scalestudy.spec.run import RunSpec
+from scalestudy.spec.run import RunSpec, is_emulated
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 

@@ -19,7 +19,6 @@ from scalestudy.spec.layout import MACHINES, reference_file
 from scalestudy.spec.machine import GIB, Machine
 from scalestudy.spec.yamlfile import read_yaml
 
-AUTO = "auto"
 NAMED = "SCALESTUDY_MACHINE"
 """Environment variable by which the commands that a call starts learn which machine `auto` is."""
 KNOWN = reference_file("accelerators")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from scalestudy.data.modes import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
+from scalestudy.data.catalogue import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
 from scalestudy.errors import Problem
 from scalestudy.spec.base import dotted_keys, shown
 from scalestudy.spec.program import program_problems

@@ -13,10 +13,9 @@ from pydantic import AfterValidator, Field
 
 from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.site_fault import CHANGES, SITE, Lackable, in_job
-from scalestudy.spec.auto_machine import AUTO, auto_machine
 from scalestudy.spec.base import Spec, parse, printable, shown
 from scalestudy.spec.layout import MACHINES, folder_name, machine_and_campaign
-from scalestudy.spec.machine import Machine
+from scalestudy.spec.machine import AUTO, Machine
 from scalestudy.spec.run import LauncherName
 from scalestudy.spec.yamlfile import YamlDocument, dotted, read_yaml, setting
 from snakemake_executor_plugin_multinode.site import Site as SiteOfJobs
@@ -101,7 +100,11 @@ def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) ->
     errors = [(document.where(p.path) if p.path[0] not in given else f"--config {dotted(p.path)}", p) for p in problems]
     raise_all([UserError(problem.what, where, problem.remedy) for where, problem in errors])
     assert value is not None
-    return value.model_copy(update={"machine": auto_machine()}) if value.machine == AUTO else value
+    if value.machine != AUTO:
+        return value
+    from scalestudy.spec.auto_machine import auto_machine
+
+    return value.model_copy(update={"machine": auto_machine()})
 
 
 def site_of(given: Mapping[str, Any]) -> str | None:

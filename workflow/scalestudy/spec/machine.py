@@ -15,6 +15,8 @@ from scalestudy.spec.hostlist import slurm_hosts
 from scalestudy.spec.run import RunSpec, one_or_more
 
 GIB = 1 << 30
+AUTO = "auto"
+"""In place of a machine's name: the one where the command runs."""
 SMALLER = "vary smaller numbers, or exclude this combination"
 Precision = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
 Whole = Annotated[int, Field(ge=1)]

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from scalestudy.strategies.base import slots_of
 from scalestudy.strategies.parameter_server import PUSH, STATE, STOP, ParameterServer, wait
-from scalestudy.strategies.state import slots_of
 
 FETCH = 3.0
 """A worker wants the weights as they are, without giving a gradient for them."""

@@ -6,11 +6,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.strategies.base import MakeOptimiser, Strategy
+from scalestudy.strategies.base import MakeOptimiser, Strategy, load_slots, slots_of
 from scalestudy.strategies.catalogue import ParameterServer as Options
 from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.parameter_server import place
-from scalestudy.strategies.state import load_slots, slots_of
 
 Messages = list[tuple[int, torch.Tensor]]
 """Peers, and what goes to or comes from them."""

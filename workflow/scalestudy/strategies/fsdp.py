@@ -13,9 +13,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from scalestudy.errors import Skipped
-from scalestudy.strategies.base import MakeOptimiser, Strategy
+from scalestudy.strategies.base import MakeOptimiser, Strategy, kept, slots_for
 from scalestudy.strategies.catalogue import FSDP as Options
-from scalestudy.strategies.state import kept, slots_for
 
 SUPPORTED = hasattr(FSDPModule, "set_reshard_after_forward")
 """Whether this torch's shards are known to give one process's weights."""

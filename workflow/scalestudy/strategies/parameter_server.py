@@ -10,10 +10,9 @@ import torch.distributed as dist
 from torch import nn
 
 from scalestudy.errors import UserError
-from scalestudy.strategies.base import MakeOptimiser, Strategy
+from scalestudy.strategies.base import MakeOptimiser, Strategy, slots_of
 from scalestudy.strategies.catalogue import ParameterServer as Options
 from scalestudy.strategies.flat import FlatBuffer
-from scalestudy.strategies.state import slots_of
 
 STOP, PUSH, STATE = 0.0, 1.0, 2.0
 """A worker's request to a server."""

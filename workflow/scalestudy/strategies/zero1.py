@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from scalestudy.strategies.base import MakeOptimiser, Strategy
+from scalestudy.strategies.base import MakeOptimiser, Strategy, kept, slots_for
 from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.nodes import all_gather, reduce_scatter
-from scalestudy.strategies.state import kept, slots_for
 
 
 class Zero1(Strategy):

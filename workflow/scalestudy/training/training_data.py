@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,14 +20,15 @@ from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import NodeShare, batches, node_steps, steps_per_epoch
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.pagecache import drop, resident_bytes, warm
-from scalestudy.data.stage import Share, Staged, StageOptions, staged
-from scalestudy.data.stage.wanted import own_samples
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.emulation.storage import Throttle
 from scalestudy.files import sha256_text
 from scalestudy.spec.config import read_site
 from scalestudy.training.job import Job
 from scalestudy.training.report import Staging
+
+if TYPE_CHECKING:
+    from scalestudy.data.stage import Share, Staged
 
 DIGESTED = 32
 """Samples of the user's own that are compared with each other."""
@@ -174,6 +175,8 @@ class TrainingData:
 
 def _copies(job: Job, rank: int) -> Staged:
     """Copy the node's data to its own disk, and wait until all nodes have theirs."""
+    from scalestudy.data.stage import Share, StageOptions, staged
+
     spec, node, storage, throttle = job.spec, job.node_of(rank), job.spec.loader.storage, None
     if storage is not None:
         throttle = Throttle(storage.mib_per_s, storage.latency_ms, str(job.folder / f"storage.{node}"))
@@ -207,6 +210,8 @@ def _copies(job: Job, rank: int) -> Staged:
 
 def _node_share(job: Job, share: Share) -> NodeShare:
     """The samples of a node that has a part of them."""
+    from scalestudy.data.stage.wanted import Share, own_samples
+
     manifest = read_manifest(job.manifest)
     all_nodes = [own_samples(job.manifest, manifest, Share(part, share.of)) for part in range(share.of)]
     counts = np.array([len(samples) for samples in all_nodes])

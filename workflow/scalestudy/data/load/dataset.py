@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from scalestudy.data.catalogue import MODES
 from scalestudy.data.index import mapped_array
 from scalestudy.data.load.image_reader import PICTURE_FORMATS, ImageReader
 from scalestudy.data.load.readers import DatasetHandle, MemoryReader
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, read_manifest
-from scalestudy.data.modes import MODES
 from scalestudy.data.sources import source_module
 from scalestudy.data.sources.samples import Dataset as Dataset  # noqa: PLC0414 (named by those who open it)
 from scalestudy.data.sources.samples import Indices, TensorDataset

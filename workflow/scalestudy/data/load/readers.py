@@ -21,9 +21,9 @@ import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.catalogue import MODES, Mode
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split, database_key
-from scalestudy.data.modes import MODES, Mode
 from scalestudy.data.stores import Store
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError

@@ -15,14 +15,13 @@ from torch import nn
 
 from scalestudy.measure.allocator import return_freed_memory, trim
 from scalestudy.measure.memory import PeakMemory
-from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World
+from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World, kept, load_slots, slots_of
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.pipeline.setup import MIB, decide, rows
 from scalestudy.strategies.pipeline.stage import Layout, PipelineStage, new_group
 from scalestudy.strategies.pipeline.step import Step
 from scalestudy.strategies.pipeline.trace import trace
-from scalestudy.strategies.state import kept, load_slots, slots_of
 
 PLAN_KEY = "rank0.pipeline plan"
 LAYOUT = TypeAdapter(Layout)
