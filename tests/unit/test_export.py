@@ -23,7 +23,6 @@ from tests.unit.analysis.fake_results import result_of
 STUDY = """
 title: Which exchange
 question: Which?
-tags: [exchange]
 base: {data: {source: digits}, strategy: allreduce}
 vary: {ranks: [1, 2, 4]}
 scales: {mini: {}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -94,13 +93,6 @@ def test_parquet_has_units_in_its_columns(study: Study) -> None:
     assert frame["throughput_samples_per_s"].notna().sum() == 5
 
 
-def test_json_has_the_columns_asked_for_in_their_order(study: Study) -> None:
-    assert results("--out", "runs.json", "--columns", "status,ranks,reason", "--status", "invalid") == 0
-    found = json.loads(Path("runs.json").read_text())
-    assert [column["column"] for column in found["columns"]] == ["status", "ranks", "reason"]
-    assert found["rows"] == [{"status": "invalid", "ranks": 2, "reason": "the loss is not finite"}]
-
-
 def test_a_damaged_result_is_named_and_left_out(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
     result_file("local", study.runs[0].id).write_text("{}")
     assert results("--machine", "local") == 0
@@ -116,7 +108,7 @@ def test_a_damaged_result_is_named_and_left_out(study: Study, capsys: pytest.Cap
         (["--where", "ranks"], "`ranks` is not a setting"),
         (["--columns", "acuracy"], "there is no column `acuracy`\n    did you mean `accuracy`?"),
         (["--where", "ranks=77"], "none of 5 runs matches"),
-        (["--out", "runs.xls"], "`.xls` is not a supported table format\n    end the name in .parquet, .csv, .json"),
+        (["--out", "runs.xls"], "`.xls` is not a supported table format\n    end the name in .parquet, .csv"),
     ],
 )
 def test_bad_input_is_one_message(

@@ -12,12 +12,12 @@ from scalestudy.spec.config import changes_of, read_config
 
 def test_all_that_was_given_stands_in_one_config_that_snakemake_reads_back() -> None:
     targets, keys = targets_and_config(
-        ["gpu_scaling", "tags=a"], ["machine=mine"], "paper", ["repeats=5", "ranks=[1, 2]"], 500.0
+        ["gpu_scaling", "campaign=a"], ["machine=mine"], "paper", ["repeats=5", "ranks=[1, 2]"], 500.0
     )
     read = cli.parse_config(keys)
     assert targets == ["gpu_scaling"]
     assert changes_of(read.pop("set")) == {"repeats": 5, "ranks": [1, 2]}
-    assert read == {"machine": "mine", "tags": "a", "scale": "paper", "budget_gpu_hours": 500}
+    assert read == {"machine": "mine", "campaign": "a", "scale": "paper", "budget_gpu_hours": 500}
 
 
 def test_a_change_that_is_none_is_refused_before_anything_starts() -> None:

@@ -149,33 +149,33 @@ def test_ten_thousand_runs_expand_in_three_seconds() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three studies: two at `mini`, two with tags."""
-    (tmp_path / "a.yaml").write_text("question: A?\ntags: [io]\nscales: {mini: {}}\n")
-    (tmp_path / "b.yaml").write_text("question: B?\ntags: [io, net]\n")
+    """Three studies, two of them at `mini`."""
+    (tmp_path / "a.yaml").write_text("question: A?\nscales: {mini: {}}\n")
+    (tmp_path / "b.yaml").write_text("question: B?\n")
     (tmp_path / "c.yaml").write_text("question: C?\nscales: {mini: {}, node: {}}\n")
     return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("names", "scale", "tags", "chosen"),
+    ("names", "scale", "chosen"),
     [
-        (None, "mini", (), ["a", "c"]),
-        (None, "paper", ("net", "io"), ["a", "b"]),
-        (["c", "a"], "mini", (), ["c", "a"]),
-        (["c", "c"], "node", (), ["c"]),
+        (None, "mini", ["a", "c"]),
+        (None, "paper", ["a", "b", "c"]),
+        (["c", "a"], "mini", ["c", "a"]),
+        (["c", "c"], "node", ["c"]),
     ],
 )
-def test_studies_are_chosen_by_name_scale_and_tag(
-    folder: Path, names: list[str] | None, scale: str, tags: tuple[str, ...], chosen: list[str]
+def test_studies_are_chosen_by_name_and_scale(
+    folder: Path, names: list[str] | None, scale: str, chosen: list[str]
 ) -> None:
-    studies = read_studies(names, scale, LAB, tags=tags, folder=folder)
+    studies = read_studies(names, scale, LAB, folder=folder)
     assert [study.name for study in studies] == chosen
 
 
 def test_the_command_line_wins_over_the_configuration_file(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("scale: mini\nmachine: local\ntags: [io]\n")
+    (tmp_path / "config.yaml").write_text("scale: mini\nmachine: local\nbudget_gpu_hours: 5\n")
     config = read_config(tmp_path / "config.yaml", {"scale": "node", "studies": "a,b", "site": "x.yaml"})
-    assert (config.scale, config.machine, config.studies, config.tags) == ("node", "local", ("a", "b"), ("io",))
+    assert (config.scale, config.machine, config.studies, config.budget_gpu_hours) == ("node", "local", ("a", "b"), 5)
 
 
 @pytest.mark.parametrize(

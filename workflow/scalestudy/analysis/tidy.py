@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ import pyarrow.parquet as pq
 from scalestudy.analysis.recorded import Records, row_of
 from scalestudy.analysis.summarise import storable
 from scalestudy.errors import UserError, nearest
-from scalestudy.files import write_json, write_text, write_with
+from scalestudy.files import write_text, write_with
 from scalestudy.spec.columns import METRICS, columns_of, matches
 from scalestudy.spec.run import is_emulated
 
-SUFFIXES = (".parquet", ".csv", ".json")
+SUFFIXES = (".parquet", ".csv")
 MEANINGS = {
     "results": "Folder of results: machine, or machine+campaign",
     "study": "First study that has the run; empty where no study here has it",
@@ -98,7 +97,7 @@ def described(columns: Sequence[str]) -> list[dict[str, str]]:
 def write_table(frame: pd.DataFrame, file: Path) -> list[Path]:
     """Write a table by the suffix of `file`, with units and meanings; returns the files.
 
-    Parquet has them as metadata of its columns, JSON under `columns`; a CSV file has a second one beside it.
+    Parquet has them as metadata of its columns; a CSV file has a second one beside it.
     """
     facts = described(list(frame.columns))
     if file.suffix == ".parquet":
@@ -107,9 +106,6 @@ def write_table(frame: pd.DataFrame, file: Path) -> list[Path]:
         fields = [field.with_metadata(note) for field, note in zip(table.schema, notes, strict=True)]
         table = table.cast(pa.schema(fields, table.schema.metadata))
         write_with(file, lambda temporary: pq.write_table(table, temporary))
-        return [file]
-    if file.suffix == ".json":
-        write_json(file, {"columns": facts, "rows": json.loads(frame.to_json(orient="records", double_precision=15))})
         return [file]
     if file.suffix == ".csv":
         meanings = file.with_name(f"{file.stem}.columns.csv")

@@ -357,7 +357,7 @@ LISTED = ("status", "study", "run", "throughput_samples_per_s", "accuracy", "tra
     "--status", "statuses", multiple=True, type=click.Choice(["valid", "invalid", "skipped"]), help="Only these."
 )
 @click.option("--columns", default="", metavar="NAME,NAME", help="Columns to show or write; default a few, or all.")
-@click.option("--out", type=FILE, default=None, help="File to write instead of a list: .parquet, .csv or .json.")
+@click.option("--out", type=FILE, default=None, help="File to write instead of a list: .parquet or .csv.")
 def results(
     machines: tuple[str, ...],
     study: str | None,
@@ -368,7 +368,7 @@ def results(
 ) -> None:
     """List the runs that have a result, or write them as one tidy table: a row per run.
 
-    A file has the unit and meaning of each column: Parquet and JSON inside, CSV in a second file next to it.
+    A file has the unit and meaning of each column: Parquet inside, CSV in a second file next to it.
 
     \b
     Example: scalestudy results --study gpu_scaling --where ranks=2 --status valid

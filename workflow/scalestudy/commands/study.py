@@ -50,7 +50,7 @@ def check(file: Path | None, keys: str | None) -> None:
     too_short: dict[str, None] = {}
     skipped: dict[str, None] = {}
     for scale in SCALES:
-        found = find_studies(names, scale, machine, tags=config.tags, machine_name=config.machine)
+        found = find_studies(names, scale, machine, machine_name=config.machine)
         is_chosen = scale == config.scale
         errors += [error for error in found.errors() if is_chosen or not isinstance(error, NoScale)]
         if is_chosen and not found.studies and not found.wrong:

@@ -72,7 +72,6 @@ class Project:
             None if self.config.studies == "all" else self.config.studies,
             self.scale,
             self.machine(self.folder),
-            tags=self.config.tags,
             machine_name=self.folder,
             changes=self.changes,
         )
@@ -149,7 +148,7 @@ class Project:
     def all_studies(self, machine: str, scale: str, *, changed: bool = True) -> list[Study]:
         """Every study of a machine and scale, configured or not; with the changes of `set`, or as its file has it."""
         changes = self.changes if changed else None
-        is_chosen = self.is_configured(machine, scale) and self.config.studies == "all" and not self.config.tags
+        is_chosen = self.is_configured(machine, scale) and self.config.studies == "all"
         if is_chosen and changes == self.changes:
             return self.chosen
         return find_studies(None, scale, self.machine(machine), machine_name=machine, changes=changes).studies

@@ -94,9 +94,6 @@ class SyntheticJpeg(DatasetSpec):
     """Pixels."""
     mean_kib: Annotated[float, Field(gt=0, le=102400)] = 100.0
     """Mean size of a file, KiB; reached within 10 %."""
-    spread: Annotated[float, Field(ge=0.1, le=1.0)] | None = None
-    """Standard deviation of the file sizes divided by their mean, log-normal; reached within a fifth. Unset: what equal
-    settings give, 0.035 for 100 KiB at 500x375."""
     classes: Annotated[int, Field(ge=2, le=10**6)] = 10
     """Number of classes."""
 

@@ -74,7 +74,7 @@ def crate_of(
             "figures and tables, and the workflow that made them.",
             datePublished=datetime.now().astimezone().isoformat(timespec="seconds"),
             license=_refs([license_]),
-            keywords=", ".join(["distributed training", "benchmark", *study.tags]),
+            keywords="distributed training, benchmark",
             conformsTo=_refs(PROFILES),
             mainEntity=_refs([workflow]),
             hasPart=_refs([workflow, *files]),

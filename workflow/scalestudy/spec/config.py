@@ -44,8 +44,6 @@ class Config(Spec):
     """Name of a file in config/machines/ and of the folder in results/. `auto`: this one, with a file written if needed."""
     campaign: Name | None = None
     """Measures the same runs again and keeps the earlier ones, in results/<machine>+<campaign>/. Unset: results/<machine>/."""
-    tags: tuple[Name, ...] = ()
-    """Only studies that have one of these tags."""
     budget_gpu_hours: Annotated[float, Field(gt=0)] | None = None
     """GPU hours that the driver's jobs may use or reserve in all; what would exceed it is refused. Unset: no limit."""
     paths: Paths = Paths()
@@ -89,9 +87,8 @@ def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) ->
     """The configuration of one command: file below, `--config` on top."""
     document = read_yaml(file)
     given = dict(overrides or {})
-    for key in ("studies", "tags"):
-        if isinstance(given.get(key), str) and given[key] != "all":
-            given[key] = given[key].split(",")
+    if isinstance(given.get("studies"), str) and given["studies"] != "all":
+        given["studies"] = given["studies"].split(",")
     # Keys of the site, and changes of studies, belong to commands, not to the selection.
     changes_of(given.pop("set", None))
     site_of(given)

@@ -113,7 +113,6 @@ def expand(
         question=spec.question,
         source=spec.source,
         scale=scale,
-        tags=spec.tags,
         repeats=found.repeats,
         runs=tuple(itertools.chain.from_iterable(rounds)),
         varied=tuple(dict.fromkeys(setting.key for _, entry in configurations for setting in entry.point)),

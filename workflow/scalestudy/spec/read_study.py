@@ -44,8 +44,7 @@ def read_studies(names: Iterable[str] | None, scale: str, machine: Machine, **op
     found = find_studies(names, scale, machine, **options)
     raise_all(found.errors())
     if not found.studies:
-        chosen = f" and one of the tags {', '.join(options['tags'])}" if options.get("tags") else ""
-        raise UserError(f"no study has scale `{scale}`{chosen}", str(options.get("folder", STUDIES)))
+        raise UserError(f"no study has scale `{scale}`", str(options.get("folder", STUDIES)))
     return found.studies
 
 
@@ -54,7 +53,6 @@ def find_studies(
     scale: str,
     machine: Machine,
     *,
-    tags: Iterable[str] = (),
     folder: Path | str = STUDIES,
     machine_name: str = "local",
     changes: Mapping[str, Any] | None = None,
@@ -72,8 +70,6 @@ def find_studies(
         try:
             document = read_yaml(folder / f"{name}.yaml")
             spec = checked(StudySpec, document)
-            if set(tags) and not set(tags) & set(spec.tags):
-                continue
             if scale == "paper" or scale in spec.scales:
                 study = expand(document, spec, name, scale, machine, machine_name, EXTENSIONS, changes)
                 found.studies.append(study)

@@ -50,7 +50,6 @@ class Study:
     question: str
     source: str
     scale: str
-    tags: tuple[str, ...]
     repeats: int
     runs: tuple[Run, ...]
     varied: tuple[str, ...]

@@ -10,7 +10,6 @@ from scalestudy.claims.model import AnyClaim
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.spec.answer import AnswerSpec
 from scalestudy.spec.base import Spec, refused
-from scalestudy.spec.config import Name
 from scalestudy.spec.machine_axes import KEYS, HostWord, MachineAxis
 
 
@@ -104,8 +103,6 @@ class StudySpec(Spec):
     """Its name in reports; unset: the file's name."""
     source: str = ""
     """Where the experiment comes from: document, section, figure."""
-    tags: tuple[Name, ...] = ()
-    """Words to select studies by."""
     base: dict[str, Any] = {}
     """The run that everything else is a variation of: keys of a run."""
     vary: VaryAxes = {}

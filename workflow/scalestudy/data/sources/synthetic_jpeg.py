@@ -7,7 +7,6 @@ same libjpeg-turbo.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,8 +27,6 @@ MARGIN = 96
 """How much wider and higher than an image a texture is: each image shows another part of it."""
 CALIBRATION_PIXELS = 48 * 500 * 375
 """Pixels of the images by which detail is chosen; 4 to 48 images."""
-SPREAD_PICTURES, QUANTILES = 4, 1024
-"""Images per setting by which sizes are learnt where they shall vary, and settings drawn from."""
 LOWEST_QUALITY, QUALITY, HIGHEST_QUALITY = 5, 85, 100
 MOST_DETAIL = 255
 TINTS = 12
@@ -68,33 +65,6 @@ def calibrated(maker: Maker) -> int:
     return best
 
 
-def calibrated_spread(maker: Maker, spread: float) -> list[int]:
-    """Settings of which images drawn at random have the requested mean size and relative deviation.
-
-    They stand for evenly spread quantiles of a log-normal distribution. UserError where images cannot be as small,
-    or as large, as that requires.
-    """
-    spec = maker.spec
-    highest = HIGHEST_QUALITY - LOWEST_QUALITY + MOST_DETAIL
-    knots = [*range(0, highest - 15, 10), *range(highest - 15, highest + 1)]
-    means = [sum(len(maker.picture("train", n, knot)) for n in range(SPREAD_PICTURES)) for knot in knots]
-    sizes = np.interp(np.arange(highest + 1), knots, np.maximum.accumulate(means)) / SPREAD_PICTURES
-    sigma = math.sqrt(math.log1p(spread * spread))
-    normal = statistics.NormalDist(-sigma * sigma / 2, sigma)
-    wanted = np.array([math.exp(normal.inv_cdf((n + 0.5) / QUANTILES)) for n in range(QUANTILES)])
-    wanted *= spec.mean_kib * 1024
-    settings = np.abs(sizes[None] - wanted[:, None]).argmin(1)
-    mean, deviation = sizes[settings].mean(), sizes[settings].std()
-    if abs(mean / (spec.mean_kib * 1024) - 1) > 0.08 or abs(deviation / mean / spread - 1) > 0.15:
-        reach = f"{sizes[0] / 1024:.1f} to {sizes[-1] / 1024:.1f} KiB"
-        what = (
-            f"images of {spec.width}x{spec.height} have {reach}; a mean of {spec.mean_kib:g} KiB with a spread of "
-            f"{spread:g} takes {wanted[0] / 1024:.1f} to {wanted[-1] / 1024:.1f} KiB"
-        )
-        raise UserError(what, "data.spread", "lower `spread`, or change `mean_kib`, `width` or `height`")
-    return [int(setting) for setting in settings]
-
-
 def quality_and_detail(setting: int) -> tuple[int, int]:
     """One number from small to large files: first quality up to 85, then fine detail, then quality beyond."""
     below = QUALITY - LOWEST_QUALITY
@@ -109,19 +79,16 @@ class Maker:
     """Makes images of one kind from a pool of textures; its methods may run in several threads."""
 
     def __init__(self, spec: SyntheticJpeg) -> None:
-        """Make the pool for these options, and calibrate the settings, of which each image draws one."""
+        """Make the pool for these options, and calibrate the setting of all images."""
         self.spec, height, width = spec, spec.height + MARGIN, spec.width + MARGIN
         self.textures = [texture(height, width, number) for number in range(TEXTURES)]
         self.grain = noise(height, width, 1 << 20)
-        self.settings = [calibrated(self)] if spec.spread is None else calibrated_spread(self, spec.spread)
+        self.setting = calibrated(self)
 
     def picture(self, split: Split, index: int, setting: int | None = None) -> bytes:
         """One JPEG, 4:2:0: two textures mixed, grain, the tint of its class and a patch where its class has it."""
         label = index % self.spec.classes
-        if setting is None:
-            drawn = int(counter_rng.hashed(counter_rng.PICTURE, split == "test", index, 12)[0])
-            setting = self.settings[drawn % len(self.settings)]
-        quality, detail = quality_and_detail(setting)
+        quality, detail = quality_and_detail(self.setting if setting is None else setting)
         n = counter_rng.hashed(counter_rng.PICTURE, split == "test", index, np.arange(12)).astype(np.int64) & 0xFFFF
         first, second, colour = (self._window(self.textures[n[k] % TEXTURES], n[k + 1], n[k + 2]) for k in (0, 3, 6))
         weight = 96 + n[9] % 96
