@@ -11,7 +11,6 @@ from pathlib import Path
 
 from scalestudy.site_fault import lacking
 from scalestudy.spec.config import read_site
-from scalestudy.strategies.allreduce.mpi_algorithms import INTEL_MPI, MPICH, OPEN_MPI
 
 VERSION_S = 60
 
@@ -38,16 +37,16 @@ class Family:
 
 
 OPEN = Family(
-    OPEN_MPI, ("open mpi", "openrte", "prte"),
+    "Open MPI", ("open mpi", "openrte", "prte"),
     ("-np", "{count}", "--map-by", "ppr:{each}:node:oversubscribe", "--bind-to", "none"),
     "--host", "{host}:{each}", as_root=("--allow-run-as-root",),
 )  # fmt: skip
 HYDRA = Family(
-    MPICH, ("hydra",), ("-n", "{count}", "-ppn", "{each}"), "-hosts", here=("-hosts", "localhost"),
+    "MPICH", ("hydra",), ("-n", "{count}", "-ppn", "{each}"), "-hosts", here=("-hosts", "localhost"),
     # The wheels of mpi4py hold a module for each of the two binary interfaces; Intel MPI has MPICH's.
     variables={"MPI4PY_MPIABI": "mpich"},
 )  # fmt: skip
-INTEL = replace(HYDRA, name=INTEL_MPI, says=("intel(r) mpi",), variables={**HYDRA.variables, "I_MPI_PIN": "off"})
+INTEL = replace(HYDRA, name="Intel MPI", says=("intel(r) mpi",), variables={**HYDRA.variables, "I_MPI_PIN": "off"})
 FAMILIES = (OPEN, INTEL, HYDRA)
 """Those whose options are known. Open MPI and MPICH are tested; Intel MPI, whose launcher is Hydra as MPICH's, is not."""
 INTERFACE = "libmpi.so.12"

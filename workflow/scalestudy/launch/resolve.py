@@ -18,7 +18,6 @@ from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.strategies.build import missing_build, missing_on_node
-from scalestudy.strategies.catalogue import MPIAllReduce
 from scalestudy.training.job import Resolved
 
 if TYPE_CHECKING:
@@ -91,9 +90,8 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
 
 
 def _check_mpi(spec: RunSpec, site: Site) -> None:
-    """Require an mpirun with known options and the requested algorithm."""
+    """Require an mpirun with known options."""
     from scalestudy.launch import mpi
-    from scalestudy.strategies.allreduce.mpi_algorithms import ALGORITHMS
 
     family, strategy = mpi.family("mpirun"), spec.strategy
     if family is None or (strategy.needs_build and family is not mpi.OPEN):
@@ -101,9 +99,6 @@ def _check_mpi(spec: RunSpec, site: Site) -> None:
         here = "none of these" if family is None else f"that of {family.name}"
         reason = f"strategy `{strategy.name}` needs the mpirun of {' or '.join(names)}; the `mpirun` here is {here}"
         raise lacking(reason, "mpirun", site.lacks)
-    if isinstance(strategy, MPIAllReduce) and strategy.algorithm not in ("default", *ALGORITHMS[family.name]):
-        has = ", ".join(ALGORITHMS[family.name])
-        raise Skipped(f"{family.name} cannot be asked for `algorithm: {strategy.algorithm}`; it has {has}")
 
 
 def check_promised_gpus(resolved: Resolved, machine: Machine, file: str = "the machine file") -> None:

@@ -125,12 +125,9 @@ class TwoDimensional(Scheduled):
 
 
 class MPIAllReduce(Scheduled):
-    """MPI_Allreduce, through host memory."""
+    """MPI_Allreduce, through host memory; variables of the MPI library choose its algorithm."""
 
     name: Literal["mpi_allreduce"]
-    algorithm: Literal["default", "linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring",
-                       "rabenseifner"] = "default"  # fmt: skip
-    """Which of the library's algorithms: Open MPI has all of them, MPICH `recursive_doubling` and `rabenseifner`, Intel MPI these and `ring`; `default`: its own choice."""
 
 
 class ParameterServer(StrategySpec):

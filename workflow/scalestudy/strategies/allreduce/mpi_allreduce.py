@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from scalestudy.errors import UserError
-from scalestudy.strategies.allreduce.mpi_algorithms import variables
 from scalestudy.strategies.allreduce.schedule import Scheduled, Sum
-from scalestudy.strategies.base import World
-from scalestudy.strategies.catalogue import MPIAllReduce as Options
 
 
 class MPIAllReduce(Scheduled):
     """All gradients in one call by default. Tensors of GPUs go through host memory."""
-
-    options: Options
-
-    def __init__(self, options: Options, world: World) -> None:
-        # MPI reads these once, when mpi4py.MPI is first imported.
-        os.environ.update(variables(options.algorithm))
-        super().__init__(options, world)
 
     def algorithm(self, group: dist.ProcessGroup) -> Sum:
         """MPI's all-reduce over all ranks; `group` is torch's, and not used."""
