@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.report.html import whole
-from scalestudy.report.page import write_report
+from scalestudy.report.page import whole, write_report
 from scalestudy.report.study_part import unchecked
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.conftest import study_in

@@ -5,20 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from markupsafe import Markup
+import jinja2
+from markupsafe import Markup, escape
 
 from scalestudy.analysis.summarise import STATUSES, read_rows
 from scalestudy.claims.basis import BASES, MARKS, tallies
 from scalestudy.figures import notes
 from scalestudy.figures.groups import Row, selected
-from scalestudy.figures.words import quantity
+from scalestudy.figures.words import printable, quantity
 from scalestudy.files import write_text
 from scalestudy.report.answers import first_answers, this_machine
-from scalestudy.report.html import templates
 from scalestudy.report.study_part import StudyPart, counts_of, study_part
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.study import Study, left_out_of
@@ -75,3 +76,31 @@ def _instruments(rows: Iterable[Row]) -> list[tuple[dict[str, str], int]]:
         if facts:
             found[facts] += 1
     return [(dict(facts), count) for facts, count in found.most_common()]
+
+
+# Text on the page
+
+
+def templates() -> jinja2.Environment:
+    """The templates of this folder, which escape text and show control characters."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
+    )
+    environment.filters.update(marked=marked, whole=whole, capital=lambda text: f"{text[:1].upper()}{text[1:]}")
+    return environment
+
+
+def marked(text: str) -> Markup:
+    """`text` for HTML, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))
+
+
+def whole(text: str) -> Markup:
+    """A sentence for HTML, of which no line ends inside a number, its interval or its unit."""
+    return marked(
+        re.sub(r"(?<=\d),? (?=[±%\d])|(?<=±) ", lambda space: space[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    )
