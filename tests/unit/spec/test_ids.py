@@ -72,7 +72,7 @@ DEFAULTS: dict[str, Any] = {
         "weight_decay": 0.0, "nesterov": False, "warmup_epochs": 0.0, "steps": None},
     "train": {"epochs": 1, "evaluate_every_epochs": 1, "weighted_loss": False},
     "measure": {"warmup_steps": 5, "steps": None, "minutes": None, "precision": None, "loader_batches": 0,
-        "whole_program": False},
+        "trace_steps": 0, "trace_ranks": None, "whole_program": False},
     "checkpoint": {"every_steps": None, "every_minutes": None},
     "launch": {"launcher": None, "binding": "none", "oversubscribe": False}, "heartbeat_timeout_s": 30.0,
     "keep": None, "faults": [],

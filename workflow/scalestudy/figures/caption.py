@@ -19,7 +19,7 @@ def title_of(chart: Chart) -> str:
 
 def caption(chart: Chart) -> str:
     """One line: what is drawn, n, the whiskers, the marks."""
-    axes = dict.fromkeys(_axes(panel) for panel in chart.panels if panel.lines)
+    axes = dict.fromkeys(_axes(panel) for panel in chart.panels if panel.lines or panel.tracks)
     return "; ".join(filter(None, [*axes, repeats(chart.lines), *_marks(chart.lines)]))
 
 
@@ -49,7 +49,8 @@ def alt_text(chart: Chart) -> str:
     """Each line's first and last point with its unit and number of runs, panel by panel."""
     parts = [f"{title_of(chart)}: a chart with {counted(len(chart.panels), 'panel')}."]
     for panel in chart.panels:
-        texts = [_line(panel, line) for line in panel.lines if line.role != "ideal"]
+        texts = [f"{track.label} {track.beside}" for track in panel.tracks]
+        texts += [_line(panel, line) for line in panel.lines if line.role != "ideal"]
         rest = len(texts) - MAX_LINES
         inside = texts[:MAX_LINES] + ([f"and {counted(rest, 'more line')}"] if rest > 0 else [])
         name = f"{panel.title}: " if panel.title else ""

@@ -25,11 +25,11 @@ class FigureSpec(Spec):
 
     kind: Literal[
         "lines", "bars", "stacked", "time_over_ranks", "throughput_over_ranks", "efficiency",
-        "accuracy_over_time", "staleness",
+        "accuracy_over_time", "staleness", "timeline",
     ]  # fmt: skip
     """`lines` draws `y` over `x` (in bars where `x` has at most two values, unless `log_y`, `mark` or `reference` is
-    set), `bars` a bar per value of `x`; `stacked` the parts of a step for each value of `x`; the
-    other kinds set `x`, `y`, axes and units themselves."""
+    set), `bars` a bar per value of `x`; `stacked` the parts of a step for each value of `x`; `timeline` the traced steps
+    of a run (`measure.trace_steps`); the other kinds set `x`, `y`, axes and units themselves."""
     name: Name | None = None
     """File name; the kind's own name when unset."""
     title: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -44,6 +44,18 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Track:
+    """A row of a timeline: begins and ends on the horizontal axis, and what stands at its right end."""
+
+    label: str
+    spans: tuple[tuple[float, float], ...]
+    style: int
+    beside: str = ""
+    begins: bool = False
+    """It is the first row of a group, which a line sets apart."""
+
+
+@dataclass(frozen=True)
 class Axis:
     """One axis: what it says, the unit of its values, and how it is divided."""
 
@@ -71,6 +83,14 @@ class Panel:
     blank: str = ""
     mark: tuple[float, str] | None = None
     """A place on the horizontal axis that a thin line marks, and what it says."""
+    tracks: tuple[Track, ...] = ()
+    """Rows of a timeline, in place of lines."""
+    divided_at: tuple[float, ...] = ()
+    """Where thin lines divide them."""
+
+    def up_to(self, end: float) -> Panel:
+        """The panel with a horizontal axis from 0 to there."""
+        return replace(self, x=replace(self.x, limits=(0.0, end)))
 
 
 @dataclass(frozen=True)

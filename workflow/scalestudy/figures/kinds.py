@@ -10,7 +10,7 @@ import pandas as pd
 from scalestudy.analysis.summarise import read_rows
 from scalestudy.analysis.workload import series_of
 from scalestudy.errors import UserError, nearest
-from scalestudy.figures import of_results, stacked
+from scalestudy.figures import of_results, stacked, timeline
 from scalestudy.figures.build import Drawing, chart_over, is_number
 from scalestudy.figures.caption import caption_file
 from scalestudy.figures.catalogue import FigureSpec
@@ -79,4 +79,5 @@ KINDS: dict[str, Drawing | Callable[[Study, FigureSpec, pd.DataFrame, str], Char
     "stacked": stacked.chart,
     "accuracy_over_time": of_results.accuracy,
     "staleness": of_results.staleness,
+    "timeline": timeline.chart,
 }

@@ -20,7 +20,7 @@ from matplotlib.transforms import ScaledTranslation, Transform
 from scalestudy.analysis.stats import FEWEST
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.notes import DISTURBED
-from scalestudy.figures.style import FONT, HOLLOW, INK, PANEL_WIDTH, QUIET, SHADE, bar_look, line_look
+from scalestudy.figures.style import FONT, GREY, HOLLOW, INK, PANEL_WIDTH, QUIET, SHADE, bar_look, line_look
 from scalestudy.figures.words import friendly, number, with_unit
 
 MAX_COLUMNS = 3
@@ -31,6 +31,8 @@ LETTERS, TITLE_LETTERS = 52, 44
 ROW_LETTERS, PANEL_LETTERS = 24, 46
 """Letters that fit beside a row of stacked bars, and below a panel."""
 HANDLE_LETTERS = 8
+MAX_LOW_ROWS = 10
+"""Rows of a panel that need no more height than PLOT_HEIGHT."""
 ORDER = {"series": 0, "band": 0, "bar": 0, "part": 0, "published": 1, "ideal": 2}
 MAX_MARKS = 15
 """Marks on a curve."""
@@ -65,11 +67,15 @@ def render(chart: Chart) -> Figure:
         _panel(one, panel)
     for unused in axes[len(panels) :]:
         unused.set_visible(False)
-    if not any(_is_stacked(panel) or panel.x.categories for panel in panels):
+    if not any(_is_stacked(panel) or panel.x.categories or panel.tracks for panel in panels):
         _share_ranges(axes[: len(panels)])
     for index, (before, after) in enumerate(pairwise(axes)):
         if (index + 1) % columns and before.get_ylabel() == after.get_ylabel():
             after.set_ylabel("")
+    for index, (panel, next_panel) in enumerate(pairwise(panels)):
+        names, next_names = ([track.label for track in one.tracks] for one in (panel, next_panel))
+        if (index + 1) % columns and names == next_names:
+            axes[index + 1].set_yticklabels([])
     if title or entries:
         figure.legend(
             [_handle(line) for line in entries], [line.label for line in entries], loc="outside upper left",
@@ -91,8 +97,10 @@ def _category_names(panel: Panel) -> list[str]:
 
 def _name_lines(panel: Panel) -> int:
     """Lines of text that the longest name of a category adds, or all names of a stacked panel."""
+    if panel.tracks:
+        return max(0, len(panel.tracks) - MAX_LOW_ROWS)
     lines = [name.count("\n") + 1 for name in _category_names(panel)]
-    return max(0, sum(lines) - 10) if _is_stacked(panel) else max(lines, default=1) - 1
+    return max(0, sum(lines) - MAX_LOW_ROWS) if _is_stacked(panel) else max(lines, default=1) - 1
 
 
 def legend_entries(chart: Chart) -> list[Line]:
@@ -115,7 +123,8 @@ def _in_readable_units(panel: Panel) -> Panel:
     """The panel with its values in the units that suit them: on a linear axis the large values are what is read."""
     points = [point for line in panel.lines if line.role != "ideal" for point in line.points]
     heights = list(_stack_ends(panel).values()) if _is_stacked(panel) else [point.y for point in points]
-    halves = ((panel.x, [point.x for point in points]), (panel.y, heights))
+    lasts = [panel.x.limits[1]] if panel.tracks and panel.x.limits else [point.x for point in points]
+    halves = ((panel.x, lasts), (panel.y, heights))
     (x, x_unit), (y, y_unit) = (
         friendly(axis.unit, values if axis.log else [max(values, default=0.0)]) for axis, values in halves
     )
@@ -127,11 +136,20 @@ def _in_readable_units(panel: Panel) -> Panel:
 
     return replace(
         panel,
-        x=replace(panel.x, unit=x_unit, ticks=tuple(tick / x for tick in panel.x.ticks)),
+        x=replace(
+            panel.x,
+            unit=x_unit,
+            ticks=tuple(tick / x for tick in panel.x.ticks),
+            limits=None if panel.x.limits is None else (panel.x.limits[0] / x, panel.x.limits[1] / x),
+        ),
         y=replace(panel.y, unit=y_unit),
         lines=tuple(replace(line, points=tuple(map(scaled, line.points))) for line in panel.lines),
         shaded_from=None if panel.shaded_from is None else panel.shaded_from / x,
         mark=None if panel.mark is None else (panel.mark[0] / x, panel.mark[1]),
+        tracks=tuple(
+            replace(track, spans=tuple((begin / x, end / x) for begin, end in track.spans)) for track in panel.tracks
+        ),
+        divided_at=tuple(place / x for place in panel.divided_at),
     )
 
 
@@ -144,6 +162,9 @@ def _stack_ends(panel: Panel) -> dict[float, float]:
 
 
 def _panel(axes: Axes, panel: Panel) -> None:
+    if panel.tracks:
+        _timeline(axes, panel)
+        return
     if not panel.lines or panel.blank:
         axes.set(xticks=[], yticks=[], facecolor="#F7F7F7")
         axes.spines[:].set_visible(False)
@@ -336,3 +357,21 @@ def _stack(axes: Axes, panel: Panel) -> None:
     for row, point in points.items():
         marks = ("•" if point.emulated else "") + (DISTURBED if point.disturbed else "")
         _text(axes, ends[row], row, marks, axes.transData, xytext=(3, 0), va="center", size=FONT - 1, color=INK)
+
+
+def _timeline(axes: Axes, panel: Panel) -> None:
+    """Tracks from above, each with its spans; thin lines divide steps, and what stands beside a track is at its end."""
+    assert panel.x.limits is not None
+    _set_axis(axes, "x", panel.x, panel.x.limits, [])
+    names = [track.label for track in panel.tracks]
+    axes.set(ylim=(len(names) - 0.5, -0.5), yticks=range(len(names)), yticklabels=names)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axes.grid(False)
+    for place in panel.divided_at:
+        axes.axvline(place, color=QUIET, linewidth=0.6, linestyle=(0, (1, 1.5)), zorder=1.2)
+    for row, track in enumerate(panel.tracks):
+        if track.begins and row:
+            axes.axhline(row - 0.5, color=GREY, linewidth=0.6)
+        look = {**bar_look(Line("", (), "part", track.style)), "hatch": "", "edgecolor": "none"}
+        axes.broken_barh([(begin, end - begin) for begin, end in track.spans], (row - 0.38, 0.76), zorder=2.2, **look)
+        _text(axes, panel.x.limits[1], row, track.beside, axes.transData, va="center", xytext=(3, 0))

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 PHASES = ("data", "convert", "forward", "backward", "exchange", "optimiser")
 MARKS = len(PHASES) + 1
 """Of a step: its start, and the end of each phase."""
+COMPUTE, WAIT, EXCHANGE = "computes", "waits for rank", "exchange"
+TRACED = ("batch made", "waits for data", "convert, copy", COMPUTE, WAIT, EXCHANGE)
+"""Rows of a traced rank: its workers make batches; it waits for one, converts or copies it, and computes; it waits for the
+last rank to enter the exchange, and exchanges."""
+STEP = "step"
+"""The row of its steps; and the beginning of their spans, `step 0` the first traced one."""
 DRAIN_EVERY = 100
 """Steps between two conversions of marks into seconds: few enough that no more GPU events than these are alive."""
 

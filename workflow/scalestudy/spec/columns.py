@@ -63,6 +63,22 @@ METRICS: dict[str, Column] = {
     "exchange_wait_s": Column("Wait for the slowest rank", "s",
         "Mean over ranks of the time in the exchange before the last rank enters it; no part of the step, which has that "
         "rank's own work instead. Empty where the exchange overlaps, and where ranks train at their own pace"),
+    "traced_step_s": Column("Traced step", "s",
+        "Mean of the traced steps (`measure.trace_steps`), ranks and steps alike: by so much longer than a step of the window "
+        "as the profiler costs"),
+    "exchange_hidden": Column("Exchange hidden", "",
+        "Of the time of all exchanges in the traced steps, the share in which their rank computes, as HolisticTraceAnalysis "
+        "defines the overlap of communication and computation; waits for other ranks included"),
+    "bare_transfer_s": Column("Exchange that nothing hides", "s",
+        "Per traced step, mean over ranks: the exchange goes on, all ranks have entered it, and the rank does not compute"),
+    "bare_wait_s": Column("Wait that nothing hides", "s",
+        "Per traced step, mean over ranks: the exchange waits for a rank that has not entered it yet, and the rank does not "
+        "compute"),
+    "making_hidden": Column("Making batches hidden", "",
+        "Of the time in which worker threads read and decode batches in the traced steps, the share in which their rank does "
+        "not wait for one"),
+    "copy_hidden": Column("Copies hidden", "",
+        "Of the time of copies to a GPU in the traced steps, the share in which the GPU computes; empty on a CPU"),
     "optimiser_s": Column("Optimiser", "s",
         "Part of the mean step; under `zero1` with the exchange of weights, and 0 on an emulated accelerator"),
     "data_stall": Column("Data stall", "", "Wait for data over the mean step: one rank that waits holds up all"),
@@ -169,7 +185,7 @@ PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 SHARES = (
     "accuracy", "auroc", "data_stall", "accelerator_utilisation", "batch_readiness", "stream_readiness",
     "resident_share", "checkpoint_share", "foreign_cpu_share", "throttled_share", "device_utilisation",
-    "system_share",
+    "system_share", "exchange_hidden", "making_hidden", "copy_hidden",
 )  # fmt: skip
 """Columns whose values lie between 0 and 1."""
 

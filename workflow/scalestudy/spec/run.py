@@ -124,6 +124,11 @@ class Measure(Spec):
     share of it: 0.02 for 2 %. Not before 300 steps, nor while the window's halves differ. Unset: the limit ends it."""
     loader_batches: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """Batches that are loaded first, without training, to measure the loader alone."""
+    trace_steps: Annotated[int, Field(ge=0, le=100)] = 0
+    """Steps after the window that torch.profiler traces: `trace.json.gz` beside the result, which Perfetto opens, and what
+    hides what as columns. They train on the next batches at a learning rate of 0, and count nowhere else."""
+    trace_ranks: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
+    """Ranks that are traced; unset: all."""
     whole_program: bool = False
     """The program is timed, not its steps: `wall_s`, `setup_s` and the sums of phases count; there is no throughput."""
 

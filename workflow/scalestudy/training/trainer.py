@@ -14,8 +14,9 @@ import torch.distributed as dist
 from scalestudy.data.load.loader import Loader, on_device
 from scalestudy.emulation.faults import Faults
 from scalestudy.files import write_json
+from scalestudy.measure.timers import StepTimer
 from scalestudy.strategies.base import World
-from scalestudy.training import control_files
+from scalestudy.training import control_files, tracing
 from scalestudy.training.agreement import Agreed, Agreement, announce_agreement
 from scalestudy.training.checkpointer import Checkpointer
 from scalestudy.training.evaluator import Evaluator
@@ -26,6 +27,7 @@ from scalestudy.training.oom import oom_as_skip
 from scalestudy.training.recorder import Recorder
 from scalestudy.training.replica import Replica
 from scalestudy.training.schedule import Schedule
+from scalestudy.training.tracing import Spans
 from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import barrier, join
 
@@ -65,6 +67,7 @@ class Trainer:
             report.exchange_pairs = pairs_of_steps(self.replica, step_s, report.loop_s)
         self.evaluator.at_end()
         self.checkpointer.time_a_checkpoint()
+        self.trace()
         self.replica.strategy.finish()
         with self.replica.strategy.full_parameters():
             self.recorder.check(self.replica, self.first_steps)
@@ -77,7 +80,7 @@ class Trainer:
 
         Returns why the run stopped on purpose before that, with its checkpoint written; "" where it did not.
         """
-        recorder, replica, device = self.recorder, self.replica, self.world.device
+        recorder, replica = self.recorder, self.replica
         done, cause = recorder.report.steps_done, ""
         if replica.times_forward:
             replica.strategy.forward_ended = partial(recorder.timer.mark, "forward")
@@ -85,11 +88,13 @@ class Trainer:
         recorder.begin()
         self.agreement.begin(done)
         with closing(self.loader()) as loader:
-            stream = on_device(loader, device) if self.spec.loader.pin_memory else iter(loader)
+            stream = self.batches(loader)
             self.evaluate_after(done, loader)  # the run may have stopped just before
             for step in range(done, self.schedule.planned_steps):
                 self.first_steps.before()
-                loss, samples = self.train_step(step, stream)
+                self.faults.before_step(step)
+                replica.strategy.set_learning_rate(self.schedule.learning_rate(step))
+                loss, samples = self.train_step(step, stream, recorder.timer)
                 self.first_steps.after(self.schedule.learning_rate(step))
                 recorder.step(loss, samples, loader.delivered.popleft())
                 over, cause = self.between_steps(step + 1, loader)
@@ -99,11 +104,11 @@ class Trainer:
         recorder.account(loader, self.faults)
         return cause
 
-    def train_step(self, step: int, stream: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, int]:
+    def train_step(
+        self, step: int, stream: Iterator[tuple[torch.Tensor, torch.Tensor]], timer: StepTimer | Spans
+    ) -> tuple[torch.Tensor, int]:
         """One step on the next batch of `stream`; its loss and samples. The marks bear the names of the metrics."""
-        replica, timer = self.replica, self.recorder.timer
-        self.faults.before_step(step)
-        replica.strategy.set_learning_rate(self.schedule.learning_rate(step))
+        replica = self.replica
         timer.begin()
         x, y = next(stream)
         timer.mark("data")
@@ -161,6 +166,25 @@ class Trainer:
     def loader(self) -> Loader:
         """The batches of the steps that are left."""
         return self.data.loader(self.recorder.report.steps_done, self.schedule.planned_steps, self.faults.slow_decode_s)
+
+    def batches(self, loader: Loader) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """What the loader delivers, on a GPU copied ahead of its use."""
+        return on_device(loader, self.world.device) if self.spec.loader.pin_memory else iter(loader)
+
+    def trace(self) -> None:
+        """Trace the steps that the spec asks for, on the batches after the last one that was trained on."""
+        if not self.spec.measure.trace_steps:
+            return
+        first, replica, spans = self.recorder.report.steps_done, self.replica, tracing.Spans()
+        # Batches are made ahead of the last step too, as in the middle of a training.
+        ahead = self.spec.loader.workers * self.spec.loader.prefetch
+        last = first + tracing.settling_steps(self.spec) + self.spec.measure.trace_steps + ahead
+        replica.strategy.set_learning_rate(0.0)
+        if replica.times_forward:
+            replica.strategy.forward_ended = partial(spans.mark, "forward")
+        with replica.undisturbed(), closing(self.data.loader(first, last, self.faults.slow_decode_s)) as loader:
+            stream = self.batches(loader)
+            tracing.trace(self.job, self.world, lambda number: self.train_step(first + number, stream, spans))
 
     def measure_loader(self) -> None:
         """Time the loader alone, before the first step."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.profiler import record_function
 
 from scalestudy.data.load.dataset import DEFAULT_SIDE, Dataset, PictureDataset
 from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED
@@ -17,6 +18,8 @@ from scalestudy.errors import UserError
 from scalestudy.spec import run
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+MAKING = "make batch"
+"""Span of a batch that is made, in a trace of torch.profiler."""
 HANG_S = 20.0
 """A worker that stays at one sample for longer than this hangs: every store reports an error earlier."""
 
@@ -66,8 +69,12 @@ class BatchMaker:
         if self.device is not None:
             # A thread begins with the first GPU: every rank would take memory of that one too.
             torch.cuda.set_device(self.device)
-        data, size, augment = self.dataset, self.spec.size, self.augment
         progress[0] = UNWATCHED
+        with record_function(MAKING):
+            return self._made(task, progress)
+
+    def _made(self, task: BatchTask, progress: NDArray[np.int64]) -> Batch:
+        data, size, augment = self.dataset, self.spec.size, self.augment
         if self.slow_decode_s:
             self.closed.wait(self.slow_decode_s)
         if isinstance(data, PictureDataset):

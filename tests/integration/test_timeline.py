@@ -1,0 +1,61 @@
+"""Traced steps of two real ranks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.integration.tries import attempt, completed, held, result, weights
+
+SETTINGS = (
+    "ranks=2",
+    "measure.steps=10",
+    "measure.warmup_steps=4",
+    "train.epochs=9",
+    "loader.workers=1",
+    "keep=weights",
+)
+SLOW_S = 0.03
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of which rank 1 is slow and both ranks are traced."""
+    folder = tmp_path_factory.mktemp("traced")
+    slow = f"faults=[{{kind: slow_rank, rank: 1, seconds: {SLOW_S}}}]"
+    done = attempt(folder, *SETTINGS, "strategy=ring", "measure.trace_steps=3", slow)
+    assert completed(done), done.stdout
+    return folder
+
+
+def test_a_rank_that_waits_for_a_slow_one_is_seen_to_wait(traced: Path) -> None:
+    found = result(traced)
+    assert held(found)
+    assert found["metrics"]["traced_step_s"] > SLOW_S
+    # One of two ranks waits, and computes nothing meanwhile.
+    assert found["metrics"]["bare_wait_s"] == pytest.approx(SLOW_S / 2, rel=0.4)
+    assert found["metrics"]["bare_transfer_s"] < SLOW_S / 2
+
+
+def test_all_ranks_are_in_one_trace_on_one_clock(traced: Path) -> None:
+    events = json.loads(gzip.decompress((traced / "trace.json.gz").read_bytes()))["traceEvents"]
+    steps = {event["pid"]: event["ts"] for event in events if event["name"] == "step 0"}
+    assert set(steps) == {"rank 0", "rank 1"}
+    assert steps["rank 0"] == pytest.approx(steps["rank 1"], abs=1e6 * SLOW_S)
+    assert {event["name"] for event in events} >= {"make batch", "data", "backward", "gloo:all_reduce"}
+    table = pd.read_parquet(traced / "timeline.parquet")
+    assert table[table["row"] == "step"].groupby("rank").size().tolist() == [3, 3]
+    assert table["begin_s"].min() == 0.0
+
+
+def test_traced_steps_change_no_weight_and_no_other_column(traced: Path, tmp_path: Path) -> None:
+    assert completed(attempt(tmp_path, *SETTINGS, "strategy=ring"))
+    assert weights(tmp_path) == weights(traced)
+    plain, with_trace = result(tmp_path), result(traced)
+    assert with_trace["steps_done"] == plain["steps_done"] == 14
+    assert with_trace["samples_seen"] == plain["samples_seen"]
+    assert plain["metrics"].get("traced_step_s") is None
