@@ -34,7 +34,6 @@ scales:
   mini: {}
 figures:
   - {kind: time_over_ranks, name: time}
-  - {kind: accuracy_over_time}
 tables:
   - {name: times, values: [throughput_samples_per_s, accuracy]}
 claims:

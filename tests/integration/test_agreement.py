@@ -34,7 +34,7 @@ def rank_main(
     job = Job("r", run, Resolved(1, 2, 1, "cpu", 2, None), Path("m"), folder, Path("e"), None, run_folder=folder)
     agreement = Agreement(job, World(rank, 2, 0, torch.device("cpu"), 2, workers), synchronous, state_bytes=0)
     agreement.begin(0)
-    done, log, last = 0, [], 6 * EPOCH
+    done, log, last = 0, [], int(run.train.epochs) * EPOCH
     while done < last:
         time.sleep(step_s[rank])
         done += 1
@@ -60,7 +60,7 @@ def trained(
     folder: Path,
     synchronous: bool,
     step_s: tuple[float, float],
-    spec: dict[str, object] | None = None,
+    spec: dict[str, object],
     stop_after_s: float | None = None,
 ) -> list[dict[str, Any]]:
     """What both ranks did; a wish to stop comes so long after they began."""
@@ -71,7 +71,7 @@ def trained(
             time.sleep(stop_after_s)
             (folder / control_files.REQUEST).write_text("SIGUSR1")
 
-    return on_processes(2, folder, rank_main, folder, synchronous, step_s, spec or {}, meanwhile=ask_to_stop)
+    return on_processes(2, folder, rank_main, folder, synchronous, step_s, spec, meanwhile=ask_to_stop)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def trained(
     ids=["synchronous", "rank 0 faster"],
 )
 def test_ranks_stop_after_the_same_step(tmp_path: Path, synchronous: bool, step_s: tuple[float, float]) -> None:
-    one, other = trained(tmp_path, synchronous, step_s, stop_after_s=1.0)
+    one, other = trained(tmp_path, synchronous, step_s, {"train": {"epochs": 1000}}, stop_after_s=1.0)
     assert one == other
     assert one["log"][-1][::2] == ("stop", "because of signal SIGUSR1")
-    assert 0 < one["done"] < 6 * EPOCH
 
 
 def test_ranks_at_their_own_pace_meet_for_checkpoints_and_evaluations_and_come_to_the_end(tmp_path: Path) -> None:
-    one, other = trained(tmp_path, False, (0.001, 0.02), {"checkpoint": {"every_steps": 30}})
+    spec = {"train": {"epochs": 6}, "checkpoint": {"every_steps": 30}}
+    one, other = trained(tmp_path, False, (0.001, 0.02), spec)
     assert one == other
     assert one["done"] == 120
     assert [entry[:2] for entry in one["log"] if entry[0] == "checkpoint"] == [

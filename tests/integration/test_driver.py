@@ -16,17 +16,32 @@ from tests.integration.processes import file_stand_in, stand_in, wait_until
 from tests.integration.project import Project, make_project
 
 COMMAND = ("snakemake", "--profile", "profiles/local", "tiny")
-# 45 steps of 0.2 s, and hardly any work.
+MODEL = """\
+import time
+from pathlib import Path
+
+from torch import nn
+
+
+class Waits(nn.Linear):
+    # Each step takes 0.2 s until there is a file `go`.
+    def __init__(self, classes, channels):
+        super().__init__(64 * channels, classes)
+
+    def forward(self, x):
+        if not (Path(__file__).parents[2] / "go").exists():
+            time.sleep(0.2)
+        return super().forward(x.flatten(1))
+"""
 STUDY = """\
 question: Does a run outlive its driver?
 base:
-  model: {name: mlp, hidden: 8, layers: 2}
+  model: {import: "waits:Waits"}
   data: {source: digits}
   batch: {per_rank: 32}
   optimiser: {learning_rate: 0.05}
-  train: {epochs: 1, evaluate_every_epochs: 0}
+  train: {epochs: 4, evaluate_every_epochs: 0}
   checkpoint: {every_steps: 5}
-  faults: [{kind: slow_rank, rank: 0, seconds: 0.2}]
 vary:
   ranks: [1]
 scales:
@@ -38,10 +53,11 @@ tables:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A clone with one run of ten seconds, which waits for no measured run of others on this host."""
+    """A clone with one run, which ends soon after `go`, and waits for no measured run of others on this host."""
     made = make_project(tmp_path / "clone", forked=True)
     monkeypatch.setenv("SCALESTUDY_LOCKS", str(tmp_path))
     made.study.write_text(STUDY)
+    (made.folder / "config/extensions/waits.py").write_text(MODEL)
     return made
 
 
@@ -85,6 +101,7 @@ def test_a_driver_that_is_terminated_and_then_killed_is_resumed_by_the_same_comm
     with driving(project) as driver:
         assert wait_until(lambda: steps_saved(project) > saved, 90)
         driver.send_signal(signal.SIGKILL)
+    (project.folder / "go").touch()
     again = project.run(*COMMAND)
     assert again.returncode == 0, again.stdout
     assert "Lock" not in again.stdout
@@ -96,7 +113,7 @@ def test_a_driver_that_is_terminated_and_then_killed_is_resumed_by_the_same_comm
 
 
 def test_a_run_that_ends_after_its_driver_was_killed_is_not_made_again(project: Project, tmp_path: Path) -> None:
-    project.study.write_text(STUDY.replace("seconds: 0.2", "seconds: 0.001"))
+    (project.folder / "go").touch()
     # It waits while it writes its result.
     waits = stand_in(file_stand_in(tmp_path), "hold", "*/runs/*/.result.*.json", "w", tmp_path / "mark")
     with driving(project, **waits):
@@ -114,7 +131,7 @@ def test_a_run_whose_shell_is_killed_after_its_result_was_written_keeps_that_res
     project: Project, tmp_path: Path
 ) -> None:
     """The command ends by itself, later and with success."""
-    project.study.write_text(STUDY.replace("seconds: 0.2", "seconds: 0.001"))
+    (project.folder / "go").touch()
     # It waits in what it writes after its result.
     waits = stand_in(file_stand_in(tmp_path), "hold", "*/history.jsonl", "w", tmp_path / "mark")
     with driving(project, **waits) as driver:

@@ -165,7 +165,7 @@ def test_a_stopped_rank_is_silent_and_ends_the_run(tmp_path: Path) -> None:
     attempt.rank(1).send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
     assert attempt.process.wait(60) == 1
-    assert 2 < time.monotonic() - stopped < 3 + 10
+    assert 2 < time.monotonic() - stopped < 30  # seconds; the default of heartbeat_timeout_s
     assert "rank 1 sent no heartbeat for 3 s (it is stopped, by SIGSTOP or a debugger)" in attempt.said
     assert "heartbeat_timeout_s" in attempt.said
     attempt.nothing_is_left()
@@ -236,7 +236,7 @@ def test_a_rank_that_dies_on_another_node_ends_all_and_names_the_node(tmp_path: 
     died = time.monotonic()
     assert attempt.process.wait(60) == 1
     attempt.nothing_is_left()
-    assert time.monotonic() - died < 10
+    assert time.monotonic() - died < 30
     assert "beta: rank 3 was killed by signal 9 (SIGKILL), cause unknown; no result is written" in attempt.said
     assert attempt.said.count("scalestudy: ") == 1 and "Traceback" not in attempt.said
 

@@ -29,19 +29,20 @@ REQUEST = {
     "slurm": r" -N (?P<nodes>\d+) .* -t (?P<minutes>\d+) ",
 }
 UNITS_S = {"hours": 3600, "minutes": 60, "seconds": 1}
-CASES = {
-    "all": ("all",),
-    "one figure": ("results/{machine}/paper/figures/tiny/time.svg",),
-    "forced": ("all", "--forcerun", "train"),
-    "half finished": ("all",),
-    "a study just edited": ("all",),
-}
+MACHINES = {"pbs": "flow_type2", "sge": "tsubame3", "slurm": "gpu_cluster"}
+CASES = [
+    *(("all", profile, ("all",)) for profile in MACHINES),
+    ("one figure", "pbs", (f"results/{MACHINES['pbs']}/paper/figures/tiny/time.svg",)),
+    ("forced", "sge", ("all", "--forcerun", "train")),
+    ("half finished", "slurm", ("all",)),
+    ("a study just edited", "pbs", ("all",)),
+]
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A clone whose data is there, so that nothing waits for a job, and whose commands of schedulers record their words."""
-    made = make_project(tmp_path_factory.mktemp("recorded") / "clone")
+    made = make_project(tmp_path_factory.mktemp("recorded") / "clone", forked=True)
     done = made.snakemake("--until", "dataset")
     assert done.returncode == 0, done.stdout
     commands = made.folder / "commands"
@@ -79,12 +80,11 @@ def change(project: Project, case: str, profile: str, machine: str) -> int:
     return 4
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("profile", "machine"), [("pbs", "flow_type2"), ("sge", "tsubame3"), ("slurm", "gpu_cluster")])
+@pytest.mark.parametrize(("case", "profile", "targets"), CASES)
 def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
-    project: Project, tmp_path: Path, profile: str, machine: str, case: str
+    project: Project, tmp_path: Path, case: str, profile: str, targets: tuple[str, ...]
 ) -> None:
-    words = ("--profile", f"profiles/{profile}", *(word.format(machine=machine) for word in CASES[case]))
+    machine, words = MACHINES[profile], ("--profile", f"profiles/{profile}", *targets)
     path = f"{project.folder}/commands{os.pathsep}{project.environment()['PATH']}"
     study = project.study.read_text()
     runs = change(project, case, profile, machine)

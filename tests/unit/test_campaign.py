@@ -29,14 +29,9 @@ claims:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "config/studies").mkdir(parents=True)
-    (tmp_path / "config/machines").mkdir()
-    (tmp_path / "config/machines/local.yaml").write_text("description: Here\nmemory_gib: 7\n")
-    (tmp_path / "config/config.yaml").write_text("scale: mini\n")
-    (tmp_path / "config/studies/small.yaml").write_text(STUDY)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def folder(project: Path) -> Path:
+    (project / "config/studies/small.yaml").write_text(STUDY)
+    return project
 
 
 def test_its_runs_are_the_same_and_lie_in_a_folder_of_their_own(folder: Path) -> None:

@@ -24,12 +24,9 @@ UNDECIDED = DIRECTION.replace("below: 0.95", "below: 0.8")
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+def study(project: Path) -> Study:
     """Three claims: one that cannot be tested, one that is undecided, one that is reproduced."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config/machines").mkdir(parents=True)
-    (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
-    study = study_with(tmp_path / "config/studies", ELSEWHERE, UNDECIDED, DIRECTION)
+    study = study_with(project / "config/studies", ELSEWHERE, UNDECIDED, DIRECTION)
     numbers = rates(80.0)
     for run in study.runs:
         write_result(result_file("local", run.id), result_of(run, **numbers(run)))

@@ -65,17 +65,12 @@ def test_a_command_below_a_project_works_at_its_top_and_names_files_from_where_i
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(project: Path) -> Path:
     """A project with a study at `mini` and one at `paper` alone."""
-    studies = tmp_path / "config/studies"
-    studies.mkdir(parents=True)
-    (tmp_path / "config/machines").mkdir()
-    (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
-    (tmp_path / "config/config.yaml").write_text("scale: mini\nstudies: [small]\n")
-    (studies / "small.yaml").write_text("question: How?\nscales: {mini: {}}\n")
-    (studies / "large.yaml").write_text("question: How?\n")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (project / "config/config.yaml").write_text("scale: mini\nstudies: [small]\n")
+    (project / "config/studies/small.yaml").write_text("question: How?\nscales: {mini: {}}\n")
+    (project / "config/studies/large.yaml").write_text("question: How?\n")
+    return project
 
 
 def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,13 +40,8 @@ def steady(run: Run) -> float:
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
-    (tmp_path / "config/studies").mkdir(parents=True)
-    (tmp_path / "config/machines").mkdir()
-    (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
-    (tmp_path / "config/config.yaml").write_text("scale: mini\n")
-    (tmp_path / "config/studies/exchange.yaml").write_text(STUDY)
-    monkeypatch.chdir(tmp_path)
+def study(project: Path) -> Study:
+    (project / "config/studies/exchange.yaml").write_text(STUDY)
     return read_studies(["exchange"], "mini", Machine())[0]
 
 

@@ -20,16 +20,11 @@ STUDY = (
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with two studies."""
-    studies = tmp_path / "config/studies"
-    studies.mkdir(parents=True)
-    (tmp_path / "config/machines").mkdir()
-    (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
-    (tmp_path / "config/config.yaml").write_text("scale: mini\n")
+def folder(project: Path) -> Path:
+    """Two studies of a project."""
+    studies = project / "config/studies"
     (studies / "a.yaml").write_text(STUDY.format(seed=1))
     (studies / "b.yaml").write_text(STUDY.format(seed=2))
-    monkeypatch.chdir(tmp_path)
     return studies
 
 

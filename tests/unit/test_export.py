@@ -32,7 +32,7 @@ Graph = dict[str, dict[str, Any]]
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+def study(project: Path) -> Study:
     """A clone in miniature: one valid run, one invalid, one without a result; a figure and a table."""
     code = (
         "Snakefile",
@@ -43,14 +43,12 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     )
     files = {
         **dict.fromkeys(code, "# code\n"),
-        "config/machines/local.yaml": "description: Here\n",
         "config/config.yaml": "scale: mini\npaths: {data: /private/scratch}\n",
         "config/studies/exchange.yaml": STUDY,
     }
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.chdir(tmp_path)
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
     study = read_studies(["exchange"], "mini", Machine())[0]
     valid, wrong, _ = study.runs
     times = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:01:00+00:00"}

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,19 +27,12 @@ from scalestudy.spec.config import Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from tests.stand_ins import gpus
+from tests.unit.conftest import See
 
-See = Callable[..., None]
 TWO = [
     NvmlDevice(None, "Some GPU", "GPU-aa00", "0000:3b:00.0", 1 << 34),
     NvmlDevice(None, "Some GPU", "GPU-bb00", "0000:5e:00.0", 1 << 34),
 ]
-
-
-@pytest.fixture
-def see(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> See:
-    """`see(2)`: two stand-in GPUs."""
-    folder = tmp_path_factory.getbasetemp() / "stand-in-nvml"
-    return lambda count, **more: gpus.seen_here(monkeypatch, folder, count, **more)
 
 
 @pytest.mark.parametrize(

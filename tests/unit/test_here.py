@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,16 @@ from scalestudy.spec.base import parse
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.run import RunSpec
-from tests.stand_ins import gpus
+from tests.unit.conftest import See
 
-See = Callable[..., None]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def see(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> See:
-    """`see(2)`: two stand-in GPUs, in an empty project."""
-    folder = tmp_path_factory.getbasetemp() / "stand-in-nvml"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config/machines").mkdir(parents=True)
-    monkeypatch.setenv("SCALESTUDY_MACHINE", "")
-    return lambda count, **more: gpus.seen_here(monkeypatch, folder, count, **more)
-
-
 @pytest.mark.parametrize("count", [1, 8])
-def test_a_machine_with_gpus_chooses_a_gpu_scale_and_says_so(see: See, count: int) -> None:
+def test_a_machine_with_gpus_chooses_a_gpu_scale_and_says_so(
+    project: Path, see: See, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setenv("SCALESTUDY_MACHINE", "")
     see(count, STAND_IN_GPU_NAME="Stand-in GPU")
     found = chosen()
     assert (found.scale, found.machine) == ("node", "auto")
@@ -67,7 +58,7 @@ def test_what_make_run_measures_on_a_gpu_is_sampled_often_enough_and_takes_ten_m
     assert sum(windows_s) + 8 * len(runs) <= 600
 
 
-def test_a_machine_without_a_gpu_runs_on_its_cpu(see: See) -> None:
+def test_a_machine_without_a_gpu_runs_on_its_cpu(project: Path, see: See) -> None:
     see(0)
     assert chosen().config == ("studies=second_rank,noise,loader_workers,small_files", "scale=mini", "machine=local")
     with pytest.raises(UserError, match="scale `node` needs an accelerator"):

@@ -23,7 +23,7 @@ from scalestudy.results.transports import (
 )
 from scalestudy.spec.config import Site
 from scalestudy.spec.hostlist import slurm_hosts
-from scalestudy.spec.machine import Machine, geometry
+from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
 
@@ -103,10 +103,7 @@ def test_the_runs_launcher_wins_over_the_sites_and_that_over_the_schedulers(tmp_
     assert where_to_run(run, 2, Site(launcher="local"), job_of_pbs).launcher == "local"
 
 
-def test_a_run_takes_the_fewest_nodes_that_share_its_ranks_equally() -> None:
-    four = Machine(devices_per_node=4)
-    assert [geometry(spec(ranks=ranks), four)[0] for ranks in (1, 4, 6, 7, 8, 9)] == [1, 1, 2, 7, 2, 3]
-    assert geometry(spec(ranks=128), Machine())[0] == 1
+def test_a_run_on_several_nodes_is_resolved_to_the_hosts_of_its_site() -> None:
     resolved, where = resolve(spec(ranks=8, device="cuda"), Machine(devices_per_node=4), TWO_HOSTS)
     assert (resolved.nodes, resolved.ranks_per_node, where.hosts) == (2, 4, ("a", "b"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,14 +45,14 @@ def vision(name: Any) -> Torchvision:
 
 
 def test_forward_and_backward_of_a_step_of_50_ms_end_within_half_a_millisecond_of_it() -> None:
-    """Median of five steps after the first ones: one that is woken late on a busy machine does not count, all do."""
+    """None ends early. The quickest of many counts: on a busy machine steps are woken late, and none is woken sooner."""
     stand_in = Emulated(made(Torchvision(name="resnet18"), image_size=64), 0.05)
     x, late_s = torch.zeros(2, 3, 64, 64, dtype=torch.uint8), []
-    for _ in range(8):
+    for _ in range(12):
         begin = time.perf_counter()
         stand_in(x).sum().backward()
         late_s.append(time.perf_counter() - begin - 0.05)
-    assert -0.0005 < statistics.median(late_s[3:]) < 0.0005
+    assert -0.0005 < min(late_s) < 0.0005
 
 
 # Multiply-adds as torchvision publishes them with its weights (`GFLOPS` in its documentation).

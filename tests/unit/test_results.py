@@ -28,15 +28,10 @@ scales: {mini: {}}
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+def study(project: Path) -> Study:
     """Four runs on `local`, the last invalid; the first also in a campaign."""
-    (tmp_path / "config/studies").mkdir(parents=True)
-    (tmp_path / "config/machines").mkdir()
-    (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
-    (tmp_path / "config/config.yaml").write_text("scale: mini\n")
-    (tmp_path / "config/studies/exchange.yaml").write_text(STUDY)
-    (tmp_path / "config/studies/other.yaml").write_text("question: How?\nbase: {data: {source: digits}}\n")
-    monkeypatch.chdir(tmp_path)
+    (project / "config/studies/exchange.yaml").write_text(STUDY)
+    (project / "config/studies/other.yaml").write_text("question: How?\nbase: {data: {source: digits}}\n")
     study = read_studies(["exchange"], "mini", Machine())[0]
     for run in study.runs[:3]:
         write_result(result_file("local", run.id), result_of(run))

@@ -13,18 +13,18 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(("profile", "submit"), [("slurm", "sbatch"), ("pbs", "qsub"), ("sge", "qsub")])
-@pytest.mark.parametrize(("snakemake", "status", "submissions"), [("exit 1", 1, 0), ("sleep 60", 0, 1)])
+@pytest.mark.parametrize(("snakemake", "time", "submissions"), [("exit 1", "60s", 0), ("sleep 60", "0.5s", 1)])
 def test_a_driver_submits_its_successor_when_its_time_is_over(
-    tmp_path: Path, profile: str, submit: str, snakemake: str, status: int, submissions: int
+    tmp_path: Path, profile: str, submit: str, snakemake: str, time: str, submissions: int
 ) -> None:
     script = shutil.copy(ROOT / f"profiles/{profile}/driver.sh", tmp_path)
     for name, text in (("snakemake", snakemake), (submit, 'echo "$@" >>submitted'), (".venv/bin/activate", "")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o700)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DRIVER_TIME": "0.5s", "PBS_O_WORKDIR": str(tmp_path)}
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DRIVER_TIME": time, "PBS_O_WORKDIR": str(tmp_path)}
     done = subprocess.run([script, "all"], cwd=tmp_path, env=environment, check=False)
-    assert done.returncode == status
+    assert done.returncode == 1 - submissions
     file = tmp_path / "submitted"
     lines = file.read_text().splitlines() if file.exists() else []
     assert len(lines) == submissions

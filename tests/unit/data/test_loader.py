@@ -12,6 +12,7 @@ from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import batches
 from scalestudy.errors import UserError
 from scalestudy.spec import run
+from tests.integration.processes import wait_until
 from tests.unit.data.conftest import Prepared
 
 JPEG = {"source": "synthetic_jpeg", "samples": 48, "width": 96, "height": 64, "mean_kib": 3.0}
@@ -47,8 +48,10 @@ def test_an_error_of_a_worker_is_raised_where_its_batch_is_due(workers: int, pic
 def test_no_more_batches_are_made_ahead_than_asked_for(pictures: Dataset) -> None:
     with Loader(pictures, plan(48, 1), spec(workers=2, prefetch=3), seed=0, slow_decode_s=0.001) as loader:
         next(iter(loader))
-        time.sleep(0.3)
-        assert loader.slow_decode == 7  # the one in use, and 2 x 3
+        ahead = 7  # the one in use, and 2 x 3
+        assert wait_until(lambda: loader.slow_decode >= ahead, 30)
+        time.sleep(0.1)
+        assert loader.slow_decode == ahead
 
 
 @pytest.mark.slow

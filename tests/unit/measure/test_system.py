@@ -6,7 +6,6 @@ import math
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +13,7 @@ import psutil
 import pytest
 
 from scalestudy.measure.system import Sampler, anonymous_bytes, cpu_seconds, foreign_share, group_members
+from tests.integration.processes import wait_until
 
 
 def row(clock_s: float, busy_s: float, cpu_s: float) -> dict[str, float]:
@@ -57,10 +57,7 @@ def in_own_group(program: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for_members(group: int, count: int) -> None:
-    end = time.monotonic() + 30
-    while time.monotonic() < end and len(list(group_members(group))) != count:
-        time.sleep(0.01)
-    assert len(list(group_members(group))) == count
+    assert wait_until(lambda: len(list(group_members(group))) == count, 30)
 
 
 def test_a_sampler_counts_what_its_group_used_also_when_it_has_ended() -> None:
@@ -88,23 +85,20 @@ def test_memory_of_a_loaders_worker_processes_counts() -> None:
     with in_own_group(HOLDS_MEMORY) as rank:
         wait_for_members(rank.pid, 2)
         sampler = Sampler([rank.pid], rank.pid)
-        deadline = time.monotonic() + 30
-        while (workers := sampler._row()["anonymous_bytes"] - anonymous_bytes(rank.pid)) < 64 << 20:
-            assert time.monotonic() < deadline, f"{workers:.0f} bytes of workers are seen"
-            time.sleep(0.05)
+        assert wait_until(lambda: sampler._row()["anonymous_bytes"] - anonymous_bytes(rank.pid) >= 64 << 20, 30)
 
 
 def test_a_sampler_follows_processes_into_sessions_of_their_own() -> None:
     starts = (
-        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY.format(0.5)!r}], start_new_session=True)"
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY.format(60)!r}], start_new_session=True)"
     )
     with in_own_group(starts) as process:
         sampler = Sampler([process.pid], process.pid, has_sessions=True)
-        end = time.monotonic() + 30
-        while not psutil.Process(process.pid).children() and time.monotonic() < end:
-            time.sleep(0.01)
+        (worker,) = wait_until(psutil.Process(process.pid).children, 30)
         assert list(group_members(process.pid)) == [process.pid]
         sampler.start()
-        time.sleep(0.3)
+        before_s = worker.cpu_times().user
+        assert wait_until(lambda: worker.cpu_times().user - before_s > 0.2, 30)
         sampler.stop()
+        worker.kill()
     assert sampler.rows[-1]["cpu_s"] - sampler.rows[0]["cpu_s"] > 0.1

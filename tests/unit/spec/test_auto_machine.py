@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,17 @@ from scalestudy.spec.config import checked, read_config, read_machine
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.yamlfile import parse_yaml
 from tests.stand_ins import gpus
+from tests.unit.conftest import See
 
 ROOT = Path(__file__).resolve().parents[3]
 KNOWN = ROOT / "config/reference/accelerators.csv"
-See = Callable[..., None]
 
 
-@pytest.fixture
-def see(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> See:
-    """`see(2)`: two stand-in GPUs, in an empty project with the table of accelerators."""
-    folder = tmp_path_factory.getbasetemp() / "stand-in-nvml"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config/machines").mkdir(parents=True)
+@pytest.fixture(autouse=True)
+def _table_of_accelerators(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project with the table of accelerators."""
     monkeypatch.setattr(module, "KNOWN", KNOWN)
     monkeypatch.setenv(module.NAMED, "")
-    return lambda count, **more: gpus.seen_here(monkeypatch, folder, count, **more)
 
 
 @pytest.mark.parametrize("count", [1, 8])
@@ -97,7 +92,7 @@ def test_without_an_accelerator_the_cpu_is_not_taken(see: See, tmp_path: Path) -
     with pytest.raises(UserError, match="no accelerator was found here") as caught:
         auto_machine()
     assert "`machine: local`" in caught.value.remedy
-    assert list((tmp_path / "config/machines").iterdir()) == []
+    assert [file.name for file in (tmp_path / "config/machines").iterdir()] == ["local.yaml"]
 
 
 def test_every_row_of_the_table_is_a_machine_file() -> None:

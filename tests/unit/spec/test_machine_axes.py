@@ -10,7 +10,6 @@ import pytest
 from scalestudy.errors import UserError
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.spec.base import parse
-from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import checked
 from scalestudy.spec.expand_study import expand
@@ -156,22 +155,6 @@ def test_of_all_studies_those_over_nodes_without_names_are_left_out(tmp_path: Pa
     assert ([study.name for study in found.studies], found.wrong) == (["a"], {})
     asked = find_studies(["b"], "paper", nameless, folder=tmp_path, machine_name="lab")
     assert str(asked.wrong["b"]).startswith("config/machines/lab.yaml: machine `lab` does not name its nodes")
-
-
-@pytest.mark.parametrize(
-    ("data", "what"),
-    [
-        ({"hosts": ["a", "a"]}, "names `a` twice"),
-        ({"hosts": ["a", "localhost"], "ranks": 2}, "`localhost` is the host where the command is started"),
-        ({"hosts": ["a"], "nodes": 2, "ranks": 2}, "1 host is named, and `nodes` is 2"),
-        ({"hosts": ["a", "b"], "ranks": 4, "ranks_per_node": 4}, "2 nodes of 4 ranks are not 4 ranks"),
-        ({"hosts": ["a"], "network": {"mib_per_s": 10}}, "an emulated network has no hosts to be named"),
-    ],
-)
-def test_names_that_do_not_suit_the_rest_of_a_run_are_refused(data: dict[str, object], what: str) -> None:
-    run, wrong = parse(RunSpec, {"strategy": "allreduce", **data})
-    assert run is not None, wrong
-    assert any(problem.what.startswith(what) for problem in run_problems(run)), list(run_problems(run))
 
 
 @pytest.mark.parametrize(

@@ -72,20 +72,7 @@ def test_a_row_that_is_left_out_is_found_again_from_its_neighbours(tmp_path: Pat
     assert checked > 35
 
 
-def problems(**keys: object) -> list[tuple[tuple[str | int, ...], str]]:
-    spec, wrong = parse(RunSpec, keys)
-    assert spec is not None, wrong
-    return [(problem.path, problem.what) for problem in run_problems(spec)]
-
-
-def test_a_batch_far_from_the_published_ones_is_found_when_a_study_is_checked() -> None:
-    keys = {"model": "alexnet", "device": "emulated:p100"}
-
-    assert problems(**keys, batch={"per_rank": 512}) == []
-    ((path, what),) = problems(**keys, batch={"per_rank": 16})
-    assert path == ("batch", "per_rank") and "published for batches of 512" in what
-
-
-def test_an_accelerator_or_model_without_step_times_is_found_when_a_study_is_checked() -> None:
-    assert problems(model="resnet50", device="emulated:p1000")[0][0] == ("device",)
-    assert "no step time of `small_cnn`" in problems(model="small_cnn", device="emulated:p100")[0][1]
+def test_a_model_without_step_times_is_found_when_a_study_is_checked() -> None:
+    spec, _ = parse(RunSpec, {"model": "small_cnn", "device": "emulated:p100"})
+    assert spec is not None
+    assert "no step time of `small_cnn`" in next(iter(run_problems(spec))).what

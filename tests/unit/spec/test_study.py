@@ -138,13 +138,19 @@ def test_a_size_is_turned_into_bytes_when_the_study_is_read(size: str, stored: s
 
 
 @pytest.mark.slow
-def test_ten_thousand_runs_expand_in_three_seconds() -> None:
-    text = "base: {strategy: allreduce, model: resnet50}\nrepeats: 10\nvary:\n"
-    text += f"  ranks: {list(range(1, 21))}\n  batch.per_rank: {list(range(1, 11))}\n  seed: [0, 100, 200, 300, 400]\n"
-    start = time.process_time()
-    study = made(text, machine=Machine())
-    assert len({run.id for run in study.runs}) == 10_000
-    assert time.process_time() - start < 3
+def test_ten_times_as_many_runs_do_not_take_a_hundred_times_as_long_to_expand() -> None:
+    def cpu_s(repeats: int) -> float:
+        text = f"base: {{strategy: allreduce, model: resnet50}}\nrepeats: {repeats}\nvary:\n"
+        text += (
+            f"  ranks: {list(range(1, 21))}\n  batch.per_rank: {list(range(1, 11))}\n  seed: [0, 100, 200, 300, 400]\n"
+        )
+        start = time.process_time()
+        study = made(text, machine=Machine())
+        assert len({run.id for run in study.runs}) == 1000 * repeats
+        return time.process_time() - start
+
+    cpu_s(1)  # reads what is kept from then on
+    assert cpu_s(10) < 30 * cpu_s(1)
 
 
 @pytest.fixture

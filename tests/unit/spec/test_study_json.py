@@ -27,14 +27,10 @@ def test_every_shipped_study_is_read_back_as_it_was(
 
 
 @pytest.fixture
-def yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def yaml(project: Path) -> Path:
     """A study file whose study.json is there."""
-    monkeypatch.chdir(tmp_path)
-    file = Path("config/studies/a.yaml")
-    file.parent.mkdir(parents=True)
+    file = project / "config/studies/a.yaml"
     file.write_text("question: How?\n")
-    Path("config/machines").mkdir()
-    Path("config/machines/local.yaml").write_text("description: Here\n")
     expanded_study("local", "paper", "a")
     return file
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrik, ndtr, ndtri, stdtr, stdtrit
 
 ERROR = 0.05
@@ -112,6 +111,8 @@ class Estimate:
             return MIN_P
         if not self.own:
             return float(stdtr(self.n - 1, -distance / self.se))
+        from scipy.optimize import brentq  # takes a fifth of a second, and extrapolated numbers alone need it
+
         tail = brentq(lambda tail: self._half(math.exp(tail)) - distance, math.log(MIN_P), math.log(0.5))
         return math.exp(tail)
 
