@@ -77,11 +77,11 @@ class Project:
         own = {} if self.code.is_symlink() else {"PYTHONPATH": str(self.code)}
         return {**os.environ, **own, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
-    def shell(self, line: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def shell(self, line: str, timeout: float = 240, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a line of bash; without bash where it is one command and nothing in it is bash's to read."""
         words = shlex.split(line)
         plain = words[0] in fork_server.ENTRIES and not set(line) & set("$&|;<>*?~`(){}#")
-        return self.run(*words, **more) if plain else self.run("bash", "-c", line, **more)
+        return self.run(*(words if plain else ("bash", "-c", line)), timeout=timeout, **more)
 
     def run(self, *command: str, timeout: float = 240, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the folder; standard error comes with standard output."""

@@ -58,14 +58,14 @@ def test_its_commands_do_what_it_says_in_its_order(tmp_path: Path) -> None:
 
 
 def test_an_own_script_is_explained_and_becomes_a_study(tmp_path: Path) -> None:
-    project = make_project(tmp_path / "clone")
+    project = make_project(tmp_path / "clone", forked=True)
     project.study.unlink()
     (project.folder / "train.py").write_text(*blocks(OWN_SCRIPT, "python"))
     file = project.folder / "config/studies/decoding.yaml"
     printed: list[str] = []
     for block in blocks(OWN_SCRIPT, "sh"):
         for command in block.splitlines():
-            ended = project.shell(command, **THREADS)
+            ended = project.shell(command, timeout=600, SCALESTUDY_LOCKS=str(tmp_path), **THREADS)
             assert completed(ended), f"{command}\n{ended.stdout}"
             printed.append(ended.stdout)
         if "scalestudy new" in block:
