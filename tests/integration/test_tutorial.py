@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -72,9 +73,10 @@ def test_an_own_script_is_explained_and_becomes_a_study(tmp_path: Path) -> None:
             assert 'command: "python train.py"' in file.read_text()
             file.write_text(*blocks(OWN_SCRIPT, "yaml"))
 
-    explained, _, _, planned, _ = printed
-    assert "is waiting for data: with batches from memory it takes" in explained
-    assert planned.partition("To do:")[2].startswith(" 6 runs, 1 figure, 1 table")
+    explained, *_, made = printed
+    # How busy the machine is, is not for a test to say.
+    assert re.search("is waiting for data: with batches from memory it takes|the rounds differ so much", explained)
+    assert made.partition("To do:")[2].startswith(" 6 runs, 1 figure, 1 table")
     found = [json.loads(one.read_text()) for one in project.results()]
     assert len(found) == 6 and all(held(one) for one in found)
     assert {one["instrument"]["steps_from"] for one in found} == {"hooks"}
