@@ -47,7 +47,9 @@ def tars(tmp_path: Path) -> Path:
         subprocess.run(["tar", "-cf", f"../{wnid}.tar", *files], cwd=tmp_path / "in" / wnid, check=True)
     laid(tmp_path / "held_out", HELD_OUT)
     root.mkdir()
-    inner = [f"{wnid}.tar" for wnid in reversed(CLASSES)]
+    companion = "._companion.tar"  # as macOS puts beside a file
+    laid(tmp_path / "in", {companion: b"Mac OS X"})
+    inner = [companion, *(f"{wnid}.tar" for wnid in reversed(CLASSES))]
     subprocess.run(["tar", "-cf", str(root / imagenet.TRAIN_TAR), *inner], cwd=tmp_path / "in", check=True)
     names = ["-C", str(tmp_path / "held_out"), *HELD_OUT]
     subprocess.run(["tar", "-cf", str(root / imagenet.HELD_OUT_TAR), *names], check=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from scalestudy.data.decode import images
 from scalestudy.data.index import mapped_index
@@ -20,6 +20,10 @@ from tests.unit.data.test_shards import FORMS, payloads
 
 pytestmark = pytest.mark.usefixtures("one_class")
 TAR = FORMS["tar"]
+
+
+LONG_TEXT = PngImagePlugin.PngInfo()
+LONG_TEXT.add_text("comment", "x" * 3 * 2**20, zip=True)
 
 
 def saved(image: Image.Image, form: str, **options: Any) -> bytes:
@@ -47,6 +51,7 @@ def ramp() -> np.ndarray:
         ("grey.jpg", saved(Image.fromarray(ramp()), "JPEG", quality=95)),
         ("cmyk.jpg", saved(Image.fromarray(ramp()).convert("RGB").convert("CMYK"), "JPEG", quality=95)),
         ("sixteen_bits.png", saved(Image.fromarray(ramp().astype(np.uint16) * 257), "PNG")),
+        ("long_text.png", saved(Image.fromarray(ramp()), "PNG", pnginfo=LONG_TEXT)),
         ("palette.png", saved(Image.fromarray(ramp()).convert("P"), "PNG")),
         ("transparent.png", saved(Image.fromarray(ramp()).convert("RGBA"), "PNG")),
         ("progressive.jpg", saved(Image.fromarray(ramp()).convert("RGB"), "JPEG", quality=95, progressive=True)),

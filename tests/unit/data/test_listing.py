@@ -60,6 +60,17 @@ def test_links_are_followed_into_any_folder(place: str, picture_folder: Path, pr
     assert len(x) == 8
 
 
+def test_companions_of_macos_are_no_pictures_and_its_letters_those_of_other_systems(
+    picture_folder: Path, prepared: Prepared
+) -> None:
+    plain = prepared("plain", source="image_folder", root=str(picture_folder))[1]
+    (picture_folder / "train/cat/._0.jpg").write_bytes(b"Mac OS X")
+    (picture_folder / "train/cat").rename(picture_folder / "train/cafe\N{COMBINING ACUTE ACCENT}")
+    (picture_folder / "val/cat").rename(picture_folder / "val/caf\N{LATIN SMALL LETTER E WITH ACUTE}")
+    _, manifest = prepared("macos", source="image_folder", root=str(picture_folder))
+    assert (manifest.train, manifest.classes, manifest.left_out) == (plain.train, 2, 0)
+
+
 CLASSES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (Path.mkdir, "is a class without images: none in it is named .jpg, .jpeg or .png"),
     "dangling link": (linked("/nowhere"), "is a link to something that does not exist"),

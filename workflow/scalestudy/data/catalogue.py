@@ -22,9 +22,7 @@ class Shard(Spec):
 class DatasetSpec(Spec):
     """One concrete form of the data; its id is derived from its keys, as a run's is."""
 
-    scale: (
-        Annotated[float, Field(gt=0, le=1000)] | Annotated[str, Field(pattern=r"^[0-9.]+ *(x node memory|[KMGT]i?B)$")]
-    ) = 1.0
+    scale: Annotated[float, Field(gt=0, le=1000)] | str = 1.0
     """Factor on the number of training samples, or a size: `64 MiB`, `2x node memory` (turned into bytes)."""
     preprocess: Literal["none", "resized", "raw"] = "none"
     """Ahead of time: nothing; JPEG with the shorter side `resize`; decoded pixels (uint8, square, `resize` wide).

@@ -63,7 +63,8 @@ def member(name: str, data: bytes) -> bytes:
 
 
 def entries(path: Path, begin: int = 0, size: int | None = None) -> Iterator[Member]:
-    """Everything that a tar holds, or one of `size` bytes inside it, in its order: links, folders and others too.
+    """Everything that a tar holds, or one of `size` bytes inside it, in its order: links, folders and others too. Hidden
+    files are left out, such as the `._name` that macOS puts beside a file.
 
     Raises UserError where a header is damaged or the archive ends early.
     """
@@ -95,7 +96,9 @@ def entries(path: Path, begin: int = 0, size: int | None = None) -> Iterator[Mem
                     large = int(size_text)
             elif kind not in (PAX_GLOBAL, LONG_TARGET):
                 what = "" if kind in FILE else KINDS.get(kind, f"of the unknown kind {kind.decode('latin-1')!a}")
-                yield Member(name or _name(block), start, length, what)
+                name = name or _name(block)
+                if not name.rpartition(b"/")[2].startswith(b"."):
+                    yield Member(name, start, length, what)
                 name, large = b"", -1
             position = start + padded(length)
         raise UserError(f"is not a tar, or ends early, at byte {position:,}", where, "copy it again")

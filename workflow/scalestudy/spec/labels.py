@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import Any
 
 from scalestudy.files import canonical_json
@@ -89,7 +90,7 @@ def value_text(study: Study, key: str, value: Any, *, named: bool = False) -> st
     elif isinstance(value, (list, dict)):
         label = canonical_json(value)
     elif isinstance(value, float):
-        label = number(value, 6)
+        label = f"{Decimal(repr(value)):,f}".removesuffix(".0")
     if not named or key in SELF_EXPLAINING:
         return label.replace("_", " ") if key in ("strategy", "data.source") else label
     if key == "ranks":

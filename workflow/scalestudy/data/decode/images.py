@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
 from scalestudy.data.decode import kernel
 
@@ -33,6 +33,8 @@ UNREADABLE = (
 """What decoders raise on damaged images; pillow has SyntaxError for broken PNG."""
 MOST_PIXELS = 2 * 89_478_485
 """Of one image, as in Pillow (DecompressionBombError): a few hundred bytes can claim 4 thousand million, 13 GB of memory."""
+PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY
+"""Of a PNG's compressed texts and colour profile, which are not used: 64 MiB, where Pillow refuses an image from 1 MiB on."""
 KINDS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
 """Formats that are read, by their first bytes: names of files cannot be trusted. Pillow may try no others, because some
 of its loaders start programs on the data (Ghostscript on PostScript)."""
@@ -215,7 +217,8 @@ def show(image: Pixels, view: View, out: Pixels) -> None:
     import torch
 
     top, left, rows, columns, flip = view
-    crop = torch.from_numpy(image[top : top + rows, left : left + columns]).permute(2, 0, 1)[None]
+    # Copied, for stored pixels may be read-only, which torch does not know.
+    crop = torch.from_numpy(image[top : top + rows, left : left + columns].copy()).permute(2, 0, 1)[None]
     shown = resized(crop, (out.shape[0], out.shape[1]))
     torch.from_numpy(out).permute(2, 0, 1).copy_((shown.flip(-1) if flip else shown)[0])
 

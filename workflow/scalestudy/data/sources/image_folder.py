@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 
 from scalestudy.data.catalogue import ImageFolder
@@ -34,10 +35,12 @@ def of_folders(root: Path, wanted: str, on_error: str) -> EncodedImages:
     indexes: dict[Split, Index] = {}
     for split, folder in FOLDERS.items():
         parts, unused, empty = classes_in(root, folder, remedy)
-        numbers = numbers or {name: number for number, name in enumerate(parts)}
-        unknown = [Unused(f"{folder}/{name}", UNKNOWN) for name in parts if name not in numbers]
+        # macOS writes letters with accents as two characters, where other systems write one.
+        classes = {name: unicodedata.normalize("NFC", name) for name in parts}
+        numbers = numbers or {name: number for number, name in enumerate(dict.fromkeys(classes.values()))}
+        unknown = [Unused(f"{folder}/{name}", UNKNOWN) for name in parts if classes[name] not in numbers]
         wrong += sorted([*empty, *unknown])
-        known = [labelled(part, numbers[name]) for name, part in parts.items() if name in numbers]
+        known = [labelled(part, numbers[classes[name]]) for name, part in parts.items() if classes[name] in numbers]
         indexes[split] = whole(known, unused, root / folder, remedy)
         passed_over += unused
     lines = left_out(passed_over, root, on_error, wrong)

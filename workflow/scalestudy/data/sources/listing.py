@@ -88,6 +88,8 @@ def _in_folder(root: Path, folder: str) -> Listed:
         # only links, and sizes, are asked for.
         with os.scandir(os.fsencode(root / folder)) as found:
             for entry in found:
+                if entry.name.startswith(b"."):
+                    continue
                 if entry.name.lower().endswith(SUFFIXES) and entry.is_file():
                     sizes[head + entry.name] = entry.stat().st_size
                 elif entry.name.lower().endswith(SUFFIXES + OTHER_SUFFIXES):
