@@ -43,6 +43,7 @@ CHUNK = "-l select=1:ncpus="
          "-l select=2:ncpus=4:mpiprocs=2:ngpus=2 -l place=scatter", "-pe mpi 4 -l gpu=1"),
         ({"nodes": 2, "tasks_per_node": 3}, 1, "-N 2 --ntasks-per-node=3 --cpus-per-task=1",
          "-l select=2:ncpus=3:mpiprocs=3 -l place=scatter", "-pe mpi 6"),
+        ({"gres": "gpu:3090:2"}, 1, f"{ONE}1 --gpus-per-node=3090:2", f"{CHUNK}1:mpiprocs=1:ngpus=2 -l place=scatter", "-l gpu=2"),
         ({"gres": "gpu:a100:2"}, 1, f"{ONE}1 --gpus-per-node=a100:2", f"{CHUNK}1:mpiprocs=1:ngpus=2 -l place=scatter", "-l gpu=2"),
         ({"gpu": 2, "gpu_model": "h100"}, 1, f"{ONE}1 --gpus-per-node=h100:2", f"{CHUNK}1:mpiprocs=1:ngpus=2 -l place=scatter",
          "-l gpu=2"),

@@ -42,7 +42,7 @@ FROM_ONE = (*WIDTHS, "cpus_per_rank", "runtime")
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MIN_MEM_MB = 200
 """A job has at least so much memory: the Snakemake in it needs it, whatever the rule's own command takes."""
-GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<model>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?")
+GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<model>[\w.-]+(?=:\d)|[\w.-]*[A-Za-z][\w.-]*))?(?::(?P<count>\d{1,9}))?")
 
 
 def request_of(

@@ -47,6 +47,43 @@ def test_slurms_nodes_partitions_accounts_and_limits_are_read() -> None:
     assert (found.accounts, found.most_submitted, found.notes) == (("physics", "lab"), 40, ())
 
 
+SOCKETS = "RealMemory=1000 Sockets=1 CoresPerSocket=64 ThreadsPerCore={} CPUTot={} State=IDLE"
+
+
+@pytest.mark.parametrize(
+    ("record", "kind"),
+    [
+        ("Gres=gpu:3090:4(S:0-1)", NodeKind(None, None, 4)),
+        ("Gres=gpu:2080ti:8", NodeKind(None, None, 8)),
+        ("Gres=gpu:4,license:2", NodeKind(None, None, 4)),
+        ("Gres=gpu:a100:2(S:0,1),gpu:1g.10gb:7(S:0),shard:9", NodeKind(None, None, 9)),
+        ("Gres=gpu:tesla:no_consume:2", NodeKind(None, None, 2)),
+        (f"{SOCKETS.format(1, 64)} CPUEfctv=56 CoreSpecCount=8", NodeKind(56, 1000, 0)),
+        (f"{SOCKETS.format(2, 128)} CPUEfctv=120 MemSpecLimit=100", NodeKind(60, 900, 0)),
+        (SOCKETS.format(2, 128), NodeKind(64, 1000, 0)),
+    ],
+)
+def test_of_slurms_record_of_a_node_counts_what_a_job_may_have(record: str, kind: NodeKind) -> None:
+    found = facts_of("slurm", Recorded({"scontrol -o show node": f"NodeName=n1 {record}"}))
+    assert found.nodes[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("state", "up"),
+    [("IDLE", True), ("MIXED+PLANNED", True), ("IDLE+CLOUD+POWERED_DOWN", True), ("IDLE+DRAIN", False),
+     ("DOWN*", False), ("IDLE*", False), ("IDLE+NOT_RESPONDING", False)],
+)  # fmt: skip
+def test_a_state_of_slurm_is_read_by_whole_words(state: str, up: bool) -> None:
+    found = facts_of("slurm", Recorded({"scontrol -o show node": f"NodeName=n1 State={state}"}))
+    assert found.nodes[0].up == up
+
+
+def test_an_answer_of_pbs_that_is_no_json_is_quoted() -> None:
+    found = facts_of("pbs", Recorded({"pbsnodes -a -F json": '{"nodes":{"a1":{"comment":"drained by "ops" today"}}}'}))
+    assert found.nodes == ()
+    assert "`pbsnodes -a -F json` is no JSON (Expecting ',' delimiter: line 1 column 40 (char 39))" in found.notes[0]
+
+
 def test_pbs_adds_the_vnodes_of_a_host_and_shows_queues_that_take_jobs() -> None:
     found = facts_of("pbs", Recorded(PBS))
     assert found.nodes == (

@@ -7,10 +7,11 @@ import os
 import pwd
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from snakemake_executor_plugin_multinode.resources import GPU_GRES
 from snakemake_executor_plugin_multinode.schedulers import NoAnswer
 from snakemake_executor_plugin_multinode.schedulers.command import run_command
 from snakemake_executor_plugin_multinode.schedulers.scheduler import Run
@@ -142,9 +143,11 @@ def least(numbers: Iterable[int | None]) -> int | None:
 
 FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)")
 """`Name=value` of scontrol; of a value with blanks the first word."""
-GPUS = re.compile(r"\bgpu(?::[A-Za-z_][\w.-]*)?:([0-9]{1,9})")
-DOWN = ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "*")
-"""Parts of a node's state with which it takes no job: scontrol(1), sinfo(1) "NODE STATE CODES"."""
+ASIDE = re.compile(r"\([^)]*\)|:no_consume")
+"""In a list of generic resources, what does not count them: sockets, `(S:0-1)` (slurm.conf(5), gres.conf(5))."""
+DOWN = {"DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG",
+        "NOT_RESPONDING", "NO_RESPOND", "UNKNOWN"}  # fmt: skip
+"""Words of a node's state with which it takes no job: scontrol(1), sinfo(1) "NODE STATE CODES"."""
 
 
 def slurm(ask: Ask) -> Found:
@@ -156,13 +159,10 @@ def slurm(ask: Ask) -> Found:
 
     nodes = []
     for fields in lines("node", "NodeName"):
-        gpus = GPUS.findall(fields.get("Gres", ""))
-        sockets, cores = whole(fields.get("Sockets", "")), whole(fields.get("CoresPerSocket", ""))
-        physical = whole(fields.get("CPUTot", "")) if sockets is None or cores is None else sockets * cores
-        kind = NodeKind(physical, whole(fields.get("RealMemory", "")), sum(map(int, gpus)))
-        up = not any(word in fields.get("State", "") for word in DOWN)
+        state = fields.get("State", "")
+        up = "*" not in state and DOWN.isdisjoint(re.findall(r"\w+", state))
         of = tuple(filter(None, fields.get("Partitions", "").split(",")))
-        nodes.append(NodeFacts(fields["NodeName"], kind, up, of))
+        nodes.append(NodeFacts(fields["NodeName"], _slurm_kind(fields), up, of))
     partitions = [
         fields
         for fields in lines("partition", "PartitionName")
@@ -182,6 +182,19 @@ def slurm(ask: Ask) -> Found:
         for fields in partitions
     ]
     return nodes, queues, more
+
+
+def _slurm_kind(fields: Mapping[str, str]) -> NodeKind:
+    """What a job may have of a node: without the cores and the memory that Slurm keeps for the system."""
+    number = {name: whole(text) for name, text in fields.items()}
+    sockets, cores = number.get("Sockets"), number.get("CoresPerSocket")
+    there = number.get("CPUTot") if sockets is None or cores is None else sockets * cores
+    given = number.get("CPUEfctv")  # threads, where the node has several of a core
+    cores = least([there, None if given is None else given // (number.get("ThreadsPerCore") or 1)])
+    memory = number.get("RealMemory")
+    entries = map(GPU_GRES.fullmatch, ASIDE.sub("", fields.get("Gres", "")).split(","))
+    gpus = sum(int(entry["count"] or 1) for entry in entries if entry is not None)
+    return NodeKind(cores, None if memory is None else memory - (number.get("MemSpecLimit") or 0), gpus)
 
 
 def _slurm_accounting(ask: Ask, qos_of_partitions: set[str]) -> tuple[int | None, dict[str, Any]]:
@@ -210,10 +223,13 @@ OPEN = {"queue_type": "Execution", "enabled": "True", "started": "True"}
 
 def pbs(ask: Ask) -> Found:
     """OpenPBS and PBS Pro: pbsnodes, and qstat about queues and server."""
+    notes = []
     try:
         answer = json.loads(ask("pbsnodes", "-a", "-F", "json") or "{}")
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
         answer = {}
+        why = "PBS writes a comment with quotes in it so; have that comment changed"
+        notes.append(f"the answer of `pbsnodes -a -F json` is no JSON ({error}): {why}")
     hosts: dict[str, list[dict[str, Any]]] = defaultdict(list)  # a host may be several vnodes
     for name, node in _map(answer, "nodes").items():
         if isinstance(node, dict):
@@ -223,7 +239,7 @@ def pbs(ask: Ask) -> Found:
         have = [_map(vnode, "resources_available") for vnode in vnodes]
         memory = sum(mebibytes(str(each.get("mem", "0"))) or 0 for each in have)
         cores, gpus = (sum(whole(str(each.get(name))) or 0 for each in have) for name in ("ncpus", "ngpus"))
-        up = not any(word in str(vnode.get("state", "")) for vnode in vnodes for word in BAD)
+        up = not any(word in str(vnode.get("state", "")).lower() for vnode in vnodes for word in BAD)
         of = tuple(dict.fromkeys(str(vnode["queue"]) for vnode in vnodes if vnode.get("queue")))
         nodes.append(NodeFacts(host, NodeKind(cores or None, memory or None, gpus), up, of))
     parts = (part.partition("\n") for part in re.split(r"^Queue:", ask("qstat", "-Qf"), flags=re.MULTILINE)[1:])
@@ -242,7 +258,7 @@ def pbs(ask: Ask) -> Found:
         if values.get("from_route_only") != "True" and all(values.get(key, word) == word for key, word in OPEN.items())
     ]
     limits = (server.get("max_queued", ""), blocks.get(default, {}).get("max_queued", ""))
-    return nodes, queues, {"most_submitted": least(map(_of_a_user, limits))}
+    return nodes, queues, {"most_submitted": least(map(_of_a_user, limits)), "notes": notes}
 
 
 def _map(answer: Any, key: str) -> dict[str, Any]:
