@@ -1,30 +1,67 @@
-"""What a run says to do helps: the same run, once that was done, ends another way."""
+"""What a message says to do helps: the same command, once that was done, ends another way and no longer says it."""
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.integration.tries import attempt
+from tests.integration.project import Project, make_project
+from tests.integration.tries import made
 
+TRY = "scalestudy try device=cpu train.epochs=40 optimiser.learning_rate=0.05 --out $(mktemp -d -p $HERE)/run"
+SERVERS = f"{TRY} 'model={{name: mlp, layers: 1}}' 'strategy={{name: parameter_server, servers: %d}}'"
+STAGED = (
+    "printf 'launcher: local\\n%s\\n' > profiles/local/site.yaml; "
+    f"{TRY} 'data={{source: synthetic_jpeg, samples: 96, shard: {{format: tar}}}}' stage.to=scratch loader.size=32 batch.per_rank=8"
+)
+ARCHIVE = "snakemake tiny --profile profiles/local; scalestudy export tiny --out $HERE/a.zip; "
+MPI = pytest.mark.skipif(
+    shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None, reason="there is no MPI here"
+)
 CASES = [
-    # Settings, what is said about them, and what follows it.
-    ("optimiser.learning_rate=1000", "lower optimiser.learning_rate", "optimiser.learning_rate=0.05"),
-    ("measure.steps=1", "raise measure.steps or train.epochs", "measure.steps=200"),
-    ("batch.per_rank=4000", "make the global batch 1437 or smaller", "batch.per_rank=64"),
-    ("strategy={name: parameter_server, servers: 5}; model={name: mlp, layers: 1}", "use at most 2 servers", "strategy={name: parameter_server, servers: 2}"),
-    ("train.weighted_loss=true", "leave it out", "train.weighted_loss=false"),
+    # A line of bash, a part of its remedy, and the line once that was followed.
+    (f"{TRY} optimiser.learning_rate=1000", "lower optimiser.learning_rate", TRY),
+    (f"{TRY} optimiser.learning_rate=0.1", "nothing was learned", TRY),
+    (f"{TRY} measure.steps=1", "raise measure.steps or train.epochs", TRY),
+    (f"{TRY} batch.per_rank=4000", "make the global batch 1437 or smaller", f"{TRY} batch.per_rank=64"),
+    (SERVERS % 5, "use at most 2 servers", SERVERS % 2),
+    (f"{TRY} train.weighted_loss=true", "leave it out", TRY),
+    (STAGED % "staged_gib: 0.00001", "raise `staged_gib`", STAGED % "staged_gib: 1"),
+    (STAGED % "scratch: /proc/none", "set `scratch` of the site to another folder", STAGED % "scratch: $HERE/scratch"),
+    (STAGED % "scratch: $NODE_DISK", "set it, or name a folder", f"export NODE_DISK=$HERE; {STAGED % 'scratch: $NODE_DISK'}"),
+    pytest.param(
+        f"PATH=${{PATH%%:*}} {TRY} strategy=mpi_allreduce ranks=2", "install an MPI, or load its module",
+        f"{TRY} strategy=mpi_allreduce ranks=2", marks=MPI,
+    ),
+    (f"ulimit -n 24; {TRY}", "raise the limit of open files (ulimit -n 4096)", f"ulimit -n 4096; {TRY}"),
+    (f"ulimit -v 2000000; {TRY}", "raise the limit (ulimit -v)", f"ulimit -v unlimited; {TRY}"),
+    (f"TORCH_DISTRIBUTED_DEBUG=DETAIL {TRY} strategy=allreduce ranks=2", "unset TORCH_DISTRIBUTED_DEBUG", f"{TRY} strategy=allreduce ranks=2"),
+    (f"SCALESTUDY_LOCKS=/nowhere {TRY}", "make it, or unset it", f"unset SCALESTUDY_LOCKS; {TRY}"),
+    (f"SCALESTUDY_DEADLINE=soon {TRY}", "set it to seconds since 1970", f"SCALESTUDY_DEADLINE=9999999999 {TRY}"),
+    (f"mkdir $HERE/a; touch $HERE/a/mine; {TRY} --out $HERE/a", "name an empty folder, or remove it", f"rm -r $HERE/a; {TRY} --out $HERE/a"),
+    ("scalestudy export tiny --out $HERE/a.zip", "make it first: snakemake tiny", "snakemake tiny; scalestudy export tiny --out $HERE/a.zip"),
+    (f"{ARCHIVE} scalestudy import $HERE/a.zip", "give another name: --as NAME", "scalestudy import $HERE/a.zip --as friend"),
+    (
+        f"{ARCHIVE} head -c 9000 $HERE/a.zip > $HERE/part.zip; scalestudy import $HERE/part.zip --as other", "ask for the archive again",
+        "scalestudy import $HERE/a.zip --as other",
+    ),
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return make_project(tmp_path_factory.mktemp("remedies") / "project")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("settings", "words", "change"), CASES)
-def test_a_run_ends_another_way_once_its_remedy_is_followed(
-    settings: str, words: str, change: str, tmp_path: Path
+@pytest.mark.parametrize(("before", "words", "after"), CASES)
+def test_a_command_ends_another_way_once_its_remedy_is_followed(
+    before: str, words: str, after: str, project: Project, tmp_path: Path
 ) -> None:
-    # The window is the rest of the training, so that it is long enough on a fast machine too.
-    given = ["train.epochs=40", "device=cpu", *settings.split("; ")]
-    before, after = attempt(tmp_path / "before", *given), attempt(tmp_path / "after", *given, change)
-    assert words in before.stdout, before.stdout
-    assert "\nvalid\n" in after.stdout, after.stdout
+    refused = project.shell(before, HERE=str(tmp_path))
+    followed = project.shell(after, HERE=str(tmp_path))
+    assert words in refused.stdout, refused.stdout
+    assert words not in followed.stdout and made(followed.returncode, followed.stdout), followed.stdout

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,10 @@ import pytest
 from scalestudy import host_lock
 from scalestudy.errors import UserError
 from scalestudy.host_lock import LOCKS, beside_measured_runs, measured_run
+from scalestudy.spec.layout import STATE_FILE
+from scalestudy.training.control_files import EXIT_STOPPED
 from tests.integration.processes import wait_until
+from tests.integration.tries import attempt
 
 HOLD = """
 import json, os, sys, unicodedata
@@ -84,6 +88,22 @@ def test_who_waits_is_told_run_user_process_and_since_when(folder: Path, capsys:
         said = until_said(capsys, other)
     assert said.startswith("scalestudy: waiting for run vgg-1\N{REPLACEMENT CHARACTER}[2J of ")
     assert f"(process {other.pid}, since 20" in said
+
+
+@pytest.mark.slow
+def test_a_job_that_ends_while_its_run_waits_says_what_it_waited_for_and_goes_on_in_another(
+    folder: Path, tmp_path: Path
+) -> None:
+    with holder(HOLD, "run vgg-1", "", SCALESTUDY_LOCKS=str(folder)):
+        environment = {
+            "SCALESTUDY_LOCKS": str(folder),
+            "SCALESTUDY_DEADLINE": str(time.time() + host_lock.MARGIN_S + 2),
+        }
+        done = attempt(tmp_path / "run", "train.epochs=1", **environment)
+    state = json.loads((tmp_path / "run" / STATE_FILE).read_text())
+    assert (done.returncode, state["state"], state["progress"]) == (EXIT_STOPPED, "checkpointed", 0)
+    assert "its job ends after a wait of 0 min for run vgg-1 of " in state["cause"]
+    assert state["cause"] in done.stdout
 
 
 @pytest.mark.slow

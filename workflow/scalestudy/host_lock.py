@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import fcntl
 import json
+import math
 import os
 import pwd
 import sys
@@ -29,6 +30,8 @@ LOCKS = "SCALESTUDY_LOCKS"
 FOLDER = Path("/tmp")
 """On every host, of all users, and none of them can remove what another made there."""
 MAX_WAIT_FOR_OTHERS_S = 1800.0
+MARGIN_S = 20.0
+"""From the end of a wait in a job to the end of that job."""
 POLL_S = 0.2
 WAITED = "the wait is over, after"
 """Begins the line of a log that ends a wait: the time before it is no run time."""
@@ -36,15 +39,20 @@ FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """For files in a folder of all users."""
 
 
+class WaitedTooLong(Exception):
+    """The job's time is over, and its run has only waited; the message is the cause."""
+
+
 @contextmanager
-def measured_run(name: str) -> Iterator[None]:
+def measured_run(name: str, deadline: float = math.inf) -> Iterator[None]:
     """Held by a run that is measured: one at a time on this host, and nothing else of ours beside it.
 
-    `name` is shown to those who wait.
+    `name` is shown to those who wait. Raises WaitedTooLong shortly before `deadline`, seconds since 1970: the end of the
+    job that waits.
     """
     note = lock_folder() / f"scalestudy-{os.getuid()}.holder"
     since = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    with _held(fcntl.LOCK_EX):
+    with _held(fcntl.LOCK_EX, deadline):
         with suppress(OSError):  # without it those who wait are told less
             write_text(note, json.dumps({"name": name, "process": processes.identity(os.getpid()), "since": since}))
             note.chmod(0o644)
@@ -63,11 +71,11 @@ def beside_measured_runs() -> Iterator[None]:
 
 
 @contextmanager
-def _held(kind: int) -> Iterator[None]:
+def _held(kind: int, deadline: float = math.inf) -> Iterator[None]:
     # A lock ends with the processes that hold it, however they end.
     folder = lock_folder()
     own, all_users = folder / f"scalestudy-{os.getuid()}.lock", folder / "scalestudy-host.lock"
-    with _locked(own, kind, None), _locked(all_users, kind, MAX_WAIT_FOR_OTHERS_S):
+    with _locked(own, kind, None, deadline), _locked(all_users, kind, MAX_WAIT_FOR_OTHERS_S, deadline):
         yield
 
 
@@ -80,7 +88,7 @@ def lock_folder() -> Path:
 
 
 @contextmanager
-def _locked(file: Path, kind: int, limit_s: float | None) -> Iterator[None]:
+def _locked(file: Path, kind: int, limit_s: float | None, deadline: float) -> Iterator[None]:
     """Lock a file; with a limit, which is for the file of all users, continue without it when that is over."""
     begin, said, mode = time.monotonic(), None, 0o600 if limit_s is None else 0o644
     with ExitStack() as stack:
@@ -101,9 +109,12 @@ def _locked(file: Path, kind: int, limit_s: float | None) -> Iterator[None]:
                 waited = f"waited {limit_s / 60:.0f} minutes for another user's work on this host"
                 _say(f"{waited}; continuing at the same time")
                 break
-            if (holders := _holders(file.parent)) != said:
+            if (holders := _holders(file.parent) or "other work on this host") != said:
                 said = holders
-                _say(f"waiting for {holders or 'other work on this host'} to end")
+                _say(f"waiting for {holders} to end")
+            if time.time() + MARGIN_S > deadline:
+                waited = f"{(time.monotonic() - begin) / 60:.0f} min"
+                raise WaitedTooLong(f"its job ends after a wait of {waited} for {holders}: request whole nodes")
             time.sleep(POLL_S)
         queue.close()
         if said is not None:

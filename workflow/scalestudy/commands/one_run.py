@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
@@ -13,7 +14,7 @@ import click
 
 from scalestudy.errors import UserError, raise_all
 from scalestudy.files import now_at_most, read_json, write_json
-from scalestudy.host_lock import measured_run
+from scalestudy.host_lock import WaitedTooLong, measured_run
 from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.trainer_lock import LOCK, only_trainer
 from scalestudy.limits import free_memory_bytes
@@ -162,27 +163,29 @@ def _make(
     from scalestudy.launch.failures import NodeFailed, RankFailed
     from scalestudy.launch.job_environment import JobEnvironment
     from scalestudy.launch.signals import EndedBySignal
-    from scalestudy.training.control_files import EXIT_STOPPED
+    from scalestudy.training.control_files import EXIT_STOPPED, write_state
 
-    with measured_run(f"run {identity}"):
-        if spec.program is not None:
-            pass  # it has its own data
-        elif manifest.exists():
-            ensure(manifest, read_site())
-        else:
-            prepare(spec.data, manifest, None, read_site())
-        try:
+    try:
+        with measured_run(f"run {identity}", JobEnvironment().deadline or math.inf):
+            if spec.program is not None:
+                pass  # it has its own data
+            elif manifest.exists():
+                ensure(manifest, read_site())
+            else:
+                prepare(spec.data, manifest, None, read_site())
             return launch.run(identity, spec, manifest, out, machine, keeper)
-        except attempts.Stopped as stop:
-            print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
-            sys.exit(EXIT_STOPPED)
-        except (RankFailed, EndedBySignal) as error:
-            what, _, details = str(error).partition("\n")
-            if isinstance(error, NodeFailed):
-                JobEnvironment().report_fault(what)
-            message = f"scalestudy: {identity}: {what}; no result is written"
-            print("\n".join(filter(None, [message, details, AGAIN])), file=sys.stderr, flush=True)
-            sys.exit(1)
+    except (attempts.Stopped, WaitedTooLong) as stop:
+        if isinstance(stop, WaitedTooLong):
+            write_state(out.parent, "checkpointed", 0, str(stop))
+        print(f"scalestudy: {identity}: {stop}", file=sys.stderr, flush=True)
+        sys.exit(EXIT_STOPPED)
+    except (RankFailed, EndedBySignal) as error:
+        what, _, details = str(error).partition("\n")
+        if isinstance(error, NodeFailed):
+            JobEnvironment().report_fault(what)
+        message = f"scalestudy: {identity}: {what}; no result is written"
+        print("\n".join(filter(None, [message, details, AGAIN])), file=sys.stderr, flush=True)
+        sys.exit(1)
 
 
 def checked_run(data: Any, where: str) -> RunSpec:

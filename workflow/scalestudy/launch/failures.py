@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import NoReturn
 
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import tail
+from scalestudy.measure.instrument import debug_warnings
 from scalestudy.training.job import Job
 
 USER_ERROR, LOST_PARTNER, SKIPPED, DONE = 2, 3, 4, 64
@@ -75,7 +77,8 @@ def raise_cause(failures: Sequence[Failure], job: Job) -> NoReturn:
 def ending(code: int) -> str:
     """How a process ended, in words, from multiprocessing's exit code."""
     if code < 0:
-        return f"was killed by signal {-code} ({signal.Signals(-code).name}), cause unknown"
+        debugging = debug_warnings(os.environ, "can be that cause")
+        return "; ".join([f"was killed by signal {-code} ({signal.Signals(-code).name}), cause unknown", *debugging])
     if code == 0:
         return "ended before its work was done (exit status 0): the model, the data or a library called `exit`"
     return "lost the connection to another process" if code == LOST_PARTNER else f"failed (exit status {code})"

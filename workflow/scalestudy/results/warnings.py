@@ -19,11 +19,23 @@ from scalestudy.training.report import Report
 def warnings(job: Job, reports: Sequence[Report], used: Transports) -> Iterator[str]:
     """All warnings of a finished run about its ranks, which `used` these transports."""
     yield from dict.fromkeys(warning for report in reports for warning in report.warnings)
+    yield from learning_warnings(job, reports[0])
     yield from fault_warnings(reports)
     if job.resolved.step_time_s is None:
         yield from placement_warnings(reports, job.resolved.threads_per_rank, job.spec.launch.binding)
     if job.processes > 1:
         yield from transport_warnings(job, reports[0].backend, reports[0].interface, used)
+
+
+def learning_warnings(job: Job, report: Report) -> Iterator[str]:
+    """Whether a full training has learned anything."""
+    last = report.evaluations[-1] if report.evaluations and job.spec.runs_full_training else None
+    score = None if last is None else last.accuracy if last.auroc is None else last.auroc
+    if last is not None and score is not None and last.chance is not None and score <= last.chance:
+        yield (
+            f"nothing was learned: the score {score:.3g} after {last.epoch:g} epochs is no better than chance, "
+            f"{last.chance:.3g}; lower optimiser.learning_rate, or raise train.epochs"
+        )
 
 
 # What happened in the window

@@ -108,8 +108,9 @@ def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtyp
         each = auroc_per_label(score, label)
         known = [value for value in each if value is not None]
         mean = float(np.mean(known)) if known else None
-        return {"accuracy": None, "auroc": mean, "auroc_per_label": each, "loss": mean_loss}
-    return {"accuracy": float((score.argmax(axis=1) == label).mean()), "auroc": None, "loss": mean_loss}
+        return {"accuracy": None, "auroc": mean, "auroc_per_label": each, "loss": mean_loss, "chance": 0.5}
+    accuracy, chance = float((score.argmax(axis=1) == label).mean()), float(np.bincount(label).max() / len(label))
+    return {"accuracy": accuracy, "auroc": None, "loss": mean_loss, "chance": chance}
 
 
 def _invalid_reason(score: np.ndarray, label: np.ndarray, loss: float, own: bool) -> str | None:

@@ -40,6 +40,8 @@ class Evaluation(_Plain):
     auroc: float | None = None
     """Mean over labels."""
     loss: float | None = None
+    chance: float | None = None
+    """The same score of answers that ignore the sample: the share of the most frequent class, or 0.5 of AUROC."""
     auroc_per_label: list[float | None] | None = None
     """None for a label of which all samples have one class."""
     invalid_reason: str | None = None
@@ -50,7 +52,9 @@ class Evaluation(_Plain):
         plain = {**self.plain(), "doubt": self.invalid_reason}
         del plain["invalid_reason"]
         return {
-            key: value for key, value in plain.items() if value is not None or key not in ("auroc_per_label", "doubt")
+            key: value
+            for key, value in plain.items()
+            if value is not None or key not in ("chance", "auroc_per_label", "doubt")
         }
 
 

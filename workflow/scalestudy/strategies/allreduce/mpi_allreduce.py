@@ -23,7 +23,10 @@ class MPIAllReduce(Scheduled):
         places: list[Any] = [None] * world.ranks
         dist.all_gather_object(places, MPI.COMM_WORLD.Get_rank(), group=world.control or world.workers)
         if len(set(places)) < world.ranks:
-            raise UserError("strategy `mpi_allreduce` needs ranks that mpirun started", "strategy", "set `launcher`")
+            what = "the ranks of `mpi_allreduce` do not know each other: srun started them with another PMI than this MPI has"
+            raise UserError(
+                what, "site: srun_mpi", "set it to the PMI of this MPI, or leave it out: then mpirun starts them"
+            )
         ranks = MPI.COMM_WORLD.Create_group(MPI.COMM_WORLD.group.Incl(places))
 
         def sum_by_mpi(buffer: torch.Tensor) -> None:
