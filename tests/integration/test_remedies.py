@@ -12,6 +12,7 @@ from tests.integration.project import Project, make_project
 from tests.integration.tries import made
 
 TRY = "scalestudy try device=cpu train.epochs=40 optimiser.learning_rate=0.05 --out $(mktemp -d -p $HERE)/run"
+SMALL = f"{TRY} train.epochs=3 batch.per_rank=8"
 SERVERS = f"{TRY} 'model={{name: mlp, layers: 1}}' 'strategy={{name: parameter_server, servers: %d}}'"
 STAGED = (
     "printf 'launcher: local\\n%s\\n' > profiles/local/site.yaml; "
@@ -24,7 +25,7 @@ MPI = pytest.mark.skipif(
 CASES = [
     # A line of bash, a part of its remedy, and the line once that was followed.
     (f"{TRY} optimiser.learning_rate=1000", "lower optimiser.learning_rate", TRY),
-    (f"{TRY} optimiser.learning_rate=0.1", "nothing was learned", TRY),
+    (f"{SMALL} optimiser.learning_rate=0.1", "nothing was learned", f"{SMALL} optimiser.learning_rate=0.01"),
     (f"{TRY} measure.steps=1", "raise measure.steps or train.epochs", TRY),
     (f"{TRY} batch.per_rank=4000", "make the global batch 1437 or smaller", f"{TRY} batch.per_rank=64"),
     (SERVERS % 5, "use at most 2 servers", SERVERS % 2),

@@ -134,6 +134,9 @@ class Net(nn.Module):
 class Plain(nn.Linear):
     pass
 
+def made_by_a_function(classes):
+    return nn.Linear(3, classes)
+
 class NoModel:
     pass
 """
@@ -155,6 +158,7 @@ def own(extensions: Path, target: str, **kwargs: Any) -> nn.Module:
 def test_an_own_model_is_told_classes_and_channels_where_it_takes_them(extensions: Path) -> None:
     assert own(extensions, "nets:Net").get_submodule("head").weight.shape == (10, 12)
     assert own(extensions, "nets:Net", width=2, classes=5).get_submodule("head").weight.shape == (5, 6)
+    assert own(extensions, "nets:made_by_a_function").weight.shape == (10, 3)
     assert own(extensions, "nets:Plain", in_features=3, out_features=2).weight.shape == (2, 3)
 
 
@@ -162,7 +166,7 @@ def test_an_own_model_is_told_classes_and_channels_where_it_takes_them(extension
     ("target", "kwargs", "where", "what"),
     [
         ("nests:Net", {}, "nests.py", "no such file"),
-        ("nets:Nett", {}, "nets.py", "no class `Nett`"),
+        ("nets:Nett", {}, "nets.py", "no class or function `Nett`"),
         ("nets:NoModel", {}, "nets.py", "is not a model"),
         ("nets:Net", {"width": -1}, "nets.py:8", "ArithmeticError: no negative width"),
         ("nets:Net", {"breadth": 3}, "nets.py", "unexpected keyword argument 'breadth'"),
@@ -260,5 +264,7 @@ def test_a_model_without_parameters_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(4, 7), (4, 12), (4,), (4, 10, 1)])
 def test_logits_that_are_not_one_per_class_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(UserError, match="for data with 10 classes"):
-        outputs.check_width(torch.zeros(shape), 10)
-    outputs.check_width(torch.zeros(4, 10), 10)
+        outputs.check_trainable(torch.zeros(shape), 10)
+    outputs.check_trainable(torch.zeros(4, 10, requires_grad=True), 10)
+    with pytest.raises(UserError, match="no gradient"):
+        outputs.check_trainable(torch.zeros(4, 10), 10)

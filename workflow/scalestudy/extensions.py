@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import sha256_file
 
 
-def load_class(path: Path, class_name: str) -> type:
-    """A class from a Python file; raises UserError where file or class is missing or the file fails.
+def load_class(path: Path, class_name: str) -> Callable[..., Any]:
+    """A class, or a function that makes its objects, from a Python file; raises UserError where file or class is missing or
+    the file fails.
 
     The file may import its neighbours: its folder is on sys.path while it is read, and no longer.
     """
@@ -37,11 +39,11 @@ def load_class(path: Path, class_name: str) -> type:
         raise
     finally:
         sys.path.remove(folder)
-    classes = {key: value for key, value in vars(module).items() if isinstance(value, type)}
-    if class_name not in classes:
-        own = [key for key, value in classes.items() if value.__module__ == name]
-        raise UserError(f"there is no class `{class_name}`", str(path), nearest(class_name, own))
-    return classes[class_name]
+    makers = {key: value for key, value in vars(module).items() if callable(value)}
+    if class_name not in makers:
+        own = [key for key, value in makers.items() if value.__module__ == name]
+        raise UserError(f"there is no class or function `{class_name}`", str(path), nearest(class_name, own))
+    return makers[class_name]
 
 
 def imported_from(folder: Path) -> dict[str, str]:

@@ -200,7 +200,7 @@ def test_own_data_is_read_item_by_item_and_repeats_when_scaled(own: Path, prepar
 @pytest.mark.parametrize(
     ("target", "kwargs", "what"),
     [
-        ("mine:Nothing", {}, "there is no class `Nothing`"),
+        ("mine:Nothing", {}, "there is no class or function `Nothing`"),
         ("mine:Mine", {"sample": 3}, "unexpected keyword argument 'sample'"),
         ("mine:Mine", {"samples": 0}, "has no items for train"),
     ],

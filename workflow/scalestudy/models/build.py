@@ -71,13 +71,13 @@ def own(options: OwnModel, *, classes: int, channels: int, extensions: Path) -> 
     file_name, _, class_name = options.import_.partition(":")
     path = extensions / f"{file_name}.py"
     found = load_class(path, class_name)
-    if not issubclass(found, nn.Module):
-        raise UserError(f"class `{class_name}` is not a model", str(path), "let it inherit from torch.nn.Module")
     known, taken = {"classes": classes, "channels": channels}, inspect.signature(found).parameters
     kwargs = {name: value for name, value in known.items() if name in taken} | options.kwargs
     with blamed_on(path, f"{class_name}({', '.join(f'{name}={value!r}' for name, value in kwargs.items())})"):
         model = found(**kwargs)
-    assert isinstance(model, nn.Module)
+    if not isinstance(model, nn.Module):
+        what = f"`{class_name}` makes a {type(model).__name__}, which is not a model"
+        raise UserError(what, str(path), "let it inherit from torch.nn.Module, or return such a module")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         what = f"`{class_name}` has no parameter to train"
         raise UserError(what, str(path), "make layers or nn.Parameter attributes of the module in its __init__")
