@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,7 @@ ARCHIVE = "snakemake tiny --profile profiles/local; scalestudy export tiny --out
 MPI = pytest.mark.skipif(
     shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None, reason="there is no MPI here"
 )
+AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="not everyone may make a network namespace")
 CASES = [
     # A line of bash, a part of its remedy, and the line once that was followed.
     (f"{TRY} optimiser.learning_rate=1000", "lower optimiser.learning_rate", TRY),
@@ -40,6 +42,10 @@ CASES = [
     (f"ulimit -n 24; {TRY}", "raise the limit of open files (ulimit -n 4096)", f"ulimit -n 4096; {TRY}"),
     (f"ulimit -v 2000000; {TRY}", "raise the limit (ulimit -v)", f"ulimit -v unlimited; {TRY}"),
     (f"TORCH_DISTRIBUTED_DEBUG=DETAIL {TRY} strategy=allreduce ranks=2", "unset TORCH_DISTRIBUTED_DEBUG", f"{TRY} strategy=allreduce ranks=2"),
+    pytest.param(
+        f"unshare -rn {TRY} strategy=allreduce ranks=2", "start the loopback (ip link set lo up)",
+        f"unshare -rn sh -c 'ip link set lo up; {TRY} strategy=allreduce ranks=2'", marks=AS_ROOT,
+    ),
     (f"SCALESTUDY_LOCKS=/nowhere {TRY}", "make it, or unset it", f"unset SCALESTUDY_LOCKS; {TRY}"),
     (f"SCALESTUDY_DEADLINE=soon {TRY}", "set it to seconds since 1970", f"SCALESTUDY_DEADLINE=9999999999 {TRY}"),
     (f"mkdir $HERE/a; touch $HERE/a/mine; {TRY} --out $HERE/a", "name an empty folder, or remove it", f"rm -r $HERE/a; {TRY} --out $HERE/a"),
@@ -62,7 +68,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_a_command_ends_another_way_once_its_remedy_is_followed(
     before: str, words: str, after: str, project: Project, tmp_path: Path
 ) -> None:
-    refused = project.shell(before, HERE=str(tmp_path))
-    followed = project.shell(after, HERE=str(tmp_path))
+    refused = project.shell(before, HERE=str(tmp_path), SCALESTUDY_WARM="0")
+    followed = project.shell(after, HERE=str(tmp_path), SCALESTUDY_WARM="0")
     assert words in refused.stdout, refused.stdout
     assert words not in followed.stdout and made(followed.returncode, followed.stdout), followed.stdout

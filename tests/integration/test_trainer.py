@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from scalestudy.strategies.fsdp import SUPPORTED
 from tests.integration.processes import ranks_of, wait_until, with_files_below
-from tests.integration.tries import ROOT, attempt, begin, completed, held, result, weights
+from tests.integration.tries import ROOT, SCALESTUDY, attempt, begin, completed, held, result, weights
 
 SHORT = ("train.epochs=2", "optimiser.learning_rate=0.05")
 PERCEPTRON = "model={name: mlp, hidden: 64, layers: 2}"
@@ -249,3 +249,11 @@ def test_a_compiled_model_trains(tmp_path: Path) -> None:
     found = result(tmp_path)
     assert held(found), done.stdout
     assert found["metrics"]["loss"] < 1.0
+
+
+def test_a_run_needs_no_standard_output(tmp_path: Path) -> None:
+    line = f'{SCALESTUDY} try {" ".join(SHORT)} --out "$0" >&- 2>&-'
+    subprocess.run(
+        ["bash", "-c", line, str(tmp_path)], cwd=ROOT, env={**os.environ, "SCALESTUDY_WARM": "0"}, check=False
+    )
+    assert held(result(tmp_path))

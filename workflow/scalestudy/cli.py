@@ -124,8 +124,20 @@ def enter_project() -> None:
         os.chdir(top)
 
 
+def open_closed_streams() -> None:
+    """Lead standard streams that are closed to nowhere: the next file would get their number, and the output of ranks."""
+    while (free := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(free, True)
+    os.close(free)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode) if stream is None else stream  # noqa: SIM115
+        for number, (stream, mode) in enumerate([(sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w")])
+    )
+
+
 def main() -> None:
     """The console script. Commands that start ranks treat SIGTERM themselves."""
+    open_closed_streams()
     gc.set_threshold(100_000, 20, 20)  # importing makes far more objects than Python's 700, and all of them stay
     if sys.argv[1:2] and sys.argv[1] not in WHERE_THEY_ARE:
         enter_project()
