@@ -65,7 +65,11 @@ def export(study: str, machine: str, scale: str, out: Path | None, author: str |
         if result is not None and result.get("metrics") is not None and there and there[0].endswith("spec.json"):
             runs[run.id] = result, there
     if not runs:
-        raise UserError(f"no run of `{study}` has a result on `{machine}`", study, f"make it first: snakemake {study}")
+        raise UserError(
+            f"no run of `{study}` has a result on `{machine}`",
+            study,
+            f"make it first: snakemake {study} --profile profiles/local",
+        )
     code = list(dict.fromkeys(_code(found, machine)))
     folder = RESULTS / machine / scale
     products = (path for pattern in PRODUCTS for path in sorted(folder.glob(pattern.format(study))))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data.manifest import Split
-from scalestudy.errors import UserError
+from scalestudy.errors import REMEDIES, UserError
 from scalestudy.files import write_with
 
 DAMAGED = (
@@ -150,6 +150,8 @@ def mapped_array(path: Path) -> np.memmap[Any, Any]:
     try:
         found: np.memmap[Any, Any] = np.load(path, mmap_mode="r")
     except DAMAGED as error:
+        if isinstance(error, OSError) and error.errno in REMEDIES:
+            raise  # a limit or a disk: the data is as it was
         raise UserError(f"prepared data cannot be read: {error}", str(path), "prepare it again") from None
     return found
 
