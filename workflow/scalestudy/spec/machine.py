@@ -179,9 +179,6 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
 
 def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Problem]:
     """Find requirements of a spec beyond this machine."""
-    if str(spec.data.scale).endswith("node memory") and machine.memory_gib is None and (machine.nodes or 1) > 1:
-        what = f"{spec.data.scale} is not known: the file of machine `{name}` has no `memory_gib`, and its nodes are not this host"
-        yield Problem(("data", "scale"), what, "add it there, or write the size, such as `64 GiB`")
     named = spec.nodes_named
     if (spec.accelerator and named is None and spec.ranks_per_node is None) or (named and spec.ranks % named):
         return
