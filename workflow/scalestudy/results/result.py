@@ -13,7 +13,6 @@ from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.results.metrics import Values, extrapolation, intervals, kinds, metrics
 from scalestudy.results.records import HostFacts, facts_of_hosts, staleness, write_events, write_steps
 from scalestudy.results.reports import read_reports
-from scalestudy.results.timeline import write_timeline
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import pause_warnings, warnings, window_warnings
 from scalestudy.spec.run import RunSpec, is_emulated
@@ -43,7 +42,11 @@ def measured_result(
     hosts = facts_of_hosts(job, samples, reports, int(measured.in_window.sum()) * job.spec.global_batch)
     at_ends = [row["anonymous_bytes"] for report in reports for row in report.host_rows]
     memory_bytes = max([memory_bytes, *at_ends]) if memory_bytes is not None else None
-    values = {**metrics(job, measured, manifest, wall_s, memory_bytes, hosts.values), **write_timeline(job, folder)}
+    values = metrics(job, measured, manifest, wall_s, memory_bytes, hosts.values)
+    if job.spec.measure.trace_steps:
+        from scalestudy.results.timeline import write_timeline  # imports torch, which this process does without
+
+        values |= write_timeline(job, folder)
     evidence = RunEvidence(job, measured, values, manifest)
     modes = list(dict.fromkeys(mode for report in reports for mode in report.device_modes))
     write_steps(measured, folder / "steps.parquet")
