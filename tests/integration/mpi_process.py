@@ -75,6 +75,8 @@ def by_horovod(rank: int, folder: Path) -> dict[str, Any]:
     """This rank's parameters after a training by Horovod, where that is built."""
     world = joined(rank, int(os.environ["OMPI_COMM_WORLD_SIZE"]), folder)
     results: dict[str, Any] = {}
+    import mpi4py.MPI  # noqa: F401 # MPI belongs to it then: Horovod neither starts nor ends it
+
     if missing_build(Horovod(name="horovod")) is None:
         from scalestudy.strategies.horovod import Horovod as Strategy
 

@@ -21,7 +21,7 @@ DOCUMENTS = (
     *(f"profiles/{name}/README.md" for name in ("allocation", "default", "local", "pbs", "sge", "slurm")),
     *sorted(str(page.relative_to(ROOT)) for part in ("howto", "reference") for page in (ROOT / "docs" / part).glob("*.md")),
 )  # fmt: skip
-SUBMITTED = "needs a scheduler; tests/cluster/test_day_one.py runs it on Slurm"
+SUBMITTED = "needs a scheduler; tests/cluster/test_driver_job.py runs it on Slurm"
 NOT_RUN = {
     "cd $PBS_O_WORKDIR": "PBS sets the variable",
     "qsub profiles/pbs/driver.sh": SUBMITTED,

@@ -101,6 +101,7 @@ def test_a_driver_that_is_terminated_and_then_killed_is_resumed_by_the_same_comm
     with driving(project) as driver:
         assert wait_until(lambda: steps_saved(project) > saved, 90)
         driver.send_signal(signal.SIGKILL)
+    assert wait_until(lambda: not list(run_folder(project).glob(".trainer*")), 90)
     (project.folder / "go").touch()
     again = project.run(*COMMAND)
     assert again.returncode == 0, again.stdout
