@@ -13,7 +13,7 @@ __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what Snakemake asks for on first use: a program that reads a site needs neither it nor Snakemake."""
+    """Import the executor on first use: who only reads a site needs no Snakemake."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.executor"), name)

@@ -109,7 +109,8 @@ class Chain:
 def attempt(run: str, out: Path) -> Iterator[Chain]:
     """One attempt at a run: finds its checkpoint, and records its end.
 
-    Checkpoints next to a finished result mean nothing: the run starts from the beginning. Raises UserError where the checkpoints are those of another run.
+    Checkpoints next to a finished result mean nothing: the run starts from the beginning. Raises UserError where the
+    checkpoints are those of another run.
     """
     chain = Chain(run, out.parent)
     if out.exists():

@@ -46,8 +46,7 @@ def run(
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
     no result, and so does SiteFault, a lack of the site in a job. Raises Stopped where the run stopped on purpose,
-    with its checkpoint written. A short window that others
-    disturbed is taken once more, and the second one counts.
+    with its checkpoint written. A short window that others disturbed is taken once more, and the second one counts.
     """
     with attempts.attempt(run_id, out) as chain:
         started = now()

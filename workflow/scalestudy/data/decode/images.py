@@ -217,8 +217,9 @@ def show(image: Pixels, view: View, out: Pixels) -> None:
     import torch
 
     top, left, rows, columns, flip = view
-    # Copied, for stored pixels may be read-only, which torch does not know.
-    crop = torch.from_numpy(image[top : top + rows, left : left + columns].copy()).permute(2, 0, 1)[None]
+    # Stored pixels may be read-only, which torch does not know; those are copied.
+    pixels = np.require(image[top : top + rows, left : left + columns], requirements="W")
+    crop = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     shown = resized(crop, (out.shape[0], out.shape[1]))
     torch.from_numpy(out).permute(2, 0, 1).copy_((shown.flip(-1) if flip else shown)[0])
 
