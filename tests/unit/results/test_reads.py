@@ -52,28 +52,6 @@ def test_what_is_not_counted_is_no_number_of_bytes() -> None:
     assert counted_reads([Report(0, read_bytes=0, uncounted_reads="tmpfs")]) == 0
 
 
-def test_what_lustres_servers_sent_is_said_beside_and_counts_once_per_host() -> None:
-    sent = {**LUSTRE, "client_read_bytes": 600 * MIB, "client_counts_servers": True}
-    found = judged(COLD, sent, sent, {**sent, "placement": {"host": "b"}})
-
-    assert found.invalid is None
-    assert str(found.unchecked).endswith(
-        "; Lustre's servers sent 1,200 MiB to the run's hosts, to other processes too, where at least 1,000 MiB were expected"
-    )
-
-
-def test_a_cold_run_is_invalid_where_lustres_servers_sent_its_hosts_too_little() -> None:
-    found = judged(COLD, {**LUSTRE, "client_read_bytes": 5 * MIB, "client_counts_servers": True})
-
-    assert "all processes of the run's hosts together received 5 MiB" in str(found.invalid)
-
-
-def test_what_programs_asked_of_lustre_may_be_cached_or_mapped_and_proves_nothing() -> None:
-    found = judged(COLD, {**LUSTRE, "client_read_bytes": 5 * MIB, "client_counts_servers": False})
-
-    assert found.invalid is None and "read 5 MiB from Lustre or its cache" in str(found.unchecked)
-
-
 def test_a_warm_run_that_read_from_storage_is_invalid() -> None:
     assert judged(WARM, {"read_bytes": 99 * MIB}) == Reads()
     assert "did not stay in it" in str(judged(WARM, {"read_bytes": 101 * MIB}).invalid)

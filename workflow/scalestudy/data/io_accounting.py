@@ -1,4 +1,4 @@
-"""Whether the kernel counts a process's reads on a file system, and what a Lustre client counts of its host's.
+"""Whether the kernel counts a process's reads on a file system.
 
 `/proc/<pid>/io` counts what a process has the block layer read (submit_bio in block/blk-core.c) and what it has NFS read
 (nfs_readahead, nfs_read_folio and nfs_file_direct_read in fs/nfs). Other file systems without a block device do not
@@ -7,11 +7,8 @@ count at all, count in another process (CIFS's receiver), or count what came fro
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -26,8 +23,6 @@ COUNTED = {0x6969: "nfs", 0x9123683E: "btrfs", 0x794C7630: "overlayfs", 0xCA451A
 """File systems of no single block device whose reads are counted all the same."""
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems whose files are never anywhere but in memory."""
-LUSTRE = (Path("/proc/fs/lustre"), Path("/sys/kernel/debug/lustre"))
-"""Where Lustre's client keeps its counters; since 2.13 most are in debugfs, which only root may read."""
 
 
 def uncounted_file_system(path: Path) -> str | None:
@@ -47,32 +42,3 @@ def name_if_uncounted(magic: int, major: int) -> str | None:
     if major != 0 or magic in COUNTED:
         return None
     return f"file system 0x{magic:x}"
-
-
-@dataclass(frozen=True)
-class ClientBytes:
-    """Bytes that the Lustre client of this host has counted since it was mounted, for all processes together."""
-
-    bytes: int
-    from_servers: bool
-    """What servers sent; else what programs asked for, of which some came from the client's cache."""
-
-
-def lustre_bytes(roots: Iterable[Path] = LUSTRE) -> ClientBytes | None:
-    """From the first of `roots` that has counters which may be read; None where there are none.
-
-    `osc` and `mdc` count what object and metadata servers sent (ptlrpc_lprocfs_brw in lustre/ptlrpc), `llite` what
-    programs read by read(2), cached or not (LPROC_LL_READ_BYTES in lustre/llite/file.c); wiki.lustre.org,
-    "Lustre IO Monitoring".
-    """
-    for devices, from_servers in ((("osc", "mdc"), True), (("llite",), False)):
-        for root in roots:
-            counts: list[int] = []
-            for file in (file for device in devices for file in root.glob(f"{device}/*/stats")):
-                with contextlib.suppress(OSError):
-                    # `read_bytes N samples [bytes] min max sum …`; a counter that never counted has no line.
-                    words = [line.split() for line in file.read_text(encoding="ascii").splitlines()]
-                    counts.append(sum(int(line[6]) for line in words if line[:1] == ["read_bytes"] and len(line) > 6))
-            if counts:
-                return ClientBytes(sum(counts), from_servers)
-    return None

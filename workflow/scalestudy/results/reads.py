@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scalestudy.data.io_accounting import IN_MEMORY
 from scalestudy.data.manifest import Manifest
-from scalestudy.results.metrics import Values, largest, total
+from scalestudy.results.metrics import Values, total
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.report import Report
 
@@ -41,7 +41,7 @@ def judge_reads(spec: RunSpec, manifest: Manifest, reports: Sequence[Report], va
     if any(name in IN_MEMORY for name in uncounted):
         return Reads() if is_warm else Reads(f"the data lies in memory ({uncounted[0]}), so its cache cannot be cold")
     if uncounted or read is None:
-        return _without_count(uncounted, reports, expected, is_warm)
+        return _without_count(uncounted, is_warm)
     if is_warm:
         if any("cuda" in report.computed_on for report in reports):  # whose libraries the first steps load
             read = total(report.window_read_bytes or 0 for report in reports) or 0.0
@@ -63,35 +63,13 @@ def _counted(read: float, expected: float) -> Reads:
     return Reads()
 
 
-def _without_count(uncounted: Sequence[str], reports: Sequence[Report], expected: float, is_warm: bool) -> Reads:
-    """The kernel counted nothing: a Lustre client's count for its whole host is an upper bound."""
-    hosts = _hosts(reports)
-    from_servers = all(report.client_counts_servers for report in reports)
-    if hosts is not None and from_servers and hosts < LEAST * expected:
-        return Reads(
-            f"all processes of the run's hosts together received {_mib(hosts)} from Lustre's servers, at least "
-            f"{_mib(expected)} were expected: the data was cached"
-        )
+def _without_count(uncounted: Sequence[str], is_warm: bool) -> Reads:
+    """The kernel counted nothing."""
     claim = "the data was in the page cache" if is_warm else "storage delivered the data"
     why = "this kernel counts no reads of processes"
     if uncounted:
         why = f"reads on {' and '.join(uncounted)} are not counted by the kernel"
-    said = f"whether {claim} cannot be checked: {why}"
-    if hosts is not None and from_servers:
-        said += f"; Lustre's servers sent {_mib(hosts)} to the run's hosts, to other processes too"
-    elif hosts is not None:
-        said += f"; programs of the run's hosts read {_mib(hosts)} from Lustre or its cache"
-    if hosts is not None and expected:
-        said += f", where at least {_mib(expected)} were expected"
-    return Reads(unchecked=said)
-
-
-def _hosts(reports: Sequence[Report]) -> float | None:
-    """Sum over hosts of their clients' counts; each rank saw all of its host's. None where one host is not known."""
-    of_host: dict[str, list[float | None]] = {}
-    for report in reports:
-        of_host.setdefault(str(report.placement.get("host")), []).append(report.client_read_bytes)
-    return total(largest(counts) for counts in of_host.values())
+    return Reads(unchecked=f"whether {claim} cannot be checked: {why}")
 
 
 def _mib(value: float) -> str:

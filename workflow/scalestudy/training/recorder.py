@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.data.decode import kernel
-from scalestudy.data.io_accounting import lustre_bytes, uncounted_file_system
+from scalestudy.data.io_accounting import uncounted_file_system
 from scalestudy.data.load.loader import Delivered, Loader
 from scalestudy.data.load.sampler import MODULUS, sample_checksum
 from scalestudy.data.pagecache import read_bytes
@@ -85,7 +85,6 @@ class Recorder:
         self._read_before: int | None = None
         """What the kernel had counted when the steps began, less what earlier attempts read; the client's alike."""
         self._window_read_before: int | None = None
-        self._client_before: int | None = None
         self._slow_decodes_before = 0
 
     def describe(self, replica: Replica, data: TrainingData) -> None:
@@ -108,8 +107,6 @@ class Recorder:
         self._loop_began = now - report.loop_s
         if (counted_bytes := read_bytes()) is not None:
             self._read_before = counted_bytes - (report.read_bytes or 0)
-        if report.uncounted_reads == "lustre" and (client := lustre_bytes()) is not None:
-            self._client_before = client.bytes - (report.client_read_bytes or 0)
         self._slow_decodes_before = report.faults.get("slow_decode", 0)
         self.window_end = None if report.window_left_s is None else now + report.window_left_s
         self._counted_from = report.steps_done + self.job.spec.measure.warmup_steps
@@ -203,9 +200,6 @@ class Recorder:
         report.read_bytes = None if before is None or after is None else after - before
         if self._window_read_before is not None and after is not None:
             report.window_read_bytes = after - self._window_read_before
-        if self._client_before is not None and (client := lustre_bytes()) is not None:
-            report.client_read_bytes = client.bytes - self._client_before
-            report.client_counts_servers = client.from_servers
         report.faults = dict(faults.fired)
         if faults.killed_before:
             report.faults["killed_rank"] = faults.killed_before

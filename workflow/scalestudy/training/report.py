@@ -147,10 +147,6 @@ class Report(_Plain):
     """Of these, bytes read since the window began: before it, the first steps load a GPU's libraries from storage."""
     uncounted_reads: str | None = None
     """The file system of the data where the kernel does not count what is read from it (data/io_accounting.py)."""
-    client_read_bytes: int | None = None
-    """What that file system's client counted meanwhile, for all processes of the host; None where it does not."""
-    client_counts_servers: bool = False
-    """Whether these bytes came from servers; else they may have come from the client's cache."""
     resident_share: float | None = None
     """Of the node's training files, in the page cache after it was warmed or emptied; the node's first rank knows."""
     stage: Staging | None = None
