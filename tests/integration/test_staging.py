@@ -44,7 +44,7 @@ def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_t
 
 def test_nodes_with_shards_of_their_own_see_no_others_and_leave_nothing_behind(tmp_path: Path) -> None:
     done = attempt(
-        tmp_path / "run", *PICTURES, "nodes=2", "loader={size: 32, cache: cold, mode: stream, last_batch: pad}",
+        tmp_path / "run", *PICTURES, "nodes=2", "loader={size: 32, cache: cold, mode: stream}",
         "stage={to: scratch, share: by_shard, reuse: false}", SCALESTUDY_SITE=site(tmp_path),
     )  # fmt: skip
     assert completed(done), done.stdout

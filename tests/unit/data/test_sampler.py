@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 
 from scalestudy.data.load.sampler import (
     MODULUS,
-    LastBatch,
     StorageOrder,
     batches,
     epoch_order,
@@ -68,24 +65,19 @@ def shards(draw: st.DrawFn) -> StorageOrder:
     return storage_order(shard, start * 512, len(shard), draw(st.integers(1, 50)))
 
 
-@given(shards(), ranks, st.integers(1, 5), seeds, st.integers(0, 3), st.sampled_from(["drop", "pad"]), st.booleans())
+@given(shards(), ranks, st.integers(1, 5), seeds, st.integers(0, 3), st.booleans())
 def test_each_epoch_gives_every_rank_its_share_once_and_as_many_batches(
-    data: StorageOrder, ranks: int, per_rank: int, seed: int, epoch: int, last: Any, streamed: bool
+    data: StorageOrder, ranks: int, per_rank: int, seed: int, epoch: int, streamed: bool
 ) -> None:
     samples, global_batch = len(data.order), ranks * per_rank
-    if samples < global_batch and last == "drop":
+    if samples < global_batch:
         return
     stream = data if streamed else None
-    shares = [
-        batches(samples, global_batch, rank, ranks, seed, epoch, last=last, stream=stream) for rank in range(ranks)
-    ]
-    steps = steps_per_epoch(samples, global_batch, last)
+    shares = [batches(samples, global_batch, rank, ranks, seed, epoch, stream=stream) for rank in range(ranks)]
+    steps = steps_per_epoch(samples, global_batch)
     assert {share.shape for share in shares} == {(steps, per_rank)}
     seen = np.bincount(np.concatenate(shares).ravel(), minlength=samples)
-    if last == "drop":
-        assert seen.max() == 1 and (seen == 0).sum() == samples - steps * global_batch < global_batch
-    else:
-        assert seen.min() >= 1 and seen.sum() - samples < global_batch
+    assert seen.max() == 1 and (seen == 0).sum() == samples - steps * global_batch < global_batch
 
 
 @given(shards(), seeds)
@@ -114,23 +106,22 @@ def test_a_streams_order_stays_what_it_was_when_results_were_measured() -> None:
 # One number per rank shows samples that were lost, seen twice, or another rank's
 
 
-def seen(samples: int, ranks: int, first: int, done: int, last: LastBatch = "drop") -> list[int]:
+def seen(samples: int, ranks: int, first: int, done: int) -> list[int]:
     """What ranks see from one step to another, batch by batch, with global batches of 12."""
     totals = [0] * ranks
     for rank in range(ranks):
-        per_epoch = len(batches(samples, 12, rank, ranks, 7, 0, last=last))
+        per_epoch = len(batches(samples, 12, rank, ranks, 7, 0))
         for step in range(first, done):
             epoch, place = divmod(step, per_epoch)
-            batch = batches(samples, 12, rank, ranks, 7, epoch, last=last)[place]
+            batch = batches(samples, 12, rank, ranks, 7, epoch)[place]
             totals[rank] = (totals[rank] + sample_checksum(epoch, batch)) % MODULUS
     return totals
 
 
 @pytest.mark.parametrize(("first", "done"), [(0, 0), (0, 3), (0, 4), (2, 9), (5, 6)])
-@pytest.mark.parametrize("last", ["drop", "pad"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_what_ranks_see_step_by_step_is_what_was_planned(ranks: int, first: int, done: int, last: LastBatch) -> None:
-    assert planned_checksums(50, 12, ranks, 7, first, done, last) == seen(50, ranks, first, done, last)
+def test_what_ranks_see_step_by_step_is_what_was_planned(ranks: int, first: int, done: int) -> None:
+    assert planned_checksums(50, 12, ranks, 7, first, done) == seen(50, ranks, first, done)
 
 
 def test_the_order_does_not_matter_and_the_number_of_times_and_the_epoch_do() -> None:

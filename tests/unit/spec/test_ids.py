@@ -64,7 +64,7 @@ DEFAULTS: dict[str, Any] = {
     "autocast": None, "tf32": None, "memory_format": "contiguous", "compile": False, "seed": 0, "repeat": 0,
     "device": None, "network": None, "data": {**FORM, "source": "digits"},
     "stage": {"to": None, "from": None, "share": "all", "streams": 4, "mib_per_s": None, "reuse": True},
-    "loader": {"mode": None, "kind": "threads", "last_batch": "drop", "origin": None, "shuffle_buffer": 1000,
+    "loader": {"mode": None, "kind": "threads", "origin": None, "shuffle_buffer": 1000,
         "pin_memory": True, "storage": None, "workers": 1, "prefetch": 2, "size": None, "augment": "none",
         "memory_limit_mib": None, "cache": "as_found"},
     "batch": {"per_rank": 32, "global": None, "accumulate": 1},

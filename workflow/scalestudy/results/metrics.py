@@ -185,7 +185,7 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 def epoch_steps(spec: RunSpec, manifest: Manifest, report: Report) -> int:
     """Steps of one epoch of this run."""
-    return report.node_steps or steps_per_epoch(manifest.train.samples, spec.global_batch, spec.loader.last_batch)
+    return report.node_steps or steps_per_epoch(manifest.train.samples, spec.global_batch)
 
 
 def stage_costs(reports: list[Report]) -> Values:

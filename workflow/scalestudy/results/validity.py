@@ -139,14 +139,13 @@ def samples_are_those_planned(run: RunEvidence) -> Iterator[str]:
     """Each rank saw its own samples, each as often as planned."""
     known = [report for report in run.measured.reports if report.seen is not None]
     if run.job.spec.loader.mode == "stream" or any(report.node_steps is not None for report in known):
-        yield from _seen_by_two(run, known)
+        yield from _seen_by_two(known)
         return
     spec, samples = run.job.spec, run.manifest.train.samples
 
     @cache
     def planned(done: int) -> list[int]:
-        last = spec.loader.last_batch
-        return planned_checksums(samples, spec.global_batch, spec.ranks, spec.seed, 0, done, last)
+        return planned_checksums(samples, spec.global_batch, spec.ranks, spec.seed, 0, done)
 
     for report in known:
         if planned(report.steps_done)[report.rank] != report.seen:
@@ -156,13 +155,10 @@ def samples_are_those_planned(run: RunEvidence) -> Iterator[str]:
             )
 
 
-def _seen_by_two(run: RunEvidence, known: Sequence[Report]) -> Iterator[str]:
-    """In storage order, and where nodes have samples of their own: at least no two ranks saw the same ones.
-
-    Where an epoch is filled up with samples of its start, two ranks may.
-    """
+def _seen_by_two(known: Sequence[Report]) -> Iterator[str]:
+    """In storage order, and where nodes have samples of their own: at least no two ranks saw the same ones."""
     first_with: dict[int | None, int] = {}
-    for report in known if run.job.spec.loader.last_batch == "drop" else ():
+    for report in known:
         if (other := first_with.setdefault(report.seen, report.rank)) != report.rank:
             yield f"ranks {other} and {report.rank} saw the same samples"
 

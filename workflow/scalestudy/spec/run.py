@@ -160,8 +160,6 @@ class Loader(Spec):
     the data's format is read sample by sample."""
     kind: Literal["threads", "processes"] = "threads"
     """Whether workers are threads or processes, which pass batches through shared memory."""
-    last_batch: Literal["drop", "pad"] = "drop"
-    """The last batch of an epoch where it is incomplete: left out, or filled with samples of the epoch's start."""
     origin: str | None = None
     """Another folder, or an http(s) address with range requests, that holds the same files and is read instead."""
     shuffle_buffer: Annotated[int, Field(ge=1, le=10_000_000)] = 1000

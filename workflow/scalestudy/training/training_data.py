@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -77,17 +77,17 @@ class TrainingData:
     @property
     def steps_per_epoch(self) -> int:
         """Steps of one epoch. Raises UserError where a step takes more samples than there are."""
-        steps = steps_per_epoch(self.train.samples, self.spec.global_batch, self.spec.loader.last_batch)
+        steps = steps_per_epoch(self.train.samples, self.spec.global_batch)
         return steps if self.share is None else self.share.steps
 
     def order(self, epoch: int) -> np.ndarray:
         """[steps, rank_batch] this rank's samples of an epoch."""
         spec, rank, per_node = self.spec, self.rank, self.job.resolved.ranks_per_node
-        way: Any = {"last": spec.loader.last_batch, "stream": self.train.stream}
+        stream = self.train.stream
         if self.share is not None:
             node_batch = per_node * spec.rank_batch
-            return self.share.batches(node_batch, rank % per_node, per_node, spec.seed, epoch, **way)
-        return batches(self.train.samples, spec.global_batch, rank, spec.ranks, spec.seed, epoch, **way)
+            return self.share.batches(node_batch, rank % per_node, per_node, spec.seed, epoch, stream)
+        return batches(self.train.samples, spec.global_batch, rank, spec.ranks, spec.seed, epoch, stream=stream)
 
     def plan(self, first: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
         """Epoch and sample indices of this rank's batches, from step `first` to the one before `last`."""
@@ -216,4 +216,4 @@ def _node_share(job: Job, share: Share) -> NodeShare:
     all_nodes = [own_samples(job.manifest, manifest, Share(part, share.of)) for part in range(share.of)]
     counts = np.array([len(samples) for samples in all_nodes])
     node_batch = job.spec.rank_batch * job.resolved.ranks_per_node
-    return NodeShare(all_nodes[share.part], node_steps(counts, node_batch, job.spec.loader.last_batch))
+    return NodeShare(all_nodes[share.part], node_steps(counts, node_batch))

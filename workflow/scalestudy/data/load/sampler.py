@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
 from scalestudy.errors import UserError
-
-LastBatch = Literal["drop", "pad"]
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
@@ -65,9 +62,9 @@ def through_buffer(sequence: NDArray[np.int64], buffer: int, *keys: int) -> NDAr
     return np.array(left, np.int64)
 
 
-def steps_per_epoch(samples: int, global_batch: int, last: LastBatch = "drop") -> int:
-    """Steps of one epoch, the same on every rank. UserError where not even one global batch is there."""
-    steps = samples // global_batch if last == "drop" else -(-samples // global_batch)
+def steps_per_epoch(samples: int, global_batch: int) -> int:
+    """Steps of one epoch, the same on every rank: an incomplete last batch is left out. UserError where there is none."""
+    steps = samples // global_batch
     if steps == 0:
         what = f"a step takes {global_batch} samples, and the training data has {samples}"
         raise UserError(what, "batch", f"make the global batch {samples} or smaller, or raise `data.scale`")
@@ -82,7 +79,6 @@ def batches(
     seed: int,
     epoch: int,
     *,
-    last: LastBatch = "drop",
     stream: StorageOrder | None = None,
     steps: int | None = None,
 ) -> NDArray[np.int64]:
@@ -92,14 +88,12 @@ def batches(
     batch of a step is the same for any number of ranks. In a stream, each rank has a contiguous part of what is read in
     sequence, so that no two ranks read the same bytes; the global batch then depends on the number of ranks.
 
-    The last global batch, where it is incomplete, is dropped; or padded with samples from the start of the order, so
-    that every sample is seen, and fewer than `global_batch` of them twice. `steps`, where it is given, cuts or pads to
-    another number of steps.
+    The last global batch, where it is incomplete, is left out, and whatever comes after `steps`, where it is given.
     """
     assert global_batch % ranks == 0, "the spec refuses batches that ranks cannot share equally"
-    steps = steps or steps_per_epoch(samples, global_batch, last)
+    steps = steps or steps_per_epoch(samples, global_batch)
     order = epoch_order(samples, seed, epoch) if stream is None else stream_order(stream, seed, epoch)
-    order = np.resize(order, steps * global_batch)  # cuts, or repeats from the start
+    order = order[: steps * global_batch]
     if stream is None:
         return np.ascontiguousarray(order.reshape(steps, ranks, global_batch // ranks)[:, rank])
     part = order.reshape(ranks, -1)[rank]
@@ -122,18 +116,15 @@ class NodeShare:
         ranks_per_node: int,
         seed: int,
         epoch: int,
-        *,
-        last: LastBatch = "drop",
         stream: StorageOrder | None = None,
     ) -> NDArray[np.int64]:
         """[steps, rank_batch] the samples of one of the node's ranks in one epoch: as `batches`, among the node's own.
 
-        Nodes that have more samples than others leave some out (`drop`), others each epoch; or those that have fewer
-        repeat some (`pad`).
+        Nodes that have more samples than others leave some out, others each epoch.
         """
         own = None if stream is None else self._own(stream)
         how = (len(self.samples), node_batch, local_rank, ranks_per_node, seed, epoch)
-        return self.samples[batches(*how, last=last, stream=own, steps=self.steps)]
+        return self.samples[batches(*how, stream=own, steps=self.steps)]
 
     def _own(self, stream: StorageOrder) -> StorageOrder:
         """The storage order of the node's samples; numbers are places in `samples`."""
@@ -145,13 +136,15 @@ class NodeShare:
         return StorageOrder(place[stream.order[kept]], begins, stream.buffer)
 
 
-def node_steps(counts: NDArray[np.int64], node_batch: int, last: LastBatch = "drop") -> int:
-    """Steps of one epoch where nodes have so many samples each: as the node with the fewest has whole batches (`drop`),
-    or as the one with the most needs (`pad`). UserError where a node has not even one batch."""
+def node_steps(counts: NDArray[np.int64], node_batch: int) -> int:
+    """Steps of one epoch where nodes have so many samples each: as the node with the fewest has whole batches.
+
+    Raises UserError where a node has not even one batch.
+    """
     if counts.min() == 0:
         what = "a node would have no training data: there are fewer shards (or files) than nodes"
         raise UserError(what, "stage.share", "lower `data.shard.mib`, or set `stage.share: all`")
-    return steps_per_epoch(int(counts.max() if last == "pad" else counts.min()), node_batch, last)
+    return steps_per_epoch(int(counts.min()), node_batch)
 
 
 def evaluation_share(samples: int, rank: int, ranks: int) -> NDArray[np.int64]:
@@ -170,17 +163,15 @@ def sample_checksum(epoch: int, samples: NDArray[np.int64]) -> int:
     return int(counter_rng.hashed(counter_rng.SEEN, epoch, samples.ravel()).sum(dtype=np.uint64))
 
 
-def planned_checksums(
-    samples: int, global_batch: int, ranks: int, seed: int, first: int, done: int, last: LastBatch = "drop"
-) -> list[int]:
+def planned_checksums(samples: int, global_batch: int, ranks: int, seed: int, first: int, done: int) -> list[int]:
     """By rank, the number for the steps from `first` to the one before `done`, each sample read by itself.
 
     Step s of an epoch takes the s-th `global_batch` samples of the epoch's order, and rank r the r-th share of them.
     """
-    steps = steps_per_epoch(samples, global_batch, last)
+    steps = steps_per_epoch(samples, global_batch)
     totals = [0] * ranks
     for epoch in range(first // steps, -(-done // steps)):
-        order = np.resize(epoch_order(samples, seed, epoch), steps * global_batch)
+        order = epoch_order(samples, seed, epoch)[: steps * global_batch]
         begin = epoch * steps
         due = order.reshape(steps, ranks, -1)[max(0, first - begin) : done - begin]
         totals = [(total + sample_checksum(epoch, due[:, rank])) % MODULUS for rank, total in enumerate(totals)]

@@ -74,9 +74,7 @@ class Feed:
         self._errors: dict[int, Exception] = {}
         self.left = len(coming)
         """Samples that have not been taken."""
-        samples, first_use, uses = np.unique(coming, return_index=True, return_counts=True)
-        # Padding makes an epoch use a few samples more than once.
-        self._uses = dict(zip(samples[uses > 1].tolist(), uses[uses > 1].tolist(), strict=True))
+        samples, first_use = np.unique(coming, return_index=True)
         self._used = self._next = 0
         self._closed = False
         self._blocks = _blocks(storage, samples, first_use)
@@ -94,13 +92,10 @@ class Feed:
                     raise OSError("the stream was closed")
                 if not self._turn.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     raise TimeoutError(f"it did not arrive within {self._wait_s:.0f} s")
-            found = self._there[sample]
+            found = self._there.pop(sample)
             self.left -= 1
             self._used += 1
-            self._uses[sample] = self._uses.get(sample, 1) - 1
-            if self._uses[sample] <= 0:
-                del self._there[sample], self._uses[sample]
-                self._ready.count(-1)
+            self._ready.count(-1)
             self._turn.notify_all()
             return found
 
