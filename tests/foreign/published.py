@@ -71,17 +71,6 @@ def chest(root: Path) -> None:
 FINDINGS = ("Mass", "No Finding", "Edema|Mass", "Hernia")
 
 
-def mnist(root: Path, **changes: object) -> None:
-    """ChestMNIST's file, with other arrays in place of its own."""
-    arrays: dict[str, object] = {}
-    for name, count in {"train": 4, "val": 2, "test": 2}.items():
-        arrays[f"{name}_images"] = np.zeros((count, 8, 8), np.uint8)
-        arrays[f"{name}_labels"] = np.zeros((count, 14), np.uint8)
-    root.mkdir(parents=True, exist_ok=True)
-    with open(root / "chestmnist.npz", "wb") as stream:
-        np.savez(stream, **{**arrays, **changes})  # type: ignore[arg-type]
-
-
 def folders(root: Path) -> None:
     """Two classes of two images, one of each held out."""
     for split, count in {"train": 2, "val": 1}.items():

@@ -6,10 +6,7 @@ import io
 import shutil
 import struct
 import zlib
-from pathlib import Path
 
-import numpy as np
-import pytest
 from PIL import Image
 
 from tests.foreign import published
@@ -63,7 +60,7 @@ FOLDERS = {
     "a class outside": (link("pictures/train/cow", "../../../outside"), "cow"),
     "a class of the held-out images only": (raw("pictures/val/cow/0.jpg", WHOLE), "cow"),
 }
-T, L, V, NPZ = (f"pictures/{name}" for name in (TABLE, LISTS[0], SOLUTION, "chestmnist.npz"))
+T, L, V = (f"pictures/{name}" for name in (TABLE, LISTS[0], SOLUTION))
 FIRST = "00000001_000.png,Mass,1"
 TABLES = {
     "an image in place of the table": (raw(T, WHOLE), f"{TABLE}: cannot be read as a table in UTF-8"),
@@ -79,12 +76,6 @@ SOLUTIONS = {
     "an unknown class": (edit(V, "n01443537", "n09999999"), "`n09999999` is not a class of"),
     "an image with two classes": (edit(V, "\nILSVRC", "\nILSVRC2012_val_00000001,n01443537 1\nILSVRC"), f"{SOLUTION}:3: "),
 }  # fmt: skip
-ARRAYS = {
-    "objects, which are code": ({"train_labels": np.array([{"a": 1}] * 4, object)}, "is not a file of ChestMNIST"),
-    "fewer labels than images": ({"train_labels": np.zeros((3, 14), np.uint8)}, "14 findings per image"),
-    "a finding of 7": ({"test_labels": np.full((2, 14), 7, np.uint8)}, "test_labels hold more than 0 and 1"),
-    "images as floats": ({"train_images": np.zeros((4, 8, 8))}, "train_images are float64"),
-}
 
 
 def test_undamaged_images_and_lists_are_accepted(command: Command) -> None:
@@ -123,14 +114,3 @@ def test_a_wrong_table_of_findings_is_refused(spoil: object, message: str, comma
 def test_a_wrong_list_of_classes_is_refused(spoil: object, message: str, command: Command) -> None:
     published.imagenet(command.project / "pictures")
     command.refuses(spoil, message, IMAGENET)
-
-
-@cases(ARRAYS, "arrays, message")
-def test_a_wrong_file_of_arrays_is_refused(arrays: dict[str, object], message: str, command: Command) -> None:
-    published.mnist(command.project / "pictures", **arrays)
-    command.refuses(Path.exists, message, CHEST)
-
-
-@pytest.mark.parametrize("content", [b"PK\x03\x04garbage", b""])
-def test_a_damaged_file_of_arrays_is_refused(content: bytes, command: Command) -> None:
-    command.refuses(raw(NPZ, content), "is not a file of ChestMNIST, or is damaged", CHEST)

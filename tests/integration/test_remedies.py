@@ -30,7 +30,6 @@ CASES = [
     (f"{TRY} measure.steps=1", "raise measure.steps or train.epochs", TRY),
     (f"{TRY} batch.per_rank=4000", "make the global batch 1437 or smaller", f"{TRY} batch.per_rank=64"),
     (SERVERS % 5, "use at most 2 servers", SERVERS % 2),
-    (f"{TRY} train.weighted_loss=true", "leave it out", TRY),
     (STAGED % "scratch: $HERE\\nstaged_gib: 0.00001", "raise `staged_gib`", STAGED % "scratch: $HERE\\nstaged_gib: 1"),
     (STAGED % "scratch: /proc/none", "set `scratch` of the site to another folder", STAGED % "scratch: $HERE/scratch"),
     (STAGED % "scratch: $NODE_DISK", "set it, or name a folder", f"export NODE_DISK=$HERE; {STAGED % 'scratch: $NODE_DISK'}"),

@@ -26,7 +26,6 @@ from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training.evaluator import auroc_per_label, evaluate
 from scalestudy.training.job import Job, Resolved
-from scalestudy.training.replica import label_weights
 from scalestudy.training.report import Evaluation, KernelUsage, Report
 from scalestudy.training.schedule import rate_at
 
@@ -328,15 +327,6 @@ def test_what_is_not_finite_in_evaluation_has_no_accuracy_or_auroc(
 ) -> None:
     found = scored(score, label)
     assert found == {"accuracy": None, "auroc": None, "loss": None, "invalid_reason": reason}
-
-
-def test_labels_weigh_by_how_often_they_do_not_occur() -> None:
-    labels = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    data = SimpleNamespace(task="multilabel", samples=4, labels_of=lambda indices: labels[indices])
-    where_set, elsewhere = label_weights(data)  # type: ignore[arg-type]
-    assert where_set.tolist() == [0.75, 0.5] and elsewhere.tolist() == [0.25, 0.5]
-    with pytest.raises(UserError, match="multi-label"):
-        label_weights(SimpleNamespace(task="classification"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

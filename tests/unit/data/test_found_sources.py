@@ -141,23 +141,9 @@ def test_chest_pictures_have_any_number_of_14_findings_and_the_official_split(ch
     assert (manifest.task, manifest.bulk) == ("multilabel", str(chest))
     data = open_dataset(path, "train")
     x, y = data.batch(np.arange(3), size=16, augment="none", seed=0, epoch=0, train=False)
-    assert (data.labels_of(np.arange(3)) == y).all()  # known unread: `weighted_loss` counts them
     names = [[chest_xray14.FINDINGS[n] for n in np.flatnonzero(row)] for row in y.numpy()]
     assert names == [["Cardiomegaly", "Emphysema"], [], ["Atelectasis", "Mass", "Pleural_Thickening"]]
     assert x.shape == (3, 3, 16, 16) and str(y.dtype) == "torch.float32"
-
-
-def test_chestmnist_is_read_from_its_npz(tmp_path: Path, prepared: Prepared) -> None:
-    counts, arrays = {"train": 12, "val": 4, "test": 5}, {}
-    for name, count in counts.items():
-        draws = np.random.default_rng(count)
-        arrays[f"{name}_images"] = draws.integers(0, 256, (count, 28, 28), np.uint8)
-        arrays[f"{name}_labels"] = draws.integers(0, 2, (count, 14), np.uint8)
-    np.savez(tmp_path / "chestmnist.npz", **arrays)
-    path, manifest = prepared(source="chest_xray14", root=str(tmp_path))
-    assert (manifest.train.samples, manifest.test.samples, manifest.task) == (16, 5, "multilabel")
-    x, y = open_dataset(path, "test").batch(np.arange(5), size=None, augment="none", seed=0, epoch=0, train=False)
-    assert (x[:, 0].numpy() == arrays["test_images"]).all() and (y.numpy() == arrays["test_labels"]).all()
 
 
 # ---- Caltech-256

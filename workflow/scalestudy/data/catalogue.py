@@ -113,12 +113,11 @@ class ImageNet(DatasetSpec):
 
 
 class ChestXray14(DatasetSpec):
-    """112,120 X-ray images with up to 14 findings each (NIH), patient-wise split; or ChestMNIST's `.npz`."""
+    """112,120 X-ray images with up to 14 findings each (NIH), patient-wise split."""
 
     source: Literal["chest_xray14"]
     root: str | None = None
-    """Folder with `Data_Entry_2017.csv`, the two lists and the images, or with `chestmnist*.npz`; unset:
-    `data_roots`."""
+    """Folder with `Data_Entry_2017.csv`, the two lists and the images; unset: `data_roots`."""
 
 
 class Caltech256(DatasetSpec):

@@ -66,32 +66,22 @@ def call_on_meta(model: nn.Module, shape: Sequence[int], dtype: torch.dtype = to
     return torch.func.functional_call(model, state, torch.empty(tuple(shape), dtype=dtype, device="meta"))
 
 
-LabelWeights = tuple[torch.Tensor, torch.Tensor]
-"""float32 [labels] each: how much a label counts where it is set, and where it is not."""
-
-
-def loss(output: Any, target: torch.Tensor, task: Task, weights: LabelWeights | None = None) -> torch.Tensor:
+def loss(output: Any, target: torch.Tensor, task: Task) -> torch.Tensor:
     """Mean loss over the batch, a scalar; auxiliary classifiers count with their weight.
 
     `classification`: cross-entropy with class indices [batch]. `multilabel`: binary cross-entropy of each label, mean
-    over labels too, with 0/1 targets [batch, classes], weighted where `weights` are given. Logits of 16 bits are widened
-    to float32 first.
+    over labels too, with 0/1 targets [batch, classes]. Logits of 16 bits are widened to float32 first.
     """
     logits, auxiliary = logits_and_aux(output)
-    total = _loss(logits, target, task, weights)
+    total = _loss(logits, target, task)
     for one in auxiliary:
-        total = total + AUXILIARY_WEIGHTS[type(output).__name__] * _loss(one, target, task, weights)
+        total = total + AUXILIARY_WEIGHTS[type(output).__name__] * _loss(one, target, task)
     return total
 
 
-def _loss(logits: torch.Tensor, target: torch.Tensor, task: Task, weights: LabelWeights | None) -> torch.Tensor:
+def _loss(logits: torch.Tensor, target: torch.Tensor, task: Task) -> torch.Tensor:
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     if task == "classification":
         return functional.cross_entropy(logits, target)
-    target = target.to(logits.dtype)
-    weight = None
-    if weights is not None:
-        where_set, elsewhere = (one.to(logits) for one in weights)
-        weight = where_set * target + elsewhere * (1 - target)
-    return functional.binary_cross_entropy_with_logits(logits, target, weight)
+    return functional.binary_cross_entropy_with_logits(logits, target.to(logits.dtype))

@@ -102,8 +102,6 @@ class Train(Spec):
     """Passes over the training data."""
     evaluate_every_epochs: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     """Epochs between evaluations on held-out data, which also follow the last epoch; 0: never."""
-    weighted_loss: bool = False
-    """Multi-label: a label's positives are weighted by its share of negatives, its negatives by its share of positives (CheXNet)."""
 
 
 MIN_WINDOW_STEPS = 5

@@ -17,7 +17,6 @@ from torch import nn
 from scalestudy.data.load.dataset import Dataset
 from scalestudy.data.load.normalise import normalise
 from scalestudy.emulation.accelerator import Emulated
-from scalestudy.errors import UserError
 from scalestudy.models import outputs
 from scalestudy.models.build import build as build_model
 from scalestudy.spec.run import Optimiser
@@ -56,7 +55,6 @@ class Replica:
         self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         self.state_bytes = 2 * self.parameters * self.dtype.itemsize
         """Rough size of a checkpoint: parameters and a momentum for each."""
-        self.label_weights = label_weights(data.train) if self.spec.train.weighted_loss else None
         self.times_forward = self.strategy.forward_apart and self.spec.batch.accumulate == 1
         """Forward and backward can be timed one by one: neither alternates with the other, nor exchanges."""
         self._configure_strategy()
@@ -93,7 +91,7 @@ class Replica:
     def _loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
         if not self.emulated:
             outputs.check_trainable(output, self.data.train.classes)
-        return outputs.loss(output, y, self.data.train.task, self.label_weights)
+        return outputs.loss(output, y, self.data.train.task)
 
     # What is recorded and kept of it
 
@@ -200,17 +198,3 @@ class Replica:
         samples = np.arange(count) % held_out.samples
         x, y = held_out.batch(samples, size=spec.loader.size, augment="none", seed=spec.seed, epoch=0, train=False)
         return self.inputs(x), y.to(self.world.device)
-
-
-def label_weights(data: Dataset) -> outputs.LabelWeights:
-    """For each label of multi-label training data, the share of samples without it, and of those with it.
-
-    With these weights, positives and negatives of a label have the same total weight (Rajpurkar et al., CheXNet, arXiv 1711.05225, 2.1).
-    Raises UserError where the labels are not known before they are read, or have one class per sample.
-    """
-    labels = data.labels_of(np.arange(data.samples)) if data.task == "multilabel" else None
-    if labels is None:
-        what = "weighs labels by how often they occur, which needs multi-label data whose labels are known beforehand"
-        raise UserError(f"`weighted_loss` {what}", "train.weighted_loss", "leave it out")
-    share = labels.float().mean(dim=0)
-    return 1 - share, share

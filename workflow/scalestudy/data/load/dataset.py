@@ -99,10 +99,7 @@ class ArrayDataset(TensorDataset):
         return [self._file]
 
     def gather(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.from_numpy(self._x[indices]), self.labels_of(indices)
-
-    def labels_of(self, indices: Indices) -> torch.Tensor:
-        return torch.from_numpy(self._labels[indices])
+        return torch.from_numpy(self._x[indices]), torch.from_numpy(self._labels[indices])
 
 
 class SyntheticBatches(Dataset):
@@ -112,9 +109,6 @@ class SyntheticBatches(Dataset):
         self.__dict__.update(vars(data))
         self._data = data
         self._made: dict[tuple[int, int | None], tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def labels_of(self, indices: Indices) -> torch.Tensor | None:
-        return self._data.labels_of(indices)
 
     def bytes_of(self, indices: Indices) -> int:
         return 0
@@ -158,4 +152,5 @@ class PictureDataset(Dataset):
         return torch.from_numpy(out).permute(0, 3, 1, 2), self.labels_of(indices)
 
     def labels_of(self, indices: Indices) -> torch.Tensor:
+        """y of these samples, which the index holds."""
         return torch.from_numpy(self.pictures.index.labels[indices])

@@ -1,4 +1,4 @@
-"""ChestX-ray14 (Wang et al.: arXiv 1705.02315) as NIH publishes it, or ChestMNIST (Yang et al.: arXiv 2110.14795)."""
+"""ChestX-ray14 (Wang et al.: arXiv 1705.02315) as NIH publishes it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import ChestXray14
-from scalestudy.data.index import DAMAGED, Index, Labels
+from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
-from scalestudy.data.sources import Arrays, EncodedImages, named_root, text_of
+from scalestudy.data.sources import EncodedImages, named_root, text_of
 from scalestudy.data.sources.listing import Unused, folders_in, folders_listed, left_out, whole
 from scalestudy.errors import UserError
 from scalestudy.files import read_table
@@ -23,27 +23,23 @@ FINDINGS = (
     "Atelectasis", "Cardiomegaly", "Effusion", "Infiltration", "Mass", "Nodule", "Pneumonia", "Pneumothorax",
     "Consolidation", "Edema", "Emphysema", "Fibrosis", "Pleural_Thickening", "Hernia",
 )  # fmt: skip
-"""In the order of the paper and of ChestMNIST."""
+"""In the order of the paper."""
 NOTHING = "No Finding"
 TABLE = "Data_Entry_2017.csv"
 TABLES = (TABLE, "Data_Entry_2017_v2020.csv")
 LISTS: dict[Split, str] = {"train": "train_val_list.txt", "test": "test_list.txt"}
-ARCHIVE = "chestmnist*.npz"
 WANTED = (
     f"{TABLE}, {LISTS['train']}, {LISTS['test']} and the PNG files in images/ or images_001/images/ to "
-    "images_012/images/ (112,120 files, 42 GB); or ChestMNIST's chestmnist.npz (83 MB)"
+    "images_012/images/ (112,120 files, 42 GB)"
 )
 
 
-def provide(spec: ChestXray14, site: Site) -> EncodedImages | Arrays:
+def provide(spec: ChestXray14, site: Site) -> EncodedImages:
     """Images with any number of 14 findings, split by patient as the two lists say."""
     root = named_root(spec, site, WANTED)
     table = next((root / name for name in TABLES if (root / name).is_file()), None)
     if table is None:
-        archive = next((file for file in sorted(root.glob(ARCHIVE)) if file.is_file()), None)
-        if archive is None:
-            raise UserError(f"holds neither {TABLE} nor {ARCHIVE}", str(root), f"put these files there: {WANTED}")
-        return _mnist(archive)
+        raise UserError(f"does not hold {TABLE}", str(root), f"put these files there: {WANTED}")
     findings, patients = _table(table)
     everything, unused = _pictures(root)
     lines = left_out(unused, root, spec.on_error)
@@ -110,23 +106,3 @@ def _complain_of_missing(names: list[str], known: Collection[str], where: Path, 
     if missing:
         more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
         raise UserError(f"{missing[0]}{more} {what}", str(where), remedy)
-
-
-def _mnist(path: Path) -> Arrays:
-    """ChestMNIST: images uint8 [n, side, side] and findings uint8 [n, 14]; training takes `train` and `val`."""
-    try:
-        with np.load(path) as arrays:
-            parts = {name: (arrays[f"{name}_images"], arrays[f"{name}_labels"]) for name in ("train", "val", "test")}
-    except DAMAGED as error:
-        raise UserError(f"is not a file of ChestMNIST, or is damaged: {error}", str(path), "copy it again") from None
-    for name, (pictures, found) in parts.items():
-        if pictures.dtype != np.uint8 or pictures.ndim != 3 or not len(pictures):
-            what = f"{name}_images are {pictures.dtype} {pictures.shape}, not bytes of images"
-            raise UserError(what, str(path), "copy it again")
-        if found.shape != (len(pictures), len(FINDINGS)) or found.dtype.kind not in "biuf":
-            raise UserError(f"does not have {len(FINDINGS)} findings per image", str(path), "copy it again")
-        if not np.isin(found, (0, 1)).all():
-            raise UserError(f"{name}_labels hold more than 0 and 1", str(path), "copy it again")
-    images, labels = (np.concatenate([parts["train"][n], parts["val"][n]]) for n in (0, 1))
-    splits: dict[Split, tuple[NDArray[np.uint8], Labels]] = {"train": (images, labels), "test": parts["test"]}
-    return Arrays({split: (x[:, None], y.astype(np.float32)) for split, (x, y) in splits.items()}, len(FINDINGS))

@@ -53,10 +53,6 @@ class Dataset(ABC):
         Raises UserError where a sample is damaged.
         """
 
-    def labels_of(self, indices: Indices) -> torch.Tensor | None:
-        """y of these samples, where it is known without reading them."""
-        return None
-
     def bytes_of(self, indices: Indices) -> int:
         """Stored bytes that are read for these samples."""
         return self.stored_bytes // self.samples * len(indices)

@@ -60,9 +60,9 @@ class SyntheticDataset(TensorDataset):
             x[row] = self._pool[start : start + self._sample_bytes]
             if self._spec.latency_s:
                 time.sleep(self._spec.latency_s)
-        return torch.from_numpy(x).reshape(len(indices), *self._spec.shape), self.labels_of(indices)
+        return torch.from_numpy(x).reshape(len(indices), *self._spec.shape), self._labels_of(indices)
 
-    def labels_of(self, indices: NDArray[np.int64]) -> torch.Tensor:
+    def _labels_of(self, indices: NDArray[np.int64]) -> torch.Tensor:
         classes = self._spec.classes
         if self._spec.task == "classification":
             drawn = counter_rng.hashed(counter_rng.LABELS, self._side, indices) % np.uint64(classes)
