@@ -103,12 +103,11 @@ def choices(kind: str, more: Callable[[str], str] = lambda name: "", level: str 
 
 
 FORMULAS = {
-    "allreduce": ("ring", "overlapped"),
+    "allreduce": ("ring",),
     "ring": ("ring", "flat_ring"),
     "halving_doubling": ("halving_doubling", "flat_halving_doubling"),
     "hierarchical": ("hierarchical", "reduce_to_leader", "broadcast"),
     "two_dimensional": ("two_dimensional", "reduce_scatter", "all_gather"),
-    "mpi_allreduce": ("recursive_doubling",),
     "parameter_server": ("parameter_server", "colocated_server"),
 }
 """The functions of strategies/cost.py that say what an exchange takes."""
@@ -138,7 +137,6 @@ def cost_table() -> str:
     columns: dict[str, Callable[[int], float]] = {
         "ring": lambda ranks: cost.ring(size, ranks, link),
         "halving-doubling": lambda ranks: cost.halving_doubling(size, ranks, link),
-        "recursive doubling": lambda ranks: cost.recursive_doubling(size, ranks, link),
         "parameter server, 1": lambda ranks: cost.parameter_server(size, ranks, 1, link),
         "parameter servers, one per rank": lambda ranks: cost.parameter_server(size, ranks, ranks, link),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.strategies.base import World
-from scalestudy.strategies.build import build, missing_build
-from scalestudy.strategies.catalogue import Horovod, MPIAllReduce
+from scalestudy.strategies.build import build
+from scalestudy.strategies.catalogue import MPIAllReduce
 from tests.integration.trainings import MODELS, Case, make_model, make_optimiser, train
 
 RANKS = (1, 2, 3, 4, 6)
@@ -40,14 +39,14 @@ def pipes(ranks: int, folder: Path) -> None:
             os.mkfifo(folder / f"{name}.{rank}")
 
 
-def main(rank: int, folder: Path, what: str) -> dict[str, Any]:
+def main(rank: int, folder: Path) -> dict[str, Any]:
     """Train and sum; returns what came of it."""
     environment = (folder / f"environment.{rank}").read_bytes().decode().split("\0")
     os.environ.clear()
     os.environ.update(line.split("=", 1) for line in environment if line)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     end = open(folder / f"end.{rank}", "w")  # noqa: SIM115 # closed by the end of this process, however that comes
-    results = (by_doubling if what == "doubling" else by_horovod)(rank, folder)
+    results = by_doubling(rank, folder)
     from mpi4py import MPI
 
     MPI.Finalize()
@@ -68,23 +67,6 @@ def by_doubling(rank: int, folder: Path) -> dict[str, Any]:
             results |= {f"{ranks} {name}": train(case, world) for name, case in EQUAL.items()}
             results[f"{ranks} sum"] = summed(MPIAllReduce(**BY_MPI), world)
             dist.destroy_process_group()
-    return results
-
-
-def by_horovod(rank: int, folder: Path) -> dict[str, Any]:
-    """This rank's parameters after a training by Horovod, where that is built."""
-    world = joined(rank, int(os.environ["OMPI_COMM_WORLD_SIZE"]), folder)
-    results: dict[str, Any] = {}
-    import mpi4py.MPI  # noqa: F401 # MPI belongs to it then: Horovod neither starts nor ends it
-
-    if missing_build(Horovod(name="horovod")) is None:
-        from scalestudy.strategies.horovod import Horovod as Strategy
-
-        Strategy.finish = lambda self: None  # type: ignore[method-assign] # Horovod cannot start twice in a process
-        average = Horovod(name="horovod", transport="mpi")
-        results["horovod"] = train(Case("groupnorm", average), world)
-        importlib.import_module("horovod.torch").shutdown()
-    dist.destroy_process_group()
     return results
 
 

@@ -83,11 +83,10 @@ class Case:
     model: str
     stages: int
     micro_batches: int
-    schedule: str = "1f1b"
 
     @property
     def options(self) -> Pipeline:
-        return Pipeline(name="pipeline", stages=self.stages, micro_batches=self.micro_batches, schedule=self.schedule)
+        return Pipeline(name="pipeline", stages=self.stages, micro_batches=self.micro_batches)
 
 
 RANKS = (1, 2, 3, 4)
@@ -107,11 +106,9 @@ def cases_of(ranks: int) -> dict[str, Case]:
     """What is trained with so many ranks."""
     cuts = {stages: models for (of_ranks, stages), models in MODELS_OF.items() if of_ranks == ranks}
     cases = [Case(model, stages, stages) for stages, models in cuts.items() for model in models]
-    cases += [Case("mlp", ranks, 6, "gpipe")] if ranks in (2, 4) else []
+    cases += [Case("mlp", ranks, 6)] if ranks in (2, 4) else []
     cases += [Case("mlp", 1, 4)] if ranks == 1 else []
-    return {
-        f"{case.schedule} {case.model} {case.stages} stages {case.micro_batches} micro-batches": case for case in cases
-    }
+    return {f"{case.model} {case.stages} stages {case.micro_batches} micro-batches": case for case in cases}
 
 
 STOPPED = {2: Case("resnet", 2, 2), 3: Case("mlp", 3, 3), 4: Case("resnet", 2, 2)}

@@ -48,9 +48,8 @@ EXACT: dict[str, AnyStrategy] = {
     "ring per parameter": Ring(name="ring", schedule="per_parameter"),
     "ring overlapped": Ring(name="ring", schedule="overlapped"),
     "hierarchical": Hierarchical(name="hierarchical"),
-    "hierarchical ring, halving_doubling": Hierarchical(name="hierarchical", inner="ring", outer="halving_doubling"),
     "hierarchical overlapped": Hierarchical(
-        name="hierarchical", inner="halving_doubling", schedule="overlapped", bucket_mib=0.005
+        name="hierarchical", outer="halving_doubling", schedule="overlapped", bucket_mib=0.005
     ),
     "two_dimensional": TwoDimensional(name="two_dimensional"),
     "two_dimensional halving_doubling per parameter": TwoDimensional(

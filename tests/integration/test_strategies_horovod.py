@@ -14,17 +14,7 @@ from tests.integration.trainings import MODELS, RANKS, Case, difference, referen
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
-UNFUSED_RANKS = 3
-
-
-def cases_of(ranks: int) -> dict[str, Case]:
-    """Horovod starts once in a process, so that each number of ranks has one setting of fusion and cycle."""
-    started = {"fusion_mib": 0.0, "cycle_ms": 3.0} if ranks == UNFUSED_RANKS else {}
-    plain, fp16 = (Horovod(name="horovod", compression=c, **started) for c in ("none", "fp16"))  # type: ignore[arg-type]
-    return {
-        **{model: Case(model, plain) for model in MODELS},
-        "fp16": Case("mlp", fp16),
-    }
+CASES = {model: Case(model, Horovod(name="horovod")) for model in MODELS}
 
 
 def train_without_end(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> dict[str, Any]:
@@ -47,7 +37,7 @@ def trained(horovod: None, request: pytest.FixtureRequest, tmp_path_factory: pyt
     """The number of ranks, and the result of every case by name and rank."""
     ranks: int = request.param
     folder = tmp_path_factory.mktemp(f"horovod{ranks}")
-    return ranks, on_processes(ranks, folder, train_without_end, ranks, folder, cases_of(ranks))
+    return ranks, on_processes(ranks, folder, train_without_end, ranks, folder, CASES)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -57,14 +47,8 @@ def test_horovod_gives_the_weights_of_one_process(trained: Any, model: str) -> N
         assert difference(results[rank][model], reference(model, ranks)) < 1e-12
 
 
-def test_horovod_in_fp16_rounds_a_little_and_not_nothing(trained: Any) -> None:
-    ranks, results = trained
-    rounded = difference(results[0]["fp16"], reference("mlp", ranks))
-    assert 1e-7 < rounded < 1e-3 if ranks > 1 else rounded < 1e-12
-
-
 def test_all_ranks_of_horovod_end_with_the_same_bits(trained: Any) -> None:
     ranks, results = trained
-    for case in cases_of(ranks):
+    for case in CASES:
         for rank in range(ranks):
             assert difference(results[rank][case], results[0][case]) == 0.0

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def mpirun(ranks: int, folder: Path, what: str) -> list[Any]:
+def mpirun(ranks: int, folder: Path) -> list[Any]:
     """What each of `ranks` processes returned."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     command = [
@@ -56,7 +56,7 @@ def mpirun(ranks: int, folder: Path, what: str) -> list[Any]:
             started.wait()
         assert started.returncode == 0, said
 
-    return on_processes(ranks, folder, main, folder, what, meanwhile=to_its_end)
+    return on_processes(ranks, folder, main, folder, meanwhile=to_its_end)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,13 +68,7 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def by_doubling(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What 6 processes left that use Open MPI's recursive doubling, all of them or the first few."""
-    return mpirun(max(RANKS), tmp_path_factory.mktemp("doubling"), "doubling")
-
-
-@pytest.fixture(scope="module")
-def by_horovod(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What 4 processes left that use Horovod, where that is built."""
-    return mpirun(4, tmp_path_factory.mktemp("horovod"), "horovod")
+    return mpirun(max(RANKS), tmp_path_factory.mktemp("doubling"))
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -91,10 +85,3 @@ def test_types_that_mpi_does_not_have_are_summed_in_a_wider_one(by_doubling: lis
 def test_four_ranks_sum_in_pairs_of_pairs(by_doubling: list[Any]) -> None:
     parts = [torch.randn(10_001, generator=torch.Generator().manual_seed(rank)) for rank in range(4)]
     assert torch.equal(by_doubling[0]["4 sum"], (parts[0] + parts[1]) + (parts[2] + parts[3]))
-
-
-def test_horovod_over_mpi_gives_the_weights_of_one_process(by_horovod: list[Any]) -> None:
-    if "horovod" not in by_horovod[0]:
-        pytest.skip("Horovod is not installed: make horovod")
-    for result in by_horovod:
-        assert difference(result["horovod"], reference("groupnorm", 4)) < 1e-12

@@ -124,22 +124,22 @@ def test_a_partition_under_a_memory_limit_is_the_best_of_those_that_fit(
 
 
 def test_1f1b_goes_backward_as_soon_as_it_can() -> None:
-    first, last = (schedule.order("1f1b", 2, stage, 3) for stage in (0, 1))
+    first, last = (schedule.order(2, stage, 3) for stage in (0, 1))
     assert [f"{kind[0]}{k}" for kind, k in first] == ["f0", "f1", "b0", "f2", "b1", "b2"]
     assert [f"{kind[0]}{k}" for kind, k in last] == ["f0", "b0", "f1", "b1", "f2", "b2"]
 
 
 def test_a_step_fills_the_pipeline_once_and_then_goes_at_the_pace_of_the_slowest_stage() -> None:
-    # (4 micro-batches + 2 stages - 1) x (1 + 2) seconds; messages of the slowest path come on top.
-    assert schedule.step_time("gpipe", [1, 1], [2, 2], [0], [0], 4) == 15.0
-    assert schedule.step_time("1f1b", [1, 1], [2, 2], [0], [0], 4) == 15.0
-    assert schedule.step_time("gpipe", [1, 1], [2, 2], [0.5], [0.25], 4) == 15.75
-    assert schedule.step_time("gpipe", [1, 3], [2, 2], [0], [0], 4) == 23.0
+    # (4 micro-batches + 2 stages - 1) x (1 + 2) seconds; messages that a stage waits for come on top: there and back
+    # before each of the first stage's two waits.
+    assert schedule.step_time([1, 1], [2, 2], [0], [0], 4) == 15.0
+    assert schedule.step_time([1, 1], [2, 2], [0.5], [0.25], 4) == 16.5
+    assert schedule.step_time([1, 3], [2, 2], [0], [0], 4) == 23.0
 
 
 def test_ranks_that_share_a_core_take_turns() -> None:
-    assert schedule.step_time("gpipe", [1, 1], [2, 2], [0], [0], 4, replicas=1, at_once=1) == 24.0
-    assert schedule.step_time("1f1b", [1], [2], [], [], 1, replicas=4, at_once=2) == 6.0
+    assert schedule.step_time([1, 1], [2, 2], [0], [0], 4, replicas=1, at_once=1) == 24.0
+    assert schedule.step_time([1], [2], [], [], 1, replicas=4, at_once=2) == 6.0
 
 
 # The choice
@@ -175,8 +175,8 @@ def test_stages_are_chosen_where_the_whole_model_does_not_fit() -> None:
 def test_what_fits_nowhere_is_told_with_the_fewest_devices_that_would_do() -> None:
     model = made_up_blocks(chain([1.0] * 8, [10.0] * 8))
     assert choose(model, machine(2, limit_mib=100), FREELY) is None
-    assert fewest_devices(model, machine(2, limit_mib=100), "1f1b") == 3
-    assert fewest_devices(model, machine(2, limit_mib=30), "1f1b") is None
+    assert fewest_devices(model, machine(2, limit_mib=100)) == 3
+    assert fewest_devices(model, machine(2, limit_mib=30)) is None
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, None), (None, 4), (4, 8)])
@@ -184,7 +184,7 @@ def test_what_the_study_fixed_is_kept(stages: int | None, micro_batches: int | N
     plan = choose(
         made_up_blocks(chain([1.0] * 8)),
         machine(4),
-        Pipeline(name="pipeline", schedule="gpipe", stages=stages, micro_batches=micro_batches),
+        Pipeline(name="pipeline", stages=stages, micro_batches=micro_batches),
     )
     assert plan is not None
     assert stages in (None, plan.stages)

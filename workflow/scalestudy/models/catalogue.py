@@ -18,9 +18,9 @@ class SmallCNN(Spec):
 
 
 class SmallRelative(Spec):
-    """A small relative of AlexNet, VGG, ResNet, DenseNet or Inception, for CPUs and small images."""
+    """A small relative of ResNet or DenseNet, for CPUs and small images."""
 
-    name: Literal["small_alexnet", "small_vgg", "small_resnet", "small_densenet", "small_inception"]
+    name: Literal["small_resnet", "small_densenet"]
     width: Annotated[int, Field(ge=2, le=4096)] = 16
     """Channels of the first convolution."""
 

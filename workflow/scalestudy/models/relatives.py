@@ -6,40 +6,6 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from torchvision.models.inception import InceptionOutputs
-
-
-def alexnet(width: int, classes: int, channels: int) -> nn.Module:
-    """AlexNet's shape: large first filters, then three convolutions in a row, dropout and wide linear layers."""
-    return nn.Sequential(
-        *_convolution(channels, width, kernel=5),
-        nn.MaxPool2d(2),
-        *_convolution(width, 2 * width),
-        *_convolution(2 * width, 2 * width),
-        *_convolution(2 * width, width),
-        nn.AdaptiveAvgPool2d(3),
-        nn.Flatten(),
-        nn.Dropout(0.5),
-        nn.Linear(9 * width, 16 * width),
-        nn.ReLU(),
-        nn.Linear(16 * width, classes),
-    )
-
-
-def vgg(width: int, classes: int, channels: int) -> nn.Module:
-    """VGG's shape: pairs of 3x3 convolutions between poolings; most parameters are in the first linear layer."""
-    return nn.Sequential(
-        *_convolution(channels, width),
-        *_convolution(width, width),
-        nn.MaxPool2d(2),
-        *_convolution(width, 2 * width),
-        *_convolution(2 * width, 2 * width),
-        nn.AdaptiveAvgPool2d(4),
-        nn.Flatten(),
-        nn.Linear(32 * width, 16 * width),
-        nn.ReLU(),
-        nn.Linear(16 * width, classes),
-    )
 
 
 def resnet(width: int, classes: int, channels: int) -> nn.Module:
@@ -74,12 +40,8 @@ def densenet(width: int, classes: int, channels: int) -> nn.Module:
     )
 
 
-def _convolution(inputs: int, outputs: int, kernel: int = 3) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2), nn.ReLU()]
-
-
-def _normalised(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> list[nn.Module]:
-    convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+def _normalised(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
+    convolution = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
     return [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
 
 
@@ -109,33 +71,8 @@ class _Dense(nn.Module):
         return torch.cat([x, self.body(x)], dim=1)
 
 
-class Inception(nn.Module):
-    """Inception-v3's shape: branches of different filters side by side, and an auxiliary classifier while training."""
-
-    def __init__(self, width: int, classes: int, channels: int) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(*_normalised(channels, width))
-        self.branches = nn.ModuleList(nn.Sequential(*_normalised(width, width, kernel)) for kernel in (1, 3, 5))
-        self.auxiliary = _classifier(3 * width, classes)
-        self.last = nn.Sequential(*_normalised(3 * width, 2 * width, stride=2), _classifier(2 * width, classes))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor | InceptionOutputs:
-        """Logits [batch, classes]; in training mode with those of the auxiliary classifier."""
-        x = self.stem(x)
-        x = torch.cat([branch(x) for branch in self.branches], dim=1)
-        logits = self.last(x)
-        return InceptionOutputs(logits, self.auxiliary(x)) if self.training else logits
-
-
-def _classifier(inputs: int, classes: int) -> nn.Module:
-    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
-
-
 RELATIVES: dict[str, Callable[[int, int, int], nn.Module]] = {
-    "small_alexnet": alexnet,
-    "small_vgg": vgg,
     "small_resnet": resnet,
     "small_densenet": densenet,
-    "small_inception": Inception,
 }
 """By name, from width, classes and channels to a network for images from 8x8: [batch, channels, height, width]."""

@@ -42,7 +42,7 @@ class StrategySpec(Spec):
     @property
     def needs_mpi(self) -> bool:
         """Whether its ranks have to be started by mpirun."""
-        return isinstance(self, MPIAllReduce) or (isinstance(self, Horovod) and self.transport == "mpi")
+        return isinstance(self, MPIAllReduce)
 
     @property
     def shares_devices(self) -> bool:
@@ -105,11 +105,9 @@ class HalvingDoubling(Scheduled):
 
 
 class Hierarchical(Scheduled):
-    """Inside each node, between one leader per node, inside each node (ChainerMN); on one node the inner part alone."""
+    """Reduce to a leader in each node, sum between leaders, broadcast in each node (ChainerMN)."""
 
     name: Literal["hierarchical"]
-    inner: Literal["reduce", "ring", "halving_doubling"] = "reduce"
-    """How a node's ranks sum: to their leader alone, or to all of them."""
     outer: Algorithm = "ring"
     """How the leaders sum."""
     outer_transport: Literal["same", "gloo"] = "same"
@@ -175,14 +173,6 @@ class Horovod(StrategySpec):
     name: Literal["horovod"]
     needs_build = True
     scales_loss = False
-    transport: Literal["gloo", "mpi"] = "gloo"
-    """What carries the exchange between CPUs; where the build has NCCL, GPUs use that."""
-    fusion_mib: Annotated[float, Field(ge=0, le=4096)] = 128.0
-    """Tensor fusion threshold, MiB; 0: none. 128 is Horovod's default."""
-    cycle_ms: Annotated[float, Field(gt=0, le=10_000)] = 1.0
-    """Time between two cycles in which ranks agree on what is exchanged, ms. 1 is Horovod's default."""
-    compression: Literal["none", "fp16"] = "none"
-    """What gradients are rounded to on the wire."""
 
 
 class Pipeline(StrategySpec):
@@ -194,8 +184,6 @@ class Pipeline(StrategySpec):
     """Stages of the model, each on a separate rank; ranks over stages are replicas. Unset: chosen."""
     micro_batches: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Parts of a replica's batch that pass through the stages one after the other. Unset: chosen."""
-    schedule: Literal["gpipe", "1f1b"] = "1f1b"
-    """All forward passes and then all backward passes, or backward as soon as possible, which takes less memory."""
     memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
     """Device memory that a stage may use in training, MiB, above that of the process before the model is built."""
 

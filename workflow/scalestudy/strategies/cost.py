@@ -1,20 +1,19 @@
-"""Time of an exchange, by formula: latency, bandwidth and arithmetic of each algorithm. Imports no torch.
+"""Time of an exchange, by formula: latency and bandwidth of each algorithm. Imports no torch.
 
 Throughout, `size` is the buffer in bytes, of which every rank has one, and all formulas are in seconds. A link carries
 both directions at the same time. Nothing here is fitted. The bytes exchanged inside a node are those that
 gloo sends (tests/integration/test_exchange_bytes.py counts them); NCCL's trees and rings send fewer. The terms of latency
-and of summing are as published; no test or benchmark of this project measures them.
+are as published; no test or benchmark of this project measures them. Summing takes no time.
 
 - Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, IJHPCA 19(1), 2005
 - Patarasuk, Yuan: Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations, JPDC 69(2), 2009
 - Akiba et al.: ChainerMN, arXiv 1710.11351
-- Shi, Chu, Li: MG-WFBP, arXiv 1811.11141 (wait-free back-propagation)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 ETHERNET_PAYLOAD = 1448 / 1514
@@ -29,12 +28,10 @@ class Link:
     """In each direction."""
     latency_s: float = 0.0
     """Per message."""
-    sum_bytes_per_s: float = math.inf
-    """How fast a rank adds what it received to what it has."""
 
-    def time(self, messages: float, sent: float, summed: float = 0.0) -> float:
-        """Seconds for so many messages one after the other, so many bytes sent, and so many summed."""
-        return messages * self.latency_s + sent / self.bytes_per_s + summed / self.sum_bytes_per_s
+    def time(self, messages: float, sent: float) -> float:
+        """Seconds for so many messages one after the other, and so many bytes sent."""
+        return messages * self.latency_s + sent / self.bytes_per_s
 
 
 AllReduce = Callable[[float, int, Link], float]
@@ -44,7 +41,7 @@ AllReduce = Callable[[float, int, Link], float]
 def ring(size: float, ranks: int, link: Link) -> float:
     """2 (p-1) messages, 2 (p-1)/p of the buffer (Patarasuk and Yuan; Thakur et al., 4.5)."""
     share = (ranks - 1) / ranks
-    return link.time(2 * (ranks - 1), 2 * share * size, share * size)
+    return link.time(2 * (ranks - 1), 2 * share * size)
 
 
 def halving_doubling(size: float, ranks: int, link: Link) -> float:
@@ -53,25 +50,15 @@ def halving_doubling(size: float, ranks: int, link: Link) -> float:
     Where p is not a power of two, the pairs that act as one first and last send a whole buffer.
     """
     power = 1 << (ranks.bit_length() - 1)
-    folded = link.time(2, 2 * size, size) if ranks > power else 0.0
+    folded = link.time(2, 2 * size) if ranks > power else 0.0
     share = (power - 1) / power
-    return folded + link.time(2 * math.log2(power), 2 * share * size, share * size)
-
-
-def recursive_doubling(size: float, ranks: int, link: Link) -> float:
-    """log2 p messages of the whole buffer each (Thakur et al., 4.5); for short buffers.
-
-    Where p is not a power of two, some ranks first hand their buffer to another and receive the sum last.
-    """
-    power = 1 << (ranks.bit_length() - 1)
-    rounds, folded = math.log2(power), ranks > power
-    return link.time(rounds + 2 * folded, (rounds + 2 * folded) * size, (rounds + folded) * size)
+    return folded + link.time(2 * math.log2(power), 2 * share * size)
 
 
 def parameter_server(size: float, workers: int, servers: int, link: Link) -> float:
     """A push and a pull; the servers' links carry every worker's gradients, unless the workers' own are the narrower."""
     load = max(workers / servers, 1.0) * size
-    return link.time(2, 2 * load, (workers - 1) * size / servers)
+    return link.time(2, 2 * load)
 
 
 def colocated_server(size: float, ranks: int, servers: int, link: Link) -> float:
@@ -80,7 +67,7 @@ def colocated_server(size: float, ranks: int, servers: int, link: Link) -> float
     It receives the shares of the others and sends its own gradients at the same time; each worker the same.
     """
     busiest = max((ranks - 1) / servers, (servers - 1) / servers, 1.0 if servers < ranks else 0.0) if ranks > 1 else 0.0
-    return link.time(2 if ranks > 1 else 0, 2 * busiest * size, (ranks - 1) * size / servers)
+    return link.time(2 if ranks > 1 else 0, 2 * busiest * size)
 
 
 def flat_ring(size: float, nodes: int, per_node: int, inside: Link, between: Link) -> float:
@@ -99,16 +86,16 @@ def flat_halving_doubling(size: float, nodes: int, per_node: int, inside: Link, 
     for round_ in range(round(math.log2(nodes * per_node))):
         part = size / 2 ** (round_ + 1)
         if 2**round_ < per_node:
-            seconds += inside.time(2, 2 * part, part)
+            seconds += inside.time(2, 2 * part)
         else:
-            seconds += between.time(2, 2 * part * per_node, part)
+            seconds += between.time(2, 2 * part * per_node)
     return seconds
 
 
 def reduce_to_leader(size: float, ranks: int, link: Link) -> float:
     """gloo's: a ring that leaves each rank one part of the sum, then all parts to the leader, which has the busiest link."""
     share = (ranks - 1) / ranks
-    return link.time(2 * (ranks - 1), 2 * share * size, share * size)
+    return link.time(2 * (ranks - 1), 2 * share * size)
 
 
 def broadcast(size: float, ranks: int, link: Link) -> float:
@@ -138,22 +125,5 @@ def two_dimensional(
 ) -> float:
     """Reduce-scatter, all-reduce of each part, all-gather (Akiba et al.); a node's ranks share its link."""
     within = reduce_scatter(size, per_node, inside) + all_gather(size, per_node, inside)
-    shared = Link(between.bytes_per_s / per_node, between.latency_s, between.sum_bytes_per_s)
+    shared = Link(between.bytes_per_s / per_node, between.latency_s)
     return within + (outer(size / per_node, nodes, shared) if nodes > 1 else 0.0)
-
-
-def overlapped(
-    forward_s: float,
-    backward_s: float,
-    ready_s: Sequence[float],
-    sizes: Sequence[float],
-    cost: Callable[[float], float],
-) -> float:
-    """A step with buckets that are exchanged one after the other during backward (wait-free back-propagation).
-
-    `ready_s` is when each bucket is full, counted from the beginning of backward; `sizes` are its bytes.
-    """
-    end = 0.0
-    for ready, size in zip(ready_s, sizes, strict=True):
-        end = max(end, ready) + cost(size)
-    return forward_s + max(end, backward_s)

@@ -33,24 +33,19 @@ class Horovod(Strategy):
         self.hvd: Any = horovod.torch
         # Horovod starts once in a process: started again after its end it crashes.
         if not self.hvd.is_initialized():
-            # Horovod reads its options from the environment when it starts.
-            os.environ["HOROVOD_FUSION_THRESHOLD"] = str(int(options.fusion_mib * 2**20))
-            os.environ["HOROVOD_CYCLE_TIME"] = str(options.cycle_ms)
-            os.environ["HOROVOD_CONTROLLER"] = os.environ["HOROVOD_CPU_OPERATIONS"] = options.transport
-            if options.transport == "gloo":
-                self._meet()
+            # Horovod reads its options from the environment when it starts. GPUs use NCCL where the build has it.
+            os.environ["HOROVOD_CONTROLLER"] = os.environ["HOROVOD_CPU_OPERATIONS"] = "gloo"
+            self._meet()
             self.hvd.init()
         assert (self.hvd.rank(), self.hvd.size()) == (world.rank, world.ranks)
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """As every strategy, with Horovod's optimiser around ours."""
         module = super().prepare(model, make_optimiser)
-        fp16 = self.options.compression == "fp16"
         self.optimiser = self.hvd.DistributedOptimizer(
             self.optimiser,
             named_parameters=[(name, p) for name, p in model.named_parameters() if p.requires_grad],
             backward_passes_per_step=self.accumulation_steps,
-            compression=self.hvd.Compression.fp16 if fp16 else self.hvd.Compression.none,
         )
         # Horovod's own takes no `set_to_none`.
         self.optimiser.zero_grad = partial(torch.optim.Optimizer.zero_grad, self.optimiser)  # type: ignore[method-assign]

@@ -29,18 +29,10 @@ class Hierarchical(Scheduled):
         self.through_host = backend is not None and world.device.type == "cuda"
         leaders = nodes.leaders(world, backend)
         self.between = sum_by(options.outer, leaders, lambda: nodes.leaders(world, backend))
-        self.within = None
-        if options.inner != "reduce":
-            self.within = sum_by(options.inner, self.inside, lambda: nodes.inside(world))
         return self._sum
 
     def _sum(self, buffer: torch.Tensor) -> None:
-        if self.within is None:
-            dist.reduce(buffer, group=self.inside, group_dst=0)
-        else:
-            self.within(buffer)
-            if not self.several:
-                return
+        dist.reduce(buffer, group=self.inside, group_dst=0)
         if self.between is not None and self.several:
             host = buffer.cpu() if self.through_host else buffer
             self.between(host)

@@ -54,7 +54,6 @@ class Devices:
 class PipelinePlan:
     """Stages × replicas × micro-batches, and their expected time and memory."""
 
-    schedule: schedule.Name
     stages: int
     replicas: int
     micro_batches: int
@@ -207,7 +206,7 @@ def choose(model: Blocks, machine: Devices, wanted: Options) -> PipelinePlan | N
         plan
         for stages in ([wanted.stages] if wanted.stages else divisors(machine.ranks))
         for micro_batches in _micro_batches(model, machine.rank_batch * stages, stages, wanted)
-        if (plan := plan_for(model, machine, wanted.schedule, stages, micro_batches)) is not None
+        if (plan := plan_for(model, machine, stages, micro_batches)) is not None
     ]
     return min(plans, key=lambda plan: plan.step_s, default=None)
 
@@ -226,15 +225,13 @@ def _micro_batches(model: Blocks, replica_batch: int, stages: int, wanted: Optio
     ]
 
 
-def plan_for(
-    model: Blocks, machine: Devices, name: schedule.Name, stages: int, micro_batches: int
-) -> PipelinePlan | None:
+def plan_for(model: Blocks, machine: Devices, stages: int, micro_batches: int) -> PipelinePlan | None:
     """The best partition for given stages and micro-batches; None where it does not fit in memory."""
     replicas, micro_batch = machine.ranks // stages, machine.rank_batch * stages // micro_batches
     chain, link = model.at(micro_batch), machine.link
     sizes = [
         machine.process_bytes
-        + HEADROOM * stage_bytes(chain, schedule.in_flight(name, stages, stage, micro_batches), machine.state_copies)
+        + HEADROOM * stage_bytes(chain, schedule.in_flight(stages, stage, micro_batches), machine.state_copies)
         for stage in range(stages)
     ]
     parameters = np.concatenate([[0.0], np.cumsum(chain.parameter_bytes)])
@@ -251,12 +248,9 @@ def plan_for(
     back_s = [link.message_s(chain.gradient_bytes[cut]) for cut in cuts]
     held = [float(parameters[end] - parameters[begin]) for begin, end in spans]
     handed_out_s = 2 * link.message_s(machine.rank_batch / micro_batch * chain.crossing_bytes[0]) if stages > 1 else 0.0
-    passes_s = schedule.step_time(
-        name, forward_s, backward_s, there_s, back_s, micro_batches, replicas, machine.at_once
-    )  # fmt: skip
+    passes_s = schedule.step_time(forward_s, backward_s, there_s, back_s, micro_batches, replicas, machine.at_once)
     summed_s = max(link.allreduce_s(size, replicas) + size * machine.update_s_per_byte for size in held)
     return PipelinePlan(
-        name,
         stages,
         replicas,
         micro_batches,
@@ -268,12 +262,12 @@ def plan_for(
     )
 
 
-def fewest_devices(model: Blocks, machine: Devices, name: schedule.Name) -> int | None:
+def fewest_devices(model: Blocks, machine: Devices) -> int | None:
     """How many devices the model needs as one pipeline, with micro-batches as small as need be; None: it never fits."""
     batch = machine.ranks * machine.rank_batch
     for stages in range(1, model.small.blocks + 1):
         for micro_batch in [one for one in divisors(batch) if one <= machine.rank_batch]:
             alone = replace(machine, ranks=stages, rank_batch=micro_batch, at_once=None)
-            if plan_for(model, alone, name, stages, stages) is not None:
+            if plan_for(model, alone, stages, stages) is not None:
                 return stages
     return None

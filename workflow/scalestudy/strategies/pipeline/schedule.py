@@ -8,32 +8,29 @@ from collections.abc import Sequence
 from itertools import chain as joined
 from typing import Literal
 
-Name = Literal["gpipe", "1f1b"]
 Pass = tuple[Literal["forward", "backward"], int]
 """What a stage does next, and with which micro-batch."""
 
 
-def order(name: Name, stages: int, stage: int, micro_batches: int) -> list[Pass]:
-    """The passes of one stage in one step.
+def order(stages: int, stage: int, micro_batches: int) -> list[Pass]:
+    """The passes of one stage in one step: 1F1B (PipeDream-Flush, Narayanan et al. 2021).
 
-    `gpipe` (Huang et al. 2019): all forward passes, then all backward passes. `1f1b` (PipeDream-Flush, Narayanan et
-    al. 2021): as soon as a micro-batch can go backward it does, so that a stage holds no more micro-batches than there
-    are stages from it on.
+    As soon as a micro-batch can go backward it does, so that a stage holds no more micro-batches than there are stages
+    from it on.
     """
-    ahead = in_flight(name, stages, stage, micro_batches)
+    ahead = in_flight(stages, stage, micro_batches)
     forwards: list[Pass] = [("forward", k) for k in range(micro_batches)]
     backwards: list[Pass] = [("backward", k) for k in range(micro_batches)]
     steady = joined.from_iterable(zip(backwards, forwards[ahead:], strict=False))
     return [*forwards[:ahead], *steady, *backwards[micro_batches - ahead :]]
 
 
-def in_flight(name: Name, stages: int, stage: int, micro_batches: int) -> int:
+def in_flight(stages: int, stage: int, micro_batches: int) -> int:
     """The most micro-batches that are past their forward and before the end of their backward pass."""
-    return micro_batches if name == "gpipe" else min(micro_batches, stages - stage)
+    return min(micro_batches, stages - stage)
 
 
 def step_time(
-    name: Name,
     forward_s: Sequence[float],
     backward_s: Sequence[float],
     there_s: Sequence[float],
@@ -49,7 +46,7 @@ def step_time(
     cores; None: each has a device.
     """
     stages = len(forward_s)
-    orders = [order(name, stages, stage, micro_batches) for stage in range(stages)]
+    orders = [order(stages, stage, micro_batches) for stage in range(stages)]
     ranks = [(replica, stage) for replica in range(1 if at_once is None else replicas) for stage in range(stages)]
     position, free = dict.fromkeys(ranks, 0), dict.fromkeys(ranks, 0.0)
     ended: dict[tuple[int, int, Pass], float] = {}

@@ -98,7 +98,7 @@ def _layout(traced: Traced, few: Profile, many: Profile, options: Options, machi
     memory = ", ".join(f"{size / MIB:.3g}" for size in plan.stage_bytes)
     print(
         f"pipeline: {plan.stages} stages x {plan.replicas} replicas, {plan.micro_batches} micro-batches of "
-        f"{plan.micro_batch}, {plan.schedule}; predicted step {1e3 * plan.step_s:.3g} ms, stages [{stages}] ms per "
+        f"{plan.micro_batch}; predicted step {1e3 * plan.step_s:.3g} ms, stages [{stages}] ms per "
         f"micro-batch, [{memory}] MiB; link {1e6 * machine.link.latency_s:.3g} us",
         flush=True,
     )
@@ -116,7 +116,7 @@ def _why_none(model: Blocks, machine: Devices, options: Options) -> UserError | 
     what = f"the model does not fit in {machine.limit_bytes / MIB:,.0f} MiB on each of {_devices(machine.ranks)}"
     what += f", {options.stages} stages" if options.stages else ""
     what += f", {options.micro_batches} micro-batches" if options.micro_batches else ""
-    fewest = fewest_devices(model, machine, options.schedule)
+    fewest = fewest_devices(model, machine)
     if fewest is None:
         return Skipped(f"{what}: one part that cannot be divided alone needs more")
     return Skipped(f"{what}: {_devices(fewest)} as one pipeline with small micro-batches would do")

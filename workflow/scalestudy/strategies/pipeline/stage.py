@@ -80,7 +80,7 @@ class PipelineStage:
         """Rank of the replica's first stage, which takes samples."""
         self.last = self.first + stages - 1
         """Rank of its last one, which computes the loss."""
-        self.order = schedule.order(self.plan.schedule, stages, self.number, self.plan.micro_batches)
+        self.order = schedule.order(stages, self.number, self.plan.micro_batches)
         grid = [[replica * stages + stage for stage in range(stages)] for replica in range(self.plan.replicas)]
         self.replica_group = [new_group(ranks) for ranks in grid][self.replica]
         """The stages of this replica."""
