@@ -34,10 +34,9 @@ class DatasetSpec(Spec):
     shard: Shard = Shard()
     """In which file format images are stored."""
     on_error: Literal["fail", "skip"] = "fail"
-    """Damaged images, images in other formats (WebP, TIFF, …) and classes without images: `fail` names the first and stops
+    """Damaged images, others (WebP, TIFF, …), links to nothing and classes without images: `fail` names the first and stops
     (an image that cannot be decoded stops it where the data is stored anew; used where it lies, it is an error when it is
-    read); `skip` decodes every image once, and leaves them out and lists them. Links that lead to no file, pipes and the like are always passed over and
-    counted."""
+    read); `skip` decodes every image once, and leaves them out and lists them."""
 
     @field_validator("shard")
     @classmethod

@@ -21,11 +21,11 @@ def provide(spec: Caltech256, site: Site) -> EncodedImages:
     root = named_root(spec, site, WANTED)
     root = root if root.name == FOLDER else root / FOLDER
     remedy = f"put these files into {root.parent}: {WANTED}"
-    classes, unused, empty = classes_in(root, "", remedy)
+    classes, wrong = classes_in(root, "", remedy)
     parts = [labelled(part, label) for label, part in enumerate(classes.values())]
-    everything = whole(parts, unused, root, remedy)
+    everything = whole(parts, wrong, root, remedy)
     first = np.concatenate([[0], np.cumsum(np.bincount(everything.labels, minlength=len(classes)))])
     held_out = (np.arange(len(everything)) - first[everything.labels]) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     train, test = (everything.taken(np.flatnonzero(chosen)) for chosen in (~held_out, held_out))
-    lines = left_out(unused, root, spec.on_error, empty)
+    lines = left_out(wrong, root, spec.on_error)
     return EncodedImages({"train": train, "test": test}, len(classes), root=root, left_out=lines)

@@ -13,7 +13,7 @@ from scalestudy.data.catalogue import ChestXray14
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import EncodedImages, named_root, text_of
-from scalestudy.data.sources.listing import Unused, folders_in, folders_listed, left_out, whole
+from scalestudy.data.sources.listing import Unusable, folders_in, folders_listed, left_out, whole
 from scalestudy.errors import UserError
 from scalestudy.files import read_table
 from scalestudy.spec.base import printable
@@ -41,9 +41,9 @@ def provide(spec: ChestXray14, site: Site) -> EncodedImages:
     if table is None:
         raise UserError(f"does not hold {TABLE}", str(root), f"put these files there: {WANTED}")
     findings, patients = _table(table)
-    everything, unused = _pictures(root)
-    lines = left_out(unused, root, spec.on_error)
-    unusable = {name.rpartition("/")[2] for name, _ in unused}
+    everything, wrong = _pictures(root)
+    lines = left_out(wrong, root, spec.on_error)
+    unusable = {name.rpartition("/")[2] for name, _ in wrong}
     numbers = {everything.path(n).rpartition("/")[2]: n for n in range(len(everything))}
     if len(numbers) < len(everything):
         raise UserError("two images have the same name", str(root), "keep one of each")
@@ -87,18 +87,16 @@ def _marks(named: str, where: str) -> NDArray[np.float32]:
     return marks
 
 
-def _pictures(root: Path) -> tuple[Index, list[Unused]]:
-    """All images below `images` and `images_001/images` and so on, and the entries passed over."""
+def _pictures(root: Path) -> tuple[Index, list[Unusable]]:
+    """All images below `images` and `images_001/images` and so on, and entries that cannot be used."""
     wanted = f"put these files there: {WANTED}"
-    places, unused = folders_in(root, "", wanted, prefix="images")
+    places = folders_in(root, "", wanted, prefix="images")
     for number, folder in enumerate(places):
-        inner, dangling = folders_in(root, folder, wanted, prefix="images")
-        unused += dangling
-        if "images" in inner:
+        if (root / folder / "images").is_dir():
             places[number] = f"{folder}/images"
     parts = folders_listed("listing", root, places)
-    unused += [one for _, passed_over in parts for one in passed_over]
-    return whole([images for images, _ in parts], unused, root, wanted), unused
+    wrong = [one for _, unusable in parts for one in unusable]
+    return whole([images for images, _ in parts], wrong, root, wanted), wrong
 
 
 def _complain_of_missing(names: list[str], known: Collection[str], where: Path, what: str, remedy: str) -> None:

@@ -9,7 +9,7 @@ from scalestudy.data.catalogue import ImageFolder
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import EncodedImages, named_root
-from scalestudy.data.sources.listing import Unused, folders_in, folders_listed, labelled, left_out, whole
+from scalestudy.data.sources.listing import Unusable, folders_in, folders_listed, labelled, left_out, whole
 from scalestudy.spec.config import Site
 
 EMPTY = "a class without images: none in it is named .jpg, .jpeg or .png"
@@ -29,29 +29,26 @@ def provide(spec: ImageFolder, site: Site) -> EncodedImages:
 def of_folders(root: Path, wanted: str, on_error: str) -> EncodedImages:
     """The images below `root`; UserError with the files that are `wanted` where they are not there."""
     remedy = f"put these files into {root}: {wanted}"
-    passed_over: list[Unused] = []
-    wrong: list[Unused] = []
+    wrong: list[Unusable] = []
     numbers: dict[str, int] = {}
     indexes: dict[Split, Index] = {}
     for split, folder in FOLDERS.items():
-        parts, unused, empty = classes_in(root, folder, remedy)
+        parts, unusable = classes_in(root, folder, remedy)
         # macOS writes letters with accents as two characters, where other systems write one.
         classes = {name: unicodedata.normalize("NFC", name) for name in parts}
         numbers = numbers or {name: number for number, name in enumerate(dict.fromkeys(classes.values()))}
-        unknown = [Unused(f"{folder}/{name}", UNKNOWN) for name in parts if classes[name] not in numbers]
-        wrong += sorted([*empty, *unknown])
+        wrong += [*unusable, *(Unusable(f"{folder}/{name}", UNKNOWN) for name in parts if classes[name] not in numbers)]
         known = [labelled(part, numbers[classes[name]]) for name, part in parts.items() if classes[name] in numbers]
-        indexes[split] = whole(known, unused, root / folder, remedy)
-        passed_over += unused
-    lines = left_out(passed_over, root, on_error, wrong)
+        indexes[split] = whole(known, wrong, root / folder, remedy)
+    lines = left_out(wrong, root, on_error)
     return EncodedImages(indexes, len(numbers), root=root, left_out=lines)
 
 
-def classes_in(root: Path, folder: str, remedy: str) -> tuple[dict[str, Index], list[Unused], list[Unused]]:
-    """The images of each class by name and in that order; entries passed over; classes without images."""
-    names, wrong = folders_in(root, folder, remedy)
+def classes_in(root: Path, folder: str, remedy: str) -> tuple[dict[str, Index], list[Unusable]]:
+    """The images of each class by name and in that order; classes without images, and entries that cannot be used."""
+    names = folders_in(root, folder, remedy)
     places = [f"{folder}/{name}".lstrip("/") for name in names]
     parts = folders_listed(f"listing {folder}".rstrip(), root, places)
-    wrong += [Unused(place, EMPTY) for place, (images, _) in zip(places, parts, strict=True) if not len(images)]
+    wrong = [Unusable(place, EMPTY) for place, (images, _) in zip(places, parts, strict=True) if not len(images)]
     found = {name: images for name, (images, _) in zip(names, parts, strict=True) if len(images)}
-    return found, [one for _, unused in parts for one in unused], wrong
+    return found, [*wrong, *(one for _, unusable in parts for one in unusable)]

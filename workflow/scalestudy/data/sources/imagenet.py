@@ -17,7 +17,7 @@ from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import EncodedImages, named_root, text_of
 from scalestudy.data.sources.image_folder import EMPTY, of_folders
-from scalestudy.data.sources.listing import NO_FILE, Unused, labelled, left_out, listed, tar_part, whole
+from scalestudy.data.sources.listing import NO_FILE, Unusable, labelled, left_out, listed, tar_part, whole
 from scalestudy.data.tar import entries
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
@@ -40,20 +40,20 @@ def provide(spec: ImageNet, site: Site) -> EncodedImages:
         return of_folders(root, WANTED, spec.on_error)
     if not (root / HELD_OUT_TAR).is_file():
         raise UserError(f"{TRAIN_TAR} is there, but not {HELD_OUT_TAR}", str(root), f"put these files there: {WANTED}")
-    classes, train, unused, empty = _train(root / TRAIN_TAR)
-    test, passed_over = tar_part(root / HELD_OUT_TAR)
-    unused += [Unused(f"{HELD_OUT_TAR}: {name}", why) for name, why in passed_over]
-    lines = left_out(unused, root, spec.on_error, empty)
+    classes, train, wrong = _train(root / TRAIN_TAR)
+    test, unusable = tar_part(root / HELD_OUT_TAR)
+    wrong += [Unusable(f"{HELD_OUT_TAR}: {name}", why) for name, why in unusable]
+    lines = left_out(wrong, root, spec.on_error)
     stems = [Path(test.path(number)).stem for number in range(len(test))]
     test = dataclasses.replace(test, labels=_held_out_labels(root, stems, classes))
     containers: dict[Split, list[str]] = {"train": [TRAIN_TAR], "test": [HELD_OUT_TAR]}
     return EncodedImages({"train": train, "test": test}, len(classes), root=root, containers=containers, left_out=lines)
 
 
-def _train(tar: Path) -> tuple[list[str], Index, list[Unused], list[Unused]]:
-    """Classes, the byte ranges of their images within the tar of tars, entries passed over, classes without images."""
+def _train(tar: Path) -> tuple[list[str], Index, list[Unusable]]:
+    """Classes, the byte ranges of their images within the tar of tars, and entries that cannot be used."""
     named = [entry for entry in sorted(entries(tar)) if entry.name.endswith(b".tar")]
-    unused = [Unused(f"{tar.name}: {os.fsdecode(one.name)}", NO_FILE) for one in named if one.kind]
+    wrong = [Unusable(f"{tar.name}: {os.fsdecode(one.name)}", NO_FILE) for one in named if one.kind]
     inner = [entry for entry in named if not entry.kind]
     if not inner:
         raise UserError("holds no tar per class", str(tar), f"put these files there: {WANTED}")
@@ -62,15 +62,14 @@ def _train(tar: Path) -> tuple[list[str], Index, list[Unused], list[Unused]]:
         raise UserError(f"holds the class {twice} twice", str(tar), "copy it again")
     jobs = [functools.partial(tar_part, tar, one.start, one.size) for one in inner]
     found: dict[str, Index] = {}
-    empty: list[Unused] = []
-    for name, (images, passed_over) in zip(classes, listed(f"listing {tar.name}", jobs), strict=True):
+    for name, (images, unusable) in zip(classes, listed(f"listing {tar.name}", jobs), strict=True):
         place = f"{tar.name}: {name}.tar"
-        unused += [Unused(f"{place}: {one.name}", one.why) for one in passed_over]
+        wrong += [Unusable(f"{place}: {one.name}", one.why) for one in unusable]
         if len(images):
             found[name] = labelled(images, len(found))
         else:
-            empty.append(Unused(place, EMPTY))
-    return list(found), whole(list(found.values()), unused, tar, WANTED), unused, empty
+            wrong.append(Unusable(place, EMPTY))
+    return list(found), whole(list(found.values()), wrong, tar, WANTED), wrong
 
 
 def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> NDArray[np.int64]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,66 +22,46 @@ OTHER_SUFFIXES = (b".webp", b".bmp", b".jfif", b".tif", b".tiff", b".gif", b".pp
 """Images that other loaders of image folders read."""
 OTHER_FORMAT = "an image by its name, and neither .jpg, .jpeg nor .png"
 NO_FILE = "not a file, or a link that leads to none"
-NOWHERE = "a link to something that does not exist"
-REPEATED = "not the last of its name in the tar"
 READERS = 16
 """Folders listed at once: listing spends most of its time waiting for the file system."""
 
 
-class Unused(NamedTuple):
-    """An entry of a source that is not used."""
+class Unusable(NamedTuple):
+    """An entry of a source that cannot be used."""
 
     name: str
     """Its path relative to the source's folder."""
     why: str
 
 
-Listed = tuple[Index, list[Unused]]
-"""Images of a folder or of a part of a container, all of class 0, and entries that were passed over."""
+Listed = tuple[Index, list[Unusable]]
+"""Images of a folder or of a part of a container, all of class 0, and entries that cannot be used."""
 
 
-def left_out(unused: Sequence[Unused], root: Path, on_error: str, wrong: Sequence[Unused] = ()) -> list[str]:
-    """A line per unused entry; prints their number by reason.
-
-    UserError for a `wrong` one, or an image in another format, unless `on_error` is `skip`.
-    """
-    wrong = [*wrong, *(one for one in unused if one.why == OTHER_FORMAT)]
+def left_out(wrong: Sequence[Unusable], root: Path, on_error: str) -> list[str]:
+    """A line per entry that cannot be used; UserError for the first, unless `on_error` is `skip`."""
     if wrong and on_error != "skip":
         more = f" ({len(wrong) - 1:,} more things there cannot be used)" if len(wrong) > 1 else ""
         remedy = "repair or remove it and start again, or set `data.on_error: skip` to leave such files out"
         raise UserError(f"is {wrong[0].why}{more}", f"{root}/{wrong[0].name}", remedy)
-    unused = [*wrong, *(one for one in unused if one.why != OTHER_FORMAT)]
-    for why, count in Counter(one.why for one in unused).items():
-        first = next(one.name for one in unused if one.why == why)
-        print(visible(f"{root}: passed over {count:,} ({why}), the first {first}"), flush=True)
-    return [visible(f"{root}/{name}: {why}") for name, why in unused]
+    return [visible(f"{root}/{name}: {why}") for name, why in wrong]
 
 
-def folders_in(root: Path, folder: str, remedy: str, prefix: str = "") -> tuple[list[str], list[Unused]]:
-    """Names of the folders, and of links to folders, in a folder below `root`, in order; links that lead nowhere.
-
-    Hidden ones are left out.
-    """
-    names, dangling = [], []
+def folders_in(root: Path, folder: str, remedy: str, prefix: str = "") -> list[str]:
+    """Names of the folders in a folder below `root`, and of links to folders or to nothing, in order; no hidden ones."""
     try:
         with os.scandir(root / folder) as found:
-            for entry in found:
-                if entry.name.startswith(".") or not entry.name.startswith(prefix):
-                    continue
-                if entry.is_dir():
-                    names.append(entry.name)
-                elif not Path(entry.path).exists():
-                    dangling.append(Unused(f"{folder}/{entry.name}".lstrip("/"), NOWHERE))
+            named = [one for one in found if one.name.startswith(prefix) and not one.name.startswith(".")]
+            return sorted(one.name for one in named if one.is_dir() or not Path(one.path).exists())
     except OSError as error:
         raise UserError(f"cannot be listed: {error.strerror}", f"{root}/{folder}".rstrip("/"), remedy) from None
-    return sorted(names), sorted(dangling)
 
 
 def _in_folder(root: Path, folder: str) -> Listed:
-    """The images directly in a folder below `root`, in the order of names."""
+    """The images directly in a folder below `root`, in the order of names; none where it is a link to nothing."""
     head = os.fsencode(folder) + b"/" if folder else b""
     sizes: dict[bytes, int] = {}
-    unused = []
+    wrong = []
     try:
         # As bytes: names may be in any encoding, and take half the memory. The listing itself holds the types, so that
         # only links, and sizes, are asked for.
@@ -94,12 +73,14 @@ def _in_folder(root: Path, folder: str) -> Listed:
                     sizes[head + entry.name] = entry.stat().st_size
                 elif entry.name.lower().endswith(SUFFIXES + OTHER_SUFFIXES):
                     why = NO_FILE if entry.name.lower().endswith(SUFFIXES) else OTHER_FORMAT
-                    unused.append(Unused(os.fsdecode(head + entry.name), why))
+                    wrong.append(Unusable(os.fsdecode(head + entry.name), why))
+    except FileNotFoundError:
+        pass
     except OSError as error:
         where = os.fsdecode(error.filename) if error.filename else f"{root}/{folder}"
         raise UserError(f"cannot be read: {error.strerror}", where, "make it readable and start again") from None
     names = sorted(sizes)
-    return _index(names, [sizes[name] for name in names]), sorted(unused)
+    return _index(names, [sizes[name] for name in names]), sorted(wrong)
 
 
 def tar_part(tar: Path, begin: int = 0, size: int | None = None) -> Listed:
@@ -107,14 +88,11 @@ def tar_part(tar: Path, begin: int = 0, size: int | None = None) -> Listed:
     as if the tar was unpacked."""
     named = [entry for entry in entries(tar, begin, size) if entry.name.lower().endswith(SUFFIXES)]
     last = {entry.name: entry for entry in named}
-    files, unused = [], []
-    for entry in named:
-        if last[entry.name] is entry and not entry.kind:
-            files.append(entry)
-        else:
-            unused.append(Unused(os.fsdecode(entry.name), NO_FILE if last[entry.name] is entry else REPEATED))
+    named = [entry for entry in named if last[entry.name] is entry]
+    files = [entry for entry in named if not entry.kind]
+    wrong = [Unusable(os.fsdecode(entry.name), NO_FILE) for entry in named if entry.kind]
     places = {"shard": np.zeros(len(files), np.int32), "start": np.array([file.start for file in files], np.int64)}
-    return _index([file.name for file in files], [file.size for file in files], **places), sorted(unused)
+    return _index([file.name for file in files], [file.size for file in files], **places), sorted(wrong)
 
 
 def _index(names: Sequence[bytes], sizes: Sequence[int], **more: Any) -> Index:
@@ -138,10 +116,10 @@ def folders_listed(what: str, root: Path, folders: Sequence[str]) -> list[Listed
     return listed(what, [functools.partial(_in_folder, root, folder) for folder in folders])
 
 
-def whole(parts: Sequence[Index], unused: Sequence[Unused], place: Path, wanted: str) -> Index:
+def whole(parts: Sequence[Index], wrong: Sequence[Unusable], place: Path, wanted: str) -> Index:
     """All parts as one index; UserError where there is no image in them."""
     if not any(map(len, parts)):
-        first = f"; {unused[0].name} is {unused[0].why}" if unused else ""
+        first = f"; {wrong[0].name} is {wrong[0].why}" if wrong else ""
         raise UserError(f"holds no images in folders of classes{first}", str(place), wanted)
     return joined(parts)
 
