@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -35,7 +36,7 @@ from tests.unit.data import nginx
 
 from scalestudy.data import disk
 from scalestudy.data.pagecache import resident_bytes, warm
-from scalestudy.data.stage.copying import copy, digest_of
+from scalestudy.data.stage.copying import copy
 from scalestudy.data.stage.wanted import WantedFiles
 from scalestudy.data.stores import store_at
 
@@ -77,8 +78,7 @@ def make(case: Case, folder: Path) -> list[str]:
 
 def digest_list(folder: Path, names: list[str]) -> np.ndarray:
     """XXH3 of each file."""
-    buffer = memoryview(bytearray(BLOCK_BYTES))
-    return np.array([digest_of(str(folder / name), "xxh3_64", buffer) for name in names], np.uint64)
+    return np.array([xxhash.xxh3_64_intdigest((folder / name).read_bytes()) for name in names], np.uint64)
 
 
 def ours(origin: str, case: Case, names: list[str], checks: np.ndarray, streams: int) -> Copy:

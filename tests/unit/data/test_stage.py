@@ -89,10 +89,10 @@ def test_whole_copies_are_used_again_and_what_is_lost_of_them_is_copied_again(pr
 
 @HTTP
 @pytest.mark.parametrize("form", ["files", "tar", "lmdb"])
-def test_copies_come_over_http_by_range_requests_large_files_in_pieces(
+def test_copies_come_over_http_by_range_requests(
     form: str, prepared: Prepared, site: Site, served: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copying, "PIECE_BYTES", 4096)
+    monkeypatch.setattr(copying, "REQUEST_BYTES", 4096)
     manifest, facts = prepared(**FORMS[form])
     copies = staged(manifest, StageOptions(origin=f"{served}/data/{facts.bulk}"), Share(), site)
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))

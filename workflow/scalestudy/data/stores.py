@@ -82,11 +82,8 @@ class FolderStore(Store):
         if name in self._descriptors or len(self._descriptors) < self._most_kept:
             _fill(self._kept_open(name), start, out)
             return
-        descriptor = os.open(f"{self.folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _fill(descriptor, start, out)
-        finally:
-            os.close(descriptor)
+        with self.opened(name) as read:
+            read(start, out)
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:

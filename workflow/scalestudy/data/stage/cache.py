@@ -119,8 +119,8 @@ def entries(root: Path) -> list[CacheEntry]:
 def make_room(entry: CacheEntry, needed_bytes: int, limit_bytes: int | None, facts: dict[str, Any]) -> None:
     """Make room for an entry's copies before the first byte is copied, then record `facts`.
 
-    The longest unused copies are removed. `needed_bytes` are still to be copied, `facts["bytes"]` is the total. Copies
-    that others are still making count in full. Raises UserError where there is not enough room.
+    The longest unused copies are removed. `needed_bytes` are still to be copied, `facts["bytes"]` is the total. Raises
+    UserError where there is not enough room.
     """
     with open(entry.root / "room.lock", "a+b", buffering=0) as lock:
         lock_patiently(lock, "another process that makes room for its copies")
@@ -142,25 +142,12 @@ def _short(root: Path, others: list[CacheEntry], needed: int, whole: int, limit:
     taken = sum(int(other.facts["bytes"]) for other in others)
     if limit is not None and taken + whole > limit:
         return f"the copies take {_gb(whole)}; `staged_gib` allows {_gb(limit)}, of which runs are using {_gb(taken)}"
-    coming = [other for other in others if other.facts["state"] == "copying"]
-    promised = sum(max(0, int(other.facts["bytes"]) - _bytes_in(other.folder)) for other in coming)
     free = shutil.disk_usage(root).free
-    if needed > free - promised:
-        also = f", of which other jobs need {_gb(promised)}" if promised else ""
-        return f"{_gb(needed)} have to be copied, and {_gb(free)} are free{also}"
-    return ""
+    return f"{_gb(needed)} have to be copied, and {_gb(free)} are free" if needed > free else ""
 
 
 def _gb(size: int) -> str:
     return f"{size / 1e9:,.3g} GB"
-
-
-def _bytes_in(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            total += path.stat().st_size if path.is_file() else 0
-    return total
 
 
 def clean(root: Path) -> tuple[list[str], list[str]]:
