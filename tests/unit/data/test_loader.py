@@ -52,14 +52,3 @@ def test_no_more_batches_are_made_ahead_than_asked_for(pictures: Dataset) -> Non
         assert wait_until(lambda: loader.slow_decode >= ahead, 30)
         time.sleep(0.1)
         assert loader.slow_decode == ahead
-
-
-@pytest.mark.slow
-def test_a_batch_that_came_during_an_evaluation_was_not_ready_for_training(pictures: Dataset) -> None:
-    with Loader(pictures, plan(48, 4), spec(1, prefetch=1), seed=0, slow_decode_s=0.05) as loader:
-        for number, _ in enumerate(loader):
-            if number == 5:
-                with loader.pause():
-                    time.sleep(1.0)
-    # Training takes no time here, so it waits all the time but for the batches that the pause let come.
-    assert loader.readiness["batches"] < 0.4

@@ -315,26 +315,3 @@ os.kill(os.getpid(), signal.SIGKILL)
     while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(psutil.pid_exists, pids))
-
-
-def test_streams_are_not_brought_by_processes(prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["tar"])
-    loader = spec(mode="stream", kind="processes")
-    with pytest.raises(UserError, match="threads of the rank"):
-        Loader(open_dataset(path, "train", loader), [], loader, seed=0)
-
-
-# How full the queues were
-
-
-def test_a_slow_consumer_finds_its_queue_full_and_a_slow_storage_makes_it_empty(prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["files"])
-    shares = []
-    for storage, pause_s in ((None, 0.05), ({"latency_ms": 20}, 0.0)):
-        loader = spec(storage=storage)
-        data = open_dataset(path, "train", loader)
-        with Loader(data, plan(data), loader, seed=0) as made:
-            for _ in made:
-                time.sleep(pause_s)
-            shares.append(made.readiness["batches"])
-    assert shares[0] > 0.8 and shares[1] < 0.3

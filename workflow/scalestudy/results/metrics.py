@@ -153,8 +153,6 @@ def learned_and_read(job: Job, measured: Measured, manifest: Manifest) -> Values
         "resident_share": largest(report.resident_share for report in reports),
         "read_bytes": counted_reads(reports),
         "expected_read_bytes": expected_read_bytes(job.spec, manifest, reports[0].epochs_done),
-        "batch_readiness": mean(report.readiness.get("batches") for report in reports),
-        "stream_readiness": mean(report.readiness.get("stream") for report in reports),
     }
 
 
@@ -174,13 +172,6 @@ def total(values: Iterable[float | None]) -> float | None:
     """Sum over ranks; None where one has no value."""
     known = list(values)
     return None if None in known else float(sum(value for value in known if value is not None))
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    """Mean over ranks; None where one has no value."""
-    known = list(values)
-    together = total(known)
-    return None if together is None or not known else together / len(known)
 
 
 def epoch_steps(spec: RunSpec, manifest: Manifest, report: Report) -> int:

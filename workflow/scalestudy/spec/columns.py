@@ -90,12 +90,6 @@ METRICS: dict[str, Column] = {
         "without a stated peak, where compute is emulated, and for compiled or sharded models"),
     "loader_samples_per_s": Column("Loader alone", "samples/s",
         "Samples per second that the loader delivers with no training"),
-    "batch_readiness": Column("Batches ready", "",
-        "Share of the run, without evaluations and checkpoints, in which a ready batch waited for the training, mean over "
-        "ranks"),
-    "stream_readiness": Column("Stream ready", "",
-        "Share of the run, with evaluations and checkpoints, in which a sample of a stream waited for a worker, mean over "
-        "ranks"),
     "dataset_bytes": Column("Training set", "B", "Bytes of the training set as it is stored"),
     "preparation_s": Column("Preparation", "s", "Duration of the data's preparation; empty if it resumed after a kill"),
     "preparation_cpu_s": Column("Preparation, CPU time", "s",
@@ -183,7 +177,7 @@ PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 """Columns that nobody measured: what a model of the run expected."""
 
 SHARES = (
-    "accuracy", "auroc", "data_stall", "accelerator_utilisation", "batch_readiness", "stream_readiness",
+    "accuracy", "auroc", "data_stall", "accelerator_utilisation",
     "resident_share", "checkpoint_share", "foreign_cpu_share", "throttled_share", "device_utilisation",
     "system_share", "exchange_hidden", "making_hidden", "copy_hidden",
 )  # fmt: skip

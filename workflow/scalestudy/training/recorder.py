@@ -195,7 +195,6 @@ class Recorder:
             report.window_usage_steps = self.timer.steps - self._steps_before_window
         report.epochs_done = report.steps_done / self.schedule.steps_per_epoch
         report.window = self.schedule.window(report.steps_done)
-        report.readiness = loader.readiness
         before, after = self._read_before, read_bytes()
         report.read_bytes = None if before is None or after is None else after - before
         if self._window_read_before is not None and after is not None:

@@ -153,8 +153,6 @@ class Report(_Plain):
     """Copies on this node's own disk, None where the data is read in place."""
     node_steps: int | None = None
     """Steps of an epoch, where each node has samples of its own and no others; else they follow from the data."""
-    readiness: dict[str, float] = field(default_factory=dict)
-    """By queue of the loader, the share of time in which something was ready in it."""
     decoder: str = ""
     parameters: int = 0
     parameter_digest: str | None = None

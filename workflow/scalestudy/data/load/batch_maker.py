@@ -32,8 +32,6 @@ class BatchTask:
     indices: NDArray[np.int64]
     slot: int
     started_s: float = field(default_factory=time.monotonic)
-    ready_s: float = 0.0
-    """When the batch was ready, on the monotonic clock."""
     batch: Batch | None = None
     error: BaseException | None = None
     done: threading.Event = field(default_factory=threading.Event)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -17,7 +15,6 @@ from scalestudy.data.load.dataset import Dataset, PictureDataset
 from scalestudy.data.load.stream import StreamReader
 from scalestudy.data.load.workers import Inline, Processes, Threads, Workers
 from scalestudy.emulation.page_cache import CacheLimit
-from scalestudy.errors import UserError
 from scalestudy.spec import run
 
 Delivered = tuple[int, NDArray[np.int64]]
@@ -49,9 +46,6 @@ class Loader:
         *,
         train: bool = True,
     ) -> None:
-        if dataset.stream is not None and spec.kind == "processes" and spec.workers:
-            what = "`mode: stream` reads with threads of the rank: each worker process would read all of the data"
-            raise UserError(what, "loader.kind", "set it to `threads`")
         self._plan = plan
         reader = dataset.pictures.reader if isinstance(dataset, PictureDataset) else None
         self._stream = reader if isinstance(reader, StreamReader) else None
@@ -62,9 +56,6 @@ class Loader:
         self.delivered: deque[Delivered] = deque()
         """The batches that were handed out, oldest first, until somebody takes them from here."""
         self._closed = False
-        self._first_taken = self._last_taken = 0.0
-        self._empty_s = self._left_out_s = 0.0
-        self._pauses: list[tuple[float, float]] = []
 
     @property
     def slow_decode(self) -> int:
@@ -75,20 +66,6 @@ class Loader:
     def bytes(self) -> int:
         """Stored bytes that the batches made so far needed."""
         return self._maker.bytes
-
-    @property
-    def readiness(self) -> dict[str, float]:
-        """By queue, the share of time in which it was not empty: `batches` for training, `stream` for workers.
-
-        That of `batches` leaves out pauses.
-        """
-        shares = {}
-        training_s = self._last_taken - self._first_taken - self._left_out_s
-        if self._depth and training_s > 0:
-            shares["batches"] = 1 - self._empty_s / training_s
-        if self._stream is not None:
-            shares["stream"] = self._stream.ready.share
-        return shares
 
     def __iter__(self) -> Iterator[Batch]:
         assert not self._closed, "the loader is closed"
@@ -113,26 +90,10 @@ class Loader:
             for indices in batches:
                 yield epoch, indices
 
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """The training does something else meanwhile, an evaluation or a checkpoint, and needs no batch."""
-        begin = time.monotonic()
-        yield
-        self._pauses.append((begin, time.monotonic()))
-
     def _taken(self, task: BatchTask) -> Batch:
-        """Wait for a batch, and count the time in which none was ready."""
+        """Wait for a batch."""
         batch = self._workers.finish(task)
         self.delivered.append((task.epoch, task.indices))
-        now = time.monotonic()
-        if self._last_taken:
-            self._empty_s += max(0.0, task.ready_s - self._last_taken)
-            for begin, end in self._pauses:
-                self._left_out_s += end - begin
-                self._empty_s -= max(0.0, min(end, task.ready_s) - begin)
-        self._pauses.clear()
-        self._first_taken = self._first_taken or now
-        self._last_taken = now
         return batch
 
     def close(self) -> None:

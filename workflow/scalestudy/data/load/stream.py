@@ -26,7 +26,6 @@ class StreamReader:
     def __init__(self, storage: IndexedReader, patience_s: float) -> None:
         self._storage, self._wait_s = storage, WAIT_S + patience_s
         self._feeds: dict[int, Feed] = {}
-        self.ready = Readiness()
 
     def follow(self, epoch: int, coming: Indices, ahead: int) -> None:
         """Begin to fetch the samples of this epoch, which will be read in this order.
@@ -35,7 +34,7 @@ class StreamReader:
         """
         for old in [number for number, feed in self._feeds.items() if not feed.left or number == epoch]:
             self._feeds.pop(old).close()
-        self._feeds[epoch] = Feed(self._storage, coming, ahead, self.ready, self._wait_s)
+        self._feeds[epoch] = Feed(self._storage, coming, ahead, self._wait_s)
 
     def read(self, sample: int, epoch: int) -> Any:
         """The bytes of one sample, as of Storage."""
@@ -67,8 +66,8 @@ class Feed:
     and a request per connection, whatever the size of the data.
     """
 
-    def __init__(self, storage: IndexedReader, coming: Indices, ahead: int, ready: Readiness, wait_s: float) -> None:
-        self._storage, self._ahead, self._ready, self._wait_s = storage, ahead, ready, wait_s
+    def __init__(self, storage: IndexedReader, coming: Indices, ahead: int, wait_s: float) -> None:
+        self._storage, self._ahead, self._wait_s = storage, ahead, wait_s
         self._turn = threading.Condition()
         self._there: dict[int, bytes] = {}
         self._errors: dict[int, Exception] = {}
@@ -95,7 +94,6 @@ class Feed:
             found = self._there.pop(sample)
             self.left -= 1
             self._used += 1
-            self._ready.count(-1)
             self._turn.notify_all()
             return found
 
@@ -125,7 +123,6 @@ class Feed:
     def _arrived(self, samples: dict[int, bytes]) -> None:
         with self._turn:
             self._there.update(samples)
-            self._ready.count(len(samples))
             self._turn.notify_all()
 
     def _due(self) -> _Block | None:
@@ -173,31 +170,3 @@ def _blocks(storage: IndexedReader, samples: Indices, first_use: Indices) -> lis
         block.size = start + size - block.start
         block.first_use = min(block.first_use, int(first_use[k]))
     return sorted(blocks, key=lambda block: block.first_use)
-
-
-class Readiness:
-    """Share of time in which a queue was not empty, from its first item on.
-
-    The stage before the first queue that is often empty is the slow one.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._items = 0
-        self._begin = self._since = self._filled_s = 0.0
-
-    def count(self, more: int) -> None:
-        """Count items that were put in; negative: taken out."""
-        now = time.monotonic()
-        with self._lock:
-            self._begin = self._begin or now
-            if self._items > 0:
-                self._filled_s += now - self._since
-            self._items += more
-            self._since = now
-
-    @property
-    def share(self) -> float:
-        """0 to 1, until now; 0 where no item ever came."""
-        self.count(0)
-        return self._filled_s / max(1e-9, self._since - self._begin)

@@ -29,8 +29,6 @@ from scalestudy.processes import die_with
 class MadeBatch(NamedTuple):
     """The outcome of one batch: an error, or what does not lie in its slot."""
 
-    ready_s: float
-    """When it was ready, on the monotonic clock, which processes share."""
     error: tuple[str, str, str] | str | None = None
     """The parts of a UserError, or the traceback of another exception."""
     x: tuple[tuple[int, ...], str] | None = None
@@ -90,12 +88,12 @@ class Worker:
                 time.sleep(self.slow_decode_s)
             made = self._made(epoch, indices, slot)
         except UserError as error:
-            return MadeBatch(time.monotonic(), (error.what, error.where, error.remedy))
+            return MadeBatch((error.what, error.where, error.remedy))
         except Exception:
-            return MadeBatch(time.monotonic(), f"a loader's worker process failed:\n{traceback.format_exc()}")
+            return MadeBatch(f"a loader's worker process failed:\n{traceback.format_exc()}")
         finally:
             self.progress[0] = NO_SAMPLE
-        return MadeBatch(time.monotonic(), None, *made)
+        return MadeBatch(None, *made)
 
     def _made(self, epoch: int, indices: NDArray[np.int64], slot: int) -> tuple[Any, Any]:
         options: dict[str, Any] = {"augment": self.augment, "seed": self.seed, "epoch": epoch}

@@ -56,9 +56,7 @@ class Inline(Workers):
 
     def finish(self, task: BatchTask) -> Batch:
         with one_torch_thread():
-            batch = self.maker.batch(task, no_progress())
-        task.ready_s = time.monotonic()
-        return batch
+            return self.maker.batch(task, no_progress())
 
 
 class Threads(Workers):
@@ -92,7 +90,6 @@ class Threads(Workers):
             except BaseException as error:
                 task.error = error
             self._progress[number][0] = NO_SAMPLE
-            task.ready_s = time.monotonic()
             task.done.set()
 
     def finish(self, task: BatchTask) -> Batch:
@@ -171,7 +168,6 @@ class Processes(Workers):
             made: MadeBatch = connection.recv()
         except (EOFError, ConnectionError):
             raise self._death(task, who) from None
-        task.ready_s = made.ready_s
         if made.error is not None:
             raise UserError(*made.error) if isinstance(made.error, tuple) else RuntimeError(made.error)
         self.maker.count(task)
