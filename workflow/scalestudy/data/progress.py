@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
 
 FIRST_S, EVERY_S, EVERY_IN_LOG_S = 3.0, 1.0, 30.0
 """Seconds until the first line, between lines on a terminal, and between lines in a log file."""
@@ -30,9 +28,12 @@ class Progress:
                 self._next = now + (EVERY_S if self._live else EVERY_IN_LOG_S)
                 self._print("" if self._live else "\n")
 
-    def end(self) -> None:
-        """Print a last line, if there was one before."""
-        if self._printed:
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Print a last line where the block ends well, if there was one before."""
+        if self._printed and kind is None:
             self._print("\n")
 
     def _print(self, end: str) -> None:
@@ -44,11 +45,3 @@ class Progress:
             text += f", {seconds:.0f} s left" if seconds < 90 else f", {seconds / 60:,.0f} min left"
         self._printed = True
         print(f"\r{text}\x1b[K" if self._live else text, end=end, file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def shown(what: str, total: int) -> Iterator[Progress]:
-    """The progress of this block, with a last line where the block ends well."""
-    progress = Progress(what, total)
-    yield progress
-    progress.end()

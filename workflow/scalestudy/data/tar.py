@@ -21,9 +21,6 @@ END = bytes(2 * BLOCK)
 MAX_MEMBER_BYTES = 8**11 - 1
 """Largest member, bytes, that ustar's eleven octal digits can express."""
 FILE, LONG_NAME, LONG_TARGET, PAX, PAX_GLOBAL, HARD_LINK = (b"0", b"\0", b"7"), b"L", b"K", b"x", b"g", b"1"
-KINDS = {HARD_LINK: "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device", b"5": "a folder",
-         b"6": "a pipe", b"S": "a sparse file", b"M": "the end of a file that began in another archive"}  # fmt: skip
-"""What is no plain file, in words."""
 MAX_NAME_BYTES = 1 << 16
 """Bytes of a member's name, or of what pax says of one, from which on an archive is refused: PATH_MAX is 4,096."""
 OCTAL = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
@@ -38,8 +35,8 @@ class Member(NamedTuple):
     start: int
     """Where its bytes begin, counted as the archive's beginning is."""
     size: int
-    kind: str = ""
-    """What it is, in words, where it is no plain file."""
+    is_file: bool
+    """Whether it is a plain file: no link, folder, device or pipe."""
 
 
 def padded(size: int) -> int:
@@ -95,10 +92,9 @@ def entries(path: Path, begin: int = 0, size: int | None = None) -> Iterator[Mem
                         raise _damaged(where, position)
                     large = int(size_text)
             elif kind not in (PAX_GLOBAL, LONG_TARGET):
-                what = "" if kind in FILE else KINDS.get(kind, f"of the unknown kind {kind.decode('latin-1')!a}")
                 name = name or _name(block)
                 if not name.rpartition(b"/")[2].startswith(b"."):
-                    yield Member(name, start, length, what)
+                    yield Member(name, start, length, kind in FILE)
                 name, large = b"", -1
             position = start + padded(length)
         raise UserError(f"is not a tar, or ends early, at byte {position:,}", where, "copy it again")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.index import DAMAGED, Index, Labels
+from scalestudy.data.index import Index, Labels
 from scalestudy.data.manifest import Split
 from scalestudy.data.prepare.select import Converted, Unreadable
-from scalestudy.data.progress import shown
+from scalestudy.data.progress import Progress
 from scalestudy.limits import usable_cores
 
 IMAGES_PER_PART = 250
@@ -96,7 +97,7 @@ def stored(job: Job, edges: NDArray[np.int64], write: Callable[[list[Part], Kept
     parts: list[Part] = []
     while len(parts) < len(edges) - 1 and (part := _load(job, len(parts))) is not None:
         parts.append(part)
-    with shown(f"{job.doing} {job.split}", int(edges[-1])) as progress, ThreadPoolExecutor(usable_cores()) as pool:
+    with Progress(f"{job.doing} {job.split}", int(edges[-1])) as progress, ThreadPoolExecutor(usable_cores()) as pool:
         progress.add(int(edges[len(parts)]))
         made = _in_order(pool, job, int(edges[len(parts)]), int(edges[-1]))
         for begin, end in pairwise(edges[len(parts) :].tolist()):
@@ -156,8 +157,8 @@ def _save(job: Job, number: int, part: Part) -> None:
 
 
 def _load(job: Job, number: int) -> Part | None:
-    with contextlib.suppress(*DAMAGED), np.load(_record(job, number)) as found:
+    with contextlib.suppress(OSError, EOFError, zipfile.BadZipFile), np.load(_record(job, number)) as found:
         bytes_in, left_out, size, digest = json.loads(found["facts"].tobytes())
         index = Index(**{name: found[name] for name in Index.__dataclass_fields__})
         return Part(index, bytes_in, left_out, (size, digest))
-    return None
+    return None  # or a crash of the host left it empty

@@ -53,8 +53,8 @@ def provide(spec: ImageNet, site: Site) -> EncodedImages:
 def _train(tar: Path) -> tuple[list[str], Index, list[Unusable]]:
     """Classes, the byte ranges of their images within the tar of tars, and entries that cannot be used."""
     named = [entry for entry in sorted(entries(tar)) if entry.name.endswith(b".tar")]
-    wrong = [Unusable(f"{tar.name}: {os.fsdecode(one.name)}", NO_FILE) for one in named if one.kind]
-    inner = [entry for entry in named if not entry.kind]
+    wrong = [Unusable(f"{tar.name}: {os.fsdecode(one.name)}", NO_FILE) for one in named if not one.is_file]
+    inner = [entry for entry in named if entry.is_file]
     if not inner:
         raise UserError("holds no tar per class", str(tar), f"put these files there: {WANTED}")
     classes = [Path(os.fsdecode(member.name)).stem for member in inner]

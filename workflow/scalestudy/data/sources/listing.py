@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalestudy.data.index import Index, joined
-from scalestudy.data.progress import shown
+from scalestudy.data.progress import Progress
 from scalestudy.data.tar import entries
 from scalestudy.errors import UserError, visible
 
@@ -89,8 +89,8 @@ def tar_part(tar: Path, begin: int = 0, size: int | None = None) -> Listed:
     named = [entry for entry in entries(tar, begin, size) if entry.name.lower().endswith(SUFFIXES)]
     last = {entry.name: entry for entry in named}
     named = [entry for entry in named if last[entry.name] is entry]
-    files = [entry for entry in named if not entry.kind]
-    wrong = [Unusable(os.fsdecode(entry.name), NO_FILE) for entry in named if entry.kind]
+    files = [entry for entry in named if entry.is_file]
+    wrong = [Unusable(os.fsdecode(entry.name), NO_FILE) for entry in named if not entry.is_file]
     places = {"shard": np.zeros(len(files), np.int32), "start": np.array([file.start for file in files], np.int64)}
     return _index([file.name for file in files], [file.size for file in files], **places), sorted(wrong)
 
@@ -101,7 +101,7 @@ def _index(names: Sequence[bytes], sizes: Sequence[int], **more: Any) -> Index:
 
 def listed(what: str, jobs: Sequence[Callable[[], Listed]]) -> list[Listed]:
     """What `jobs` find, in their order."""
-    with shown(what, 0) as progress, ThreadPoolExecutor(READERS) as pool:
+    with Progress(what) as progress, ThreadPoolExecutor(READERS) as pool:
 
         def done(job: Callable[[], Listed]) -> Listed:
             found = job()

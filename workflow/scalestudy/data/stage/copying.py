@@ -58,12 +58,11 @@ def copy(
     copier = _Copier(store, wanted, numbers, folder, throttles)
     # One more where it can write while the others wait for a server.
     others = min(streams + (not store.local), len(numbers)) - 1
-    with ThreadPoolExecutor(max(1, others), "stage") as pool:
+    with copier.progress, ThreadPoolExecutor(max(1, others), "stage") as pool:
         more = [pool.submit(copier.work) for _ in range(others)]
         copier.work()
         for done in more:
             done.result()
-    copier.progress.end()
     return copier.bytes
 
 
