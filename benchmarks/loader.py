@@ -6,8 +6,7 @@
 Each peer has an environment of its own under the cache folder ($XDG_CACHE_HOME/scalestudy/bench-loader), made here once;
 torch comes from this project's. One that cannot be installed, or does not run, is a row with its error. All peers of a
 setting (cores, number type) run at once but load in turn, in a shuffled order that changes with each repeat; the page
-cache is filled before each round and its residency checked. What was measured is kept per peer, so that the command
-can be stopped and called again; --fresh forgets it.
+cache is filled before each round and its residency checked.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import statistics
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,6 @@ from pydantic import TypeAdapter
 from scalestudy.data.decode import kernel
 from scalestudy.data.pagecache import resident_bytes, warm
 from scalestudy.data.prepare.datasets import prepare
-from scalestudy.files import sha256_text
 from scalestudy.measure.instrument import cpu_name
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import Data
@@ -54,6 +51,8 @@ DATA = {
 }
 READY_S = 240.0
 ANSWER_S = 60.0
+Setting = tuple[int, str]
+"""Cores, and type of the numbers."""
 
 
 @dataclass(frozen=True)
@@ -219,17 +218,12 @@ def start(peer: Peer, cores: int, kind: str, folder: Path) -> Running:
     return running
 
 
-def measure(
-    setting: tuple[int, str], peers: list[Peer], options: argparse.Namespace, files: list[Path], record: Record
-) -> None:
-    """All repeats of one setting that are not there yet, peers in turn."""
+def measure(setting: Setting, peers: list[Peer], options: argparse.Namespace, files: list[Path]) -> list[Running]:
+    """All repeats of one setting, peers in turn."""
     cores, kind = setting
-    missing = [
-        peer for peer in peers if record.repeats(peer, setting) < options.repeats and not record.error(peer, setting)
-    ]
     running: list[Running] = []
     try:
-        for peer in missing:
+        for peer in peers:
             say(f"{cores} cores, {kind}: starting {peer.title}")
             running.append(start(peer, cores, kind, options.folder))
         files = [*files, *options.folder.glob("*.beton"), *options.folder.glob("mds/*")]
@@ -237,52 +231,18 @@ def measure(
             warm(files)
             resident, size = resident_bytes(files), sum(file.stat().st_size for file in files)
             share = 1.0 if resident is None else min(1.0, resident / size)
-            turns = [one for one in running if one.process and record.repeats(one.peer, setting) <= repeat]
+            turns = [one for one in running if one.process]
             for one in random.Random(repeat).sample(turns, len(turns)):
                 answer = one.ask(str(options.seconds), ANSWER_S)
                 if "error" not in answer:
-                    record.add(one.peer, setting, {**answer, "resident": share})
+                    one.results.append(answer)
             say(
                 f"{cores} cores, {kind}: round {repeat + 1} of {options.repeats}, {share:.1%} of the data in the page cache"
             )
     finally:
         for one in running:
             one.end()
-            if one.error:
-                record.fail(one.peer, setting, one.error)
-
-
-class Record:
-    """What was measured so far, in a file: one line per measurement. Other settings or code begin a new one."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        code = "".join(
-            path.read_text()
-            for path in sorted((ROOT / "workflow/scalestudy/data").rglob("*.[pc]*"))
-            if path.suffix in (".py", ".c")
-        )
-        key = sha256_text(f"{code} {PEER_SCRIPT.read_text()} {options.seconds} {kernel.state()}")[:12]
-        self.file = CACHE / f"measured-{key}.jsonl"
-        self.lines = [json.loads(line) for line in self.file.read_text().splitlines()] if self.file.exists() else []
-
-    def of(self, peer: Peer, setting: tuple[int, str]) -> Iterator[dict[str, Any]]:
-        """Lines about a peer at a setting."""
-        return (line for line in self.lines if line["peer"] == peer.name and line["setting"] == list(setting))
-
-    def repeats(self, peer: Peer, setting: tuple[int, str]) -> int:
-        return sum("images" in line for line in self.of(peer, setting))
-
-    def error(self, peer: Peer, setting: tuple[int, str]) -> str:
-        return next((line["error"] for line in self.of(peer, setting) if "error" in line), "")
-
-    def add(self, peer: Peer, setting: tuple[int, str], answer: dict[str, Any]) -> None:
-        line = {"peer": peer.name, "setting": list(setting), **answer}
-        self.lines.append(line)
-        with open(self.file, "a") as stream:
-            stream.write(json.dumps(line) + "\n")
-
-    def fail(self, peer: Peer, setting: tuple[int, str], error: str) -> None:
-        self.add(peer, setting, {"error": error})
+    return running
 
 
 # Memory and start
@@ -354,9 +314,7 @@ def _large_index(folder: Path, samples: int) -> None:
 # The table
 
 
-def report(
-    options: argparse.Namespace, settings: list[tuple[int, str]], peers: list[Peer], memory: list[str], record: Record
-) -> str:
+def report(options: argparse.Namespace, measured: dict[Setting, list[Running]], memory: list[str]) -> str:
     """What is printed and kept."""
     cores = len(os.sched_getaffinity(0))
     lines = [
@@ -371,22 +329,22 @@ def report(
         "what differs between processes is not in the interval. `speed` is our images/s over the peer's.",
         "WebDataset resamples its shards (it has no exact epochs); uint8 batches lie as suits each loader best.",
     ]
-    for setting in settings:
-        lines += ["", *_table(record, setting, peers)]
+    for setting, running in measured.items():
+        lines += ["", *_table(setting, running)]
     return "\n".join([*lines, "", *memory]) + "\n"
 
 
-def _table(record: Record, setting: tuple[int, str], peers: list[Peer]) -> list[str]:
+def _table(setting: Setting, running: list[Running]) -> list[str]:
     cores, kind = setting
     lines = [
         f"{cores} {'core' if cores == 1 else 'cores'}, {kind}",
         f"  {'loader':<42}{'images/s':>26}{'CPU ms/image':>24}{'ratio':>21}{'asked':>7}{'aim':>6}{'speed':>8}",
     ]
-    medians = {peer.name: _medians(record, peer, setting) for peer in peers}
-    for peer in peers:
-        own = medians[peer.name]
+    medians = {one.peer.name: _medians(one) for one in running}
+    for one in running:
+        peer, own = one.peer, medians[one.peer.name]
         if own is None:
-            lines.append(f"  {peer.title:<42}{record.error(peer, setting) or 'not measured'}")
+            lines.append(f"  {peer.title:<42}{one.error}")
             continue
         speed, cpu = own
         row = f"  {peer.title:<42}{_range(speed, '.0f'):>26}{_range(cpu, '.3f'):>24}"
@@ -406,8 +364,8 @@ def by_round(these: list[float], those: list[float]) -> Estimate:
     return ratio_of([one / other for one, other in zip(these, those, strict=False)])
 
 
-def _medians(record: Record, peer: Peer, setting: tuple[int, str]) -> tuple[list[float], list[float]] | None:
-    rows = [line for line in record.of(peer, setting) if line.get("images")]
+def _medians(one: Running) -> tuple[list[float], list[float]] | None:
+    rows = one.results
     if not rows:
         return None
     return [row["images"] / row["wall_s"] for row in rows], [row["cpu_s"] / row["images"] * 1e3 for row in rows]
@@ -433,31 +391,17 @@ def main() -> None:
         "--peers", nargs="+", choices=[peer.name for peer in PEERS], default=[peer.name for peer in PEERS]
     )
     parser.add_argument("--no-memory", action="store_true", help="leave out memory and start")
-    parser.add_argument("--install", action="store_true", help="only make the environments and the data")
-    parser.add_argument("--fresh", action="store_true", help="forget what was measured before")
     parser.add_argument("--out", type=Path, default=None, help="also write the table here")
     options = parser.parse_args()
     options.folder = CACHE / "data"
     CACHE.mkdir(parents=True, exist_ok=True)
-    if options.fresh:
-        for file in CACHE.glob("measured-*.jsonl"):
-            file.unlink()
     if shutil.which("taskset") is None:
         sys.exit("taskset is needed, of Debian's package util-linux")
     files = make_data(options.folder)
     peers = [peer for peer in PEERS if peer.name in options.peers]
-    if options.install:
-        for peer in peers:
-            try:
-                say(f"{peer.title}: {interpreter(peer)}")
-            except (RuntimeError, subprocess.CalledProcessError) as error:
-                say(f"{peer.title}: {error}")
-        return
-    record = Record(options)
     settings = [(cores, kind) for kind in options.kinds for cores in options.cores]
-    for setting in settings:
-        measure(setting, peers, options, files, record)
-    text = report(options, settings, peers, [] if options.no_memory else memory_rows(options.folder), record)
+    measured = {setting: measure(setting, peers, options, files) for setting in settings}
+    text = report(options, measured, [] if options.no_memory else memory_rows(options.folder))
     print(text, end="")
     if options.out:
         options.out.write_text(text)
