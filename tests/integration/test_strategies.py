@@ -62,7 +62,7 @@ EXACT: dict[str, AnyStrategy] = {
     "zero1": Zero1(name="zero1"),
 }
 if fsdp.SUPPORTED:
-    EXACT |= {"fsdp": FSDP(name="fsdp", unit_mib=0), "fsdp kept gathered": FSDP(name="fsdp", reshard=False)}
+    EXACT["fsdp"] = FSDP(name="fsdp", unit_mib=0)
 ASYNC: dict[str, AnyStrategy] = {
     f"async with {servers} servers": AsyncParameterServer(name="async_parameter_server", servers=servers)
     for servers in (1, 2)

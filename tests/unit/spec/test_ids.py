@@ -97,7 +97,7 @@ OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
         {"name": "parameter_server", "servers": 1, "placement": "dedicated"},
         {"name": "async_parameter_server", "servers": 1},
         {"name": "zero1"},
-        {"name": "fsdp", "unit_mib": 1.0, "reshard": True},
+        {"name": "fsdp", "unit_mib": 1.0},
         {"name": "horovod"},
         {"name": "pipeline", "stages": None, "micro_batches": None, "memory_limit_mib": None},
     ],

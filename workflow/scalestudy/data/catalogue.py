@@ -108,7 +108,7 @@ class ImageNet(DatasetSpec):
 
     source: Literal["imagenet"]
     root: str | None = None
-    """Folder with `train` and `val`, or with the two tars and a list of the held-out labels; unset: `data_roots`."""
+    """Folder with `train` and `val`, or with the two tars and `LOC_val_solution.csv`; unset: `data_roots`."""
 
 
 class ChestXray14(DatasetSpec):

@@ -163,8 +163,6 @@ class FSDP(StrategySpec):
     emulatable = False
     unit_mib: Annotated[float, Field(ge=0, le=4096)] = 1.0
     """Layers with at least this many MiB of weights are gathered one at a time; smaller ones together with the rest."""
-    reshard: bool = True
-    """Whether gathered weights are freed between forward and backward (stage 3), or kept (stage 2)."""
 
 
 class Horovod(StrategySpec):

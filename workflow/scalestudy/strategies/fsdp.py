@@ -42,8 +42,8 @@ class FSDP(Strategy):
         assert isinstance(self.world.workers, dist.ProcessGroup)
         mesh = DeviceMesh.from_group(self.world.workers, self.world.device.type)
         for unit in units(model, self.options.unit_mib * 2**20):
-            fully_shard(unit, mesh=mesh, reshard_after_forward=self.options.reshard)
-        fully_shard(model, mesh=mesh, reshard_after_forward=self.options.reshard)
+            fully_shard(unit, mesh=mesh, reshard_after_forward=True)
+        fully_shard(model, mesh=mesh, reshard_after_forward=True)
         self.model = model
         self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimiser = make_optimiser(self.trainable)
@@ -74,7 +74,7 @@ class FSDP(Strategy):
             yield self.model
         finally:
             for module in sharded:
-                module.set_reshard_after_forward(self.options.reshard, recurse=False)
+                module.set_reshard_after_forward(True, recurse=False)
                 module.reshard()
 
     def state(self) -> dict[str, torch.Tensor]:

@@ -190,7 +190,6 @@ def _copies(job: Job, rank: int) -> Staged:
         cold=spec.loader.cache == "cold",
         throttle=throttle,
         label="-".join(labels),
-        private=not spec.stage.reuse,
     )
     try:
         nodes = job.resolved.nodes

@@ -23,12 +23,10 @@ from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 
 TRAIN_TAR, HELD_OUT_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
-LISTS: dict[str, str] = {
-    "LOC_val_solution.csv": "as Kaggle has it: `ILSVRC2012_val_00048981,n03995372 85 1 499 272`",
-    "ILSVRC2012_validation_labels.txt": "the class of each image, in their order: `n03995372`, one a line",
-}
+HELD_OUT_LIST = "LOC_val_solution.csv"
+"""Kaggle's list of the classes of held-out images: `ILSVRC2012_val_00048981,n03995372 85 1 499 272`."""
 WANTED = (
-    f"{TRAIN_TAR} (138 GB, a tar of 1,000 tars) and {HELD_OUT_TAR} (6.3 GB), never unpacked, with {next(iter(LISTS))}; "
+    f"{TRAIN_TAR} (138 GB, a tar of 1,000 tars) and {HELD_OUT_TAR} (6.3 GB), never unpacked, with Kaggle's {HELD_OUT_LIST}; "
     "or train/<class>/*.JPEG and val/<class>/*.JPEG (1,281,167 and 50,000 files, 145 GB)"
 )
 
@@ -73,25 +71,13 @@ def _train(tar: Path) -> tuple[list[str], Index, list[Unusable]]:
 
 
 def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> NDArray[np.int64]:
-    """int64 [images] from one of LISTS; UserError where there is none, or it does not fit."""
-    name = next((name for name in LISTS if (root / name).is_file()), None)
-    if name is None:
-        what = f"no list gives the classes of {HELD_OUT_TAR}"
-        lists = "; or ".join(f"{name} ({what})" for name, what in LISTS.items())
-        raise UserError(what, str(root), f"put one of these lists there: {lists}")
-    lines = text_of(root / name, WANTED).rstrip().splitlines()
-    if name.endswith(".csv"):
-        by_stem = _by_stem(lines, root / name)
-    else:
-        if len(lines) > len(stems):
-            what = f"has {len(lines):,} lines for {len(stems):,} images"
-            raise UserError(what, str(root / name), "copy the list again")
-        by_stem = dict(zip(sorted(stems), map(str.strip, lines), strict=False))
+    """int64 [images] from HELD_OUT_LIST; UserError where it is not there, or does not fit."""
+    by_stem = _by_stem(text_of(root / HELD_OUT_LIST, WANTED).splitlines(), root / HELD_OUT_LIST)
     number = {wordnet_id: label for label, wordnet_id in enumerate(classes)}
     wrong = next((stem for stem in stems if by_stem.get(stem) not in number), None)
     if wrong is not None:
         what = f"`{by_stem[wrong]}` is not a class of {TRAIN_TAR}" if wrong in by_stem else "is not listed"
-        raise UserError(f"{wrong}: {what}", str(root / name), "copy the list again")
+        raise UserError(f"{wrong}: {what}", str(root / HELD_OUT_LIST), "copy the list again")
     return np.array([number[by_stem[stem]] for stem in stems], np.int64)
 
 

@@ -51,8 +51,6 @@ class StageOptions:
     """An emulated storage that the copying reads from."""
     label: str = ""
     """Copies of different labels are separate: for logical nodes of a host, and for runs that reuse no copies."""
-    private: bool = False
-    """Not reused by later runs: the next one that finds them unused removes them."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ def _completed(
     if entry.facts["state"] == "whole" and not len(numbers):
         return 0  # another process was faster
     limit = None if site.staged_gib is None else int(site.staged_gib * 2**30)
-    facts = {"state": "copying", "bytes": files.bytes, "private": options.private}
+    facts = {"state": "copying", "bytes": files.bytes}
     cache.make_room(entry, int(files.sizes[numbers].sum()), limit, facts)
     if options.cold and store.local:
         drop(store.path(files.name(number)) for number in numbers.tolist())

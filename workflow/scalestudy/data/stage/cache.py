@@ -23,7 +23,7 @@ from scalestudy.spec.config import Site
 WAIT_S = 0.02
 """How often who waits for copies looks whether they are there: it is part of the time that a run needs for them."""
 LARGER = "free some space there, or set `scratch` of the site to a larger place"
-FACTS: dict[str, Any] = {"state": "", "bytes": 0, "private": False}
+FACTS: dict[str, Any] = {"state": "", "bytes": 0}
 """What is recorded about a set of copies, where nothing is."""
 
 
@@ -125,7 +125,6 @@ def make_room(entry: CacheEntry, needed_bytes: int, limit_bytes: int | None, fac
     with open(entry.root / "room.lock", "a+b", buffering=0) as lock:
         lock_patiently(lock, "another process that makes room for its copies")
         others = [other for other in entries(entry.root) if other.name != entry.name]
-        others = [other for other in others if not (other.facts["private"] and other.remove())]
         while short := _short(entry.root, others, needed_bytes, facts["bytes"], limit_bytes):
             gone = next((other for other in others if other.remove()), None)
             if gone is None:
