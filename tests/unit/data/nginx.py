@@ -18,7 +18,7 @@ http {{
     access_log {log}; sendfile on; tcp_nopush on; keepalive_requests 1000000; types {{ }} default_type application/octet-stream;
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-    server {{ listen 127.0.0.1:{port} {tls}; location / {{ root {root}; }} }}
+    server {{ listen 127.0.0.1:{port}; location / {{ root {root}; }} }}
 }}
 """
 START_S = 20.0
@@ -30,27 +30,15 @@ def program() -> str | None:
 
 
 @contextmanager
-def serving(root: Path, folder: Path, workers: int = 1, log: str = "off", tls: bool = False) -> Iterator[str]:
-    """The address at which `root` is served; nginx ends with the block. `folder` holds what it writes.
-
-    With `tls`, `folder` also holds `cert.pem`, made for this server and signed by itself.
-    """
+def serving(root: Path, folder: Path, workers: int = 1, log: str = "off") -> Iterator[str]:
+    """The address at which `root` is served; nginx ends with the block. `folder` holds what it writes."""
     found = program()
     assert found is not None
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     folder.mkdir(parents=True, exist_ok=True)
     where = log if log == "off" else f"{folder}/{log}"
-    secure = f"ssl; ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem" if tls else ""
-    if tls:
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
-             "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
-            check=True, capture_output=True,
-        )  # fmt: skip
-    (folder / "nginx.conf").write_text(
-        CONFIG.format(folder=folder, root=root, port=port, workers=workers, log=where, tls=secure)
-    )
+    (folder / "nginx.conf").write_text(CONFIG.format(folder=folder, root=root, port=port, workers=workers, log=where))
     root.chmod(0o755)
     user = ["-g", "user root;"] if os.geteuid() == 0 else []
     command = [found, "-c", str(folder / "nginx.conf"), "-p", str(folder), "-e", str(folder / "error.log"), *user]
@@ -64,7 +52,7 @@ def serving(root: Path, folder: Path, workers: int = 1, log: str = "off", tls: b
             except OSError:
                 assert server.poll() is None and time.monotonic() < deadline, (folder / "error.log").read_text()
                 time.sleep(0.02)
-        yield f"http{'s' if tls else ''}://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
         server.wait()

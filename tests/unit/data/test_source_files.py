@@ -25,20 +25,14 @@ def other_pictures_of_the_same_size(root: Path) -> None:
     os.utime(file, (1_900_000_000, 1_900_000_000))
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (another_picture, "the data was prepared from 10 files, and there are 11 now"),
-        (other_pictures_of_the_same_size, "files were changed since the data was prepared; the newest is of 2030-"),
-    ],
-)
+@pytest.mark.parametrize("change", [another_picture, other_pictures_of_the_same_size])
 def test_a_changed_source_is_named_with_the_command_that_uses_it_as_it_is(
-    prepared: Prepared, picture_folder: Path, change: Callable[[Path], None], said: str
+    prepared: Prepared, picture_folder: Path, change: Callable[[Path], None]
 ) -> None:
     path, _ = prepared(source="image_folder", root=str(picture_folder))
     ensure(path)
     change(picture_folder)
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(UserError, match="files were added, removed or changed") as error:
         ensure(path)
     assert f"scalestudy prepare --again --out {path}" in str(error.value)
 

@@ -111,20 +111,6 @@ def test_copies_come_from_an_object_store_that_speaks_s3(
 
 
 @HTTP
-def test_copies_come_over_https_from_a_server_whose_certificate_is_trusted_and_from_no_other(
-    prepared: Prepared, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manifest, facts = prepared(**TAR)
-    with nginx.serving(tmp_path, tmp_path / "nginx", tls=True) as address:
-        options = StageOptions(origin=f"{address}/data/{facts.bulk}")
-        with pytest.raises(UserError, match="InvalidCertificate"):
-            staged(manifest, options, Share(), site)
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nginx/cert.pem"))
-        copies = staged(manifest, options, Share(), site)
-    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
-
-
-@HTTP
 def test_a_server_that_lacks_a_file_is_named_and_a_later_attempt_resumes(
     prepared: Prepared, site: Site, served: str
 ) -> None:

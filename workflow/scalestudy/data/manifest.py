@@ -49,9 +49,6 @@ class SourceFiles:
     """The files of a source's folder, as they were when the data was made."""
 
     root: str
-    files: int
-    newest_s: float
-    """Time of the newest, seconds since 1970."""
     listing: str
     """SHA-256 over names, sizes and modification times."""
 

@@ -1,10 +1,9 @@
-"""State of a source's folder: number of files, the newest, and a digest of their listing."""
+"""State of a source's folder: a digest of the listing of its files."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -39,8 +38,7 @@ def source_files(spec: AnyData, site: Site) -> SourceFiles | None:
         states = list(pool.map(_state, files[:: max(1, -(-len(files) // MAX_EXAMINED))]))
     digest = hashlib.sha256("\0".join(file.removeprefix(root) for file in files).encode(errors="surrogateescape"))
     digest.update(repr(states).encode())
-    newest = max((changed_ns for _, changed_ns in states), default=0)
-    return SourceFiles(root, len(files), newest / 1e9, digest.hexdigest())
+    return SourceFiles(root, digest.hexdigest())
 
 
 def _state(file: str) -> tuple[int, int]:
@@ -58,9 +56,6 @@ def refuse_changed(before: SourceFiles | None, now: SourceFiles | None, manifest
         return
     if before.root != now.root:
         what = f"the data was prepared from {before.root}, and {now.root} is configured now"
-    elif before.files != now.files:
-        what = f"the data was prepared from {before.files:,} files, and there are {now.files:,} now"
     else:
-        newest = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now.newest_s))
-        what = f"files were changed since the data was prepared; the newest is of {newest}"
+        what = "files were added, removed or changed since the data was prepared"
     raise UserError(what, now.root, f"use the data as it is now: scalestudy prepare --again --out {manifest}")
