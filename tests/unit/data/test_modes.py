@@ -161,8 +161,8 @@ def test_a_server_that_goes_away_is_an_error_with_shard_and_sample(
 
 
 def test_an_emulated_storage_has_the_stated_rate_for_all_workers_together(prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["tar"])
-    size = open_dataset(path, "train").stored_bytes
+    path, manifest = prepared(**FORMS["tar"])
+    size = manifest.train.bytes
     for kind in ("threads", "processes"):
         begin = time.monotonic()
         shown(path, kind=kind, storage={"mib_per_s": size / 2**20 / 0.6})

@@ -38,8 +38,6 @@ class PreparationCost:
 
     cpu_s: float | None = None
     """CPU time of all threads, seconds; None where it was resumed after a kill."""
-    bytes_in: int = 0
-    """Coded bytes read from the source, or made by it."""
     bytes_out: int = 0
     """Bytes of all files of the bulk, with what containers and indexes add."""
 

@@ -29,8 +29,6 @@ class CacheLimit:
         self.limit_bytes = limit_bytes
         self.resident_bytes = 0
         """Bytes counted as resident now."""
-        self.dropped_bytes = 0
-        """Bytes dropped so far."""
         self._ranges: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -44,7 +42,6 @@ class CacheLimit:
             while self.resident_bytes > self.limit_bytes and self._ranges:
                 oldest, size = self._ranges.popitem(last=False)
                 self.resident_bytes -= size
-                self.dropped_bytes += size
                 beyond.append((*oldest, size))
         for name, start, size in beyond:
             _drop_range(name, start, size)

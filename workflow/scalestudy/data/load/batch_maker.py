@@ -1,4 +1,4 @@
-"""Making one batch of a loader, and the counters of all batches; page-locked memory for them."""
+"""Making one batch of a loader; page-locked memory for it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BatchTask:
 
 
 class BatchMaker:
-    """Makes the batches of a loader, and counts what they read."""
+    """Makes the batches of a loader."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class BatchMaker:
     ) -> None:
         self.dataset, self.spec, self.seed, self.augment = dataset, spec, seed, augment
         self.slow_decode_s, self._cache = slow_decode_s, cache
-        self.slow_decode = self.bytes = 0
+        self.slow_decode = 0
         self.closed = threading.Event()
         self._lock = threading.Lock()
         self._ring: dict[int, torch.Tensor] = {}
@@ -92,12 +92,11 @@ class BatchMaker:
         return before[1]
 
     def count(self, task: BatchTask) -> None:
-        """Count a batch that was made, and what it read."""
+        """Count a batch that was made: the emulated page cache holds what it read."""
         if self._cache is not None:
             for path, offset, size in self.dataset.ranges(task.indices):
                 self._cache.touched(path, size, offset)
         with self._lock:
-            self.bytes += self.dataset.bytes_of(task.indices)
             self.slow_decode += bool(self.slow_decode_s)
 
     def _slot(self, number: int, rows: int, side: int) -> torch.Tensor:

@@ -110,9 +110,6 @@ class SyntheticBatches(Dataset):
         self._data = data
         self._made: dict[tuple[int, int | None], tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def bytes_of(self, indices: Indices) -> int:
-        return 0
-
     def batch(
         self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -136,9 +133,6 @@ class PictureDataset(Dataset):
     @property
     def files(self) -> list[Path]:
         return self.pictures.storage.files if self._is_read else []
-
-    def bytes_of(self, indices: Indices) -> int:
-        return int(self.pictures.index.bytes[indices].sum()) if self._is_read else 0
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
         return self.pictures.storage.ranges(indices) if self._is_read else iter(())

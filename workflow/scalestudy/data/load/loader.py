@@ -62,11 +62,6 @@ class Loader:
         """How often the injected slow decode fired."""
         return self._maker.slow_decode
 
-    @property
-    def bytes(self) -> int:
-        """Stored bytes that the batches made so far needed."""
-        return self._maker.bytes
-
     def __iter__(self) -> Iterator[Batch]:
         assert not self._closed, "the loader is closed"
         ahead: deque[BatchTask] = deque()

@@ -13,7 +13,7 @@ import numpy as np
 
 from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.index import joined, write_index
-from scalestudy.data.manifest import INDEX, Manifest, PreparationCost
+from scalestudy.data.manifest import INDEX, Manifest
 from scalestudy.data.prepare.describe import describe_pictures
 from scalestudy.data.prepare.parts import IMAGES_PER_PART, Job, begin_work, stored
 from scalestudy.data.prepare.select import converted, evenly_spread, mean_bytes, plan_of, selected
@@ -32,7 +32,7 @@ def usable_in_place(spec: DatasetSpec, source: EncodedImages) -> bool:
 
 def index_in_place(manifest: Manifest, spec: DatasetSpec, source: EncodedImages, folder: Path, work: Path) -> Manifest:
     """Write the index into `folder`; with `on_error: skip`, decode every image first. Records lie in `work`."""
-    left_out, bytes_in = [], 0
+    left_out = []
     selection = selected(spec, source)
     indexes = {split: source.indexes[split].taken(chosen.order) for split, chosen in selection.items()}
     if spec.on_error == "skip":
@@ -45,7 +45,6 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
             parts = stored(job, edges, lambda _, kept: {"start": np.array([n for n, _ in kept], np.int64)})
             kept = joined([part.index for part in parts])
             left_out += [name for part in parts for name in part.left_out]
-            bytes_in += sum(part.bytes_in for part in parts)
             indexes[split] = dataclasses.replace(index.taken(kept.start), width=kept.width, height=kept.height)
         shutil.rmtree(work)
     write_index(folder / INDEX, indexes)
@@ -54,7 +53,6 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
         format="shards" if source.containers else "files",
         bulk=str(source.root),
         containers={str(split): names for split, names in source.containers.items()},
-        cost=PreparationCost(bytes_in=bytes_in),
     )
     manifest = describe_pictures(manifest, source, selection, indexes, left_out)
     # The index has names and sizes alone: the bytes of some images count too.

@@ -36,7 +36,6 @@ class Part:
     """Some consecutive images of a split, stored."""
 
     index: Index
-    bytes_in: int
     left_out: list[str]
     """Images that cannot be read: name and reason."""
     written: tuple[int, int] = (0, 0)
@@ -66,11 +65,11 @@ class Kept:
         self, labels: Labels, paths: list[str] | None = None, written: tuple[int, int] = (0, 0), **places: Any
     ) -> Part:
         """The part; `labels` are those of all planned images, `places` further fields of the index."""
-        sizes, checks, *sides, bytes_in = np.array(self._rows, np.int64).reshape(-1, 5).T.copy()
+        sizes, checks, *sides = np.array(self._rows, np.int64).reshape(-1, 4).T.copy()
         width, height = (np.where(side <= np.iinfo(np.uint16).max, side, 0).astype(np.uint16) for side in sides)
         places |= {"width": width, "height": height}
         index = Index.of(paths, labels[self.numbers], sizes, checks.astype(np.uint32), **places)
-        return Part(index, int(bytes_in.sum()), self.left_out, written)
+        return Part(index, self.left_out, written)
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ def _record(job: Job, number: int) -> Path:
 
 def _save(job: Job, number: int, part: Part) -> None:
     record = _record(job, number)
-    facts = json.dumps([part.bytes_in, part.left_out, *part.written]).encode()  # ASCII: names may be in any encoding
+    facts = json.dumps([part.left_out, *part.written]).encode()  # ASCII: names may be in any encoding
     with open(record.with_suffix(".part"), "wb") as stream:
         np.savez(stream, facts=np.frombuffer(facts, np.uint8), **vars(part.index))
     record.with_suffix(".part").replace(record)
@@ -158,7 +157,7 @@ def _save(job: Job, number: int, part: Part) -> None:
 
 def _load(job: Job, number: int) -> Part | None:
     with contextlib.suppress(OSError, EOFError, zipfile.BadZipFile), np.load(_record(job, number)) as found:
-        bytes_in, left_out, size, digest = json.loads(found["facts"].tobytes())
+        left_out, size, digest = json.loads(found["facts"].tobytes())
         index = Index(**{name: found[name] for name in Index.__dataclass_fields__})
-        return Part(index, bytes_in, left_out, (size, digest))
+        return Part(index, left_out, (size, digest))
     return None  # or a crash of the host left it empty

@@ -97,8 +97,6 @@ class Converted(NamedTuple):
     """CRC-32 of `data`."""
     width: int
     height: int
-    bytes_in: int
-    """Coded bytes that it was made of."""
 
 
 def converted(spec: DatasetSpec, source: EncodedImages, split: Split, number: int) -> Converted:
@@ -124,4 +122,4 @@ def converted(spec: DatasetSpec, source: EncodedImages, split: Split, number: in
         what = f"cannot be read as an image: {images.reason(error)}"
         remedy = f"replace or remove it and start again ({KEPT}), or set `data.on_error: skip` to leave such files out"
         raise Unreadable(what, source.name(split, number), remedy) from None
-    return Converted(stored, zlib.crc32(stored), width, height, len(data))
+    return Converted(stored, zlib.crc32(stored), width, height)

@@ -62,7 +62,7 @@ def write_arrays(manifest: Manifest, scale: float | str, source: Arrays, folder:
         np.save(folder / f"{split}_labels.npy", y[order])
         digest.update(y[order].tobytes())
         infos[split] = SplitInfo(count, array.nbytes)
-    cost = PreparationCost(bytes_in=sum(x.nbytes for x, _ in source.splits.values()), bytes_out=size_of(folder))
+    cost = PreparationCost(bytes_out=size_of(folder))
     more = {**infos, **shape_of(array.shape[1:]), "task": task_of(y), "fingerprint": digest.hexdigest()}
     return dataclasses.replace(manifest, **more, cost=cost)
 
@@ -84,11 +84,10 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
     if form != "raw":
         write_index(folder / INDEX, indexes)
     end_work(folder)
-    everything = [part for found in parts.values() for part in found]
     out = sum(int(index.bytes.sum()) for index in indexes.values()) if form == "files" else size_of(folder)
-    cost = PreparationCost(bytes_in=sum(part.bytes_in for part in everything), bytes_out=out)
-    manifest = dataclasses.replace(manifest, format=form, payload="pixels" if pixels else "coded", cost=cost)
-    left_out = [name for part in everything for name in part.left_out]
+    payload: Any = "pixels" if pixels else "coded"
+    manifest = dataclasses.replace(manifest, format=form, payload=payload, cost=PreparationCost(bytes_out=out))
+    left_out = [name for found in parts.values() for part in found for name in part.left_out]
     return describe_pictures(manifest, source, selection, indexes, left_out, shards)
 
 

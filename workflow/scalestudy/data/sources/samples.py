@@ -32,8 +32,7 @@ class Dataset(ABC):
     """The storage order of samples, where the input mode reads them in sequence."""
 
     def __init__(self, manifest: Manifest, split: Split) -> None:
-        info = manifest.split(split)
-        self.samples, self.stored_bytes = info.samples, info.bytes
+        self.samples = manifest.split(split).samples
         self.channels, self.classes, self.task = manifest.channels, manifest.classes, manifest.task
         self.image_size = (round(manifest.height or 1), round(manifest.width or 1))
         """Height and width of a training image where the loader names no size."""
@@ -52,10 +51,6 @@ class Dataset(ABC):
         `augment` (`none`, `flip`, `crop_flip`) applies when `train`, and is drawn from seed, epoch and sample alone.
         Raises UserError where a sample is damaged.
         """
-
-    def bytes_of(self, indices: Indices) -> int:
-        """Stored bytes that are read for these samples."""
-        return self.stored_bytes // self.samples * len(indices)
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
         """Path, offset and bytes of what is read of local files for these samples. Empty for samples held in memory."""
