@@ -81,7 +81,7 @@ def test_what_is_left_out_leaves_no_gap(form: dict[str, Any], tmp_path: Path, pr
         assert np.load(path.parent / "bulk/train.npy").shape == (5, 16, 16, 3)
         return
     index = mapped_index(index_file(path, manifest), "train")
-    assert len(index) == len(index.width) == 5 * copies and (index.height > 0).all()
+    assert len(index) == 5 * copies
     if manifest.format == "files":
         seen = open_dataset(path, "train").files
         assert sorted(file.read_bytes() for file in seen) == sorted(

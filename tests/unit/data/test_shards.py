@@ -98,7 +98,6 @@ def test_shards_hold_what_files_hold_shuffled(prepared: Prepared) -> None:
         found = payloads(path, manifest)
         assert sorted(zip(found, index.labels.tolist(), strict=True)) == wanted
         assert [zlib.crc32(data) for data in found] == index.checks.tolist()
-        assert (index.width == 48).all() and (index.height == 32).all()
         assert len(set(index.labels[:20].tolist())) > 5 and index.labels[:40].tolist() != plain.labels[:40].tolist()
 
 
@@ -111,7 +110,7 @@ def test_pixels_are_those_of_the_array(form: str, prepared: Prepared) -> None:
     assert sorted(found) == sorted(picture.tobytes() for picture in wanted) and wanted.shape == (300, 16, 16, 3)
     assert (manifest.payload, manifest.height) == ("pixels", 16)
     index = index_of(path, manifest)
-    assert (index.width == 16).all() and (index.bytes == 768).all()
+    assert (index.bytes == 768).all()
 
 
 @pytest.mark.parametrize("form", FORMS)

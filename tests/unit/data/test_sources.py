@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import read_manifest
@@ -116,10 +117,11 @@ def test_synthetic_multilabel_has_a_column_per_label(prepared: Prepared) -> None
 def test_synthetic_jpegs_have_the_stated_shape_and_mean_size(
     width: int, height: int, kib: float, prepared: Prepared
 ) -> None:
-    _, manifest = prepared(source="synthetic_jpeg", samples=120, width=width, height=height, mean_kib=kib)
+    path, manifest = prepared(source="synthetic_jpeg", samples=120, width=width, height=height, mean_kib=kib)
     assert 0.9 * kib < manifest.train.bytes / 120 / 1024 < 1.1 * kib
-    assert (manifest.width, manifest.height, manifest.format) == (width, height, "files")
-    assert manifest.test.samples == 12
+    assert (manifest.test.samples, manifest.format) == (12, "files")
+    file = open_dataset(path, "train").files[0]
+    assert Image.open(file).size == (width, height)
 
 
 def test_the_same_options_give_the_same_bytes_and_more_when_scaled(prepared: Prepared) -> None:

@@ -40,10 +40,6 @@ class Index:
     """[samples] number of the shard that holds it; empty where each sample is a file or a record."""
     start: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """[samples] where its payload begins in that shard, bytes; empty like `shard`."""
-    width: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
-    """[samples] pixels, 0 where unknown; empty where all are."""
-    height: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
-    """[samples] pixels, 0 where unknown; empty where all are."""
 
     @classmethod
     def of(
@@ -107,12 +103,11 @@ def write_index(path: Path, splits: dict[Split, Index]) -> None:
 
 
 def fingerprint(splits: dict[Split, Index]) -> str:
-    """SHA-256 over names, labels, sizes, checks and places of both splits; width and height follow from the rest."""
+    """SHA-256 over names, labels, sizes, checks and places of both splits."""
     digest = hashlib.sha256()
     for split in sorted(splits):
-        for name, value in vars(splits[split]).items():
-            if name not in ("width", "height"):
-                digest.update(np.ascontiguousarray(value).data)
+        for value in vars(splits[split]).values():
+            digest.update(np.ascontiguousarray(value).data)
     return digest.hexdigest()
 
 

@@ -84,9 +84,9 @@ class Manifest:
     seconds: float | None = None
     """Duration of the preparation; None where it was resumed after a kill."""
     width: float | None = None
-    """Mean width of a stored image, pixels; of files, from a sample of them."""
+    """Of samples of one size, pixels; None for coded images."""
     height: float | None = None
-    """Mean height of a stored image, pixels."""
+    """Like `width`."""
     cost: PreparationCost = PreparationCost()
     left_out: int = 0
     """Images, links and rows of tables of the source that cannot be used, left out by `on_error: skip`."""

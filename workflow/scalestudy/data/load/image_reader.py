@@ -40,7 +40,8 @@ class ImageReader:
 
     def __init__(self, handle: DatasetHandle, manifest: Manifest) -> None:
         self.mode = handle.mode_of(manifest.format)
-        self._pixels = manifest.format == "raw" or manifest.payload == "pixels"
+        self._side = round(manifest.height or 0) if manifest.payload == "pixels" else None
+        """Height and width of images that are stored as pixels."""
         self.index, shards = _located(handle.manifest, manifest, handle.split)
         self.storage = _storage(handle, manifest, self.index, shards)
         self.reader: IndexedReader | DatabaseReader | MemoryReader | StreamReader = self.storage
@@ -93,11 +94,8 @@ class ImageReader:
         return UserError(f"sample {sample}{f' ({place})' if place else ''} cannot be read: {error}", path, REMEDY)
 
     def _show(self, sample: int, data: Any, draws: list[float] | None, flip: bool, out: NDArray[np.uint8]) -> None:
-        if self._pixels:
-            height, width = int(self.index.height[sample]), int(self.index.width[sample])
-            if len(data) != height * width * 3:
-                raise ValueError(f"{len(data):,} bytes are not {height} x {width} pixels")
-            images.show_pixels(data, height, width, _view_of(height, width, draws, flip), out)
+        if (side := self._side) is not None:
+            images.show_pixels(data, side, side, _view_of(side, side, draws, flip), out)
             return
         stored = int(self.index.checks[sample]) if len(self.index.checks) else None
         view_of = partial(_view_of, draws=draws, flip=flip)
@@ -138,8 +136,8 @@ def _located(manifest_path: Path, manifest: Manifest, split: Split) -> tuple[Ind
 def _located_in_array(bulk: Path, split: Split) -> Index:
     """Images of one size in one .npy file."""
     pixels, labels = mapped_array(bulk / f"{split}.npy"), mapped_array(bulk / f"{split}_labels.npy")
-    count, height, width = pixels.shape[:3]
-    size = height * width * 3
+    count, side = pixels.shape[:2]
+    size = 3 * side**2
     return Index.of(
         None,
         np.array(labels),
@@ -147,8 +145,6 @@ def _located_in_array(bulk: Path, split: Split) -> Index:
         np.zeros(0, np.uint32),
         shard=np.broadcast_to(np.int32(0), (count,)),
         start=pixels.offset + size * np.arange(count),
-        width=np.broadcast_to(np.uint16(width), (count,)),
-        height=np.broadcast_to(np.uint16(height), (count,)),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 from pathlib import Path
@@ -10,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from scalestudy.data.decode import images
 from scalestudy.data.index import Index, fingerprint
 from scalestudy.data.manifest import INDEX, LISTED, Manifest, Split, SplitInfo, Task
-from scalestudy.data.prepare.select import Selection, evenly_spread
+from scalestudy.data.prepare.select import Selection
 from scalestudy.data.scale import wanted_samples
 from scalestudy.data.sources import EncodedImages, Generated, Labels
 from scalestudy.errors import UserError
@@ -57,7 +55,6 @@ def describe_pictures(
     infos: dict[str, Any] = {
         split: SplitInfo(len(index), int(index.bytes.sum()), shards[split]) for split, index in indexes.items()
     }
-    width, height = _mean_sides(source, indexes["train"])
     return dataclasses.replace(
         manifest,
         **infos,
@@ -65,8 +62,6 @@ def describe_pictures(
         channels=3,
         index="" if manifest.format == "raw" else INDEX,
         fingerprint=fingerprint(indexes),
-        width=width,
-        height=height,
         left_out=len(left_out),
         left_out_list=left_out[:LISTED],
     )
@@ -84,20 +79,6 @@ def shape_of(shape: tuple[int, ...]) -> dict[str, Any]:
 def task_of(labels: Labels) -> Task:
     """`multilabel` where a sample has any number of labels."""
     return "multilabel" if labels.ndim == 2 else "classification"
-
-
-def _mean_sides(source: EncodedImages, index: Index) -> tuple[float | None, float | None]:
-    """Mean width and height of training images; estimated from some where the index does not hold them."""
-    if len(index.width):
-        return float(index.width.mean()), float(index.height.mean())
-    shapes = []
-    readable = dataclasses.replace(source, indexes={"train": index})
-    for sample in evenly_spread(len(index)):
-        # A damaged image is reported where it is read for training, with its number; not here.
-        with contextlib.suppress(*images.UNREADABLE):
-            shapes.append(images.header(readable.read("train", sample)))
-    height, width = np.mean(shapes, axis=0).tolist() if shapes else (None, None)
-    return width, height
 
 
 def is_whole(bulk: Path, manifest: Manifest) -> bool:

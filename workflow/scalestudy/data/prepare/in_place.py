@@ -45,7 +45,7 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
             parts = stored(job, edges, lambda _, kept: {"start": np.array([n for n, _ in kept], np.int64)})
             kept = joined([part.index for part in parts])
             left_out += [name for part in parts for name in part.left_out]
-            indexes[split] = dataclasses.replace(index.taken(kept.start), width=kept.width, height=kept.height)
+            indexes[split] = index.taken(kept.start)
         shutil.rmtree(work)
     write_index(folder / INDEX, indexes)
     manifest = dataclasses.replace(

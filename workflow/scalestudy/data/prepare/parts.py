@@ -49,25 +49,22 @@ class Kept:
         self._made = made
         self.numbers: list[int] = []
         self.left_out: list[str] = []
-        self._rows: list[tuple[int, ...]] = []
+        self._rows: list[tuple[int, int]] = []
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         for number, image in self._made:
             if isinstance(image, Unreadable):
                 self.left_out.append(f"{image.where}: {image.what}")
                 continue
-            data, *facts = image
             self.numbers.append(number)
-            self._rows.append((len(data), *facts))
-            yield number, data
+            self._rows.append((len(image.data), image.check))
+            yield number, image.data
 
     def part(
         self, labels: Labels, paths: list[str] | None = None, written: tuple[int, int] = (0, 0), **places: Any
     ) -> Part:
         """The part; `labels` are those of all planned images, `places` further fields of the index."""
-        sizes, checks, *sides = np.array(self._rows, np.int64).reshape(-1, 4).T.copy()
-        width, height = (np.where(side <= np.iinfo(np.uint16).max, side, 0).astype(np.uint16) for side in sides)
-        places |= {"width": width, "height": height}
+        sizes, checks = np.array(self._rows, np.int64).reshape(-1, 2).T.copy()
         index = Index.of(paths, labels[self.numbers], sizes, checks.astype(np.uint32), **places)
         return Part(index, self.left_out, written)
 

@@ -95,8 +95,6 @@ class Converted(NamedTuple):
     data: bytes
     check: int
     """CRC-32 of `data`."""
-    width: int
-    height: int
 
 
 def converted(spec: DatasetSpec, source: EncodedImages, split: Split, number: int) -> Converted:
@@ -113,13 +111,13 @@ def converted(spec: DatasetSpec, source: EncodedImages, split: Split, number: in
     try:
         if spec.preprocess == "none":
             stored = data
-            height, width = images.header(data) if source.make else images.decode(data).shape[:2]
+            if source.make is None:
+                images.decode(data)
         else:
             image = images.stored_form(images.decode(data), spec.resize, crop=spec.preprocess == "raw")
-            height, width = image.shape[:2]
             stored = image.tobytes() if spec.preprocess == "raw" else images.encode(image, spec.quality)
     except images.UNREADABLE as error:
         what = f"cannot be read as an image: {images.reason(error)}"
         remedy = f"replace or remove it and start again ({KEPT}), or set `data.on_error: skip` to leave such files out"
         raise Unreadable(what, source.name(split, number), remedy) from None
-    return Converted(stored, zlib.crc32(stored), width, height)
+    return Converted(stored, zlib.crc32(stored))

@@ -85,8 +85,9 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
         write_index(folder / INDEX, indexes)
     end_work(folder)
     out = sum(int(index.bytes.sum()) for index in indexes.values()) if form == "files" else size_of(folder)
-    payload: Any = "pixels" if pixels else "coded"
-    manifest = dataclasses.replace(manifest, format=form, payload=payload, cost=PreparationCost(bytes_out=out))
+    more: dict[str, Any] = {"format": form, "payload": "pixels" if pixels else "coded"}
+    more |= dict.fromkeys(("height", "width"), float(spec.resize)) if pixels else {}
+    manifest = dataclasses.replace(manifest, **more, cost=PreparationCost(bytes_out=out))
     left_out = [name for found in parts.values() for part in found for name in part.left_out]
     return describe_pictures(manifest, source, selection, indexes, left_out, shards)
 
