@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster.box import USER
 from tests.cluster.sge_box import SgeBox
+from tests.cluster.test_program import assert_goes_on_over_two_walltimes
 from tests.cluster.workflow import (
     Driver,
     Shipped,
@@ -190,3 +191,8 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     assert workflow.results() == 2
     assert workflow.starts() == {"run0": 1, "run1": 1}
     assert f" {SWEEP[:10]} " in sge.must(["qstat", "-u", USER])
+
+
+@pytest.mark.timeout(1200)
+def test_a_users_script_goes_on_over_two_walltimes(sge: SgeBox) -> None:
+    assert_goes_on_over_two_walltimes(sge, "sge")

@@ -184,6 +184,18 @@ def test_two_ranks_of_torchrun_stop_when_they_are_asked_to_and_go_on(tmp_path: P
     assert alive(tmp_path) == []
 
 
+def test_a_script_that_cannot_go_on_is_ended_when_it_is_asked_to_stop(tmp_path: Path) -> None:
+    write(tmp_path)
+    process = begin(tmp_path / "out", *settings("python train.py 100000", "measure.steps=90000"), cwd=tmp_path)
+    with process:
+        wait_until(lambda: alive(tmp_path) != [], 60)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=25)
+    assert process.returncode not in (0, 75), said
+    assert "stopped by SIGTERM; its program cannot go on (`program.resume` is not set)" in said
+    assert alive(tmp_path) == []
+
+
 def test_a_script_that_stops_without_its_state_fails(tmp_path: Path) -> None:
     write(tmp_path, "    if step == 30: sys.exit(75)\n")
     done = attempt(tmp_path / "out", *settings("python train.py 1000", resume=True), cwd=tmp_path)

@@ -115,7 +115,7 @@ def _measure(
             resume=chain.resume and chain.resume.resolve(),
             network=tuple(nodes), deadline=JobEnvironment().deadline,
         )  # fmt: skip
-        with signals.handled(scratch):
+        with signals.handled(scratch, spec.program):
             samples = run_here(job, group) if where.launcher == "local" else _run_on_nodes(job, where.launcher)
             if spec.program is not None:
                 save_if_stopped(job)

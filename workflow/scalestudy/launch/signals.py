@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from scalestudy import processes
+from scalestudy.spec.program import Program
 from scalestudy.training.control_files import AGREED, DRIVER_IS_GONE, REQUEST
 
 AGREE_S = 30.0
@@ -27,16 +28,19 @@ class EndedBySignal(Exception):
 
 
 @contextmanager
-def handled(folder: Path) -> Iterator[None]:
+def handled(folder: Path, program: Program | None) -> Iterator[None]:
     """SIGTERM, SIGUSR1, SIGUSR2 and the death of the run's driver ask the ranks to stop; SIGINT and SIGHUP end the run.
 
-    So does a second signal, or AGREE_S without agreement of the ranks. `folder` is the job's scratch, where rank 0
-    looks. Raises EndedBySignal in the main thread.
+    So does a second signal, or AGREE_S without agreement of the ranks; and the first one, where a program cannot resume.
+    `folder` is the job's scratch, where rank 0 looks. Raises EndedBySignal in the main thread.
     """
     driver, first_s = processes.driver(), None
 
     def request(why: str) -> None:
         nonlocal first_s
+        if program is not None and not program.resume:
+            who = "the end of its driver" if why == DRIVER_IS_GONE else why
+            raise EndedBySignal(f"the run was stopped by {who}; its program cannot go on (`program.resume` is not set)")
         first_s = time.monotonic()
         (folder / REQUEST).write_text(why, encoding="utf-8")
 
@@ -54,7 +58,8 @@ def handled(folder: Path) -> Iterator[None]:
             request(DRIVER_IS_GONE)
         late = first_s is not None and time.monotonic() - first_s >= AGREE_S
         if late and not (folder / AGREED).exists():
-            raise EndedBySignal(f"the ranks did not agree to stop within {AGREE_S:.0f} s of the request")
+            who = "the ranks" if program is None else "the program"
+            raise EndedBySignal(f"{who} did not stop within {AGREE_S:.0f} s of the request")
 
     handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = {
         **dict.fromkeys(ASK_TO_STOP, ask),

@@ -98,11 +98,12 @@ class Loading:
 
     def note_fetch(self, watched, batch, begin, end):
         """Book the wait for a batch, and close the time between steps where the batch is for training."""
+        is_for_training = self.is_for_training(watched)
         if self.torch.is_grad_enabled():
             self.fetched_since_step.add(watched)
-            if self.steps - watched.first_step < 2 or self.is_for_training(watched):
+            if is_for_training or self.steps - watched.first_step < 2:
                 self.samples_since_step += batch_size(batch, self.torch)
-        if self.is_for_training(watched):
+        if is_for_training:
             self.waited_s += end - begin
             if self.step_end is not None:
                 self.between_s += begin - self.step_end
@@ -198,11 +199,15 @@ class Loader:
 def batch_size(batch, torch):
     """Return the length of a batch's first tensor; 0 where it has none."""
     if isinstance(batch, torch.Tensor):
-        return len(batch) if batch.dim() else 0
+        return batch.size(0) if batch.dim() else 0
     if not isinstance(batch, (dict, list, tuple)):
         batch = getattr(batch, "data", ())
     parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
-    return next((size for size in (batch_size(part, torch) for part in parts) if size), 0)
+    for part in parts:
+        size = batch_size(part, torch)
+        if size:
+            return size
+    return 0
 
 
 def mapped(batch, change, torch):

@@ -1,0 +1,105 @@
+"""A training with one cause of slowness of a stated size: `slow_training.py [--cause NAME --seconds S] [--workers N]`.
+
+`seconds` is what the cause takes of each step on average. One process, or several under torchrun (gloo).
+"""
+
+import argparse
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--cause", default="")
+parser.add_argument("--seconds", type=float, default=0.0)
+parser.add_argument("--width", type=int, default=512)
+cause = parser.parse_args()
+BATCH, EVERY = 32, 5
+BYTES_PER_S, MESSAGES_PER_S = 4e8, 2000
+"""Of an all-reduce on loopback, roughly: a large table and many messages take about so long."""
+
+
+def slow_down(name: str, seconds: float = cause.seconds) -> None:
+    """Wait where the cause has this name."""
+    if cause.cause == name:
+        time.sleep(seconds)
+
+
+def compute(seconds: float) -> None:
+    """Keep a core busy."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+class Items(Dataset):
+    """Random vectors of ten classes."""
+
+    def __len__(self) -> int:
+        return 1 << 16
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        slow_down("slow item", cause.seconds / BATCH)
+        if cause.cause == "busy item":
+            compute(cause.seconds / BATCH)
+        return torch.full((64,), number % 7.0), number % 10
+
+
+def collate(items: list) -> list:
+    """Make a batch."""
+    slow_down("slow collate")
+    slow_down("late worker")
+    return default_collate(items)
+
+
+class Net(nn.Module):
+    """A perceptron; with a table of parameters that costs nothing but the exchange of its gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        width = 2 * cause.width if cause.cause == "larger model" else cause.width
+        self.layers = nn.Sequential(
+            nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
+        )
+        self.table = nn.Parameter(torch.zeros(int(cause.seconds * BYTES_PER_S / 4) if "table" in cause.cause else 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores of classes, [samples, 10]."""
+        return self.layers(x) + self.table[0]
+
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+ranks = int(os.environ.get("WORLD_SIZE", "1"))
+model: nn.Module = Net()
+trained = [parameter for name, parameter in model.named_parameters() if name != "table"]
+if ranks > 1:
+    dist.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(model)
+optimiser = torch.optim.SGD(trained, lr=0.01)
+workers = 1 if cause.cause == "late worker" else 0
+step = 0
+for _epoch in range(1000):
+    for x, y in DataLoader(Items(), BATCH, num_workers=workers, collate_fn=collate):
+        loss = nn.functional.cross_entropy(model(x), y)
+        slow_down("slow line")
+        if cause.cause == "slow rank" and dist.get_rank() == 1:
+            time.sleep(cause.seconds)
+        optimiser.zero_grad()
+        loss.backward()
+        if cause.cause == "many messages":
+            for _ in range(int(cause.seconds * MESSAGES_PER_S)):
+                dist.all_reduce(torch.ones(1))
+        optimiser.step()
+        step += 1
+        slow_down("slow logging")
+        if step % EVERY == 0:
+            slow_down("slow checkpoint", EVERY * cause.seconds)
+            if cause.cause == "slow evaluation":
+                with torch.no_grad():
+                    for held_out, _ in DataLoader(Items(), BATCH, sampler=range(BATCH)):
+                        model(held_out)
+                        time.sleep(EVERY * cause.seconds)
