@@ -1,4 +1,4 @@
-"""Efficiency and speed-up: over one base that all series of a workload share, and over each series' own.
+"""Efficiency: over one base that all series of a workload share, and over each series' own.
 
 A series compared with itself hides the cost of its exchange at the base, and the slowest exchange can
 look best. So the base is common, and its absolute rate is stated (Hoefler and Belli 2015, rule 1).
@@ -21,12 +21,8 @@ RATE = "throughput_samples_per_s"
 COLUMNS = tuple(
     f"{own}{name}"
     for own in ("", "own_")
-    for name in (
-        "baseline_ranks",
-        *(f"{ratio}{end}" for ratio in ("efficiency", "speedup") for end in ("", "_low", "_high")),
-    )
+    for name in ("baseline_ranks", "efficiency", "efficiency_low", "efficiency_high")
 )
-
 
 Values = dict[str, dict[Any, float]]
 """By column and index of a row, the values that are known."""
@@ -47,9 +43,9 @@ class Base:
 
 
 def with_scaling(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """`rows` with efficiency and speed-up over the common base and over the series' own, and both bases' rank counts.
+    """`rows` with efficiency over the common base and over the series' own, and both bases' rank counts.
 
-    Efficiency is X(N)·N0/(N·X(N0)), speed-up X(N)/X(N0), with X the throughput in the measurement window, for weak and
+    Efficiency is X(N)·N0/(N·X(N0)), with X the throughput in the measurement window, for weak and
     for strong scaling: with a fixed global batch, X(N)/X(N0) is T(N0)/T(N) of an epoch. Evaluations and checkpoints are
     in neither. Each run is compared with the base runs of its own round, pooled, or with all of them where its round
     has none. Rows that are not valid get no value, nor do ranks that share cores.
@@ -139,6 +135,5 @@ def _compare(found: Values, members: pd.DataFrame, base: pd.DataFrame, base_rank
         if used is overall and overall.low is not None:
             ends |= {"_low": overall.high or math.nan, "_high": overall.low}
         for end, of_base in ends.items():
-            found[f"{prefix}speedup{end}"][index] = float(rate) / float(of_base or math.nan)
             found[f"{prefix}efficiency{end}"][index] = float(rate) / float(of_base or math.nan) * scale
         found[f"{prefix}baseline_ranks"][index] = base_ranks

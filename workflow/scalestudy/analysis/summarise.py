@@ -22,7 +22,6 @@ from scalestudy.files import canonical_json, now_at_most, sha256_text, write_tex
 from scalestudy.results.stored import contents_digest, read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, columns_of_runs, kind_of
 from scalestudy.spec.layout import result_file, run_folder, study_folder
-from scalestudy.spec.machine import Prices
 from scalestudy.spec.run import is_emulated
 from scalestudy.spec.study import Run, Study, label_of
 
@@ -67,7 +66,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
     rows["round"] = [run.repeat for run in study.runs]
     rows["period"] = periods_of(rows.to_dict("records"))  # type: ignore[arg-type]
-    return _with_cost(with_scaling(with_drift(rows), study), study.prices)
+    return with_scaling(with_drift(rows), study)
 
 
 def made_now_from(study: Study, machine: str) -> str:
@@ -139,7 +138,6 @@ def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
         "unchecked": len(result.get("unchecked") or ()),
         "exchange_shares_cores": exchange_shares_cores(run, result),
         "window_ended_by": str(result.get("window_ended_by") or ""),
-        "nodes_used": (result.get("resolved") or {}).get("nodes"),
         "instrument": "" if instrument is None else sha256_text(canonical_json(instrument))[:12],
         **_reached(result.get("evaluations") or [], target),
         **_kinds_and_intervals(result),
@@ -209,28 +207,6 @@ def _kinds_and_intervals(result: Mapping[str, Any]) -> dict[str, Any]:
             low, high = intervals.get(column) or (None, None)
             found |= {f"{column}_low": low, f"{column}_high": high, f"{column}_kind": kinds.get(column, "")}
     return found
-
-
-def _with_cost(rows: pd.DataFrame, prices: Prices | None) -> pd.DataFrame:
-    """`rows` with the columns `device_hours` and `cost`, of the whole training and of the staging before it.
-
-    A rank occupies one device for that time: an accelerator, the emulated one where compute is emulated, and on a CPU
-    machine the cores of the rank. Parameter servers occupy none. The cost adds up the machine's prices: device
-    hours, and hours of the nodes that the run used. Where a part is emulated there is no cost: the time is not
-    the machine's own use.
-    """
-    rows = rows.copy()
-    for end in ("", "_low", "_high"):
-        hours = (rows[f"time_to_train_s{end}"] / 3600).where(rows["status"] == "valid")
-        rows[f"device_hours{end}"] = rows["ranks"].astype(float) * hours
-        rows[f"cost{end}"] = math.nan
-        if prices is not None:
-            nodes = pd.to_numeric(rows["nodes_used"]) if prices.per_node_hour else 0.0
-            hourly: pd.Series[float] = prices.per_hour(rows["ranks"].astype(float), nodes)
-            rows[f"cost{end}"] = (hourly * hours).where(~rows["emulated"])
-    rows["device_hours_kind"] = rows["cost_kind"] = rows["time_to_train_s_kind"]
-    rows["currency"] = "" if prices is None else prices.currency
-    return rows
 
 
 # A configuration's row

@@ -10,7 +10,7 @@ from itertools import pairwise
 from scalestudy.claims.inference import Estimate, own_error
 from scalestudy.claims.model import Sampled
 from scalestudy.claims.select import ClaimPart, Row
-from scalestudy.spec.columns import MAX_TESTED_FACTOR, SHARES, base_column, extrapolated_too_far
+from scalestudy.spec.columns import EFFICIENCIES, MAX_TESTED_FACTOR, SHARES, extrapolated_too_far
 
 FEWEST = 2
 """One round has no spread."""
@@ -108,9 +108,9 @@ def _gaps(values: Iterable[float]) -> list[float]:
 
 
 def _one_base(claim: Sampled, part: ClaimPart) -> None:
-    """Raise NotJudged where the efficiencies or speed-ups of a part have bases of unlike rank counts."""
+    """Raise NotJudged where the efficiencies of a part have bases of unlike rank counts."""
     for column in filter(None, (claim.column, claim.per)):
-        if name := base_column(column):
+        if name := EFFICIENCIES.get(column):
             ranks = sorted({int(row[name]) for row in part.rows if row["status"] == "valid" and _finite(row.get(name))})
             if len(ranks) > 1:
                 raise NotJudged(f"`{column}` has bases of {' and '.join(map(str, ranks))} ranks, which do not compare")

@@ -141,12 +141,11 @@ class Ask:
         return contents_digest(w.machine, [run.id for run in self._study(w).runs])
 
     def shown(self, w: Any) -> str:
-        """The parts of a study that change its summary and no run: order, labels, titles, prices of the machine."""
+        """The parts of a study that change its summary and no run: order, labels, titles."""
         study = self._study(w)
         known: list[Any] = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
         known += [] if study.target_accuracy is None else [study.target_accuracy]
-        known += [[run.id for run in study.runs], *([study.prices.plain()] if study.prices else [])]
-        return canonical_json(known)
+        return canonical_json([*known, [run.id for run in study.runs]])
 
     def claims(self, w: Any) -> str:
         """How a study's claims are declared."""

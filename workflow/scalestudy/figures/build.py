@@ -130,7 +130,7 @@ def _base_notes(y: str, panels: Sequence[Panel], found: Sequence[tuple[str, Base
     if y.startswith("own_"):
         return ["Each series over its own smallest number of ranks"]
     ideal = any(line.role == "ideal" for panel in panels for line in panel.lines)
-    return notes.bases(found) if ideal or y in ("efficiency", "speedup") else []
+    return notes.bases(found) if ideal or y == "efficiency" else []
 
 
 def _categories(study: Study, drawing: Drawing, runs: Sequence[Row]) -> dict[str, str]:
@@ -239,6 +239,6 @@ def _shaded(drawing: Drawing, runs: Sequence[Row]) -> tuple[int | None, str]:
 
 
 def _unmeasured(runs: Sequence[Row], y: str) -> str:
-    if y in ("efficiency", "speedup") and all(row["oversubscribed"] for row in runs if row["status"] == "valid"):
+    if y == "efficiency" and all(row["oversubscribed"] for row in runs if row["status"] == "valid"):
         return "No run without shared cores"
     return f"No valid run has measured this: {column_label(y).lower()}"

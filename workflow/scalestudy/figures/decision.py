@@ -111,10 +111,10 @@ def _changed(column: str, found: Estimate) -> str:
 def _word(column: str, verdict: Verdict) -> str:
     """A verdict in the word that suits the column: faster or slower for times and rates, else better or worse.
 
-    Less is better of times, losses, stalls, costs and what is taken from the machine.
+    Less is better of times, losses, stalls and what is taken from the machine.
     """
     if verdict in ("same", "undecided"):
         return verdict
-    less_is_better = unit_of(column) in ("s", "device h", "B", "MiB", "J") or column in ("loss", "data_stall", "cost")
+    less_is_better = unit_of(column) in ("s", "B", "MiB", "J") or column in ("loss", "data_stall")
     good, bad = ("faster", "slower") if unit_of(column) in ("s", "samples/s") else ("better", "worse")
     return good if (verdict == "less") == less_is_better else bad

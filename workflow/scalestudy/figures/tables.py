@@ -32,7 +32,6 @@ from scalestudy.spec.study import Study
 
 WIDE_RANGE = 1000
 """Values further apart than this share the unit of the smallest."""
-RELATIVE = {"efficiency", "speedup"}
 PLAIN = (str, int, float, type(None))
 MARKS = {"extrapolated": "~", "predicted": "≈", "reported": "*"}
 
@@ -189,8 +188,7 @@ def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableS
     if max(counts, default=1) >= FEWEST:
         meaning = "values are means and 95 % intervals (times, rates, sizes, ratios: on logarithms)"
         meaning += f"; below {FEWEST} runs the mean alone" if min(counts) < FEWEST else ""
-    priced = dict.fromkeys(row["currency"] for row in rows if row["currency"]) if "cost" in spec.values else []
-    crowded = RELATIVE & set(spec.values) and any(row["oversubscribed"] for row in rows)
+    crowded = "efficiency" in spec.values and any(row["oversubscribed"] for row in rows)
     censored = any(cell.censored for cell in cells)
     found = [
         f"n: valid runs; {meaning}",
@@ -198,7 +196,6 @@ def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableS
         "≈: predicted before the first step" if "predicted" in kinds else "",
         "*: reported by the program, not measured" if "reported" in kinds else "",
         "> t (k): k runs ended after t or later without reaching it, so there is no mean" if censored else "",
-        f"Cost in {', '.join(priced)}" if priced else "",
         notes.emulated(rows),
         "More threads than cores: no efficiency" if crowded else "",
         notes.missing(rows),
@@ -209,7 +206,7 @@ def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableS
 
 def _bases(study: Study, every: pd.DataFrame, rows: Sequence[Row], spec: TableSpec) -> list[str]:
     """What the efficiencies of a table are relative to."""
-    if not RELATIVE & set(spec.values):
+    if "efficiency" not in spec.values:
         return []
     workload, found = workload_of(study), bases(every, study)
     shown = [found[name] for name in dict.fromkeys(workload[row["run"]] for row in rows) if name in found]

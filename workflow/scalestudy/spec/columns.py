@@ -154,21 +154,13 @@ DERIVED: dict[str, Column] = {
     "efficiency": Column("Scaling efficiency", "",
         "X(N)·N0/(N·X(N0)), X the throughput; the base X(N0) is the same for all series of a workload: one rank without "
         "exchange"),
-    "speedup": Column("Speed-up", "", "X(N)/X(N0), with the base that all series of a workload share"),
     "own_efficiency": Column("Efficiency over own base", "",
         "X(N)·N0/(N·X(N0)) with N0 the smallest rank count of the same series, or one rank without exchange where the "
         "strategy exchanges nothing there"),
-    "own_speedup": Column("Speed-up over own base", "", "X(N)/X(N0) with the base of own_efficiency"),
     "time_to_accuracy_s": Column("Time to the accuracy", "s",
         "Until the study's `target_accuracy` is reached, interpolated linearly between the last evaluation below it and the "
         "first one that reaches it; a run that ends below it is censored: its row has the time of its last evaluation as "
         "`time_to_accuracy_s_low`, and means are left out; empty where the study names no such accuracy"),
-    "device_hours": Column("Device time", "device h",
-        "Ranks × time to train: each rank occupies one device (on a CPU machine a rank counts as one; emulated devices "
-        "count)"),
-    "cost": Column("Cost", "",
-        "Device hours and node hours of the full training at the machine's prices, in their currency; none where compute is "
-        "emulated"),
 }
 # fmt: on
 MEASURED = {**METRICS, **DERIVED}
@@ -183,17 +175,15 @@ SHARES = (
 )  # fmt: skip
 """Columns whose values lie between 0 and 1."""
 
-WHOLE_TRAINING = ("training_time_s", "time_to_train_s", "device_hours", "cost")
+WHOLE_TRAINING = ("training_time_s", "time_to_train_s")
 """Columns that are extrapolated where a run was not the whole training."""
 MAX_TESTED_FACTOR = 1000.0
 """Up to this `extrapolation_factor` the intervals of extrapolated times are tested; beyond it none is known."""
 
-OF_THROUGHPUT = ("efficiency", "speedup", "own_efficiency", "own_speedup")
-"""Derived columns that are ratios of throughputs."""
+EFFICIENCIES = {"efficiency": "baseline_ranks", "own_efficiency": "own_baseline_ranks"}
+"""Ratios of throughputs, each with the column that holds the rank count of its base."""
 
-LOGARITHMIC_UNITS = ("s", "device h", "B", "MiB", "samples/s", "W", "J")
-POSITIVE = ("efficiency", "speedup", "own_efficiency", "own_speedup", "cost")
-"""Columns without a unit that are positive by their nature."""
+LOGARITHMIC_UNITS = ("s", "B", "MiB", "samples/s", "W", "J")
 NEARLY_NONE = ("read_bytes", "staged_bytes")
 """Sizes of which next to nothing is a common value: what one run reads and another finds in memory has no factor."""
 
@@ -206,25 +196,19 @@ def on_logarithms(column: str) -> bool:
     """
     if column in NEARLY_NONE:
         return False
-    return column in POSITIVE or (column in MEASURED and MEASURED[column].unit in LOGARITHMIC_UNITS)
+    return column in EFFICIENCIES or (column in MEASURED and MEASURED[column].unit in LOGARITHMIC_UNITS)
 
 
 def extrapolated_too_far(row: Mapping[str, Any], column: str) -> bool:
-    """Whether a run's time or cost of the whole training is extrapolated by more than intervals were tested for."""
+    """Whether a run's time of the whole training is extrapolated by more than intervals were tested for."""
     factor = row.get("extrapolation_factor")
     return column in WHOLE_TRAINING and isinstance(factor, (int, float)) and factor > MAX_TESTED_FACTOR
 
 
 def kind_of(row: Mapping[str, Any], column: str) -> str:
     """The kind of one run's number: as its result says, forecasts are predicted, all else is measured."""
-    of = "throughput_samples_per_s" if column in OF_THROUGHPUT else column
+    of = "throughput_samples_per_s" if column in EFFICIENCIES else column
     return "predicted" if column in PREDICTED else str(row.get(f"{of}_kind") or "measured")
-
-
-def base_column(column: str) -> str | None:
-    """The column that holds the rank count of an efficiency's or speed-up's base; None for any other column."""
-    own, ratio = column.startswith("own_"), column.removeprefix("own_")
-    return ("own_baseline_ranks" if own else "baseline_ranks") if ratio in ("efficiency", "speedup") else None
 
 
 def columns_of(spec: RunSpec) -> dict[str, Any]:

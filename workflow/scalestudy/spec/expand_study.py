@@ -128,7 +128,6 @@ def expand(
             *dict.fromkeys(found.lacks),
             *(f"{n} {'run' if n == 1 else 'runs'}: {what}" for what, n in expansion.left_out.items()),
         ),
-        prices=machine.prices,
     )
     settings = itertools.chain.from_iterable(itertools.chain.from_iterable(found.axes))
     depends_on_machine = bool(study.left_out) or any(setting.of_machine for setting in settings)

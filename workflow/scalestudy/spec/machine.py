@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from scalestudy.errors import Problem
 from scalestudy.limits import usable_memory_bytes
@@ -52,14 +52,8 @@ class Prices(Spec):
     per_node_hour: Positive | None = None
     """One node for an hour."""
 
-    @model_validator(mode="after")
-    def _has_a_price(self) -> Self:
-        if self.per_device_hour is None and self.per_node_hour is None:
-            raise refused("`prices` has no price", "set `per_device_hour`, `per_node_hour`, or both")
-        return self
-
-    def per_hour(self, devices: Any, nodes: Any) -> Any:
-        """Price of an hour of so many devices and nodes, numbers or columns of them."""
+    def per_hour(self, devices: float, nodes: float) -> float:
+        """Price of an hour of so many devices and nodes."""
         return devices * (self.per_device_hour or 0.0) + nodes * (self.per_node_hour or 0.0)
 
 

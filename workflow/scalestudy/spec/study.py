@@ -12,7 +12,6 @@ from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.answer import AnswerSpec
 from scalestudy.spec.columns import columns_of
-from scalestudy.spec.machine import Prices
 from scalestudy.spec.run import RunSpec
 
 
@@ -65,8 +64,6 @@ class Study:
     """What of the question this scale cannot answer, and why."""
     left_out: tuple[str, ...] = ()
     """What the study names and this machine does not have: how many runs, and why; a sentence each."""
-    prices: Prices | None = None
-    """Prices of the machine."""
 
     def rounds(self) -> list[tuple[Run, ...]]:
         """The runs of each repeat; one round is measured after the other, so that drift hits all configurations."""
