@@ -23,7 +23,7 @@ COMMANDS = {
     "run": ("agent", "largest-batch", "prepare", "run", "stage", "train", "try", "unstage"),
     "results": ("claims", "compare", "figure", "forget", "judge", "report", "results", "summarise", "summary", "table"),
     "explain": ("explain",),
-    "cluster": ("doctor", "plan", "status"),
+    "cluster": ("doctor", "plan"),
     "share": ("export",),
 }
 """Modules of commands/ and their verbs, each a function of that name."""

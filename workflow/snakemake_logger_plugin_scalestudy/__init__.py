@@ -11,14 +11,12 @@ import json
 import logging
 import os
 import shlex
-import socket
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from logging import LogRecord
 from pathlib import Path
@@ -27,15 +25,13 @@ from typing import Any
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, Task, current, duration, heading, stopped
+from snakemake_logger_plugin_scalestudy.progress import Progress, Task, current, duration, heading, stopped
 
 RULES = {"train": "run", "dataset": "dataset", "figure": "figure", "table": "table", "report": "report"}
 """Rules whose jobs are shown, and the noun for each."""
 TAIL_LINES = 20
 QUIET_S, LOOK_S = 60.0, 5.0
 """Longest silence, after which the running jobs are named, and the interval at which their logs are searched for a wait."""
-KEEP_S = 1.0
-"""Least interval between two writes of the progress file, seconds; it is also written at the end."""
 LISTING = ("printshellcmds", "verbose", "debug_dag")
 """Options with which a dry run lists every job."""
 OTHER_MODES = {"--lint", "--report", "--unlock", "--summary", "-S", "--detailed-summary", "-D", "--delete-all-output",
@@ -47,28 +43,16 @@ OF_SNAKEMAKE = ("At least one job did not complete", "--keep-incomplete mode is 
 """Warnings about failed jobs that repeat, with less, the lines about them."""
 
 
-@dataclass
-class ShownJob:
-    """A job that has begun."""
-
-    task: Task
-    name: str
-    """Rule, and run or dataset."""
-    outputs: list[str]
-    logs: list[str]
-    before: Mapping[str, int]
-    """By file, when a log of an earlier attempt was written last."""
-
-
 class LogHandler(LogHandlerBase):
-    """Turns Snakemake's events into lines and `.scalestudy/progress.json`."""
+    """Turns Snakemake's events into lines."""
 
     def __post_init__(self) -> None:
         settings = self.common_settings
         self.project: Any = None
         self.workflow: Any = None
-        self.progress = Progress(command=resume_command(), host=socket.gethostname())
-        self.jobs: dict[int, ShownJob] = {}
+        self.progress = Progress(command=resume_command())
+        self.jobs: dict[int, Task] = {}
+        """Those that have begun, by Snakemake's number."""
         self.summaries: dict[int, tuple[str, str]] = {}
         """Machine and study of each summary that is being made."""
         self.varied: dict[str, list[str]] = {}
@@ -78,7 +62,7 @@ class LogHandler(LogHandlerBase):
         self.is_silent = any("all" in str(kind).lower() for kind in settings.quiet or ())
         self.is_announced = self.is_counted = False
         self.changes, self.ended = threading.RLock(), threading.Event()
-        self.said_at = self.kept_at = 0.0
+        self.said_at = 0.0
         if Path(sys.argv[0]).name == "snakemake":
             refuse_targets_after_config(sys.argv[1:])
 
@@ -147,16 +131,12 @@ class LogHandler(LogHandlerBase):
 
     def start(self, stats: dict[str, int]) -> None:
         """All jobs are known."""
-        from scalestudy import processes
-
-        self.progress.began, self.progress.process = time.time(), processes.identity(os.getpid()) or ""
         for job in self.workflow.dag.needrun_jobs() if self.workflow is not None else ():
             if (kind := self.kind(job.rule.name)) in RULES and job.output:
                 self.task(kind, dict(job.wildcards_dict), str(job.output[0]))
         known = Counter({self.kind(name): count for name, count in stats.items() if name != "total"})
         counts = [f"{known[rule]} {noun}{'s' * (known[rule] != 1)}" for rule, noun in RULES.items() if known[rule]]
         self.say("To do: " + (", ".join(counts) or f"{stats.get('total', 0)} small jobs"))
-        self.keep()
         threading.Thread(target=self.watch, daemon=True).start()
 
     def kind(self, name: str) -> str:
@@ -170,14 +150,14 @@ class LogHandler(LogHandlerBase):
     def task(self, rule: str, wildcards: dict[str, str], output: str) -> Task:
         """The task of a job, made where it is new; a run is named in its study's words: keys that vary, with their values."""
         if output not in self.progress.tasks:
-            study, name = wildcards.get("study", ""), " ".join([rule, *wildcards.values()])
+            name = " ".join([rule, *wildcards.values()])
             if rule == "train" and self.project is not None:
-                study, name = self.run_in_words(wildcards["machine"], wildcards["run"])
-            self.progress.tasks[output] = Task(output, rule, name, study)
+                name = self.run_in_words(wildcards["machine"], wildcards["run"])
+            self.progress.tasks[output] = Task(output, rule, name)
         return self.progress.tasks[output]
 
-    def run_in_words(self, machine: str, run: str) -> tuple[str, str]:
-        """Study and name of a run."""
+    def run_in_words(self, machine: str, run: str) -> str:
+        """A run by its study and what varies in it."""
         from scalestudy.analysis.workload import varied_columns
         from scalestudy.figures.words import run_text
         from scalestudy.spec.columns import columns_of
@@ -187,8 +167,8 @@ class LogHandler(LogHandlerBase):
             if name not in self.varied:
                 self.varied[name] = varied_columns(study)
             columns = columns_of(self.project.run(machine, run).spec)
-            return name, f"{name}: {run_text(study, self.varied[name], columns)}"
-        return name, run
+            return f"{name}: {run_text(study, self.varied[name], columns)}"
+        return run
 
     def begin(self, facts: Mapping[str, Any]) -> None:
         """A job starts or is submitted."""
@@ -198,17 +178,16 @@ class LogHandler(LogHandlerBase):
             self.summaries[int(facts["jobid"])] = wildcards["machine"], wildcards["study"]
         if rule not in RULES or not outputs:
             return
-        name = f"{facts['rule_name']} {wildcards.get('run') or wildcards.get('dataset') or ''}".rstrip()
-        task, logs = self.task(rule, wildcards, outputs[0]), [str(path) for path in facts["log"]]
-        self.jobs[int(facts["jobid"])] = ShownJob(task, name, outputs, logs, written(logs))
+        task = self.jobs[int(facts["jobid"])] = self.task(rule, wildcards, outputs[0])
+        task.outputs, task.logs = outputs, [str(path) for path in facts["log"]]
+        task.before = written(task.logs)
         self.progress.begin(task, time.time())
-        self.keep()
 
     def hear(self, facts: Mapping[str, Any]) -> None:
         """The executor reports that a job waits in its queue or runs, or, before its end, how long it ran."""
         jobid, value = facts.get("multinode_waits") or facts["multinode_ran"]
         if jobid in self.jobs:
-            task, now = self.jobs[jobid].task, time.time()
+            task, now = self.jobs[jobid], time.time()
             if "multinode_ran" in facts:
                 self.progress.begin(task, now - value)
             elif value or task.state != "running":
@@ -223,36 +202,34 @@ class LogHandler(LogHandlerBase):
             for study in (study for study in self.project.chosen if study.name == name):
                 for sentence in answer_of(study, machine).sentences:
                     self.say(f"=> {study.title}: {sentence}")
-        if (job := self.jobs.pop(jobid, None)) is None:
+        if (task := self.jobs.pop(jobid, None)) is None:
             return
-        task = job.task
         self.progress.end(task, time.time())
         if task.rule == "train":
-            task.began = max(task.began, began_after_wait(job, task.output))
+            task.began = max(task.began, began_after_wait(task))
             runs, mean = self.progress.runs, duration(self.progress.mean_s or 0.0)
             count = f"{runs['done'] + runs['failed']}/{runs.total()}"
             self.say(f"[{count}] {task.name}: {outcome(task.output)} · {mean} a run")
         elif task.rule == "dataset":
-            self.say(f"{task.name}: {last_lines(job.logs, 1)}")
+            self.say(f"{task.name}: {last_lines(task.logs, 1)}")
         else:
-            shown = next((path for path in job.outputs if path.endswith((".svg", ".md", ".html"))), task.output)
+            shown = next((path for path in task.outputs if path.endswith((".svg", ".md", ".html"))), task.output)
             self.say(f"{task.rule}: {shown}")
-        self.keep()
 
     def fail(self, facts: Mapping[str, Any]) -> None:
         """A job failed: the reason, and the last lines of the log that this attempt wrote."""
-        job, logs = self.jobs.pop(int(facts["jobid"]), None), written(map(str, facts["log"]))
-        self.say(f"FAILED {job.name if job is not None else facts['rule_name']}")
+        task, logs = self.jobs.pop(int(facts["jobid"]), None), written(map(str, facts["log"]))
+        what = facts["rule_name"] if task is None else f"{task.rule} {Path(task.output).parent.name}"
+        self.say(f"FAILED {what}")
         if facts.get("rule_msg"):
             self.say(f"    {facts['rule_msg']}".partition("For further error details")[0].rstrip())
-        if job is not None:
-            self.progress.end(job.task, time.time(), "failed")
+        if task is not None:
+            self.progress.end(task, time.time(), "failed")
             # A job that ended before its command began has left the log of an earlier attempt as it was.
-            logs = {path: at_ns for path, at_ns in logs.items() if job.before.get(path) != at_ns}
+            logs = {path: at_ns for path, at_ns in logs.items() if task.before.get(path) != at_ns}
         for log in list(logs)[:1]:
             self.say("\n".join("    " + line for line in last_lines([log], TAIL_LINES).splitlines()))
             self.say(f"    whole log: {log}")
-        self.keep()
 
     def watch(self) -> None:
         """Until the end: look for runs that wait for other work on this host, and break long silences."""
@@ -262,38 +239,22 @@ class LogHandler(LogHandlerBase):
 
     def tick(self, now: float) -> None:
         """Move the start of a run that waits for this host; after a long silence, name the running jobs."""
-        for job in self.jobs.values():
-            task = job.task
+        for task in self.jobs.values():
             if task.state == "running" or task.reason.startswith("waiting for"):
-                _, waits, what = last_lines(job.logs, 1).partition("waiting for")
+                _, waits, what = last_lines(task.logs, 1).partition("waiting for")
                 if waits or task.reason:
                     self.progress.begin(task, now, waits + what)
-                    self.keep()
         lines = list(current(self.progress, now))
         if lines and now - self.said_at >= QUIET_S:
             self.say(f"… {heading(self.progress)} · {'; '.join(lines)}")
-            self.keep()
-
-    def keep(self, *, at_once: bool = False) -> None:
-        """Write the file that `scalestudy status` reads; a full disk ends no run."""
-        if self.project is None or (not at_once and time.monotonic() - self.kept_at < KEEP_S):
-            return
-        from scalestudy.files import write_json
-
-        with suppress(OSError):
-            write_json(Path(FILE), self.progress.to_dict())
-        self.kept_at = time.monotonic()
 
     def close(self) -> None:
         """Print the command that resumes what is left."""
         self.ended.set()
         with self.changes:
-            if self.progress.tasks:
-                if self.progress.of("waiting", "running", "failed"):
-                    self.say(stopped(self.progress))
-                self.progress.process = ""
-                self.keep(at_once=True)
-                self.progress.tasks.clear()
+            if self.progress.of("waiting", "running", "failed"):
+                self.say(stopped(self.progress))
+            self.progress.tasks.clear()
         super().close()
 
 
@@ -345,14 +306,14 @@ def outcome(result_file: str) -> str:
     return f"{throughput:,.0f} samples/s{reported}" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
 
 
-def began_after_wait(job: ShownJob, result_file: str) -> float:
+def began_after_wait(task: Task) -> float:
     """When a run began that waited for other work on its host, Unix seconds; 0 for one that did not wait."""
     from scalestudy.files import tail
     from scalestudy.host_lock import WAITED
 
-    if not any(WAITED in tail(log) for log in job.logs):
+    if not any(WAITED in tail(log) for log in task.logs):
         return 0.0
-    result = json.loads(Path(result_file).read_text(encoding="utf-8"))
+    result = json.loads(Path(task.output).read_text(encoding="utf-8"))
     return datetime.fromisoformat(result["started"]).timestamp()
 
 

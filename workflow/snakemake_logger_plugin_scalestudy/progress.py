@@ -1,4 +1,4 @@
-"""Jobs of one workflow call and their states, kept in `.scalestudy/progress.json` for `scalestudy status`.
+"""Jobs of one workflow call and their states.
 
 Pure: times are handed in, in seconds since 1970.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
 
-FILE = ".scalestudy/progress.json"
 MAX_NAMED = 5
 """Running jobs that are named."""
 
@@ -25,13 +24,16 @@ class Task:
     output: str
     rule: str
     name: str
-    study: str = ""
     state: State = "waiting"
     began: float = 0.0
     """Start of the job itself, after any time in a queue; 0 before it."""
     ended: float = 0.0
     reason: str = ""
     """Why a submitted job waits: in the queue, or for other work on this host."""
+    outputs: list[str] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
+    before: dict[str, int] = field(default_factory=dict)
+    """By file, when a log of an earlier attempt was written last."""
 
 
 @dataclass
@@ -41,10 +43,6 @@ class Progress:
     tasks: dict[str, Task] = field(default_factory=dict)
     command: str = ""
     """Resumes it."""
-    began: float = 0.0
-    host: str = ""
-    process: str = ""
-    """The driver, as `scalestudy.processes.identity` has it; empty once it has ended."""
 
     def of(self, *states: State) -> list[Task]:
         """Jobs in one of these states, the earliest first."""
@@ -69,16 +67,6 @@ class Progress:
         """Mean seconds of a finished run; None before the first."""
         took_s = [task.ended - task.began for task in self.of("done") if task.rule == "train"]
         return statistics.fmean(took_s) if took_s else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self) | {"tasks": [asdict(task) for task in self.tasks.values()]}
-
-    @staticmethod
-    def of_dict(data: Mapping[str, Any]) -> Progress:
-        """From plain data; TypeError or KeyError where it is something else."""
-        tasks = [Task(**task) for task in data["tasks"]]
-        return Progress(**{**data, "tasks": {task.output: task for task in tasks}})
 
 
 def heading(progress: Progress) -> str:

@@ -1,28 +1,22 @@
-"""Snakemake's events become lines, and what `scalestudy status` reads back."""
+"""Snakemake's events become lines."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from scalestudy import processes
-from scalestudy.commands import cluster as status
-from scalestudy.errors import UserError
-from snakemake_logger_plugin_scalestudy import LogHandler, ShownJob, outcome
-from snakemake_logger_plugin_scalestudy.progress import FILE, Progress, Task, current, duration, heading
+from snakemake_logger_plugin_scalestudy import LogHandler, outcome
+from snakemake_logger_plugin_scalestudy.progress import Progress, Task, current, duration, heading
 
 DATA = "results/data/digits-1/manifest.json"
 LOG = Path("results/data/prepare.log")
@@ -70,8 +64,6 @@ def test_a_stop_names_the_command_that_resumes_what_is_left(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "To do: 1 dataset"
     assert lines[1] == ("dataset digits-1: " if is_done else f"Of 1 job, 1 not done. To resume: {command}")
-    kept = json.loads(Path(FILE).read_text())
-    assert (kept["command"], kept["process"]) == (command, "")
 
 
 def test_a_job_that_waits_in_a_queue_counts_from_its_own_start(handler: LogHandler) -> None:
@@ -91,11 +83,8 @@ def test_a_run_that_waits_for_this_host_is_shown_as_waiting(
 ) -> None:
     task = begin(handler)
     LOG.write_text("scalestudy: waiting for run a (process 7) to end\n")
-    handler.kept_at = 0.0
     handler.tick(handler.said_at + 5)
-    assert [task["reason"] for task in json.loads(Path(FILE).read_text())["tasks"]] == [
-        "waiting for run a (process 7) to end"
-    ]
+    assert task.reason == "waiting for run a (process 7) to end"
     handler.tick(handler.said_at + 61)
     assert "dataset digits-1: waits (waiting for run a (process 7) to end)" in capsys.readouterr().err
     LOG.write_text("step 1\n")
@@ -112,7 +101,7 @@ def test_a_wait_for_this_host_is_no_run_time(
     log, output = tmp_path / "train.log", tmp_path / "result.json"
     handler.project = None
     task = handler.task("train", {"run": "a", "machine": "local"}, str(output))
-    handler.jobs[3] = ShownJob(task, "train a", [str(output)], [str(log)], {})
+    handler.jobs[3], task.logs = task, [str(log)]
     handler.progress.begin(task, 1_000_000.0)
     log.write_text(f"{said}step 1\n")
     result = {"status": "valid", "metrics": {"wall_s": 30.0}, "started": "1970-01-12T13:47:50+00:00"}
@@ -170,70 +159,19 @@ def test_the_outcome_of_an_explained_run_is_its_step(tmp_path: Path) -> None:
     assert outcome(str(tmp_path / "result.json")) == "A step takes 4 ms."
 
 
-def half_done(process: str = "1:0") -> Progress:
-    """At 1040 s: one of three runs is done after 10 s, the second has run for 10 s, the third is in a queue."""
-    progress = Progress(command="snakemake all", began=1000.0, host=socket.gethostname(), process=process)
+def test_the_heading_has_the_count_and_the_mean_without_waits_and_a_line_each_what_runs_and_waits() -> None:
+    progress = Progress(command="snakemake all")
     for n in range(3):
-        progress.tasks[f"{n}.json"] = Task(f"{n}.json", "train", f"loading: workers {n}", "loading")
+        progress.tasks[f"{n}.json"] = Task(f"{n}.json", "train", f"loading: workers {n}")
     first, second, third = progress.tasks.values()
     progress.begin(first, 1020.0)
     progress.end(first, 1030.0)
     progress.begin(second, 1030.0)
     progress.begin(third, 1030.0, "queued: Priority")
-    return progress
-
-
-def test_the_heading_has_the_count_and_the_mean_without_waits_and_a_line_each_what_runs_and_waits() -> None:
-    progress = half_done()
     assert heading(progress) == "1 of 3 runs done · 10 s a run"
     assert list(current(progress, 1040.0)) == ["loading: workers 1: 10 s", "loading: workers 2: waits (queued: Priority)"]  # fmt: skip
-    second, third = list(progress.tasks.values())[1:]
     progress.begin(third, 5000.0)
     progress.end(third, 5030.0)
     progress.end(second, 5030.0, "failed")
     assert heading(progress) == "2 of 3 runs done, 1 failed · 20 s a run"
     assert [duration(value) for value in (40, 420, 12_600)] == ["40 s", "7 min", "3.5 h"]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the progress of a driver that was killed."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / FILE).parent.mkdir()
-    Path(FILE).write_text(json.dumps(half_done().to_dict()))
-    return tmp_path
-
-
-def shown(*options: str) -> str:
-    return CliRunner().invoke(status.status, options).output
-
-
-def test_status_of_a_killed_driver_counts_later_results_and_names_the_command_that_resumes(folder: Path) -> None:
-    Path("1.json").write_text("{}")
-    os.utime("1.json", (900.0, 900.0))  # from before the call
-    assert shown().splitlines() == [
-        "1 of 3 runs done · 10 s a run",
-        "  loading              1 of 3 runs done",
-        "No driver is running. Of 3 jobs, 2 not done. To resume: snakemake all",
-    ]
-    Path("1.json").write_text("{}")
-    assert status.read_progress().runs == {"done": 2, "waiting": 1}
-
-
-def test_status_names_a_living_driver_also_as_json(folder: Path) -> None:
-    living = replace(half_done(), process=processes.identity(os.getpid()) or "")
-    Path(FILE).write_text(json.dumps(living.to_dict()))
-    found = json.loads(shown("--json"))
-    assert found["runs"] == {"waiting": 1, "running": 1, "done": 1, "failed": 0}
-    assert found["driver"]["host"] == socket.gethostname()
-    assert [run["name"] for run in found["running"]] == ["loading: workers 1"]
-    assert found["queued"] == [{"name": "loading: workers 2", "reason": "queued: Priority"}]
-
-
-def test_a_folder_without_progress_is_answered_with_a_sentence(folder: Path) -> None:
-    Path(FILE).write_text("{}")
-    with pytest.raises(UserError, match=r"progress\.json"):
-        status.read_progress()
-    Path(FILE).unlink()
-    with pytest.raises(UserError, match="nothing has been started in this folder"):
-        status.read_progress()

@@ -50,7 +50,9 @@ SENTENCES = {
 class Spec(BaseModel):
     """Frozen model: strict types, no unknown keys, no NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True, defer_build=True
+    )
 
     def plain(self) -> dict[str, Any]:
         """Keys that differ from their defaults, as plain data: hashed, stored and read again."""
