@@ -17,7 +17,6 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-pipe",
 )  # fmt: skip
-KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, "")}
 
 
 class Browser:
@@ -48,11 +47,8 @@ class Browser:
                 assert "error" not in answer, f"{method}: {answer.get('error')}"
                 return dict(answer["result"])
 
-    def open(
-        self, page: Path, width: int = 1280, height: int = 900, scheme: str = "light", script: bool = True
-    ) -> None:
-        """Load a file in a window of that size, in a light or dark scheme, with or without JavaScript."""
-        self.send("Emulation.setScriptExecutionDisabled", value=not script)
+    def open(self, page: Path, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
+        """Load a file in a window of that size, in a light or dark scheme."""
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.requests, self.events = [], []
@@ -65,13 +61,6 @@ class Browser:
         found = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
-
-    def press(self, key: str) -> None:
-        """A key goes down and up."""
-        code, text = KEYS[key]
-        common = {"key": key, "code": key, "windowsVirtualKeyCode": code}
-        self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
-        self.send("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self.rest:

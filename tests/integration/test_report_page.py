@@ -84,20 +84,6 @@ def test_every_image_is_drawn_and_nothing_but_the_file_is_asked_for(browser: Bro
     assert [address for address in browser.requests if not address.startswith("data:")] == [page.as_uri()]
 
 
-def test_a_figure_is_enlarged_and_put_back_by_keyboard(browser: Browser, page: Path) -> None:
-    browser.open(page)
-    browser.ask("document.querySelector('.enlarge').focus()")
-    browser.press("Enter")
-    assert browser.ask("document.querySelector('dialog').open")
-    assert browser.ask("document.querySelector('dialog').contains(document.activeElement)")
-    assert browser.ask("document.querySelector('dialog img').alt") == browser.ask("document.images[0].alt")
-    browser.ask(AXE)
-    assert browser.ask(FINDINGS) == []
-    browser.press("Escape")
-    assert not browser.ask("document.querySelector('dialog').open")
-    assert browser.ask("document.activeElement.className") == "enlarge"
-
-
 def test_a_number_leads_to_its_runs_though_their_list_was_closed(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.ask("document.querySelector('a[href=\"#scaling-server-runs\"]').click()")
@@ -108,14 +94,3 @@ def test_a_number_leads_to_its_runs_though_their_list_was_closed(browser: Browse
     browser.ask("new Promise(done => setTimeout(done, 200))")
     assert browser.ask("document.querySelector(':target').checkVisibility()")
     assert browser.ask("document.querySelector(':target').tagName") == "TR"
-
-
-def test_without_javascript_the_page_is_whole(browser: Browser, page: Path) -> None:
-    browser.open(page, script=False)
-    document = browser.send("DOM.getDocument")["root"]["nodeId"]
-
-    def count(selector: str) -> int:
-        return len(browser.send("DOM.querySelectorAll", nodeId=document, selector=selector)["nodeIds"])
-
-    assert count("ul.claims > li") == 6
-    assert count("button") == count("dialog") == 0

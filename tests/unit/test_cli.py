@@ -79,9 +79,9 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
     (folder / "config/studies/wrong.yaml").write_text("question: How?\nbase: {modle: mlp}\n")
     assert cli.run_command(["check"]) == 2
     assert capsys.readouterr().err == (
-        "skipped: config/studies/all.yaml: `all` is the name of a rule of the workflow\n"
+        "scalestudy: config/studies/all.yaml: `all` is the name of a rule of the workflow\n"
         "    rename the file\n"
-        "scalestudy: config/studies/wrong.yaml:2: base.modle: unknown key\n"
+        "config/studies/wrong.yaml:2: base.modle: unknown key\n"
         "    did you mean `model`?\n"
     )
 

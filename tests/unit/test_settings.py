@@ -57,9 +57,6 @@ def test_no_setting_is_dropped_for_another_key() -> None:
     assert from_settings(("strategy=zero1", "strategy.bucket_mib=4"), "try") == {
         "strategy": {"name": "zero1", "bucket_mib": 4}
     }
-    assert message_about("train=3", "train.epochs=2") == (
-        "try: train.epochs: `train` was given as `3`, which has no keys\n    keep one of them"
-    )
     assert message_about("train.epochs=2", "train=3") == (
         "try: train: would drop `train.epochs`, which was given before\n    give `train` first"
     )

@@ -50,7 +50,7 @@ rule judge:
         csv=report(
             "results/{machine}/{scale}/claims/{study}.csv",
             caption="../report/claims.rst",
-            category=ask.title,
+            category=ask.of_study("title"),
             subcategory="Claims",
             labels={"claims": "All verdicts"},
         ),

@@ -9,7 +9,7 @@ rule figure:
         svg=report(
             "results/{machine}/{scale}/figures/{study}/{figure}.svg",
             caption="../report/figure.rst",
-            category=ask.title,
+            category=ask.of_study("title"),
             subcategory="Figures",
             labels=ask.labels,
         ),
@@ -24,7 +24,7 @@ rule figure:
         "../../envs/conda.yaml"
     params:
         declared=ask.declared,
-        question=ask.question,
+        question=ask.of_study("question"),
         shown=ask.shown,
         published=ask.published,
     shell:
@@ -42,7 +42,7 @@ rule table:
         csv=report(
             "results/{machine}/{scale}/tables/{study}/{table}.csv",
             caption="../report/table.rst",
-            category=ask.title,
+            category=ask.of_study("title"),
             subcategory="Tables",
             labels=ask.labels,
         ),
@@ -56,7 +56,7 @@ rule table:
         "../../envs/conda.yaml"
     params:
         declared=ask.declared,
-        question=ask.question,
+        question=ask.of_study("question"),
         shown=ask.shown,
     shell:
         "scalestudy table --machine {wildcards.machine} --scale {wildcards.scale}"

@@ -159,8 +159,8 @@ class LogHandler(LogHandlerBase):
     def run_in_words(self, machine: str, run: str) -> str:
         """A run by its study and what varies in it."""
         from scalestudy.analysis.workload import varied_columns
-        from scalestudy.figures.words import run_text
         from scalestudy.spec.columns import columns_of
+        from scalestudy.spec.labels import run_text
 
         name = self.project.study_name(machine, run)
         for study in (study for study in self.project.chosen if study.name == name):

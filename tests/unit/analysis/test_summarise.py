@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scalestudy.analysis.summarise import is_current, read_rows, study_rows, summarise, time_to_accuracy
+from scalestudy.analysis.summarise import read_rows, study_rows, summarise, time_to_accuracy
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
-from scalestudy.spec.layout import result_file, run_folder
+from scalestudy.spec.layout import run_folder
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import INSTRUMENT, MACHINE, SCALING, read_study, write_results
 
@@ -152,19 +151,6 @@ def test_columns_that_follow_from_others_do_not_tell_configurations_apart(study:
     zipped = read_study(tmp_path, text, "zipped")
 
     assert varied_columns(zipped) == ["strategy", "ranks"]
-
-
-def test_what_was_made_from_other_results_is_not_current(study: Study, tmp_path: Path) -> None:
-    write_results(study)
-    figure = tmp_path / "figure.svg"
-    assert not is_current(study, MACHINE)
-    summarise(study, MACHINE)
-    figure.touch()
-    assert is_current(study, MACHINE, figure)
-    os.utime(figure, (10**9, 10**9))
-    assert not is_current(study, MACHINE, figure)
-    result_file(MACHINE, study.runs[0].id).unlink()
-    assert not is_current(study, MACHINE)
 
 
 def test_the_time_to_an_accuracy_lies_between_the_evaluations_around_it() -> None:

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from scalestudy.analysis.summarise import summarise
-from scalestudy.figures.caption import alt_text
 from scalestudy.figures.chart import Chart, Line
-from scalestudy.figures.kinds import chart_of, figure_named
+from scalestudy.figures.kinds import chart_of
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import INSTRUMENT, MACHINE, SCALING, read_study, write_results
 
 
 def chart(study: Study, name: str) -> Chart:
     summarise(study, MACHINE)
-    return chart_of(study, MACHINE, figure_named(study, name))
+    return chart_of(study, MACHINE, study.figure(name))
 
 
 def is_ring(run: Run) -> bool:
@@ -132,7 +131,6 @@ def test_a_prediction_is_drawn_hollow_under_the_name_of_what_it_predicts(tmp_pat
     ]
     assert len({line.style for line in made.lines[:2]}) == 1
     assert said(made, "Predicted: before the first step")
-    assert "ring & all_reduce, predicted: 1.5 s at 1" in alt_text(made)
 
 
 def test_curves_are_drawn_over_elapsed_time_with_the_interval_of_the_repeats(study: Study) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.figures.kinds import chart_of, draw, figure_named
+from scalestudy.figures.kinds import chart_of, draw
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled
-from scalestudy.figures.words import quantity
+from scalestudy.spec.labels import quantity
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE, write_results
 
@@ -56,7 +56,7 @@ def test_panels_legend_and_title_do_not_overlap(study: Study) -> None:
     summarise(study, MACHINE)
 
     with styled():
-        figure = render(replace(chart_of(study, MACHINE, figure_named(study, "time")), title="A long title " * 9))
+        figure = render(replace(chart_of(study, MACHINE, study.figure("time")), title="A long title " * 9))
         figure.draw_without_rendering()
         legend = figure.legends[0].get_window_extent()
         above = max(axes.get_tightbbox().y1 for axes in figure.axes)

@@ -9,9 +9,8 @@ from typing import Any, get_args
 import pytest
 
 from scalestudy.errors import UserError
-from scalestudy.figures.caption import alt_text
 from scalestudy.figures.catalogue import FigureSpec
-from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
+from scalestudy.figures.chart import Chart
 from scalestudy.figures.kinds import KINDS, draw
 from scalestudy.figures.stacked import parts_of
 from scalestudy.spec.study import Run, Study
@@ -109,14 +108,3 @@ def test_a_series_keeps_its_colour_and_mark_where_others_are_left_out(study: Stu
         return next((line.style, line.mark) for line in made.lines if line.label == "parameter server")
 
     assert look(both) == look(one) == (1, 1)
-
-
-def test_the_alternative_text_says_units_numbers_of_runs_and_kinds() -> None:
-    panel = Panel(
-        "", Axis("Ranks"), Axis("Training time", "s"),
-        (Line("ring", (Point(1, 10, n=3, kind="extrapolated"), Point(2, 5, n=2, kind="extrapolated", emulated=("compute",)))),),
-    )  # fmt: skip
-    assert alt_text(Chart("T", (panel,))) == (
-        "T: a chart with 1 panel. Training time over ranks. "
-        "ring, extrapolated, compute emulated: 10 s at 1, 5 s at 2 (n = 2 to 3)."
-    )

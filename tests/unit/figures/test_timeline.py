@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from scalestudy.figures.caption import alt_text
 from scalestudy.figures.kinds import draw
 from scalestudy.spec.layout import run_folder
 from scalestudy.spec.study import Run, Study
@@ -54,7 +53,6 @@ def test_rows_of_each_rank_hold_the_first_steps_of_the_median_run(traced: Study)
         made, "computation hides 25 % of the exchange; of a step nothing hides 2 ms of exchange and 1 ms of waiting"
     )
     assert said(made, "a traced step takes 1.25 times one of the window")
-    assert "rank 0: computes 40 %" in alt_text(made)
 
 
 def test_a_timeline_is_drawn(traced: Study) -> None:

@@ -162,15 +162,12 @@ def test_a_study_or_scale_that_is_not_there_is_an_error(
 
 
 @pytest.mark.parametrize("name", ["s.yml", "GPU scaling.yaml", "all.yaml", f"{'a' * 119}.yaml"])  # fmt: skip
-def test_a_file_whose_name_no_study_can_have_is_skipped_with_a_warning_unless_asked_for(
-    name: str, folder: Path
-) -> None:
+def test_a_file_whose_name_no_study_can_have_is_wrong_and_hides_no_other(name: str, folder: Path) -> None:
     (folder / name).write_text("question: How?\n")
     (folder / "b.yaml").write_text("question: How?\n")
     (folder / "c.yaml").write_text("question: 5\n")
     found = find_studies(None, "paper", LAB, folder=folder)
-    assert ([study.name for study in found.studies], list(found.wrong)) == (["b"], ["c"])
-    assert [str(warning).partition(": ")[0] for warning in found.skipped] == [str(folder / name)]
+    assert ([study.name for study in found.studies], {*found.wrong}) == (["b"], {"c", Path(name).stem})
     assert message_about(folder, [Path(name).stem]).startswith(f"{name}: ")
 
 

@@ -89,7 +89,6 @@ def test_a_changed_file_makes_other_runs(tmp_path: Path) -> None:
     [
         ({"vary": "fdsp: [true]"}, "`fdsp`"),
         ({"vary": "seed: [1, 2]"}, "`{fsdp}` is no key of a run"),
-        ({"vary": "fsdp: [true, 1]"}, "several types"),
         ({"more": ", keys: {width: 3}"}, "the command does not have `{width}`"),
         ({"vary": "fsdp: [true], loader.workers: [3]"}, "`loader.workers` is set"),
         ({"vary": "fsdp: [true], device: ['emulated:p100']"}, "emulated accelerator"),

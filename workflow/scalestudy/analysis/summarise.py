@@ -19,7 +19,7 @@ from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text, write_with
-from scalestudy.results.stored import contents_digest, read_result, state_of
+from scalestudy.results.stored import read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, columns_of_runs, kind_of
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.run import is_emulated
@@ -28,18 +28,14 @@ from scalestudy.spec.study import Run, Study, label_of
 STATUSES = ("valid", "invalid", "skipped", "missing")
 EXTRAPOLATED = ("training_time_s", "time_to_train_s", "epoch_time_s")
 """Metrics that a run cut short does not measure in full; they have a kind, and an interval of their own."""
-MADE_FROM = b"scalestudy.made_from"
-"""Key of the digest of the results among the notes of runs.parquet."""
 
 
 def summarise(study: Study, machine: str) -> tuple[Path, Path]:
     """Write runs.parquet and summary.csv of a study; returns their paths."""
-    made_from = made_now_from(study, machine)  # first: what changes from now on counts as changed
     now_at_most(*(result_file(machine, run.id) for run in study.runs))
     rows = study_rows(study, machine)
     folder = study_folder(machine, study.scale, study.name)
     table = pa.Table.from_pandas(storable(rows))
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), MADE_FROM: made_from.encode()})
     files = folder / "runs.parquet", folder / "summary.csv"
     write_with(files[0], lambda file: pq.write_table(table, file))
     write_text(files[1], summary(study, rows).to_csv(index=False, float_format="%.10g", lineterminator="\n"))
@@ -67,22 +63,6 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     rows["round"] = [run.repeat for run in study.runs]
     rows["period"] = periods_of(rows.to_dict("records"))  # type: ignore[arg-type]
     return with_scaling(with_drift(rows), study)
-
-
-def made_now_from(study: Study, machine: str) -> str:
-    """The digest of the results that a summary written now is made from."""
-    return contents_digest(machine, [run.id for run in study.runs])
-
-
-def is_current(study: Study, machine: str, file: Path | None = None) -> bool:
-    """Whether the summary, and a file that is drawn from it, were made from the results that the study has now."""
-    summary = study_folder(machine, study.scale, study.name) / "runs.parquet"
-    try:
-        made_from = (pq.read_schema(summary).metadata or {}).get(MADE_FROM, b"").decode()
-        is_newer = file is None or file.stat().st_mtime >= summary.stat().st_mtime
-    except (OSError, pa.ArrowException):
-        return False
-    return is_newer and made_from == made_now_from(study, machine)
 
 
 def read_rows(study: Study, machine: str) -> pd.DataFrame:

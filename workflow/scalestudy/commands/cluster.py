@@ -111,10 +111,10 @@ def doctor(
         sys.exit(on_nodes(Path(in_job[0]), in_job[1]))
     from scalestudy.cluster.doctor import examine
     from scalestudy.dag.driver import configuration_of
-    from scalestudy.spec.config import read_config, read_machine, site_of
+    from scalestudy.spec.config import read_config, read_machine
 
     given = configuration_of(profile, config)
-    if (site := site_of(given)) is not None:
+    if (site := given.get("site")) is not None:
         os.environ[SITE] = str(Path(site).absolute())
     if hosts:
         click.echo(examine.hosts_of_profile())

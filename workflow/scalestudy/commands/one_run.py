@@ -19,7 +19,8 @@ from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.trainer_lock import LOCK, only_trainer
 from scalestudy.limits import free_memory_bytes
 from scalestudy.results.stored import is_skipped
-from scalestudy.spec.base import parse, printable
+from scalestudy.spec.axes import with_key
+from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.config import read_machine, read_site
@@ -207,28 +208,11 @@ def from_settings(settings: tuple[str, ...], command: str) -> dict[str, Any]:
     given: list[str] = []
     for text in settings:
         key, value = setting(text, command)
-        target, last = _map_for(data, key, command)
         if below := next((other for other in given if other.startswith(f"{key}.")), None):
             raise UserError(f"would drop `{below}`, which was given before", f"{command}: {key}", f"give `{key}` first")
         given.append(key)
-        target.pop(last, None)
-        if value is not None:
-            target[last] = value
+        data = with_key(data, key, value)
     for key, default in (("data", {"source": "digits"}), ("model", {"name": "small_cnn"})):
         if isinstance(data.get(key), dict) and "import" not in data[key]:
             data[key] = {**default, **data[key]}
     return data
-
-
-def _map_for(data: dict[str, Any], key: str, command: str) -> tuple[dict[str, Any], str]:
-    """The map that the last part of a dotted key belongs in, made where there is none; and that part."""
-    *parents, last = key.split(".")
-    for parent in parents:
-        below = data.get(parent)
-        if below is None or isinstance(below, str):
-            below = {"name": below} if below else {}
-        if not isinstance(below, dict):
-            what = f"`{parent}` was given as `{printable(str(below))}`, which has no keys"
-            raise UserError(what, f"{command}: {key}", "keep one of them")
-        data[parent] = data = below
-    return data, last

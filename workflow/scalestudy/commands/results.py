@@ -313,8 +313,7 @@ def compare(
     """
     from scalestudy.analysis.compare import compare, compare_nodes, exit_status
     from scalestudy.analysis.recorded import read_records
-    from scalestudy.figures.configurations import configuration_names
-    from scalestudy.report.comparison import headline, notes, shown_lines, write_comparison
+    from scalestudy.report.comparison import configuration_names, headline, notes, shown_lines, write_comparison
 
     if nodes == bool(before):
         raise UserError("give two folders or more, or one with --nodes", "compare", "see scalestudy compare --help")
@@ -326,14 +325,15 @@ def compare(
     else:
         comparison = compare(old, new, margin, _words(across), column, only)
     click.echo(headline(comparison))
-    for shown in shown_lines(comparison, names):
+    lines = shown_lines(comparison, names)
+    for shown in lines:
         verdict, remarks = shown.row.change.verdict, f" ({shown.remarks})" if shown.remarks else ""
         if verdict != "same":
             click.echo(f"  {verdict:9} {shown.name.study}: {shown.name.text}: speed {shown.change}{remarks}")
     ends = (new.name, "nodes") if nodes else (old[0].name, new.name)
     click.echo("\n".join(notes(comparison)))
     file = out or comparison_file(*ends)
-    write_comparison(comparison, names, file)
+    write_comparison(comparison, lines, file)
     click.echo(f"  {file}")
     sys.exit(exit_status(comparison.verdicts))
 
@@ -376,7 +376,7 @@ def results(
     """
     from scalestudy.analysis.recorded import read_records
     from scalestudy.analysis.tidy import frame_of, selected, tidy_rows, write_table
-    from scalestudy.figures.configurations import configuration_names
+    from scalestudy.report.comparison import configuration_names
     from scalestudy.spec.yamlfile import setting
 
     folders = machines or tuple(sorted(path.parent.name for path in RESULTS.glob("*/runs")))
@@ -470,7 +470,6 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
     Example: scalestudy summary
     """
     from scalestudy.analysis.on_devices import about_devices
-    from scalestudy.analysis.summarise import is_current
     from scalestudy.cluster.ledger import read_ledger
     from scalestudy.report.answers import first_answers, this_machine
     from scalestudy.results.stored import read_result
@@ -515,31 +514,20 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
     page = report_file(machine, scale)
     text = page.read_text(encoding="utf-8") if page.exists() else ""
     if all(f'<h2 id="{study.name}">' in text for study in found):
-        is_old = not all(is_current(study, machine, page) for study in found)
-        click.echo(f"  report  {page}{'  (older than its runs)' if is_old else ''}")
+        click.echo(f"  report  {page}")
     if since is not None:
         click.echo(f"  took    {time.time() - since:,.0f} s")
 
 
 def _print_products(study: Study, machine: str, counts: str) -> None:
-    """Print the numbers of a study's runs, figures and tables, those that are not up to date, and decisions."""
-    from scalestudy.analysis.summarise import is_current, read_rows
-    from scalestudy.figures.decision import sentences
-    from scalestudy.figures.groups import selected
-
-    tables = {table_file(machine, study.scale, study.name, table.name, "md"): table for table in study.tables}
-    figures = [figure_file(machine, study.scale, study.name, figure.file_name) for figure in study.figures]
-    files = [*figures, *tables]
-    there = sum(file.exists() for file in files)
+    """Print the numbers of a study's runs, figures and tables, and those that are not made."""
+    files = [figure_file(machine, study.scale, study.name, figure.file_name) for figure in study.figures]
+    files += [table_file(machine, study.scale, study.name, table.name, "md") for table in study.tables]
+    missing = [file for file in files if not file.exists()]
+    there = len(files) - len(missing)
     click.echo(f"{study.title}: {counts} of {len(study.runs)} runs; {there} of {len(files)} figures and tables")
-    current = [file for file in files if file.exists() and is_current(study, machine, file)]
-    for file in files:
-        if file not in current:
-            click.echo(f"          {file}  ({'older than its runs' if file.exists() else 'not made'})")
-    for file, table in tables.items():
-        if table.decide and file in current:
-            for sentence in sentences(study, selected(read_rows(study, machine), table.where), table):
-                click.echo(f"  {sentence}")
+    for file in missing:
+        click.echo(f"          {file}  (not made)")
 
 
 def why_missing(folder: Path, of_job: str = "") -> str:

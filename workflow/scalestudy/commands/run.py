@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from scalestudy.commands.options import CONFIG, FILE, OUT, PROFILE, SET, FilePath, in_warm_server
-from scalestudy.errors import UserError, raise_all
+from scalestudy.errors import UserError
 from scalestudy.files import read_json
 
 if TYPE_CHECKING:
@@ -250,12 +250,9 @@ def prepare(out: Path, text: str | None, bulk: Path | None, again: bool) -> None
 
 def _described(file: Path, text: str | None) -> AnyData:
     """The dataset that `text`, or else the file, describes; raises UserError where it is wrong."""
-    from scalestudy.spec.base import parse
-    from scalestudy.spec.check_run import size_problems
+    from scalestudy.commands.one_run import checked_run
     from scalestudy.spec.machine import Machine
-    from scalestudy.spec.run import RunSpec
     from scalestudy.spec.sizes import in_bytes
-    from scalestudy.spec.yamlfile import dotted
 
     where = "--spec" if text is not None else str(file)
     try:
@@ -263,11 +260,7 @@ def _described(file: Path, text: str | None) -> AnyData:
     except (ValueError, RecursionError) as error:
         remedy = 'write, for example, {"source": "digits"}'
         raise UserError(f"cannot be read as JSON: {error}", where, remedy) from None
-    run, problems = parse(RunSpec, {"data": data})
-    problems = problems if run is None else list(size_problems(run))
-    raise_all([UserError(each.what, f"{where}: {dotted(each.path)}", each.remedy) for each in problems])
-    assert run is not None
-    return in_bytes(run, Machine()).data
+    return in_bytes(checked_run({"data": data}, where), Machine()).data
 
 
 @click.command(name="stage")

@@ -48,22 +48,18 @@ def check(file: Path | None, keys: str | None) -> None:
     errors: list[UserError] = []
     left_out: dict[str, None] = {}
     too_short: dict[str, None] = {}
-    skipped: dict[str, None] = {}
     for scale in SCALES:
         found = find_studies(names, scale, machine, machine_name=config.machine)
         is_chosen = scale == config.scale
         errors += [error for error in found.errors() if is_chosen or not isinstance(error, NoScale)]
         if is_chosen and not found.studies and not found.wrong:
             errors.append(UserError(f"no configured study has scale `{scale}`", str(file), "choose another scale"))
-        skipped |= dict.fromkeys(map(str, found.skipped))
         left_out |= dict.fromkeys(
             f"{scale}: {study.name}: {said}" for study in found.studies for said in study.left_out
         )
         too_short |= dict.fromkeys(f"{scale}: {said}" for said in short_windows(found.studies))
         runs = {run.id for study in found.studies for run in study.runs}
         click.echo(f"{scale:5}  {len(found.studies)} studies, {len(runs)} runs{'  (chosen)' if is_chosen else ''}")
-    for sentence in skipped:
-        click.echo(f"skipped: {sentence}", err=True)
     for sentence in claims_of_mistyped_studies():
         click.echo(f"never judged: {sentence}", err=True)
     for sentence in left_out:

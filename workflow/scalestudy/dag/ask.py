@@ -13,7 +13,7 @@ from snakemake.ioflags import before_update
 
 from scalestudy.claims.model import Published
 from scalestudy.dag.project import Project
-from scalestudy.errors import UserError, nearest, of_system, raise_all
+from scalestudy.errors import UserError, of_system, raise_all
 from scalestudy.files import canonical_json, sha256_file
 from scalestudy.results.stored import contents_digest, is_skipped
 from scalestudy.spec import layout
@@ -173,28 +173,17 @@ class Ask:
         """Digests of the published numbers; a file that is missing is an input that Snakemake misses."""
         return canonical_json([sha256_file(file) for file in self.references(w) if Path(file).is_file()])
 
-    def question(self, w: Any) -> str:
-        """The question of a study, for the captions of Snakemake's report."""
-        return self._study(w).question
-
-    def title(self, w: Any) -> str:
-        """The name of a study in reports."""
-        return self._study(w).title
+    def of_study(self, name: str) -> Callable[[Any], Any]:
+        """A study's `title` or `question`, for Snakemake's report."""
+        return guarded(lambda w: getattr(self._study(w), name))
 
     def _study(self, w: Any) -> Study:
         return self.project.study(w.machine, w.scale, w.study)
 
     def _part(self, w: Any) -> tuple[str, Any]:
         """`figure` or `table`, and the one of a study that the wildcards name."""
-        study, kind = self._study(w), "figure" if hasattr(w, "figure") else "table"
-        parts: dict[str, Any] = {figure.file_name: figure for figure in study.figures}
-        if kind == "table":
-            parts = {table.name: table for table in study.tables}
-        name = getattr(w, kind)
-        if name not in parts:
-            what = f"study `{study.name}` has no {kind} `{name}`"
-            raise UserError(what, str(layout.STUDIES / f"{study.name}.yaml"), nearest(name, parts))
-        return kind, parts[name]
+        study = self._study(w)
+        return ("figure", study.figure(w.figure)) if hasattr(w, "figure") else ("table", study.table(w.table))
 
     def _results(self, runs: Iterable[Run], machine: str) -> list[str]:
         files = [str(layout.result_file(machine, run.id)) for run in runs]
@@ -241,7 +230,7 @@ class Ask:
 
     def _warn(self) -> None:
         """Name, once, the studies that are wrong and that nothing requested needs."""
-        for error in (*self.project.found.skipped, *self.project.found.wrong.values()) if self.warn else ():
+        for error in self.project.found.wrong.values() if self.warn else ():
             sys.stderr.write(f"scalestudy: warning: a study is left out: {error}\n")
         self.warn = False
 

@@ -9,15 +9,14 @@ import pandas as pd
 
 from scalestudy.analysis.summarise import read_rows
 from scalestudy.analysis.workload import series_of
-from scalestudy.errors import UserError, nearest
 from scalestudy.figures import of_results, stacked, timeline
 from scalestudy.figures.build import Drawing, chart_over, is_number
 from scalestudy.figures.caption import caption_file
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart
 from scalestudy.figures.groups import selected
-from scalestudy.figures.words import listed
 from scalestudy.files import write_text
+from scalestudy.spec.labels import listed
 from scalestudy.spec.layout import figure_file
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
@@ -34,21 +33,12 @@ def draw(study: Study, machine: str, name: str) -> list[Path]:
     from scalestudy.figures.render import render
     from scalestudy.figures.style import save, styled
 
-    chart = chart_of(study, machine, figure_named(study, name))
+    chart = chart_of(study, machine, study.figure(name))
     with styled():
         files = save(render(chart), figure_file(machine, study.scale, study.name, name))
     text = figure_file(machine, study.scale, study.name, name, "txt")
     write_text(text, caption_file(chart))
     return [*files, text]
-
-
-def figure_named(study: Study, name: str) -> FigureSpec:
-    """The figure of that name; raises UserError with the nearest name."""
-    known = {figure.file_name: figure for figure in study.figures}
-    if name not in known:
-        where = f"config/studies/{study.name}.yaml"
-        raise UserError(f"study `{study.name}` has no figure `{name}`", where, nearest(name, known))
-    return known[name]
 
 
 def chart_of(study: Study, machine: str, figure: FigureSpec) -> Chart:

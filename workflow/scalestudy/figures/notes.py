@@ -13,9 +13,8 @@ from scalestudy.analysis.scaling import Base
 from scalestudy.analysis.stats import FEWEST, with_interval
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
-from scalestudy.figures.words import counted, listed
 from scalestudy.spec.columns import MAX_TESTED_FACTOR
-from scalestudy.spec.labels import number
+from scalestudy.spec.labels import counted, listed, number
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_rows
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line, Point
-from scalestudy.figures.words import listed
 from scalestudy.files import NUMBER, read_table
 from scalestudy.spec.columns import MEASURED, METRICS
-from scalestudy.spec.labels import column_label
+from scalestudy.spec.labels import column_label, listed
 from scalestudy.spec.layout import REFERENCES
 
 SAMPLES_TOLERANCE = 0.01

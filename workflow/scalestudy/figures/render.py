@@ -21,7 +21,7 @@ from scalestudy.analysis.stats import FEWEST
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.notes import DISTURBED
 from scalestudy.figures.style import FONT, GREY, HOLLOW, INK, PANEL_WIDTH, QUIET, SHADE, bar_look, line_look
-from scalestudy.figures.words import friendly, number, with_unit
+from scalestudy.spec.labels import friendly, number, with_unit
 
 MAX_COLUMNS = 3
 PLOT_HEIGHT, TEXT_LINE = 2.5, 0.16

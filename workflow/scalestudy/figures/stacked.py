@@ -12,8 +12,7 @@ from scalestudy.figures.build import finished, is_number
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Row, by, disturbed, grouped, selected
-from scalestudy.figures.words import listed
-from scalestudy.spec.labels import column_label, number, value_text
+from scalestudy.spec.labels import column_label, listed, number, value_text
 from scalestudy.spec.study import Study
 
 COMPUTE, APART = "compute_s", ("forward_s", "backward_s")

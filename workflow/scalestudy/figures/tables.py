@@ -18,14 +18,12 @@ from scalestudy.analysis.scaling import bases
 from scalestudy.analysis.stats import CENSORED, FEWEST, Interval, interval_of, with_interval
 from scalestudy.analysis.summarise import kind_of_all, read_rows
 from scalestudy.analysis.workload import varied_columns, workload_of
-from scalestudy.errors import UserError, nearest
 from scalestudy.figures import decision, notes
 from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import OWN_PANEL, Row, by, selected
-from scalestudy.figures.words import configuration_text, friendly, run_text, with_unit
 from scalestudy.files import canonical_json, write_text
 from scalestudy.spec.columns import kind_of
-from scalestudy.spec.labels import column_label, unit_of, value_text
+from scalestudy.spec.labels import column_label, configuration_text, friendly, run_text, unit_of, value_text, with_unit
 from scalestudy.spec.layout import table_file
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
@@ -124,12 +122,8 @@ class Table:
 
 
 def write_table(study: Study, machine: str, name: str) -> list[Path]:
-    """Write a table as CSV, Markdown and LaTeX; returns their paths. UserError names the tables there are."""
-    known = {table.name: table for table in study.tables}
-    if name not in known:
-        where = f"config/studies/{study.name}.yaml"
-        raise UserError(f"study `{study.name}` has no table `{name}`", where, nearest(name, known))
-    table = table_of(study, machine, known[name])
+    """Write a table as CSV, Markdown and LaTeX; returns their paths."""
+    table = table_of(study, machine, study.table(name))
     written = []
     for suffix, text in (("csv", _csv(table)), ("md", _markdown(table)), ("tex", _latex(table))):
         written.append(table_file(machine, study.scale, study.name, name, suffix))

@@ -9,9 +9,8 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Panel, Track
 from scalestudy.figures.groups import Row, by, grouped, selected
 from scalestudy.figures.notes import not_yet
-from scalestudy.figures.words import counted, quantity
 from scalestudy.measure.timers import STEP, TRACED
-from scalestudy.spec.labels import number
+from scalestudy.spec.labels import counted, number, quantity
 from scalestudy.spec.layout import run_folder
 from scalestudy.spec.study import Study
 

@@ -14,12 +14,11 @@ from pathlib import Path
 
 from scalestudy.analysis.stats import FEWEST, with_interval
 from scalestudy.figures.catalogue import FigureSpec
-from scalestudy.figures.words import friendly
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
 from scalestudy.spec.answer import HALF_WIDTH, UNITS, AnswerSpec, configurations, fields_of
 from scalestudy.spec.columns import MEASURED
-from scalestudy.spec.labels import column_label, number, unit_of, value_text
+from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
 from scalestudy.spec.layout import RESULTS, study_folder
 from scalestudy.spec.run import emulated_parts
 from scalestudy.spec.step_times import emulated_step_time

@@ -1,4 +1,4 @@
-"""A comparison of two folders of results: lines for the terminal, and a table."""
+"""Names of configurations in the words of their studies; a comparison of folders of results, as lines and as a table."""
 
 from __future__ import annotations
 
@@ -10,14 +10,50 @@ from pathlib import Path
 import pandas as pd
 
 from scalestudy.analysis.compare import Compared, MachineComparison, Verdict, told
+from scalestudy.analysis.workload import varied_columns
 from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, POWER
-from scalestudy.figures.configurations import Name, fallback_name
-from scalestudy.figures.words import counted
+from scalestudy.errors import UserError
 from scalestudy.files import write_text
-from scalestudy.spec.labels import column_label, unit_of
+from scalestudy.spec.columns import columns_of
+from scalestudy.spec.config import SCALES, read_machine
+from scalestudy.spec.labels import column_label, configuration_text, counted, unit_of
+from scalestudy.spec.layout import STUDIES
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import find_studies
 
 VERDICTS: tuple[Verdict, ...] = ("slower", "undecided", "faster", "same")
 """In the order in which a reader wants to see them."""
+
+
+@dataclass(frozen=True)
+class Name:
+    """A configuration in the words of one study."""
+
+    study: str
+    scale: str
+    text: str
+
+
+def configuration_names(machine_name: str, study: str | None = None) -> dict[str, Name]:
+    """Names by configuration, of one study or of all, at all scales; of several studies that share one, the first's.
+
+    Empty where there are no studies here, as when results of others are read.
+    """
+    if study is None and not any(STUDIES.glob("*.yaml")):
+        return {}
+    try:
+        machine = read_machine(machine_name)
+    except UserError:
+        machine = Machine()  # of another project
+    found: dict[str, Name] = {}
+    for scale in SCALES:
+        # Studies that are wrong, or have no such scale, name nothing.
+        for each in find_studies(None if study is None else [study], scale, machine).studies:
+            keys = varied_columns(each)
+            for run in each.runs:
+                text = configuration_text(each, keys, columns_of(run.spec)) or each.title
+                found.setdefault(run.configuration, Name(each.name, scale, text))
+    return found
 
 
 @dataclass(frozen=True)
@@ -59,7 +95,11 @@ def shown_lines(comparison: MachineComparison, names: Mapping[str, Name]) -> lis
     """Every configuration that was compared: slower first, then in the order of the studies."""
     order = {configuration: place for place, configuration in enumerate(names)}
     rows = sorted(comparison.compared, key=lambda row: order.get(row.configuration, len(order)))
-    found = [Shown(names.get(row.configuration) or fallback_name(row.run), row) for row in rows]
+    found = []
+    for row in rows:
+        slug = row.run.run.rpartition("-")[0].rpartition(".r")[0]
+        other = Name("other", "", f"{slug} ({row.configuration})")  # no study here has it
+        found.append(Shown(names.get(row.configuration, other), row))
     return sorted(found, key=lambda shown: VERDICTS.index(shown.row.change.verdict))
 
 
@@ -107,8 +147,8 @@ def notes(comparison: MachineComparison) -> list[str]:
     return found
 
 
-def _table(comparison: MachineComparison, lines: Sequence[Shown]) -> str:
-    """One line per configuration; `ratio`, `low` and `high` are speed after over speed before."""
+def write_comparison(comparison: MachineComparison, lines: Sequence[Shown], file: Path) -> None:
+    """Write a row per configuration; `ratio`, `low` and `high` are speed after over speed before."""
     rows = []
     for shown in lines:
         change, row = shown.row.change, shown.row
@@ -122,9 +162,4 @@ def _table(comparison: MachineComparison, lines: Sequence[Shown]) -> str:
                 "reported": row.reported, "emulated": row.emulated, "disturbed": row.disturbed, "reason": change.reason,
             }
         )  # fmt: skip
-    return pd.DataFrame(rows).to_csv(index=False, float_format="%.6g")
-
-
-def write_comparison(comparison: MachineComparison, names: Mapping[str, Name], file: Path) -> None:
-    """Write the table."""
-    write_text(file, _table(comparison, shown_lines(comparison, names)))
+    write_text(file, pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 import re
 from collections import Counter
@@ -15,13 +13,14 @@ from markupsafe import Markup, escape
 
 from scalestudy.analysis.summarise import STATUSES, read_rows
 from scalestudy.claims.basis import BASES, MARKS, tallies
+from scalestudy.errors import visible
 from scalestudy.figures import notes
 from scalestudy.figures.groups import Row, selected
-from scalestudy.figures.words import printable, quantity
 from scalestudy.files import write_text
 from scalestudy.report.answers import first_answers, this_machine
 from scalestudy.report.study_part import StudyPart, counts_of, study_part
 from scalestudy.spec.columns import MEASURED
+from scalestudy.spec.labels import quantity
 from scalestudy.spec.study import Study, left_out_of
 
 
@@ -33,7 +32,6 @@ def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path |
     claims = [(part.study, claim) for part in parts for claim in part.claims]
     answers, left_out = first_answers(studies, machine)
     environment = templates()
-    script = Markup(environment.get_template("page.js.j2").render())
     page = environment.get_template("page.html.j2").render(
         machine=machine,
         scale=scale,
@@ -52,9 +50,6 @@ def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path |
         instrument_names=notes.INSTRUMENT,
         columns={name: MEASURED[name] for name in MEASURED if name in _shown_columns(parts)},
         report_file=str(out),
-        script=script,
-        # Only this script runs and nothing is fetched, whatever a study file or a result holds.
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     write_text(out, page)
     return Path(out)
@@ -88,7 +83,7 @@ def templates() -> jinja2.Environment:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
+        finalize=lambda value: visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
     )
     environment.filters.update(marked=marked, whole=whole, capital=lambda text: f"{text[:1].upper()}{text[1:]}")
     return environment
@@ -96,7 +91,7 @@ def templates() -> jinja2.Environment:
 
 def marked(text: str) -> Markup:
     """`text` for HTML, with what stands between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(visible(text)))))
 
 
 def whole(text: str) -> Markup:

@@ -12,19 +12,18 @@ from scalestudy.analysis.summarise import STATUSES
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.figures import notes
 from scalestudy.figures.build import is_number
-from scalestudy.figures.caption import alt_text, caption, title_of
+from scalestudy.figures.caption import caption, title_of
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.groups import Row
 from scalestudy.figures.kinds import chart_of
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled, svg_bytes
 from scalestudy.figures.tables import MARKS, Table, said, table_of
-from scalestudy.figures.words import configuration_text, run_text
 from scalestudy.report.answers import Answer, answer_of
 from scalestudy.report.verdicts import Judged, read_verdicts
 from scalestudy.results.stored import read_result
 from scalestudy.spec.columns import kind_of
-from scalestudy.spec.labels import column_label, number, value_text
+from scalestudy.spec.labels import column_label, configuration_text, number, run_text, value_text
 from scalestudy.spec.layout import figure_file, table_file
 from scalestudy.spec.study import Run, Study
 
@@ -156,7 +155,6 @@ def _figure(study: Study, machine: str, figure: FigureSpec) -> dict[str, Any]:
         "title": title_of(chart),
         "image": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}",
         "width": round(float(drawn.get_size_inches()[0]) * PIXELS_PER_INCH),
-        "alt": alt_text(chart),
         "caption": caption(chart),
         "notes": chart.notes,
         "sources": chart.sources,

@@ -186,11 +186,11 @@ def applied(base: Mapping[str, Any], point: Point) -> dict[str, Any]:
     """The base with one value for each axis; a key of the user's own belongs to the program."""
     own, data = own_keys(base, dotted_keys(RunSpec)), dict(base)
     for setting in point:
-        data = _with(data, f"program.keys.{setting.key}" if setting.key in own else setting.key, setting.value)
+        data = with_key(data, f"program.keys.{setting.key}" if setting.key in own else setting.key, setting.value)
     return data
 
 
-def _with(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+def with_key(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     """`data` with another value for a dotted key; null removes it."""
     head, _, rest = key.partition(".")
     result = dict(data)
@@ -198,7 +198,7 @@ def _with(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
         below = data.get(head)
         # `model: resnet50` stands for `{name: resnet50}`, so that `model.kwargs` can be set too.
         below = below if isinstance(below, dict) else {"name": below} if isinstance(below, str) else {}
-        result[head] = _with(below, rest, value)
+        result[head] = with_key(below, rest, value)
     elif value is None:
         result.pop(head, None)
     else:

@@ -31,7 +31,7 @@ def run_problems(spec: RunSpec) -> Iterator[Problem]:
     if spec.program is not None:
         yield from program_problems(spec, dotted_keys(RunSpec))
     else:
-        yield from size_problems(spec)
+        yield from _size_problems(spec)
         yield from _accelerator_problems(spec)
     yield from (Problem(tuple(key.split(".")), what, remedy) for is_wrong, key, what, remedy in rows if is_wrong)
     for index, fault in enumerate(spec.faults if spec.program is None else ()):
@@ -40,7 +40,7 @@ def run_problems(spec: RunSpec) -> Iterator[Problem]:
             yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
 
 
-def size_problems(spec: RunSpec) -> Iterator[Problem]:
+def _size_problems(spec: RunSpec) -> Iterator[Problem]:
     """Check the size of its data."""
     size = spec.data.scale
     if isinstance(size, str) and not 1 <= size_in_bytes(size, node_memory_bytes=1 << 40) <= MOST_BYTES:

@@ -91,7 +91,6 @@ def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) ->
         given["studies"] = given["studies"].split(",")
     # Keys of the site, and changes of studies, belong to commands, not to the selection.
     changes_of(given.pop("set", None))
-    site_of(given)
     given.pop("site", None)
     value, problems = parse(Config, {**document.data, **given})
     errors = [(document.where(p.path) if p.path[0] not in given else f"--config {dotted(p.path)}", p) for p in problems]
@@ -102,14 +101,6 @@ def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) ->
     from scalestudy.spec.auto_machine import auto_machine
 
     return value.model_copy(update={"machine": auto_machine()})
-
-
-def site_of(given: Mapping[str, Any]) -> str | None:
-    """The site file that `--config`, or a profile's file of it, names; UserError where that is no text."""
-    site = given.get("site")
-    if site is not None and (not isinstance(site, str) or not site):
-        raise UserError(f"must be the path of a site file, not {shown(site)}", "--config site", "name a file")
-    return site
 
 
 M = TypeVar("M", bound=Spec)

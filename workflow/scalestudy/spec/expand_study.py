@@ -32,7 +32,6 @@ from scalestudy.spec.yamlfile import YamlDocument, dotted
 
 MAX_RUNS = 50_000
 MAX_ERRORS = 20
-MAX_SEED = 2**31 - 1
 KWARGS = ("model.kwargs.", "data.kwargs.")
 """Beginnings of dotted keys that may end in anything."""
 
@@ -92,11 +91,10 @@ def expand(
         raise NoHosts(found.lacks[0], document.where(("vary",)), "choose a machine of several nodes")
     if not configurations:
         raise UserError(f"`exclude` leaves no run at scale `{scale}`", document.where(("exclude",)), "exclude fewer")
-    rounds = _rounds(configurations, found.repeats, extensions)
     if changes:
-        firsts = {run.id: each for run, each in reversed(list(zip(rounds[0], configurations, strict=True)))}
+        firsts = {configuration_id(each[0]): each for each in reversed(configurations)}
         configurations = list(firsts.values())[::-1]
-        rounds = _rounds(configurations, found.repeats, extensions)
+    rounds = _rounds(configurations, found.repeats, extensions)
     raise_all(list(_duplicates(expansion, configurations, rounds[0])))
     drawn = {
         part: tuple(
@@ -143,25 +141,15 @@ def expand(
 
 def _check_keys(expansion: _Expansion) -> None:
     """Raise UserError for unknown dotted keys, keys that vary twice, wrong `repeats` in `include`, too many runs."""
-    document, found, base = expansion.document, expansion.found, expansion.base
-    known = dotted_keys(RunSpec)
-    own = own_keys(base, known)
+    document, found, known = expansion.document, expansion.found, dotted_keys(RunSpec)
+    own = own_keys(expansion.base, known)
     varied = [setting.key for axis in found.axes for setting in (axis[0] if axis else ())]
     settings = [*itertools.chain.from_iterable(itertools.chain.from_iterable(found.axes))]
     settings += itertools.chain.from_iterable(each.point for each in found.include)
     problems = [Problem((key,), f"`{key}` varies twice", "keep one of them") for key in varied if varied.count(key) > 1]
     for key in [*(setting.key for setting in settings), *(key for rule in found.exclude for key in rule)]:
-        if key == "repeat":
-            problems.append(Problem((key,), "`repeat` is set by the study's `repeats`", "set `repeats`"))
-        elif key not in known and key not in own and not key.startswith(KWARGS):
+        if key not in known and key not in own and not key.startswith(KWARGS):
             problems.append(Problem((key,), f"unknown key `{printable(key)}`", suggest(key, known)))
-    defaults = (base.get("program") or {}).get("keys") or {}
-    for key in sorted(own):
-        values = [setting.value for setting in settings if setting.key == key]
-        values += [defaults[key]] if key in defaults else []
-        if len({"number" if type(value) in (int, float) else type(value).__name__ for value in values}) > 1:
-            what = f"`{key}` has values of several types: {', '.join(map(shown, values))}"
-            problems.append(Problem((key,), what, "use one type"))
     where = {p: place_of(document, expansion.scale, p.path, expansion.changes) for p in problems}
     errors = [UserError(problem.what, place, problem.remedy) for problem, place in where.items()]
     for each in found.include:
@@ -197,9 +185,6 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
             if run.program is not None and run.program.explain:
                 what = "`explain` of a program is set by the study's `explain`"
                 problems.append(Problem(("program", "explain"), what, "set `explain` of the study"))
-            if (seed := run.seed + found.repeats - 1) > MAX_SEED:
-                what = f"repeat {found.repeats - 1} has seed {seed}; the largest is {MAX_SEED}"
-                problems.append(Problem(("seed",), what))
             # A run that exceeds the machine is left out, and one that does not suit a number which the machine chose.
             of_machine = [setting.key for setting in entry.point if setting.of_machine]
             beyond = problems if of_machine else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,6 @@ class StudiesFound:
     studies: list[Study] = field(default_factory=list)
     wrong: dict[str, UserError] = field(default_factory=dict)
     """By the name of the file without its suffix."""
-    skipped: list[UserError] = field(default_factory=list)
-    """Files whose names no study can have."""
 
     def errors(self) -> list[UserError]:
         """Everything that is wrong."""
@@ -64,11 +62,16 @@ def find_studies(
     where there is no study at all, or none of a given name.
     """
     folder = Path(folder)
-    unusable = {file.stem: error for file, error in _file_name_errors(folder)}
-    found = StudiesFound(skipped=list(unusable.values()))
-    for name in _existing(names, folder, unusable):
+    known = sorted({path.stem for path in folder.glob("*.y*ml")})
+    if not known and names is None:
+        raise UserError("there is no study here", str(folder), "add one; docs/reference/study.md has an example")
+    wanted = known if names is None else list(dict.fromkeys(names))
+    unknown = [name for name in wanted if name not in known]
+    raise_all([UserError(f"there is no study {shown(name)}", str(folder), nearest(name, known)) for name in unknown])
+    found = StudiesFound()
+    for name in wanted:
         try:
-            document = read_yaml(folder / f"{name}.yaml")
+            document = read_yaml(_file_of(name, folder))
             spec = checked(StudySpec, document)
             if scale == "paper" or scale in spec.scales:
                 study = expand(document, spec, name, scale, machine, machine_name, EXTENSIONS, changes)
@@ -84,27 +87,14 @@ def find_studies(
     return found
 
 
-def _existing(names: Iterable[str] | None, folder: Path, unusable: Mapping[str, UserError]) -> list[str]:
-    """Names of the studies to read: those given, or of every file with a valid study name."""
-    known = sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in unusable)
-    if not known and names is None:
-        raise UserError("there is no study here", str(folder), "add one; docs/reference/study.md has an example")
-    wanted = known if names is None else list(dict.fromkeys(names))
-    errors = []
-    for name in (name for name in wanted if name not in known):
-        what = f"there is no study {shown(name)}"
-        errors.append(unusable.get(name) or UserError(what, str(folder), nearest(name, known)))
-    raise_all(errors)
-    return wanted
-
-
-def _file_name_errors(folder: Path) -> Iterator[tuple[Path, UserError]]:
-    """Files that look like studies and have invalid names."""
-    for file in sorted(folder.glob("*.y*ml")):
-        if file.suffix != ".yaml":
-            yield file, UserError("a study's file name ends in `.yaml`", str(file), f"rename it {file.stem}.yaml")
-        elif file.stem in RESERVED:
-            yield file, UserError(f"`{file.stem}` is the name of a rule of the workflow", str(file), "rename the file")
-        elif not re.fullmatch(NAME, file.stem):
-            remedy = "use at most 64 lower-case letters, digits and `_`, starting with a letter"
-            yield file, UserError("the file name is the study's name and part of paths", str(file), remedy)
+def _file_of(name: str, folder: Path) -> Path:
+    """The file of a study; its name is the study's and a part of paths."""
+    file = folder / f"{name}.yaml"
+    if not file.is_file():
+        raise UserError("a study's file name ends in `.yaml`", str(folder / f"{name}.yml"), f"rename it {name}.yaml")
+    if name in RESERVED:
+        raise UserError(f"`{name}` is the name of a rule of the workflow", str(file), "rename the file")
+    if not re.fullmatch(NAME, name):
+        remedy = "use at most 64 lower-case letters, digits and `_`, starting with a letter"
+        raise UserError("the file name is the study's name and part of paths", str(file), remedy)
+    return file

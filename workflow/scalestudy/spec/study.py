@@ -5,14 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from scalestudy.claims.model import AnyClaim
+from scalestudy.errors import UserError, nearest
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.answer import AnswerSpec
 from scalestudy.spec.columns import columns_of
+from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.run import RunSpec
+
+Part = TypeVar("Part", FigureSpec, TableSpec)
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,20 @@ class Study:
     """What of the question this scale cannot answer, and why."""
     left_out: tuple[str, ...] = ()
     """What the study names and this machine does not have: how many runs, and why; a sentence each."""
+
+    def figure(self, name: str) -> FigureSpec:
+        """The figure of that name. Raises UserError with the nearest one."""
+        return self._named("figure", {figure.file_name: figure for figure in self.figures}, name)
+
+    def table(self, name: str) -> TableSpec:
+        """The table of that name. Raises UserError with the nearest one."""
+        return self._named("table", {table.name: table for table in self.tables}, name)
+
+    def _named(self, kind: str, parts: Mapping[str, Part], name: str) -> Part:
+        if name not in parts:
+            where = str(STUDIES / f"{self.name}.yaml")
+            raise UserError(f"study `{self.name}` has no {kind} `{name}`", where, nearest(name, parts))
+        return parts[name]
 
     def rounds(self) -> list[tuple[Run, ...]]:
         """The runs of each repeat; one round is measured after the other, so that drift hits all configurations."""
