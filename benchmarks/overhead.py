@@ -77,7 +77,7 @@ def rank_main(job: Job, rank: int, case: Case, alternations: int, results: Path)
     data = TrainingData.open(job, rank)
     replica = Replica(job, world, data)
     samples = data.train.samples
-    x_all, y_all = data.train.batch(np.arange(samples), size=None, augment="none", seed=0, epoch=0, train=True)
+    x_all, y_all = data.train.batch(np.arange(samples), size=None, augment="none", seed=0, epoch=0)
     optimiser = replica.strategy.optimiser
     loss_function = torch.nn.CrossEntropyLoss()
 

@@ -99,7 +99,7 @@ def test_the_loop_beside_a_bare_loop(name: str, record: Record, tmp_path: Path) 
     """Ours copies and normalises each batch; the bare loop's one batch is on the device and normalised."""
     batch, settings = CASES.get(name, (8, {}))
     with one_rank(tmp_path, batch, settings) as (job, world, data, replica):
-        x, y = data.train.batch(data.order(0)[0], size=None, augment="none", seed=0, epoch=0, train=True)
+        x, y = data.train.batch(data.order(0)[0], size=None, augment="none", seed=0, epoch=0)
         x, y = replica.inputs(x).clone(memory_format=torch.preserve_format), y.to(world.device)
         optimiser, criterion = replica.strategy.optimiser, nn.CrossEntropyLoss()
         autocast = DTYPES[job.spec.autocast] if job.spec.autocast else None

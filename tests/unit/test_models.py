@@ -34,7 +34,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def made(options: AnyModel, classes: int = 10, channels: int = 3, image_size: Any = 32, **more: Any) -> nn.Module:
-    return build(options, classes=classes, channels=channels, image_size=image_size, task="classification", **more)
+    return build(options, classes=classes, channels=channels, image_size=image_size, **more)
 
 
 def vision(name: Any) -> Torchvision:
@@ -257,7 +257,7 @@ def test_a_model_without_parameters_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("from torch import nn\nclass Empty(nn.Module):\n    pass\n")
     options = OwnModel.model_validate({"import": "empty:Empty"})
     with pytest.raises(UserError, match="`Empty` has no parameter to train"):
-        build(options, classes=10, channels=1, image_size=8, task="classification", extensions=tmp_path)
+        build(options, classes=10, channels=1, image_size=8, extensions=tmp_path)
 
 
 @pytest.mark.parametrize("shape", [(4, 7), (4, 12), (4,), (4, 10, 1)])

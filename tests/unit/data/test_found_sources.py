@@ -131,7 +131,7 @@ def test_chest_pictures_have_any_number_of_14_findings_and_the_official_split(ch
     assert (manifest.train.samples, manifest.test.samples, manifest.classes) == (3, 1, 14)
     assert (manifest.task, manifest.bulk) == ("multilabel", str(chest))
     data = open_dataset(path, "train")
-    x, y = data.batch(np.arange(3), size=16, augment="none", seed=0, epoch=0, train=False)
+    x, y = data.batch(np.arange(3), size=16, augment="none", seed=0, epoch=0)
     names = [[chest_xray14.FINDINGS[n] for n in np.flatnonzero(row)] for row in y.numpy()]
     assert names == [["Cardiomegaly", "Emphysema"], [], ["Atelectasis", "Mass", "Pleural_Thickening"]]
     assert x.shape == (3, 3, 16, 16) and str(y.dtype) == "torch.float32"

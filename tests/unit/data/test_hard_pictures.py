@@ -111,7 +111,7 @@ def test_names_in_any_script_and_as_long_as_the_file_system_has_them_work(tmp_pa
     path, manifest = prepared(**spec)
     index = mapped_index(index_file(path, manifest), "train")
     assert len(index) == 6 and "train/only/胸部 X線 (1).jpg" in map(index.path, range(6))
-    x, _ = open_dataset(path, "train").batch(np.arange(6), size=8, augment="none", seed=0, epoch=0, train=False)
+    x, _ = open_dataset(path, "train").batch(np.arange(6), size=8, augment="none", seed=0, epoch=0)
     assert len(x) == 6
     shards, in_shards = prepared("shards", **spec, **TAR)
     assert len(payloads(shards, in_shards)) == 6

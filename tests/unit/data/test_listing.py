@@ -49,7 +49,7 @@ def test_links_are_followed_into_any_folder(place: str, picture_folder: Path, pr
     (picture_folder / place).symlink_to(picture_folder.parent / "elsewhere")
     path, manifest = prepared("linked", source="image_folder", root=str(picture_folder))
     assert (manifest.fingerprint, manifest.left_out) == (direct.fingerprint, 0)
-    x, _ = open_dataset(path, "train").batch(np.arange(8), size=8, augment="none", seed=0, epoch=0, train=False)
+    x, _ = open_dataset(path, "train").batch(np.arange(8), size=8, augment="none", seed=0, epoch=0)
     assert len(x) == 8
 
 

@@ -20,7 +20,7 @@ def test_digits_are_split_1437_to_360_with_classes_in_proportion(prepared: Prepa
     path, manifest = prepared(source="digits")
     assert (manifest.train.samples, manifest.test.samples, manifest.classes, manifest.channels) == (1437, 360, 10, 1)
     test = open_dataset(path, "test")
-    x, y = test.batch(np.arange(360), size=None, augment="none", seed=0, epoch=0, train=False)
+    x, y = test.batch(np.arange(360), size=None, augment="none", seed=0, epoch=0)
     assert x.shape == (360, 1, 8, 8) and x.max() == 255 and x.min() == 0
     assert all(33 <= count <= 39 for count in np.bincount(y.numpy()))
 
@@ -94,7 +94,7 @@ def test_synthetic_samples_depend_on_their_number_alone(prepared: Prepared) -> N
     path, manifest = prepared(source="synthetic", samples=50, shape=[3, 16, 12], classes=7)
     assert (manifest.train.samples, manifest.test.samples, manifest.bulk) == (50, 5, "")
     data = open_dataset(path, "train")
-    options = {"size": None, "augment": "none", "seed": 1, "epoch": 0, "train": True}
+    options = {"size": None, "augment": "none", "seed": 1, "epoch": 0}
     x, y = data.batch(np.arange(50), **options)
     again, _ = data.batch(np.array([7, 3]), **{**options, "seed": 2})
     assert x.shape == (50, 3, 16, 12) and data.image_size == (16, 12)
@@ -105,7 +105,7 @@ def test_synthetic_samples_depend_on_their_number_alone(prepared: Prepared) -> N
 def test_synthetic_multilabel_has_a_column_per_label(prepared: Prepared) -> None:
     path, _ = prepared(source="synthetic", samples=400, shape=[20], classes=12, task="multilabel")
     data, every = open_dataset(path, "train"), np.arange(400)
-    x, y = data.batch(every, size=None, augment="none", seed=0, epoch=0, train=True)
+    x, y = data.batch(every, size=None, augment="none", seed=0, epoch=0)
     assert x.shape == (400, 20) and y.shape == (400, 12) and str(y.dtype) == "torch.float32"
     assert 2.7 < y.sum(1).mean() < 3.3
 
@@ -144,7 +144,7 @@ def test_pictures_are_used_where_they_lie(picture_folder: Path, prepared: Prepar
     assert manifest.bulk == str(picture_folder) and sorted(file.name for file in path.parent.iterdir()) == [
         ".bulk.lock", "index.npz", "manifest.json"
     ]  # fmt: skip
-    x, y = open_dataset(path, "train").batch(np.arange(8), size=32, augment="crop_flip", seed=0, epoch=0, train=True)
+    x, y = open_dataset(path, "train").batch(np.arange(8), size=32, augment="crop_flip", seed=0, epoch=0)
     assert x.shape == (8, 3, 32, 32) and y.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
 
 
@@ -194,7 +194,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_own_data_is_read_item_by_item_and_repeats_when_scaled(own: Path, prepared: Prepared) -> None:
     path, manifest = prepared(**{"import": "mine:Mine"}, kwargs={"samples": 4}, scale=2.0)
     assert (manifest.train.samples, manifest.test.samples, manifest.classes, manifest.channels) == (8, 2, 2, 3)
-    x, y = open_dataset(path, "train").batch(np.arange(8), size=None, augment="none", seed=0, epoch=0, train=True)
+    x, y = open_dataset(path, "train").batch(np.arange(8), size=None, augment="none", seed=0, epoch=0)
     assert x[:, 0, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0] and y.tolist() == [0, 1] * 4
 
 
@@ -217,4 +217,4 @@ def test_own_data_that_fails_at_an_item_is_an_error_with_its_number(own: Path, p
     path, _ = prepared(**{"import": "mine:Broken"})
     data = open_dataset(path, "train")
     with pytest.raises(UserError, match=r"mine\.py:17: RuntimeError: no such record\n    raised by item 4 of"):
-        data.batch(np.arange(6), size=None, augment="none", seed=0, epoch=0, train=True)
+        data.batch(np.arange(6), size=None, augment="none", seed=0, epoch=0)

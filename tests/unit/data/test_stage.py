@@ -58,7 +58,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def pixels(manifest: Path) -> np.ndarray:
     data = open_dataset(manifest, "train")
-    return data.batch(np.arange(8), size=None, augment="none", seed=0, epoch=0, train=False)[0].numpy()
+    return data.batch(np.arange(8), size=None, augment="none", seed=0, epoch=0)[0].numpy()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -153,9 +153,9 @@ def test_shares_hold_each_training_sample_once_and_all_held_out_data(
         there = contents(copies.manifest.parent)
         assert there.items() <= everything.items() and held_out <= there.keys()
         data = open_dataset(copies.manifest, "train")
-        data.batch(own, size=None, augment="none", seed=0, epoch=0, train=False)  # none of them is missing
+        data.batch(own, size=None, augment="none", seed=0, epoch=0)  # none of them is missing
         test = open_dataset(copies.manifest, "test")
-        test.batch(np.arange(test.samples), size=None, augment="none", seed=0, epoch=0, train=False)
+        test.batch(np.arange(test.samples), size=None, augment="none", seed=0, epoch=0)
         assert f"mod {nodes}" in copies.sentence
     assert sum(len(contents(copies.manifest.parent)) - len(held_out) for copies in shares) == len(
         everything.keys() - held_out

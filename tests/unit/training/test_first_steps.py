@@ -104,6 +104,4 @@ def test_a_label_that_is_no_class_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, words: str
 ) -> None:
     with pytest.raises(UserError, match=words):
-        own_data(tmp_path, monkeypatch, kind).train.batch(
-            np.array([1, 2]), size=None, augment="none", seed=0, epoch=0, train=True
-        )
+        own_data(tmp_path, monkeypatch, kind).train.batch(np.array([1, 2]), size=None, augment="none", seed=0, epoch=0)

@@ -136,7 +136,7 @@ def _train(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     replica = Replica(job, world, TrainingData(job, 0, data, data))
     few = np.arange(min(batch, data.samples, DISTINCT))
-    x, y = data.batch(few, size=job.spec.loader.size, augment="none", seed=0, epoch=0, train=True)
+    x, y = data.batch(few, size=job.spec.loader.size, augment="none", seed=0, epoch=0)
     repeated = torch.arange(batch) % len(few)
     x, y = x[repeated], y[repeated]
     # While a rank trains on one batch, its loader holds that one and the next on the device, as they are stored.

@@ -13,7 +13,6 @@ from torch import nn
 from scalestudy.errors import UserError
 from scalestudy.extensions import blamed_on, load_class
 from scalestudy.models.catalogue import MLP, AnyModel, OwnModel, SmallCNN, SmallRelative, Torchvision
-from scalestudy.models.outputs import Task
 from scalestudy.spec.layout import EXTENSIONS
 
 
@@ -23,14 +22,13 @@ def build(
     classes: int,
     channels: int,
     image_size: int | tuple[int, ...],
-    task: Task,
     extensions: Path = EXTENSIONS,
 ) -> nn.Module:
     """The model in float32 on the CPU, with weights drawn from torch's global generator.
 
     It maps [batch, channels, *image_size] to logits [batch, classes]; one number for `image_size` means a square, no
-    number (`()`) samples that are vectors. With either `task` there is one logit per class or label. Raises UserError
-    where model and data do not fit, and for whatever goes wrong in a file of the user's own.
+    number (`()`) samples that are vectors. There is one logit per class or label. Raises UserError where model and data
+    do not fit, and for whatever goes wrong in a file of the user's own.
     """
     size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     match options:

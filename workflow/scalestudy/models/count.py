@@ -57,7 +57,7 @@ def cost_row(options: AnyModel, channels: int, size: int, classes: int) -> dict[
     """A line of config/reference/model_costs.csv: counted with tensors that hold no data, nothing is computed."""
     import torchvision
 
-    model = build(options, classes=classes, channels=channels, image_size=size, task="classification")
+    model = build(options, classes=classes, channels=channels, image_size=size)
     shape = (channels, size, size)
     return {
         "model": options.name,

@@ -90,7 +90,7 @@ def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtyp
     scores, labels, loss = list[np.ndarray](), list[np.ndarray](), 0.0
     for begin in range(0, len(share), BATCH):
         indices = share[begin : begin + BATCH]
-        x, y = data.batch(indices, size=spec.loader.size, augment="none", seed=spec.seed, epoch=0, train=False)
+        x, y = data.batch(indices, size=spec.loader.size, augment="none", seed=spec.seed, epoch=0)
         y = y.to(world.device)
         prediction = outputs.predictions(module(normalise(x, dtype, world.device)))
         loss += float(outputs.loss(prediction, y, data.task)) * len(indices)

@@ -145,7 +145,6 @@ class Replica:
             classes=data.classes,
             channels=data.channels,
             image_size=(size, size) if size else data.image_size,
-            task=data.task,
             extensions=self.job.extensions,
         ).to(self.world.device, self.dtype)
         if spec.memory_format == "channels_last":
@@ -169,9 +168,7 @@ class Replica:
             strategy.scaler = torch.amp.GradScaler(device.type)
         if strategy.wants_example:  # this rank's first batch, as training will pass it on
             loader, samples = spec.loader, self.data.order(0)[0]
-            x, y = self.data.train.batch(
-                samples, size=loader.size, augment=loader.augment, seed=spec.seed, epoch=0, train=True
-            )
+            x, y = self.data.train.batch(samples, size=loader.size, augment=loader.augment, seed=spec.seed, epoch=0)
             strategy.example = normalise(x, self.dtype, device).clone(), y.to(device)
 
     def _warm_up(self) -> None:
@@ -196,5 +193,5 @@ class Replica:
         """So many held-out samples, repeated where there are fewer: they do not disturb how training reads."""
         spec, held_out = self.spec, self.data.held_out
         samples = np.arange(count) % held_out.samples
-        x, y = held_out.batch(samples, size=spec.loader.size, augment="none", seed=spec.seed, epoch=0, train=False)
+        x, y = held_out.batch(samples, size=spec.loader.size, augment="none", seed=spec.seed, epoch=0)
         return self.inputs(x), y.to(self.world.device)

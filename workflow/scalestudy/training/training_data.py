@@ -147,7 +147,7 @@ class TrainingData:
 
     def _digests(self, data: Dataset, places: np.ndarray) -> list[bytes]:
         """Of these samples without their labels, fetched as a batch is."""
-        x, _ = data.batch(places, size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0, train=False)
+        x, _ = data.batch(places, size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0)
         return [hashlib.blake2b(sample.numpy().tobytes()).digest() for sample in x]
 
     def prepare_cache(self) -> float | None:

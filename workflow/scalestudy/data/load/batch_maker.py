@@ -46,11 +46,10 @@ class BatchMaker:
         dataset: Dataset,
         spec: run.Loader,
         seed: int,
-        augment: str,
         slow_decode_s: float,
         cache: CacheLimit | None,
     ) -> None:
-        self.dataset, self.spec, self.seed, self.augment = dataset, spec, seed, augment
+        self.dataset, self.spec, self.seed = dataset, spec, seed
         self.slow_decode_s, self._cache = slow_decode_s, cache
         self.slow_decode = 0
         self.closed = threading.Event()
@@ -72,7 +71,7 @@ class BatchMaker:
             return self._made(task, progress)
 
     def _made(self, task: BatchTask, progress: NDArray[np.int64]) -> Batch:
-        data, size, augment = self.dataset, self.spec.size, self.augment
+        data, size, augment = self.dataset, self.spec.size, self.spec.augment
         if self.slow_decode_s:
             self.closed.wait(self.slow_decode_s)
         if isinstance(data, PictureDataset):
@@ -82,9 +81,7 @@ class BatchMaker:
             )
             batch = x.permute(0, 3, 1, 2), data.labels_of(task.indices)
         else:
-            batch = data.batch(
-                task.indices, size=size, augment=augment, seed=self.seed, epoch=task.epoch, train=augment != "none"
-            )
+            batch = data.batch(task.indices, size=size, augment=augment, seed=self.seed, epoch=task.epoch)
         self.count(task)
         before = self._again
         if before is None or before[0][0] is not batch[0]:

@@ -111,12 +111,12 @@ class SyntheticBatches(Dataset):
         self._made: dict[tuple[int, int | None], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def batch(
-        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
+        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         key = (len(indices), size)
         if key not in self._made:
             first = np.arange(len(indices)) % self.samples
-            self._made[key] = self._data.batch(first, size=size, augment="none", seed=seed, epoch=0, train=False)
+            self._made[key] = self._data.batch(first, size=size, augment="none", seed=seed, epoch=0)
         return self._made[key]
 
 
@@ -138,11 +138,11 @@ class PictureDataset(Dataset):
         return self.pictures.storage.ranges(indices) if self._is_read else iter(())
 
     def batch(
-        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
+        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         side = size or DEFAULT_SIDE
         out = np.empty((len(indices), side, side, 3), np.uint8)
-        self.pictures.make(indices, out, augment=augment if train else "none", seed=seed, epoch=epoch)
+        self.pictures.make(indices, out, augment=augment, seed=seed, epoch=epoch)
         return torch.from_numpy(out).permute(0, 3, 1, 2), self.labels_of(indices)
 
     def labels_of(self, indices: Indices) -> torch.Tensor:

@@ -28,8 +28,8 @@ class Loader:
     x of images is uint8 [B, 3, side, side], channels last, in a buffer that is reused: it is valid until the next
     batch is requested. At most `spec.workers * spec.prefetch` batches are made ahead of the one in use; with 0 workers
     each is made when it is requested. An error while making a batch is raised where that batch is due; a worker that
-    dies or hangs is a UserError that names its sample, in under 30 seconds. `train=False` reads held-out data without
-    augmentation. Close the loader, or use it in a `with`, to end the workers.
+    dies or hangs is a UserError that names its sample, in under 30 seconds. Close the loader, or use it in a `with`, to
+    end the workers.
 
     The loader has no state to save: to resume at a batch, pass a plan that begins there; the number and kind of
     workers may differ.
@@ -43,13 +43,11 @@ class Loader:
         seed: int,
         slow_decode_s: float = 0.0,
         cache_limit: CacheLimit | None = None,
-        *,
-        train: bool = True,
     ) -> None:
         self._plan = plan
         reader = dataset.pictures.reader if isinstance(dataset, PictureDataset) else None
         self._stream = reader if isinstance(reader, StreamReader) else None
-        self._maker = BatchMaker(dataset, spec, seed, spec.augment if train else "none", slow_decode_s, cache_limit)
+        self._maker = BatchMaker(dataset, spec, seed, slow_decode_s, cache_limit)
         self._depth = spec.workers * spec.prefetch
         kind: type[Workers] = (Threads if spec.kind == "threads" else Processes) if spec.workers else Inline
         self._workers = kind(self._maker, spec.workers, slots=self._depth + 2)

@@ -102,7 +102,7 @@ class Worker:
             self.pictures.make(indices, out, **options, progress=self.progress)
             return None, None
         self.progress[0] = UNWATCHED
-        x, y = self.dataset.batch(indices, size=self.size, **options, train=self.augment != "none")
+        x, y = self.dataset.batch(indices, size=self.size, **options)
         array = x.contiguous().numpy()
         self.ring[slot][: array.nbytes] = array.reshape(-1).view(np.uint8)
         return (array.shape, array.dtype.str), y.numpy()

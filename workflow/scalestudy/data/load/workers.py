@@ -141,7 +141,7 @@ class Processes(Workers):
         """Create the shared memory for the ring and the workers' progress, and start the processes."""
         maker, data, spec = self.maker, self.maker.dataset, self.maker.spec
         first = task.indices[:1]
-        x, _ = data.batch(first, size=spec.size, augment="none", seed=maker.seed, epoch=task.epoch, train=False)
+        x, _ = data.batch(first, size=spec.size, augment="none", seed=maker.seed, epoch=task.epoch)
         self._rows = len(task.indices)
         shared = (self.count, self.slots, self._rows * x.nbytes)
         memory = os.memfd_create("scalestudy-batches")
@@ -152,9 +152,7 @@ class Processes(Workers):
             self._registered = Registered(torch.from_numpy(whole), maker.device)
         side = (spec.size or DEFAULT_SIDE) if isinstance(data, PictureDataset) else None
         for number in range(self.count):
-            worker = Worker(
-                data.handle, spec.size, maker.augment, maker.seed, maker.slow_decode_s, side, shared, number
-            )
+            worker = Worker(data.handle, spec.size, spec.augment, maker.seed, maker.slow_decode_s, side, shared, number)
             self._workers.append(_process(worker, memory))
         os.close(memory)
 

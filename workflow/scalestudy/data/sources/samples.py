@@ -44,11 +44,11 @@ class Dataset(ABC):
 
     @abstractmethod
     def batch(
-        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
+        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """x uint8 [B, C, H, W] (own datasets: their dtype), y int64 [B] or, multilabel, float32 [B, classes].
 
-        `augment` (`none`, `flip`, `crop_flip`) applies when `train`, and is drawn from seed, epoch and sample alone.
+        `augment` (`none`, `flip`, `crop_flip`) is drawn from seed, epoch and sample alone.
         Raises UserError where a sample is damaged.
         """
 
@@ -65,10 +65,9 @@ class TensorDataset(Dataset):
         """x [B, ...] in new memory, and y."""
 
     def batch(
-        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int, train: bool
+        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         x, y = self.gather(indices)
-        augment = augment if train else "none"
         if x.ndim != 4:
             if size is None and augment == "none":
                 return x, y
