@@ -261,25 +261,6 @@ def test_data_of_unknown_size_is_unknown_and_requests_a_short_job(tmp_path: Path
     assert (estimate.known, asked.runtime) == (False, 30)
 
 
-JPEG = {**RESNET, "data": {"source": "synthetic_jpeg", "samples": 1000, "mean_kib": 100}}
-
-
-def test_a_chain_leaves_a_checkpoint() -> None:
-    alone, chain = (counts.stored_by_run(run(**JPEG).spec, 1, links) for links in (1, 3))
-    assert chain.written_bytes - alone.written_bytes == 8 * 25_557_032
-
-
-@pytest.mark.parametrize(("stage", "copies"), [({}, 0), ({"to": "scratch"}, 1), ({"to": "scratch", "share": "by_shard"}, 0.5)])  # fmt: skip
-def test_copies_on_a_nodes_own_disk_are_counted_per_node(stage: dict[str, str], copies: float) -> None:
-    assert counts.stored_by_run(run(**JPEG, stage=stage).spec, 2, 1).node_bytes == copies * 1000 * 100 * 1024
-
-
-def test_data_that_is_made_while_it_is_read_is_stored_in_no_file() -> None:
-    made = counts.stored_by_dataset(images(source="synthetic", samples=1281167))
-    assert (made.files, made.written_bytes) == (0, 0)
-    assert counts.stored_by_dataset(images(source="synthetic_jpeg", samples=100)).files == 110
-
-
 @pytest.mark.parametrize("machine", ["tsubame3", "flow_type2", "gpu_cluster"])
 def test_every_value_of_a_shipped_machine_has_its_source(machine: str) -> None:
     found = read_machine(machine, ROOT / "config/machines")

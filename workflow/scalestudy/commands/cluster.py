@@ -32,7 +32,7 @@ NODES = 2
 @click.option(
     "--json", "json_file", type=TEXT_FILE, metavar="FILE|-", help="The whole plan as JSON; -: standard output."
 )
-@click.option("--details", is_flag=True, help="Further columns, makespan, chains, storage, assumptions.")
+@click.option("--details", is_flag=True, help="Further columns, makespan, chains, assumptions.")
 @click.option("--proposal", type=TEXT_FILE, metavar="FILE.md", help="The page of an application for computing time.")
 @click.option("--budget", type=float, metavar="H", help="GPU hours; more to request ends with status 3.")
 def plan(
@@ -45,7 +45,7 @@ def plan(
     proposal: str | None,
     budget: float | None,
 ) -> None:
-    """Plan what would run now: jobs, GPU hours, storage, makespan, before anything is submitted.
+    """Plan what would run now: jobs, GPU hours, makespan, before anything is submitted.
 
     \b
     Example: scalestudy plan --profile profiles/pbs

@@ -120,8 +120,6 @@ class Machine(Spec):
     """Main memory of a node, GiB; unset: as found."""
     job_memory_gib: Positive | None = None
     """Memory that a job requests on each node, GiB; unset: nine tenths of `memory_gib`."""
-    scratch_gib: Positive | None = None
-    """A node's own disk, GiB."""
     walltime_limit_h: Positive | None = None
     """Longest job, hours; what takes longer is a chain of jobs."""
     start_up_s: Positive | None = None

@@ -85,7 +85,7 @@ LEARNED: Span = (0.5, 2.0)
 class TimeEstimate:
     """Seconds of a job from its start to its end, and how they are known; unknown: 0 and infinity.
 
-    Low and high are meant as the 5th and the 95th percentile; `scalestudy plan --actual` says how often they hold.
+    Low and high are meant as the 5th and the 95th percentile.
     """
 
     low_s: float

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from scalestudy.cluster.plan.counts import NOTHING, Stored, short_windows, stored_by_dataset, stored_by_run
+from scalestudy.cluster.plan.counts import short_windows
 from scalestudy.cluster.plan.expected import KINDS, UNKNOWN, TimeEstimate
-from scalestudy.cluster.plan.schedule import Limits, ScheduledJob, limits_of, makespan
+from scalestudy.cluster.plan.schedule import Limits, limits_of, makespan
 from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import left_out_of
@@ -35,8 +35,6 @@ Z95 = 1.6449
 COMMON = {"repeats": 0.0, "neighbours": 0.5, "published": 0.8, "flops": 0.8, "rates": 0.8}
 """Share of the variance that all jobs of a kind of expectation have in common: what is taken from one published table is
 too high for all of them or too low for all. Assumptions; independent errors would make a sum seem far too certain."""
-MAX_SCHEDULES, SCHEDULED_JOBS = 200, 40_000
-"""Draws that are also scheduled: at most so many, and so many that about this number of jobs is."""
 Unit = Literal["gpu", "node", "cpu"]
 Percentiles = tuple[float, float, float]
 """The 10th, 50th and 90th."""
@@ -72,7 +70,6 @@ class PlannedJob:
     ranks: int = 0
     resources: Resources = NO_REQUEST
     estimate: TimeEstimate = UNKNOWN
-    stored: Stored = NOTHING
     again_s: float = 0.0
     """Start-up of each further job that it needs if it takes longer than a job may."""
 
@@ -172,29 +169,9 @@ class Plan:
             return None
         return self._sums(jobs, [prices.per_hour(job.units("gpu"), job.units("node")) for job in jobs])
 
-    @functools.cached_property
-    def makespan_s(self) -> Percentiles:
-        """Percentiles of the seconds from the first start to the last end."""
-        if not self.jobs:
-            return 0.0, 0.0, 0.0
-        rows = self.scheduled_s[: max(5, min(MAX_SCHEDULES, SCHEDULED_JOBS // len(self.jobs)))]
-        tasks = tasks_of(self.jobs)
-        return percentiles(np.array([makespan(tasks, _whole(row), self.limits) for row in rows]))
-
-    def makespan_of(self, jobs: Sequence[PlannedJob]) -> int:
-        """Seconds that these jobs take without the others, each at its median; of all jobs the median makespan."""
-        if len(jobs) == len(self.submitted):
-            return round(self.makespan_s[1])
-        return makespan(tasks_of(jobs), self._medians_s, self.limits)
-
-    @functools.cached_property
-    def _medians_s(self) -> dict[int, int]:
-        return _whole(np.median(self.scheduled_s, axis=0))
-
-
-def _whole(seconds: Draws) -> dict[int, int]:
-    """Seconds by job, rounded up."""
-    return dict(enumerate(np.ceil(seconds).astype(int).tolist()))
+    def makespan_s(self, jobs: Sequence[PlannedJob]) -> Percentiles:
+        """Percentiles of the least seconds that these jobs take, without the others, from the first start to the last end."""
+        return percentiles(makespan(jobs, self.scheduled_s, self.limits)) if jobs else (0.0, 0.0, 0.0)
 
 
 def sources_of(jobs: Iterable[PlannedJob]) -> str:
@@ -269,14 +246,13 @@ def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
         asked = _as_announced(known, seen)
         return PlannedJob(
             column, seen, str(seen.resources.get("study", "")), spec.strategy.name, spec.ranks, asked, estimate,
-            stored_by_run(spec, asked.nodes, asked.links), planner.expectation.again_s,
+            planner.expectation.again_s,
         )  # fmt: skip
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
         needed, estimate = project.of_dataset(dataset)
         asked = NO_REQUEST if project.prepares_data else _as_announced(needed, seen)
-        stored = stored_by_dataset(project.run_with(dataset).spec)
-        return PlannedJob(column, seen, "data", resources=asked, estimate=estimate, stored=stored)
+        return PlannedJob(column, seen, "data", resources=asked, estimate=estimate)
     return PlannedJob(column, seen)
 
 
@@ -284,18 +260,3 @@ def _as_announced(known: Resources, seen: AnnouncedJob) -> Resources:
     """The request that the executor gets: `--set-resources` and defaults of the profile included."""
     found: dict[str, Any] = {name: seen.resources[name] for name in NAMES if seen.resources.get(name) is not None}
     return dataclasses.replace(known, **found)
-
-
-def tasks_of(jobs: Sequence[PlannedJob]) -> list[ScheduledJob]:
-    """The jobs and their needs: edges follow from the files, of which a dry run names both ends."""
-    makers = {file: job.column for job in jobs for file in job.seen.outputs}
-    return [
-        ScheduledJob(
-            job.column,
-            tuple({makers[file] for file in job.seen.inputs if file in makers}),
-            job.seen.priority,
-            job.resources.nodes,
-            job.resources.queue,
-        )
-        for job in jobs
-    ]

@@ -23,7 +23,7 @@ LEAST, MOST = 0.8, 1.5
 GEOMETRY_FACTOR = 4.0
 SIZE_FACTOR = 100.0
 """The ends move outwards once more per so large a factor in ranks or batch per rank, and in samples beyond those seen:
-assumptions, which `plan --actual` holds against what runs took."""
+assumptions."""
 GEOMETRY = (
     "seed", "repeat", "ranks", "nodes", "hosts", "ranks_per_node", "strategy", "batch", "measure", "train", "optimiser",
 )  # fmt: skip

@@ -39,7 +39,7 @@ def rows_of(plan: Plan, by: Sequence[str] = ()) -> list[Row]:
     keys = ("study", *by)
     groups = {**plan.groups(by), ("total", *("" for _ in by)): plan.submitted}
     return [
-        {**dict(zip(keys, key, strict=True)), **_row(plan, jobs), "makespan_s": plan.makespan_of(jobs)}
+        {**dict(zip(keys, key, strict=True)), **_row(plan, jobs), "makespan_s": round(plan.makespan_s(jobs)[1])}
         for key, jobs in groups.items()
     ]
 
@@ -53,12 +53,10 @@ def _row(plan: Plan, jobs: Sequence[PlannedJob]) -> Row:
         found[f"{unit}_hours_p10"] = hours(low)
         found[f"{unit}_hours_expected"] = hours(middle)
         found[f"{unit}_hours_to_request"] = hours(plan.to_request(jobs, unit))
-    price, stay = plan.cost(jobs), storage_of(jobs)
+    price = plan.cost(jobs)
     return {
         **found,
         "source": sources_of(jobs),
-        "written_bytes": stay["bytes"],
-        "files": stay["files"],
         "cost_expected": None if price is None else round(price[1], 2),
         "cost_to_request": None if price is None else round(price[2], 2),
     }
@@ -111,8 +109,7 @@ def columns_of(unit: Unit) -> dict[str, tuple[str, Callable[[Row], str]]]:
         "expected": (f"expected {word} h", lambda row: known(row, digits(row[f"{unit}_hours_expected"]))),
         "to_request": (f"to request {word} h", lambda row: digits(row[f"{unit}_hours_to_request"])),
         "source": ("source", lambda row: row["source"]),
-        "makespan": ("makespan", lambda row: known(row, span(row["makespan_s"]))),
-        "written": ("written", lambda row: size(row["written_bytes"])),
+        "makespan": ("makespan ≥", lambda row: known(row, span(row["makespan_s"]))),
     }
 
 
@@ -142,10 +139,10 @@ def notes(plan: Plan) -> Iterator[str]:
 
 
 def detailed_notes(plan: Plan) -> Iterator[str]:
-    """Remarks of `--details`: percentiles, makespan, chains, storage, assumptions."""
+    """Remarks of `--details`: percentiles, makespan, chains, assumptions."""
     yield "Percentiles  P10, expected (P50), to request (P90) of the sum, drawn from each job's own interval (P5 to P95)"
-    low, middle, high = map(span, plan.makespan_s)
-    yield f"Makespan     {middle} (P10 {low}, P90 {high}), without waiting in the queue; of one study: without the others"
+    low, middle, high = map(span, plan.makespan_s(plan.jobs))
+    yield f"Makespan     at least {middle} (P10 {low}, P90 {high}): the longest chain, or the work over the limits of a user"
     machine, limits = plan.machine, plan.machine.limits
     if machine.nodes and machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
         yield f"             with all {machine.nodes:,} nodes: {machine_file(plan.machine_name)} has no `limits` of one user"
@@ -154,23 +151,7 @@ def detailed_notes(plan: Plan) -> Iterator[str]:
         yield f"Chain        {job.seen.name}: {job.resources.links} jobs of {minutes(job.resources.runtime)}"
     if len(chains) > MAX_NAMED:
         yield f"             and {len(chains) - MAX_NAMED} more runs that take longer than one job may"
-    stay = storage_of(plan.submitted)
-    text = f"Storage      {size(stay['bytes'])} and {stay['files']:,} files stay"
-    if stay["node_bytes"]:
-        text += f"; {size(stay['node_bytes'])} on a node's own disk"
-        if machine.scratch_gib is not None and stay["node_bytes"] > machine.scratch_gib * 2**30:
-            text += f", which has {size(machine.scratch_gib * 2**30)}: stage shards, or less data"
-    yield text
     yield from (f"Assumed      {text}" for text in plan.assumed)
-
-
-def storage_of(jobs: Sequence[PlannedJob]) -> dict[str, int]:
-    """Bytes and files that stay, and the largest copy of data on a node's own disk."""
-    return {
-        "bytes": sum(job.stored.written_bytes for job in jobs),
-        "files": sum(job.stored.files for job in jobs),
-        "node_bytes": max((job.stored.node_bytes for job in jobs), default=0),
-    }
 
 
 def digits(value: float) -> str:
@@ -190,15 +171,6 @@ def span(seconds: float) -> str:
     return f"{digits(seconds / unit_s)} {name}"
 
 
-def size(value: float) -> str:
-    """Bytes in the unit that leaves three digits."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}" if value else "0"
-        value /= 1000
-    return f"{value:,.3g} PB"
-
-
 def as_json(plan: Plan) -> dict[str, Any]:
     """The whole plan as plain data, with each job's submit line. No scheduler is contacted."""
     *rows, total = rows_of(plan, GROUPS)
@@ -211,9 +183,8 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "machine": plan.machine_name,
         "scale": plan.scale,
         "total": total,
-        "makespan_s": dict(zip(("p10", "p50", "p90"), map(round, plan.makespan_s), strict=True)),
+        "makespan_s": dict(zip(("p10", "p50", "p90"), map(round, plan.makespan_s(plan.jobs)), strict=True)),
         "unknown": {"jobs": len(plan.unknown), "gpu_hours_reserved": hours(plan.reserved(plan.unknown, "gpu"))},
-        "storage": storage_of(plan.submitted),
         "assumed": plan.assumed,
         "left_out": list(plan.left_out),
         "too_short": list(plan.too_short),
