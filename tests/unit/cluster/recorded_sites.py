@@ -35,9 +35,6 @@ SLURM = {
             PARTITION.format(name="admins", default="NO", most="UNLIMITED", time="UNLIMITED", root="YES"),
         ]
     ),
-    "scontrol show config": "AccountingStorageType   = accounting_storage/slurmdbd\nMinJobAge               = 300 sec\n",
-    "sacctmgr -nP show assoc": "physics|50|20|normal\nlab||20|normal\n",
-    "sacctmgr -nP show qos": "normal|40|\nlong|10|5\n",
 }
 PBS_NODES = """\
 {"timestamp":1700000000,"pbs_version":"23.06.06","pbs_server":"head","nodes":{
@@ -57,7 +54,6 @@ Queue: workq
 \t:0
     resources_max.nodect = 8
     resources_max.walltime = 24:00:00
-    max_run = [u:PBS_GENERIC=4]
     enabled = True
     started = True
 
@@ -76,7 +72,6 @@ Queue: router
 Server: head
     server_state = Active
     default_queue = workq
-    max_queued = [u:PBS_GENERIC=30]
     job_history_enable = False
 """,
 }
@@ -100,10 +95,6 @@ h2                      lx-amd64       56    2   28   56     -  251.6G       -  
 """,
     "qconf -sql": "all.q\n",
     "qconf -sq all.q": "qname                 all.q\nhostlist              @allhosts\npe_list               make mpi mpi4\nslots                 1,[h1=56]\nh_rt                  24:00:00\n",
-    "qconf -sp make": "pe_name            make\nslots              999\nallocation_rule    $round_robin\n",
-    "qconf -sp mpi": "pe_name            mpi\nslots              999\nallocation_rule    $fill_up\n",
-    "qconf -sp mpi4": "pe_name            mpi4\nslots              999\nallocation_rule    4\n",
-    "qconf -sconf": "execd_spool_dir              /var/spool\nmax_u_jobs                   30\n",
 }
 
 

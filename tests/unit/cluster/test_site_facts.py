@@ -33,7 +33,7 @@ def slurm() -> ClusterFacts:
     return facts_of("slurm", Recorded(SLURM))
 
 
-def test_slurms_nodes_partitions_accounts_and_limits_are_read() -> None:
+def test_slurms_nodes_and_partitions_are_read() -> None:
     found = slurm()
     a100 = NodeKind(32, 256000, 4)
     assert found.nodes[0] == NodeFacts("n1", a100, True, ("gpu", "all"))
@@ -41,10 +41,10 @@ def test_slurms_nodes_partitions_accounts_and_limits_are_read() -> None:
     assert found.kind_of("gpu") == a100
     assert found.kind_of("cpu") == NodeKind(32, 256000, 0)
     assert found.queues == (
-        QueueFacts("gpu", True, 2160.0, 2, 20),
-        QueueFacts("cpu", False, 2880.0, None, 20),
+        QueueFacts("gpu", True, 2160.0, 2),
+        QueueFacts("cpu", False, 2880.0, None),
     )
-    assert (found.accounts, found.most_submitted, found.notes) == (("physics", "lab"), 40, ())
+    assert found.notes == ()
 
 
 SOCKETS = "RealMemory=1000 Sockets=1 CoresPerSocket=64 ThreadsPerCore={} CPUTot={} State=IDLE"
@@ -90,8 +90,7 @@ def test_pbs_adds_the_vnodes_of_a_host_and_shows_queues_that_take_jobs() -> None
         NodeFacts("a1", NodeKind(40, 385023, 4), True),
         NodeFacts("a2", NodeKind(40, 385024, 4), False),
     )
-    assert found.queues == (QueueFacts("workq", True, 1440.0, 8, 4),)
-    assert found.most_submitted == 30
+    assert found.queues == (QueueFacts("workq", True, 1440.0, 8),)
 
 
 def test_grid_engines_hosts_and_queues_are_read() -> None:
@@ -101,7 +100,6 @@ def test_grid_engines_hosts_and_queues_are_read() -> None:
         NodeFacts("h2", NodeKind(28, 257638, 4), False),
     )
     assert found.queues == (QueueFacts("all.q", walltime_min=1440.0),)
-    assert found.most_submitted == 30
 
 
 @pytest.mark.parametrize("kind", ["slurm", "pbs", "sge"])
@@ -130,7 +128,7 @@ def right(**changes: Any) -> Machine:
     """A machine file that agrees with the recorded Slurm."""
     values: dict[str, Any] = {
         "nodes": 2, "devices_per_node": 4, "cores_per_node": 32, "memory_gib": 250.0, "walltime_limit_h": 36.0,
-        "limits": {"most_jobs": 40, "most_nodes": 2},
+        "limits": {"most_nodes": 2},
     }  # fmt: skip
     return Machine.model_validate({**values, **changes})
 
@@ -143,12 +141,10 @@ def right(**changes: Any) -> Machine:
         ({"devices_per_node": 8}, {}, f"{MACHINE}: `devices_per_node: 8`, and a node in gpu has 4 GPUs", "set `devices_per_node: 4`"),
         ({"memory_gib": 512.0}, {}, f"{MACHINE}: each job asks for 471,859 MiB per node, and a node in gpu has 256,000", "set `memory_gib: 250`"),
         ({"walltime_limit_h": 100.0}, {}, f"{MACHINE}: `walltime_limit_h` is 100, and a job in gpu has at most 36 hours", "set `walltime_limit_h: 36`"),
-        ({"limits": {"most_jobs": 100, "most_nodes": 2}}, {}, f"{MACHINE}: `limits.most_jobs` is 100, and Slurm lets a user have 40", "set `limits.most_jobs: 40`"),
-        ({"limits": {"most_jobs": 40}, "nodes": 3}, {}, f"{MACHINE}: a job in gpu may have at most 2 nodes", "set `limits.most_nodes: 2`"),
+        ({"limits": {}, "nodes": 3}, {}, f"{MACHINE}: a job in gpu may have at most 2 nodes", "set `limits.most_nodes: 2`"),
         ({"queues": {"gpu": {}}, "nodes": 9}, {}, f"{MACHINE}: `nodes: 9`, and Slurm has 3 nodes in its queues", "set `nodes: 3`"),
         ({"hosts": ["n1", "gone[1-9]"]}, {}, f"{MACHINE}: `hosts` names gone1, gone2, gone3, gone4, gone5, which Slurm does not have", "doctor --hosts"),
         ({}, {"queue": "gpus"}, f"{SITE}: `scheduler.queue`: Slurm has no open queue `gpus`", "did you mean `gpu`?"),
-        ({}, {"account": "phisics"}, f"{SITE}: `scheduler.account: phisics` is not among your accounts", "did you mean `physics`?"),
     ],
 )  # fmt: skip
 def test_what_differs_is_said_with_the_file_that_is_wrong(

@@ -1,10 +1,8 @@
-"""A cluster as its batch system describes it: nodes, queues, limits, accounts. A reader per system; nothing is submitted."""
+"""A cluster as its batch system describes it: nodes, queues and their limits. A reader per system; nothing is submitted."""
 
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -49,8 +47,6 @@ class QueueFacts:
     walltime_min: float | None = None
     most_nodes: int | None = None
     """Nodes of one job."""
-    most_jobs: int | None = None
-    """Jobs of one user that run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +58,6 @@ class ClusterFacts:
     nodes: tuple[NodeFacts, ...] = ()
     queues: tuple[QueueFacts, ...] = ()
     """The default one first."""
-    accounts: tuple[str, ...] = ()
-    most_submitted: int | None = None
-    """Jobs that one user may have in the queue."""
     notes: tuple[str, ...] = ()
     """Sentences about what is missing, or is good to know."""
 
@@ -101,14 +94,13 @@ def facts_of(kind: str, run: Run = run_command) -> ClusterFacts:
             silent.append(f"`{' '.join(command)}` ended with status {answer.code}: {answer.words}")
         return answer.out if answer.code == 0 else ""
 
-    nodes, queues, more = {"slurm": slurm, "pbs": pbs, "sge": sge}[kind](ask)
+    nodes, queues, notes = {"slurm": slurm, "pbs": pbs, "sge": sge}[kind](ask)
     queues.sort(key=lambda queue: not queue.default)
-    notes = (*more.pop("notes", ()), *silent)
-    return ClusterFacts(kind, tuple(nodes), tuple(queues), notes=notes, **more)
+    return ClusterFacts(kind, tuple(nodes), tuple(queues), (*notes, *silent))
 
 
-Found = tuple[list[NodeFacts], list[QueueFacts], dict[str, Any]]
-"""Nodes, queues, and further fields of ClusterFacts."""
+Found = tuple[list[NodeFacts], list[QueueFacts], list[str]]
+"""Nodes, queues, and notes."""
 
 
 def minutes(text: str, plain_min: float) -> float | None:
@@ -151,7 +143,7 @@ DOWN = {"DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUT
 
 
 def slurm(ask: Ask) -> Found:
-    """Slurm: scontrol show node, partition and config; sacctmgr where there is accounting."""
+    """Slurm: scontrol show node and partition."""
 
     def lines(what: str, key: str) -> list[dict[str, str]]:
         found = (dict(FIELD.findall(line)) for line in ask("scontrol", "-o", "show", what).splitlines())
@@ -163,25 +155,17 @@ def slurm(ask: Ask) -> Found:
         up = "*" not in state and DOWN.isdisjoint(re.findall(r"\w+", state))
         of = tuple(filter(None, fields.get("Partitions", "").split(",")))
         nodes.append(NodeFacts(fields["NodeName"], _slurm_kind(fields), up, of))
-    partitions = [
-        fields
-        for fields in lines("partition", "PartitionName")
-        if fields.get("State", "UP") == "UP" and fields.get("RootOnly") != "YES"
-    ]
-    running, more = None, dict[str, Any]()
-    if "accounting_storage/slurmdbd" in ask("scontrol", "show", "config"):
-        running, more = _slurm_accounting(ask, {fields.get("QoS", "N/A") for fields in partitions})
     queues = [
         QueueFacts(
             fields["PartitionName"],
             fields.get("Default") == "YES",
             minutes(fields.get("MaxTime", ""), 1.0),
             whole(fields.get("MaxNodes", "")),
-            running,
         )
-        for fields in partitions
+        for fields in lines("partition", "PartitionName")
+        if fields.get("State", "UP") == "UP" and fields.get("RootOnly") != "YES"
     ]
-    return nodes, queues, more
+    return nodes, queues, []
 
 
 def _slurm_kind(fields: Mapping[str, str]) -> NodeKind:
@@ -197,26 +181,6 @@ def _slurm_kind(fields: Mapping[str, str]) -> NodeKind:
     return NodeKind(cores, None if memory is None else memory - (number.get("MemSpecLimit") or 0), gpus)
 
 
-def _slurm_accounting(ask: Ask, qos_of_partitions: set[str]) -> tuple[int | None, dict[str, Any]]:
-    """Jobs of this user that run at the same time; its accounts, jobs that it may submit, and notes."""
-
-    def table(*words: str) -> list[list[str]]:
-        rows = (line.split("|") for line in ask("sacctmgr", "-nP", "show", *words).splitlines())
-        return [row for row in rows if len(row) == words[-1].count(",") + 1]
-
-    user = pwd.getpwuid(os.getuid()).pw_name
-    rows = table("assoc", "where", f"user={user}", "format=account,maxsubmit,maxjobs,defaultqos")
-    wanted = qos_of_partitions | {row[3] for row in rows}
-    limits = rows + [row for row in table("qos", "format=name,maxsubmitpu,maxjobspu") if row[0] in wanted]
-    return least(whole(row[2]) for row in limits), {
-        "accounts": tuple(dict.fromkeys(row[0] for row in rows if row[0])),
-        "most_submitted": least(whole(row[1]) for row in limits),
-        "notes": [] if rows else [f"Slurm's accounts do not know {user}: jobs may be refused"],
-    }
-
-
-OF_A_USER = re.compile(r"\bu:(?:PBS_GENERIC|\w+)=(\d+)")
-"""`[u:PBS_GENERIC=30]`: a limit that every user has (PBS Professional administrator's guide, "Limits at queues and server")."""
 BAD = ("down", "offline", "unknown", "stale", "maintenance")
 OPEN = {"queue_type": "Execution", "enabled": "True", "started": "True"}
 
@@ -244,21 +208,18 @@ def pbs(ask: Ask) -> Found:
         nodes.append(NodeFacts(host, NodeKind(cores or None, memory or None, gpus), up, of))
     parts = (part.partition("\n") for part in re.split(r"^Queue:", ask("qstat", "-Qf"), flags=re.MULTILINE)[1:])
     blocks = {name.strip(): _values(text, " = ") for name, _, text in parts}
-    server = _values(ask("qstat", "-Bf"), " = ")
-    default = server.get("default_queue", "")
+    default = _values(ask("qstat", "-Bf"), " = ").get("default_queue", "")
     queues = [
         QueueFacts(
             name,
             name == default,
             minutes(values.get("resources_max.walltime", ""), 1 / 60),
             whole(values.get("resources_max.nodect", "")),
-            _of_a_user(values.get("max_run", "")),
         )
         for name, values in blocks.items()
         if values.get("from_route_only") != "True" and all(values.get(key, word) == word for key, word in OPEN.items())
     ]
-    limits = (server.get("max_queued", ""), blocks.get(default, {}).get("max_queued", ""))
-    return nodes, queues, {"most_submitted": least(map(_of_a_user, limits)), "notes": notes}
+    return nodes, queues, notes
 
 
 def _map(answer: Any, key: str) -> dict[str, Any]:
@@ -277,25 +238,20 @@ def _values(text: str, separator: str | None = None) -> dict[str, str]:
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
 
-def _of_a_user(text: str) -> int | None:
-    return least(map(whole, OF_A_USER.findall(text)))
-
-
 SGE_GPU = re.compile(r"gpus?|ngpus|num_gpus?|gpu_count|cuda")
 
 
 def sge(ask: Ask) -> Found:
-    """Grid Engine: qhost, and qconf about queues, complexes and limits."""
+    """Grid Engine: qhost, and qconf about queues and complexes."""
     complexes = [
         row for line in ask("qconf", "-sc").splitlines() if line[:1].isalpha() and len(row := line.split()) >= 6
     ]
     gpu = next((row[0] for row in complexes if SGE_GPU.fullmatch(row[0]) and row[5] != "NO"), None)
     nodes = _sge_nodes(ask("qhost", *(["-F", gpu] if gpu else [])), gpu)
     queues = {name: _values(ask("qconf", "-sq", name)) for name in ask("qconf", "-sql").split()[:MAX_ASKED]}
-    more = {"most_submitted": whole(_values(ask("qconf", "-sconf")).get("max_u_jobs", "0")) or None}
     # A queue's own limit stands before those of single hosts.
     limits = {name: values.get("h_rt", "").partition(",")[0] for name, values in queues.items()}
-    return nodes, [QueueFacts(name, walltime_min=minutes(text, 1 / 60)) for name, text in limits.items()], more
+    return nodes, [QueueFacts(name, walltime_min=minutes(text, 1 / 60)) for name, text in limits.items()], []
 
 
 def _sge_nodes(text: str, gpu: str | None) -> list[NodeFacts]:

@@ -140,7 +140,7 @@ def _of_queue(machine: Machine, queue: str | None, facts: ClusterFacts) -> Itera
 def _of_cluster(
     machine: Machine, machine_file: str, settings: Any, site_file: str, facts: ClusterFacts
 ) -> Iterator[Row]:
-    """Both files against the whole cluster: queues and nodes by name, accounts, jobs of one user."""
+    """Both files against the whole cluster: queues and nodes by name."""
     system, names = WORDS[facts.system], {node.name for node in facts.nodes}
     known = [queue.name for queue in facts.queues]
     named = [(f"{machine_file}: `queues.{name}`", name) for name in machine.queues]
@@ -154,14 +154,5 @@ def _of_cluster(
     unknown = sorted(set(machine.host_names) - names) if names else []
     what = f"{machine_file}: `hosts` names {', '.join(unknown[:5])}, which {system} does not have"
     yield bool(unknown), what, "take the names from `scalestudy doctor --hosts`: jobs on others would never run"
-    account, accounts = settings.account, facts.accounts
-    what = f"{site_file}: `scheduler.account: {account}` is not among your accounts"
-    yield bool(account and accounts) and account not in accounts, what, nearest(account or "", accounts)
-    most, mine = facts.most_submitted, machine.limits.most_jobs
-    what = f"{machine_file}: `limits.most_jobs` is {mine or 'not set'}, and {system} lets a user have {most} jobs"
-    todo = f"set `limits.most_jobs: {most}` there: the plan's makespan counts on it, and jobs wait for it"
-    yield most is not None and (mine is None or mine > most), what, todo
     down = [node.name for node in facts.nodes if not node.up]
     yield bool(down), f"{len(down)} of {len(facts.nodes)} nodes take no jobs now: {', '.join(down[:5])}", ""
-    what = f"{site_file}: no `scheduler.account`: jobs are charged to the default one of {', '.join(accounts)}"
-    yield not account and len(accounts) > 1, what, ""
