@@ -41,7 +41,7 @@ def rank_main(
         if synchronous:
             dist.barrier()
         evaluation, saving = done % EPOCH == 0, agreement.checkpoint_due(done)
-        answer = agreement.after(done, evaluation or (not synchronous and (saving or done == last)), lambda: "", 0.0)
+        answer = agreement.after(done, evaluation or (not synchronous and (saving or done == last)), lambda: False, 0.0)
         if answer is not None and answer.stop:
             log.append(("stop", done, answer.stop))
             break

@@ -51,7 +51,6 @@ CASES = [
     ("autocast=float16 strategy=zero1 ranks=2", "use bfloat16", "autocast=bfloat16"),
     ("strategy=parameter_server ranks=2 measure.trace_steps=3", "one of the two", "strategy=ring"),
     ("strategy=ring ranks=2 measure.trace_steps=3 measure.trace_ranks=[2]", "another number", "measure.trace_ranks=[1]"),
-    ("measure.precision=0.01", "set `measure.steps`", "measure.steps=500"),
     (f"{FILES} loader.mode=database", "`data.shard.format`", "data.shard.format=lmdb"),
     (f"{FILES} loader.mode=stream loader.kind=processes loader.workers=2", "use `threads`", "loader.kind=threads"),
     (f"{FILES} loader.storage={{}}", "set `mib_per_s`", "loader.storage.mib_per_s=9"),

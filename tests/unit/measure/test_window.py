@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scalestudy.measure.window import change_of_halves, is_precise, is_steady, relative_half_width
+from scalestudy.measure.window import change_of_halves, is_steady, relative_half_width
 
 
 def alike(rng: np.random.Generator, steps: int, correlation: float, spread: float) -> np.ndarray:
@@ -48,13 +48,3 @@ def test_a_window_that_slows_down_by_a_tenth_is_not_steady() -> None:
     change = change_of_halves(steps)
     assert change is not None
     assert change[0] == pytest.approx(0.1, abs=0.02)
-
-
-def test_a_window_with_rare_long_steps_is_precise_only_when_it_has_seen_them_several_times() -> None:
-    """Outliers after 250 steps each: the longest spacing is 250, and five of them are 1,250 steps."""
-    steps = np.random.default_rng(3).normal(1.0, 0.03, 2000)
-    steps[249::250] = 3.0
-    assert is_precise(steps, 0.02)
-    assert not is_precise(steps[:1200], 0.02)
-    assert not is_precise(steps[:240], 0.02)  # none has come, and it looks precise
-    assert is_precise(np.random.default_rng(3).normal(1.0, 0.03, 300), 0.02)

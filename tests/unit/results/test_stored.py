@@ -57,11 +57,10 @@ def test_the_results_of_another_run_or_machine_enter_no_table(study: Study) -> N
     assert "it is the result of `" in rows["reason"][0]
 
 
-def test_rows_say_how_windows_ended_and_what_was_not_checked_also_of_older_results(study: Study) -> None:
+def test_rows_say_which_runs_were_disturbed_and_what_was_not_checked_also_of_older_results(study: Study) -> None:
     first = study.runs[0].id
-    new: dict[str, Any] = {"disturbed": True, "window_ended_by": "precision", "unchecked": ["reads on lustre"]}
+    new: dict[str, Any] = {"disturbed": True, "unchecked": ["reads on lustre"]}
     write_results(study, lambda run: new if run.id == first else {})
     rows, others = study_rows(study, MACHINE), len(study.runs) - 1
     assert rows["disturbed"].tolist() == [True] + [False] * others
-    assert rows["window_ended_by"].tolist() == ["precision"] + [""] * others
     assert rows["unchecked"].tolist() == [1] + [0] * others

@@ -71,7 +71,7 @@ DEFAULTS: dict[str, Any] = {
     "optimiser": {"name": "sgd", "learning_rate": 0.1, "learning_rate_for_batch": None, "momentum": 0.9,
         "weight_decay": 0.0, "nesterov": False, "warmup_epochs": 0.0, "steps": None},
     "train": {"epochs": 1, "evaluate_every_epochs": 1},
-    "measure": {"warmup_steps": 5, "steps": None, "minutes": None, "precision": None, "loader_batches": 0,
+    "measure": {"warmup_steps": 5, "steps": None, "minutes": None, "loader_batches": 0,
         "trace_steps": 0, "trace_ranks": None, "whole_program": False},
     "checkpoint": {"every_steps": None, "every_minutes": None},
     "launch": {"launcher": None, "binding": "none", "oversubscribe": False}, "heartbeat_timeout_s": 30.0,

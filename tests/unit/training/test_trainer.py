@@ -6,13 +6,11 @@ import dataclasses
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from scalestudy.data.load.sampler import planned_checksums
 from scalestudy.data.prepare.datasets import prepare
-from scalestudy.results.reports import read_reports
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
@@ -92,27 +90,3 @@ def test_operations_are_counted_where_a_peak_is_stated(tmp_path: Path) -> None:
     # One linear layer of 16 x 10, forward and for its weights backward, a multiply-add counted as two.
     assert stated.replica.sample_at_peak_s() == pytest.approx(2 * 16 * 10 * 2 / 0.1e12)
     assert trainer(of).replica.sample_at_peak_s() is None
-
-
-LONG = {"train": {"epochs": 100_000, "evaluate_every_epochs": 0}, "measure": {"warmup_steps": 2, "steps": 50_000}}
-
-
-def test_a_window_ends_when_it_is_precise_enough_and_not_before_300_steps(tmp_path: Path) -> None:
-    own = trainer(job(tmp_path, **LONG | {"measure": {**LONG["measure"], "precision": 0.9}}))
-    own.run()
-    (report,) = read_reports(own.job).reports
-    assert report.window_ended_by == "precision"
-    assert 302 <= report.steps_done < 50_002
-    assert report.window == (2, report.steps_done)
-
-
-def test_steps_that_grow_slower_end_no_window_however_even_they_are(tmp_path: Path) -> None:
-    own = trainer(job(tmp_path, **LONG | {"measure": {"warmup_steps": 0, "steps": 1000, "precision": 0.5}}))
-    begins = np.array([0.1] * 200 + [0.2] * 200).cumsum()
-    own.recorder.timer.earlier = begins[:, None] + np.linspace(0.0, 0.1, 7)
-    own.recorder.report.steps_done = 400
-    assert own.recorder.window_over() == ""
-    own.recorder.timer.earlier = 0.1 * np.arange(400)[:, None] + np.linspace(0.0, 0.1, 7)
-    assert own.recorder.window_over() == "precision"
-    own.recorder.report.steps_done, own.recorder.timer.earlier = 299, own.recorder.timer.earlier[:299]
-    assert own.recorder.window_over() == ""

@@ -117,7 +117,6 @@ def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
         **row,
         "unchecked": len(result.get("unchecked") or ()),
         "exchange_shares_cores": exchange_shares_cores(run, result),
-        "window_ended_by": str(result.get("window_ended_by") or ""),
         "instrument": "" if instrument is None else sha256_text(canonical_json(instrument))[:12],
         **_reached(result.get("evaluations") or [], target),
         **_kinds_and_intervals(result),

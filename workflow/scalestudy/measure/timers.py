@@ -93,10 +93,6 @@ class StepTimer:
         """
         if self._rows and self.on_gpu:
             self._rows[-1][-1].synchronize()
-        return self.seconds_so_far()
-
-    def seconds_so_far(self) -> NDArray[np.float64]:
-        """As `seconds`, of the steps that the device has finished; waits for nothing."""
         self._drain()
         if len(self._drained) > 1:
             self._drained = [np.concatenate(self._drained)]

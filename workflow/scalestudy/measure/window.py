@@ -15,12 +15,6 @@ CONFIDENCE = 0.95
 MOST_BATCHES = 20
 LEAST_STEPS = 8
 """Of fewer steps nothing is said about their spread."""
-MIN_PRECISE_STEPS = 300
-"""Steps of a window that ends by precision: with rare long steps, an earlier end comes because none has come yet."""
-OUTLIER = 1.5
-"""A step so many times as long as the median is an outlier, such as a collection or a flush."""
-MIN_SPACINGS = 5
-"""Longest spacings of outliers that such a window holds."""
 UNSTEADY = 0.02
 """Change between the halves of a window, relative, below which nobody is warned."""
 
@@ -60,21 +54,6 @@ def relative_half_width(steps: Steps) -> float | None:
         return None
     variance, freedom = long_run_variance(steps)
     return quantile(freedom) * math.sqrt(variance / len(steps)) / float(steps.mean())
-
-
-def is_precise(steps: Steps, precision: float) -> bool:
-    """Whether the mean step is known to that share of it: the window is steady, and long enough for its outliers.
-
-    In simulations with outliers three times as long, in 1 and 2 % of the steps, 0.95 of the intervals hold the true mean.
-    """
-    if len(steps) < MIN_PRECISE_STEPS:
-        return False
-    outliers = np.flatnonzero(steps > OUTLIER * np.median(steps))
-    spacing = int(np.diff([-1, *outliers, len(steps)]).max()) if len(outliers) else 0
-    half_width = relative_half_width(steps)
-    return (
-        len(steps) >= MIN_SPACINGS * spacing and half_width is not None and half_width <= precision and is_steady(steps)
-    )
 
 
 def change_of_halves(steps: Steps) -> tuple[float, float] | None:

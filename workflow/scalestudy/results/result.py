@@ -58,7 +58,6 @@ def measured_result(
         "intervals": intervals(job, measured, manifest, hosts.disturbed),
         "extrapolation": extrapolation(job.spec, measured, manifest),
         "emulated": is_emulated(job.spec),
-        "window_ended_by": None if job.spec.runs_full_training else first.window_ended_by or "limit",
         "evaluations": [evaluation.entry() for evaluation in first.evaluations],
         "checkpoints": [cost.plain() for cost in first.checkpoints],
         "steps_done": first.steps_done,
@@ -95,7 +94,6 @@ def outcome(job: Job, reason: str | None, values: Values, hosts: HostFacts) -> d
         "reason": reason,
         "metrics": values,
         "disturbed": hosts.disturbed,
-        "window_ended_by": None if job.spec.runs_full_training else "limit",
         "oversubscribed": is_oversubscribed(job),
         "faults": {},
     }

@@ -157,8 +157,6 @@ def _of_training(spec: RunSpec) -> list[Row]:
         (spec.autocast == "float16" and not strategy.scales_loss, "autocast",
          f"float16 scales the loss, and the update of `{name}` does not know the scale",
          "use bfloat16, or another strategy"),
-        (spec.measure.precision is not None and spec.runs_full_training, "measure.precision",
-         "ends the window early, and no window is given", "set `measure.steps` or `measure.minutes` as its limit"),
         (spec.measure.trace_steps and (strategy.servers_beside or spec.accelerator), "measure.trace_steps",
          "steps are traced on ranks alone, and on real devices: neither on servers nor where compute is emulated", ONE_OUT),
         (max(spec.measure.trace_ranks or (0,)) >= ranks, "measure.trace_ranks", f"there are {ranks} ranks, from 0 on", NUMBER),

@@ -117,9 +117,6 @@ class Measure(Spec):
     """Length of the window in steps; the run ends after it. None: the full training."""
     minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     """Length of the window in minutes; the run ends after it. None: the full training."""
-    precision: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """End the window before its limit, `steps` or `minutes`, once the 95 % half-width of the mean step is at most this
-    share of it: 0.02 for 2 %. Not before 300 steps, nor while the window's halves differ. Unset: the limit ends it."""
     loader_batches: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """Batches that are loaded first, without training, to measure the loader alone."""
     trace_steps: Annotated[int, Field(ge=0, le=100)] = 0

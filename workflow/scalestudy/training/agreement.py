@@ -34,10 +34,8 @@ CALL = "meet"
 """In a job's scratch folder: rank 0 calls ranks that train at their own pace to a meeting."""
 NONE, ASKED_BY_FILE, DEADLINE, DRIVER, SIGNAL = 0, 1, 2, 3, 100
 """Why to stop, as ranks tell each other; SIGNAL plus its number."""
-LIMIT, PRECISION = "limit", "precision"
-"""What ends a window."""
-WindowOver = Callable[[], str]
-"""LIMIT, PRECISION, or empty while the window goes on."""
+WindowOver = Callable[[], bool]
+"""Whether the minutes of the window have passed, as far as a rank knows."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,8 @@ class Agreed:
     """Why to stop; empty: continue."""
     checkpoint: bool = False
     """The minutes between two checkpoints have passed."""
-    window_over: str = ""
-    """`limit`: its minutes have passed for a rank; `precision`: it is precise enough; empty: the window goes on."""
+    window_over: bool = False
+    """The minutes of the window have passed for a rank."""
 
 
 class Agreement:
@@ -75,8 +73,7 @@ class Agreement:
     def after(self, done: int, meeting: bool, window_over: WindowOver, next_s: float) -> Agreed | None:
         """The next action of all ranks, after `done` steps; None: they did not meet.
 
-        `meeting`: all ranks come here after so many steps. `window_over` names the reason that ends the window now, as far as this
-        rank knows. `next_s` is the length of the next uninterruptible work.
+        `meeting`: all ranks come here after so many steps. `next_s` is the length of the next uninterruptible work.
         """
         answer = self.ahead_of_us
         if answer is None:
@@ -122,21 +119,18 @@ class Agreement:
         now = time.perf_counter()
         step_s = (now - self.last_s) / max(1, done - self.last_done)
         steps = min(GROWTH * self.interval, max(1, int(EVERY_S / max(step_s, 1e-6))))
-        over, reason = window_over(), self._reason(step_s * steps + next_s)
-        requests = torch.tensor(
-            [reason, self._minutes_are_over(now), over == LIMIT, over == PRECISION, -steps, done], dtype=torch.float64
-        )
+        reason = self._reason(step_s * steps + next_s)
+        requests = torch.tensor([reason, self._minutes_are_over(now), window_over(), -steps, done], dtype=torch.float64)
         group = self.world.control or self.world.workers
         if group is not None and self.world.ranks > 1:
             dist.all_reduce(requests, dist.ReduceOp.MAX, group=group)
         if not self.synchronous and self.world.rank == 0:
             # The call is answered; a rank that still sees it meets once more.
             (self.job.folder / CALL).unlink(missing_ok=True)
-        code, write, at_limit, is_precise, fewest, farthest = (int(request) for request in requests.tolist())
+        code, write, over, fewest, farthest = (int(request) for request in requests.tolist())
         self.interval = -fewest
         self.last_done, self.last_s, self.next = done, now, done + self.interval
-        ended_by = LIMIT if at_limit else PRECISION if is_precise else ""
-        return Agreed(farthest, self._sentence(code), bool(write), ended_by)
+        return Agreed(farthest, self._sentence(code), bool(write), bool(over))
 
     def _reason(self, until_next_s: float) -> int:
         """Why to stop, if at all: rank 0 watches the clock and the files of requests. Ranks ignore signals."""

@@ -24,11 +24,9 @@ from scalestudy.measure.instrument import of_rank
 from scalestudy.measure.placement import placement
 from scalestudy.measure.system import rows_of_rank
 from scalestudy.measure.timers import StepTimer
-from scalestudy.measure.window import counted, intervals, is_precise, stretches
 from scalestudy.nvml import unusual_modes
 from scalestudy.spec.ids import own_code_now, own_file
 from scalestudy.strategies.base import World
-from scalestudy.training.agreement import LIMIT, PRECISION
 from scalestudy.training.first_steps import FirstSteps
 from scalestudy.training.job import Job
 from scalestudy.training.replica import Replica
@@ -131,23 +129,9 @@ class Recorder:
         if self._sampled_processes:
             self.report.host_rows += rows_of_rank(self._sampled_processes)
 
-    def window_over(self) -> str:
-        """`limit` where the window's minutes have passed, `precision` where its mean step is known as precisely as asked.
-
-        "" where it goes on. Rank 0 alone judges precision: synchronous ranks make the same steps, and others are not
-        held up to compare.
-        """
-        if self.window_end is not None and time.perf_counter() >= self.window_end:
-            return LIMIT
-        loader, report, precision = self.job.spec.loader, self.report, self.job.spec.measure.precision
-        if precision is None or report.rank > 0:
-            return ""
-        marks = self.timer.seconds_so_far()
-        counts = counted(len(marks), self.schedule.window(report.steps_done), report.left_out)
-        steps = intervals(marks, stretches(counts, set(report.pauses)))
-        # Batches that were made ahead hide a loader that is too slow until they are used up.
-        used_up = len(steps) >= 2 * loader.workers * loader.prefetch
-        return PRECISION if used_up and is_precise(steps, precision) else ""
+    def window_over(self) -> bool:
+        """Whether the window's minutes have passed."""
+        return self.window_end is not None and time.perf_counter() >= self.window_end
 
     @property
     def loop_s(self) -> float:

@@ -125,8 +125,6 @@ class Report(_Plain):
     """Numbers of steps done after which something else was done: an evaluation, a checkpoint."""
     window_left_s: float | None = None
     """At a checkpoint: what is left of `measure.minutes`, None before the window."""
-    window_ended_by: str | None = None
-    """`limit` or `precision`, where the ranks agreed that the window is over; None where they made all planned steps."""
     window_clock: tuple[float, float] | None = None
     """When the window began and ended, on this host's clock (`perf_counter`); of the last attempt at the run."""
     host_rows: list[dict[str, Measured]] = field(default_factory=list)

@@ -134,7 +134,6 @@ class Trainer:
         next_s = max((made.evaluation_s for made in evaluations), default=0.0)
         answer = self.agreement.after(done, meeting, self.recorder.window_over, next_s) or Agreed(done)
         if answer.window_over:
-            self.recorder.report.window_ended_by = answer.window_over
             return True, ""
         if answer.stop and (evaluation or not last) and self.job.run_folder is not None:
             if self.world.rank == 0:
