@@ -29,5 +29,4 @@ def test_weights_do_not_depend_on_how_pictures_are_read(tmp_path: Path) -> None:
         assert completed(done), done.stdout
         found = result(tmp_path / name)
         assert found["instrument"]["decoder"].startswith(("kernel", "plain"))
-        assert (found["emulated_storage"] is not None) == (name == "memory")
     assert weights(tmp_path / "threads") == weights(tmp_path / "processes") == weights(tmp_path / "memory")

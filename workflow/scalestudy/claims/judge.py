@@ -319,18 +319,8 @@ def _with_next(verdict: Verdict, each: _Estimated, campaigns: Iterable[Sequence[
                     levels.append(estimate(each.claim, _before(part, each.look)).median)
     if len(levels) < MIN_CAMPAIGNS:
         return replace(verdict, campaigns=len(levels))
-    found, rounds = Estimate(tuple(levels), log=each.claim.is_log, of_next=True), each.deciding
-    low, high = found.interval(1 - ERROR)
-    # A campaign's level varies by its rounds as well: variances are those of the one-way random-effects model.
-    between = math.sqrt(max(0.0, found.spread**2 - rounds.spread**2 / rounds.n))
-    return replace(
-        verdict,
-        campaigns=found.n,
-        next_low=low,
-        next_high=high,
-        between_rounds=rounds.spread,
-        between_campaigns=between,
-    )
+    low, high = Estimate(tuple(levels), log=each.claim.is_log, of_next=True).interval(1 - ERROR)
+    return replace(verdict, campaigns=len(levels), next_low=low, next_high=high)
 
 
 def _with_rounds(each: _Estimated, verdict: Verdict, error: float) -> Verdict:
@@ -345,13 +335,7 @@ def _with_rounds(each: _Estimated, verdict: Verdict, error: float) -> Verdict:
     seconds, device_hours = _cost(each.parts, needed)
     cost = words.duration(seconds) + (f", {device_hours:.2g} GPU h" if device_hours else "")
     would = f"{words.rounds(needed)} of a new campaign would decide it with a probability of {100 * POWER:.0f} %"
-    return replace(
-        verdict,
-        reason=f"{reason}: {would}, {cost}",
-        repeats_needed=needed,
-        cost_s=seconds,
-        cost_device_hours=device_hours,
-    )
+    return replace(verdict, reason=f"{reason}: {would}, {cost}", repeats_needed=needed)
 
 
 def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:

@@ -42,8 +42,6 @@ class Verdict:
     runs: list[str] = field(default_factory=list)
     reason: str = ""
     repeats_needed: int | None = None
-    cost_s: float | None = None
-    cost_device_hours: float | None = None
     changed_after_measuring: bool = False
     p: float | None = None
     p_holm: float | None = None
@@ -60,10 +58,6 @@ class Verdict:
     next_low: float | None = None
     next_high: float | None = None
     """Ends of the 95 % interval for the number of the next campaign; None before there are three."""
-    between_rounds: float | None = None
-    between_campaigns: float | None = None
-    """Standard deviations between the rounds of this campaign, and between campaigns beyond that; on logarithms for ratios,
-    times and rates."""
 
     @classmethod
     def of(cls, claim: AnyClaim) -> Verdict:

@@ -87,7 +87,6 @@ def program_result(
         "unchecked": [NOT_CHECKED],
         "kinds": {name: REPORTED for name in OF_STEPS if is_reported and values[name] is not None},
         "intervals": {},
-        "extrapolation": None,
         "emulated": False,
         "steps_done": max((len(window.trace.marks) for window in evidence.windows), default=0),
         "resolved": {**resolved, "threads_per_rank": job.spec.threads_per_rank, "backend": None},

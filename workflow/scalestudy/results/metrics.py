@@ -126,11 +126,11 @@ def exposed_exchange(report: Report) -> tuple[float | None, list[float] | None]:
 def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
     """Seconds of the full training, of staging, of the longest wait for the first batch, and of one evaluation."""
     seconds, stage = training_time(job.spec, measured, manifest).value, stage_costs(measured.reports)
-    extent, stage_s = extrapolation(job.spec, measured, manifest), stage["stage_s"] or 0.0
+    stage_s = stage["stage_s"] or 0.0
     first_waits = measured.marks[:, 0, 1 + PHASES.index("data")] - measured.marks[:, 0, 0]
     return {
         "training_time_s": seconds,
-        "extrapolation_factor": None if extent is None else extent["factor"],
+        "extrapolation_factor": extrapolation_factor(job.spec, measured, seconds),
         "time_to_train_s": seconds + stage_s,
         "first_batch_s": stage_s + float(first_waits.max()),
         **stage,
@@ -228,16 +228,15 @@ def intervals(job: Job, measured: Measured, manifest: Manifest, disturbed: bool 
     return found
 
 
-def extrapolation(spec: RunSpec, measured: Measured, manifest: Manifest) -> dict[str, float] | None:
-    """How far the training time is extrapolated: seconds of the window and of the whole, and their ratio `factor`.
+def extrapolation_factor(spec: RunSpec, measured: Measured, whole_s: float) -> float | None:
+    """The seconds of the whole training over those of the window.
 
     None where the training was timed in full, and where the program was timed and not its steps.
     """
     window_s = float(measured.window_s.max())
     if timed_in_full(spec, measured) or spec.measure.whole_program or window_s <= 0:
         return None
-    whole_s = training_time(spec, measured, manifest).value
-    return {"factor": whole_s / window_s, "window_s": window_s, "whole_s": whole_s}
+    return whole_s / window_s
 
 
 def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturbed: bool = False) -> ExtrapolatedTime:

@@ -10,7 +10,7 @@ from typing import Any
 
 from scalestudy.data.manifest import Manifest
 from scalestudy.measure.instrument import debug_warnings, instrument
-from scalestudy.results.metrics import Values, extrapolation, intervals, kinds, metrics
+from scalestudy.results.metrics import Values, intervals, kinds, metrics
 from scalestudy.results.records import HostFacts, facts_of_hosts, staleness, write_events, write_steps
 from scalestudy.results.reports import read_reports
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
@@ -56,7 +56,6 @@ def measured_result(
         "unchecked": unchecked(evidence),
         "kinds": kinds(job.spec, measured, values),
         "intervals": intervals(job, measured, manifest, hosts.disturbed),
-        "extrapolation": extrapolation(job.spec, measured, manifest),
         "emulated": is_emulated(job.spec),
         "evaluations": [evaluation.entry() for evaluation in first.evaluations],
         "checkpoints": [cost.plain() for cost in first.checkpoints],
@@ -64,7 +63,6 @@ def measured_result(
         "samples_seen": sum(report.samples_seen for report in reports),
         "resolved": resolved_settings(job, first),
         "stage": staged_nodes(reports),
-        "emulated_storage": None if job.spec.loader.storage is None else job.spec.loader.storage.plain(),
         "instrument": {
             **instrument(first.device_name),
             **first.host,
