@@ -14,7 +14,7 @@ from tests.integration.project import Project, make_project
 
 PBS = ("--profile", "profiles/pbs")
 PAPER = ("--config", "scale=paper")
-HOURS = ("gpu_hours_reserved", "node_hours_reserved", "cpu_hours_reserved")
+HOURS = ("gpu_hours_reserved", "node_hours_reserved")
 
 
 @pytest.fixture(scope="module")

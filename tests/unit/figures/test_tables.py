@@ -18,9 +18,9 @@ def written(study: Study) -> dict[str, str]:
 
 
 def test_a_mean_is_rounded_to_two_digits_of_its_half_width() -> None:
-    assert Cell(Interval(1234.567, 1211.567, 1257.567, 3, 0, 0), "measured").text(1) == "1,235 ± 23"
-    assert Cell(Interval(1234.567, 1000.567, 1468.567, 3, 0, 0), "measured").text(1) == "1,230 ± 230"
-    assert Cell(Interval(0.8, 0.7988, 0.8012, 3, 0, 0), "measured").text(1) == "0.8000 ± 0.0012"
+    assert Cell(Interval(1234.567, 1211.567, 1257.567, 3), "measured").text(1) == "1,235 ± 23"
+    assert Cell(Interval(1234.567, 1000.567, 1468.567, 3), "measured").text(1) == "1,230 ± 230"
+    assert Cell(Interval(0.8, 0.7988, 0.8012, 3), "measured").text(1) == "0.8000 ± 0.0012"
 
 
 def test_a_mean_that_holds_disturbed_runs_is_marked_and_the_mark_is_explained(study: Study) -> None:
@@ -104,7 +104,7 @@ def test_a_key_has_its_unit_in_the_head_unless_its_values_have_labels() -> None:
 def test_all_sizes_of_a_table_have_one_unit() -> None:
     rows = [[72.6 * 2**20, 59.3 * 2**20], [40 * 2**10, 0.0], [30.0 * 2**20, 22.9 * 2**20]]
     made = [
-        TableRow((), (), 3, 3, False, tuple(Cell(Interval(mean, None, None, 1, mean, mean), "measured") for mean in row))
+        TableRow((), (), 3, 3, False, tuple(Cell(Interval(mean, None, None, 1), "measured") for mean in row))
         for row in rows
     ]  # fmt: skip
     table = Table("t", (), ("read_bytes", "expected_read_bytes"), tuple(made), (), ())

@@ -39,13 +39,5 @@ def test_a_report_is_read_as_it_was_written_and_keys_of_other_versions_are_left_
         checkpoints=[CheckpointCost(7, 0.5, 100, False, "every 7 steps")],
         stage=Staging(0, 1.5, 10, 20, 2, "/data", "all"),
     )
-    plain = json.loads(json.dumps({**report.plain(), "doubt": None}))
+    plain = json.loads(json.dumps({**report.plain(), "of_another_version": None}))
     assert Report.from_plain(plain) == report
-
-
-def test_an_entry_of_result_json_has_the_keys_that_it_always_had() -> None:
-    usual = {"epoch": 1, "step": 7, "time_s": 0.5, "evaluation_s": 0.1, "accuracy": 0.75, "auroc": None, "loss": 0.5}
-    assert Evaluation(1, 7, 0.5, 0.1, accuracy=0.75, loss=0.5).entry() == usual
-    multilabel = Evaluation(1, 7, 0.5, 0.1, auroc=0.5, auroc_per_label=[0.5, None]).entry()
-    assert multilabel["auroc_per_label"] == [0.5, None]
-    assert Evaluation(1, 7, 0.5, 0.1, invalid_reason="a score is odd").entry()["doubt"] == "a score is odd"

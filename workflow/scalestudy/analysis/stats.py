@@ -24,15 +24,13 @@ FEWEST = 3
 class Interval:
     """Mean of n repeats and its 95 % interval; below three repeats there is none (`low`, `high` None).
 
-    A mean on logarithms is the geometric one, and its interval is not symmetric. `least` and `most` are the extremes.
+    A mean on logarithms is the geometric one, and its interval is not symmetric.
     """
 
     mean: float
     low: float | None
     high: float | None
     n: int
-    least: float
-    most: float
 
     @property
     def half_width(self) -> float | None:
@@ -63,7 +61,7 @@ def interval(
     # Of one value the mean is that value, to the last digit.
     mean = finite[0] if n == 1 else math.exp(estimate.mean) if log else estimate.mean
     low, high = estimate.student(CONFIDENCE) if n >= FEWEST else (None, None)
-    return Interval(mean, low, high, n, min(finite), max(finite))
+    return Interval(mean, low, high, n)
 
 
 def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | None:

@@ -57,7 +57,7 @@ def measured_result(
         "kinds": kinds(job.spec, measured, values),
         "intervals": intervals(job, measured, manifest, hosts.disturbed),
         "emulated": is_emulated(job.spec),
-        "evaluations": [evaluation.entry() for evaluation in first.evaluations],
+        "evaluations": [evaluation.plain() for evaluation in first.evaluations],
         "checkpoints": [cost.plain() for cost in first.checkpoints],
         "steps_done": first.steps_done,
         "samples_seen": sum(report.samples_seen for report in reports),

@@ -47,16 +47,6 @@ class Evaluation(_Plain):
     invalid_reason: str | None = None
     """Why there are no scores."""
 
-    def entry(self) -> dict[str, Any]:
-        """As `evaluations` of result.json lists it, without absent values."""
-        plain = {**self.plain(), "doubt": self.invalid_reason}
-        del plain["invalid_reason"]
-        return {
-            key: value
-            for key, value in plain.items()
-            if value is not None or key not in ("chance", "auroc_per_label", "doubt")
-        }
-
 
 @dataclass(frozen=True)
 class KernelUsage(_Plain):

@@ -83,22 +83,22 @@ def trace(job: Job, world: World, step: Callable[[int], object]) -> None:
             torch.cuda.synchronize(world.device)
         with record_function(CLOCK):
             read_s = time.perf_counter()
-    ahead_s, within_s = clock_of_rank_0(world)
+    ahead_s = clock_of_rank_0(world)
     if traced is not None:
         traced.export_chrome_trace(str(job.folder / f"trace.{world.rank}.json"))
-        clock = {"read_s": read_s, "ahead_s": ahead_s, "within_s": within_s}
+        clock = {"read_s": read_s, "ahead_s": ahead_s}
         write_json(job.folder / f"clock.{world.rank}.json", clock)
 
 
-def clock_of_rank_0(world: World) -> tuple[float, float]:
-    """Seconds by which rank 0's `perf_counter` is ahead of this rank's, and the largest error of that number.
+def clock_of_rank_0(world: World) -> float:
+    """Seconds by which rank 0's `perf_counter` is ahead of this rank's.
 
     By the shortest of ROUND_TRIPS, as NTP does (RFC 5905, section 8): the other clock was read in its middle, or off that
     by half its length at most.
     """
     group = world.control or world.workers
     if group is None or world.ranks == 1:
-        return 0.0, 0.0
+        return 0.0
     clock, best = torch.zeros(1, dtype=torch.float64), (float("inf"), 0.0)
     for other in range(1, world.ranks):
         send, receive = (partial(call, group=group) for call in (dist.send, dist.recv))
@@ -113,4 +113,4 @@ def clock_of_rank_0(world: World) -> tuple[float, float]:
             receive(clock, 0)
             end = time.perf_counter()
             best = min(best, (end - begin, float(clock) - (begin + end) / 2))
-    return (0.0, 0.0) if world.rank == 0 else (best[1], best[0] / 2)
+    return 0.0 if world.rank == 0 else best[1]

@@ -93,7 +93,6 @@ class ModelCost:
     """Operations of one model for one sample, and its size."""
 
     parameters: int
-    forward_flops: float
     training_flops: float
 
 
@@ -108,9 +107,8 @@ def model_cost(spec: RunSpec) -> ModelCost | None:
     row = min(rows, key=lambda row: abs(int(row["height"]) * int(row["width"]) - (pixels or 0)))
     # A fully connected network computes the same per sample for images of any size but in its first layer.
     factor = 1.0 if pixels is None or name == "mlp" else pixels / (int(row["height"]) * int(row["width"]))
-    forward = float(row["forward_flops"])
-    training = min(float(row["training_flops"]), BACKWARD * forward)
-    return ModelCost(int(row["parameters"]), forward * factor, training * factor)
+    training = min(float(row["training_flops"]), BACKWARD * float(row["forward_flops"]))
+    return ModelCost(int(row["parameters"]), training * factor)
 
 
 def _pixels(spec: RunSpec) -> int | None:

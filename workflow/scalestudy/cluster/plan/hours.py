@@ -35,7 +35,7 @@ Z95 = 1.6449
 COMMON = {"repeats": 0.0, "neighbours": 0.5, "published": 0.8, "flops": 0.8, "rates": 0.8}
 """Share of the variance that all jobs of a kind of expectation have in common: what is taken from one published table is
 too high for all of them or too low for all. Assumptions; independent errors would make a sum seem far too certain."""
-Unit = Literal["gpu", "node", "cpu"]
+Unit = Literal["gpu", "node"]
 Percentiles = tuple[float, float, float]
 """The 10th, 50th and 90th."""
 Draws = npt.NDArray[np.float64]
@@ -85,10 +85,8 @@ class PlannedJob:
         return min(self.estimate.low_s, most_s), min(self.estimate.high_s, most_s)
 
     def units(self, unit: Unit) -> int:
-        """GPUs (idle ones of its nodes included), nodes or cores that it holds."""
-        asked = self.resources
-        cores = asked.nodes * asked.ranks_per_node * asked.cpus_per_rank
-        return {"gpu": asked.gpus_held, "node": asked.nodes, "cpu": cores}[unit]
+        """GPUs (idle ones of its nodes included) or nodes that it holds."""
+        return self.resources.gpus_held if unit == "gpu" else self.resources.nodes
 
     def further(self, seconds: Draws) -> Draws:
         """Jobs beyond the first that it needs if it takes these seconds; none where no limit is known."""
@@ -155,7 +153,7 @@ class Plan:
         return percentiles(self.drawn_s[:, columns] @ np.array(list(weights), dtype=float) / 3600)
 
     def hours(self, jobs: Sequence[PlannedJob], unit: Unit) -> Percentiles:
-        """Percentiles of these jobs' GPU, node or CPU hours."""
+        """Percentiles of these jobs' GPU or node hours."""
         return self._sums(jobs, [job.units(unit) for job in jobs])
 
     def to_request(self, jobs: Sequence[PlannedJob], unit: Unit) -> float:

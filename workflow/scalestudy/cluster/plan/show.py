@@ -18,7 +18,7 @@ from snakemake_executor_plugin_multinode.schedulers import scheduler_of
 
 GROUPS = ("strategy", "ranks")
 """Attributes by which the rows of JSON are grouped, beside the study."""
-UNITS: tuple[Unit, ...] = ("gpu", "node", "cpu")
+UNITS: tuple[Unit, ...] = ("gpu", "node")
 WORDS: dict[Unit, str] = {"gpu": "GPU", "node": "node"}
 MAX_SPREAD = 5.0
 """P90 over P10 from which on the plan names the measurement that would narrow it."""
