@@ -81,7 +81,7 @@ class Recorder:
         self._sampled_processes = len(of_host) if of_host[0] == world.rank else 0
         """Processes of this host, which its first rank samples."""
         self._read_before: int | None = None
-        """What the kernel had counted when the steps began, less what earlier attempts read; the client's alike."""
+        """What the kernel had counted when the steps began, less what earlier attempts read."""
         self._window_read_before: int | None = None
         self._slow_decodes_before = 0
 
