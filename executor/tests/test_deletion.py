@@ -1,11 +1,11 @@
-"""Deletions that fail, each job named that may still be there; and several clusters of one Slurm."""
+"""Deletions that fail, each job named that may still be there; and another cluster of Slurm."""
 
 from __future__ import annotations
 
 import pytest
 
 from running import Replies
-from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, State
+from snakemake_executor_plugin_multinode.schedulers import JobRef, State
 
 JOBS = {
     "slurm": [JobRef("a", "1"), JobRef("b", "2"), JobRef("c", "11")],
@@ -57,26 +57,18 @@ def test_pbs_deletes_one_job_after_the_other_since_a_list_with_a_forgotten_id_en
     assert replies.calls == [f"qdel {number}.head" for number in (1, 2, 11, 12, 13)]
 
 
-OURS = "train.a.0123456789ab"
-DISABLED = (1, "", "Slurm accounting storage is disabled")
-TWO = {"options": "-M big,small"}
+@pytest.mark.parametrize("options", ["-M big", "--clusters=big", "-Mbig"])
+def test_another_cluster_of_slurm_is_named_in_every_call(options: str) -> None:
+    table = "CLUSTER: big\n28|RUNNING|None|n1|N/A|train.a.0123456789ab\n"
+    replies = Replies(squeue=table, sbatch="28;big\n", scancel="")
+    scheduler, job = replies.scheduler("slurm", options=options), JobRef("train.a.0123456789ab", "28")
+    assert scheduler.statuses([job])[job.name].state is State.RUNNING
+    assert scheduler.cancel([job, JobRef("b", None)]) == {}
+    assert all(" -M big " in call for call in replies.calls)
+    assert scheduler.delete_line(["28"]) == "scancel -M big 28"
 
 
-def test_clusters_whose_names_are_not_told_are_no_answer_and_nothing_is_deleted_anywhere() -> None:
-    replies = Replies(sacctmgr=(1, "", "sacctmgr: error: Problem talking to the database: Connection refused"))
-    scheduler = replies.scheduler("slurm", options="-M all")
-    with pytest.raises(NoAnswer, match="Problem talking to the database"):
-        scheduler.statuses([JobRef(OURS, None)])
-    assert list(scheduler.cancel([JobRef(OURS, None)])) == [OURS]
-    assert all(call.startswith("sacctmgr") for call in replies.calls)
-
-
-def test_a_cluster_that_is_away_hides_its_own_jobs_alone() -> None:
-    table = f"CLUSTER: small\n28|RUNNING|None|n1|N/A|{OURS}\n"
-    away = NoAnswer("squeue: Connection refused")
-    replies = Replies(**{"squeue -M big": away, "squeue -M small": table, "sacct": DISABLED})
-    jobs = [JobRef(OURS, "28;small"), JobRef("there", "5;big"), JobRef("somewhere", None), JobRef("gone", "9;small")]
-    found = replies.scheduler("slurm", **TWO).statuses(jobs)
-    assert {name: status.state for name, status in found.items()} == {
-        OURS: State.RUNNING, "there": State.UNANSWERED, "somewhere": State.UNANSWERED,
-    }  # fmt: skip
+@pytest.mark.parametrize("options", ["-M big,small", "--clusters all"])
+def test_several_clusters_of_slurm_are_refused(options: str) -> None:
+    with pytest.raises(ValueError, match="several clusters of Slurm .*: name one by `-M`"):
+        Replies().scheduler("slurm", options=options)

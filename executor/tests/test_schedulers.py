@@ -169,7 +169,7 @@ SENDTO = "sbatch: error: slurm_msg_sendto: address:port=10.0.0.1:6817 msg_type=4
     ("kind", "answer", "outcome"),
     [
         ("slurm", (0, "28\n", ""), "28"),
-        ("slurm", (0, "28;cluster\n", ""), "28;cluster"),
+        ("slurm", (0, "28;cluster\n", ""), "28"),
         ("sge", (0, "Warning: x\n34\n", ""), "34"),
         ("slurm", (0, "rubbish", ""), NoAnswer),
         ("slurm", (1, "", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"), NoAnswer),

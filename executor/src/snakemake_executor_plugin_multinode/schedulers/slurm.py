@@ -61,8 +61,6 @@ NOT_LAUNCHED = ("JobLaunchFailure", "RaisedSignal:53(Real-time_signal_19)", "Rai
 
 # What scancel says of a job that is gone, or is going.
 DELETED = re.compile(r"Invalid job id specified|already completing or completed")
-ALL = "all"
-"""Names every cluster, for `-M`."""
 NO_ACCOUNTING = "accounting storage is disabled"
 REMEMBERED_S = 60
 """A controller that remembers an ended job so long has told of it before it is forgotten."""
@@ -106,7 +104,7 @@ class Slurm(Scheduler):
         "Insane message length",
         "Controller is in standby mode",
     )
-    job_id = re.compile(r"^\d+(?:;\S+)?$", re.MULTILINE)  # `28`, or `28;name` where it names a cluster
+    job_id = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)  # `28`, or `28;name` where it names a cluster
     # Limits on how many jobs a user may have: squeue(1), "JOB REASON CODES"; sbatch prints the reason before its refusal.
     full = re.compile(r"\b(Assoc|QOS)(Max|Grp)Submit\w*")
 
@@ -115,8 +113,9 @@ class Slurm(Scheduler):
     ) -> None:
         super().__init__(settings, run, now_s)
         self._keeps_history: bool | None = None
-        self._sent_to = _clusters([*settings.options, *(settings.request or "").split()], os.environ)
-        """Where the site sends jobs, if not to the cluster of this host; `all` until their names are asked for."""
+        cluster = _cluster([*settings.options, *(settings.request or "").split()], os.environ)
+        self._on = ["-M", cluster] if cluster else []
+        """Where the site sends jobs, if not to the cluster of this host."""
 
     @property
     def keeps_history(self) -> bool:
@@ -159,39 +158,13 @@ class Slurm(Scheduler):
         ]  # fmt: skip
 
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
-        """One squeue of all jobs of this user, for each cluster: it also finds by name, and no unknown id can spoil it."""
-        rows: list[tuple[str, str, Status]] = []
-        silent: dict[str, str] = {}
-        clusters = self._clusters_of(jobs)
-        for cluster in clusters:
-            try:
-                rows += self._table(cluster)
-            except NoAnswer as error:
-                silent[cluster] = str(error)
-        if len(silent) == len(clusters):
-            raise NoAnswer(silent[clusters[0]])
-        found = {name: self._explained(status) for name, status in found_for(jobs, rows).items()}
-        for job in jobs:  # one that is not found may be where no answer came from
-            if job.name not in found and (why := silent.get(_cluster(job)) if job.id else " ".join(silent.values())):
-                found[job.name] = Status(job.id or "", State.UNANSWERED, why)
+        """One squeue of all jobs of this user: it also finds by name, and no unknown id can spoil it."""
+        found = {name: self._explained(status) for name, status in found_for(jobs, self._table()).items()}
         missing = [job for job in jobs if job.name not in found]
         return found | (self._accounted(missing) if missing else {})
 
-    def _clusters_of(self, jobs: Sequence[JobRef]) -> list[str]:
-        """The names of the clusters that may have these jobs; the empty one is that of this host. NoAnswer where they are
-        not known.
-
-        `all` is no name: an id found under it would be that of a job in each cluster, and a deletion would hit them all.
-        """
-        if ALL in self._sent_to:
-            answer = self.run(["sacctmgr", "-n", "-P", "list", "cluster", "format=cluster"], self.query_s)
-            if answer.code != 0 or not answer.out.split():
-                raise NoAnswer(said("sacctmgr", answer))
-            self._sent_to = tuple(answer.out.split())
-        return sorted({_cluster(job) for job in jobs if job.id} | {*(self._sent_to or ("",))})
-
-    def _table(self, cluster: str) -> list[tuple[str, str, Status]]:
-        command = ["squeue", *_on(cluster), "-h", "-t", "all", "-u", user_name(), "-o", FORMAT]
+    def _table(self) -> list[tuple[str, str, Status]]:
+        command = ["squeue", *self._on, "-h", "-t", "all", "-u", user_name(), "-o", FORMAT]
         answer = self.run(command, self.query_s)
         if answer.code != 0:
             raise NoAnswer(said("squeue", answer))
@@ -202,37 +175,34 @@ class Slurm(Scheduler):
             raise NoAnswer(f"squeue printed no table: {answer.words}")
         # A job of a federation has a row of each of its clusters: that of the one which runs it comes last.
         rows.sort(key=lambda row: row[1] != "REVOKED")
-        return [(_id(row[0], cluster), row[5], _status(_id(row[0], cluster), *row[1:5])) for row in rows]
+        return [(row[0], row[5], _status(*row[:5])) for row in rows]
 
     def _explained(self, status: Status) -> Status:
         """FAILED: by exit status, by a signal, or because it could not be launched."""
         if status.cause is not Cause.COMMAND:
             return status
-        number, _, cluster = status.id.partition(";")
         code = None
         with suppress(NoAnswer):
-            shown = self.run(["scontrol", *_on(cluster), "-o", "show", "job", number], self.query_s)
+            shown = self.run(["scontrol", *self._on, "-o", "show", "job", status.id], self.query_s)
             code = EXIT_CODE.search(shown.out)
         return _by_code(status, code)
 
     def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """Query the accounting for jobs gone from the queue; empty without accounting."""
-        names = [job.name for job in jobs if not job.id]
+        ids, names = [job.id for job in jobs if job.id], [job.name for job in jobs if not job.id]
         rows: list[tuple[str, str, Status]] = []
         try:
-            for cluster in self._clusters_of(jobs):
-                numbers = [_number(job) for job in jobs if job.id and _cluster(job) == cluster]
-                rows += self._account(cluster, ["-j", ",".join(numbers)]) if numbers else []
-                rows += self._account(cluster, ["--name", ",".join(names)]) if names else []
+            rows += self._account(["-j", ",".join(ids)]) if ids else []
+            rows += self._account(["--name", ",".join(names)]) if names else []
         except NoAnswer as error:
             if NOT_FOUND in str(error):
                 return {}
             return {job.name: Status(job.id or "", State.UNANSWERED, str(error)) for job in jobs}
         return found_for(jobs, rows)
 
-    def _account(self, cluster: str, words: list[str]) -> list[tuple[str, str, Status]]:
+    def _account(self, words: list[str]) -> list[tuple[str, str, Status]]:
         columns = ["-X", "-n", "-P", "-S", "now-14days", "-o", "jobid,state,exitcode,jobname"]
-        answer = self.run(["sacct", *_on(cluster), *columns, *words], self.query_s)
+        answer = self.run(["sacct", *self._on, *columns, *words], self.query_s)
         if answer.code != 0 and NO_ACCOUNTING in answer.err + answer.out:
             return []
         if answer.code != 0:
@@ -240,8 +210,7 @@ class Slurm(Scheduler):
         rows = []
         for cells in (line.split("|", 3) for line in answer.out.splitlines()):
             if len(cells) == 4 and cells[0].isdigit() and cells[3]:
-                number, word, code, name = cells
-                job_id = _id(number, cluster)
+                job_id, word, code, name = cells
                 status = replace(_status(job_id, word.partition(" ")[0]), words=word)
                 if status.cause is Cause.COMMAND:
                     status = _by_code(status, re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", code))
@@ -249,32 +218,23 @@ class Slurm(Scheduler):
         return rows
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
-        """`scancel` with all ids in one call for each cluster; a job without an id is named, in each cluster that
-        may have it. Each call is made, whatever became of the others."""
-        calls: list[tuple[list[JobRef], list[str]]] = []
-        try:
-            clusters = self._clusters_of(jobs)
-        except NoAnswer as error:
-            return {job.name: str(error) for job in jobs}
-        for cluster in clusters:
-            theirs = [job for job in jobs if job.id and _cluster(job) == cluster]
-            calls += [(theirs, ["scancel", *_on(cluster), *map(_number, theirs)])] if theirs else []
-            by_name = ["scancel", *_on(cluster), "-u", user_name(), "-n"]
-            calls += [([job], [*by_name, job.name]) for job in jobs if not job.id]
+        """`scancel` with all ids in one call; a job without an id is named. Each call is made, whatever became of the others."""
+        numbered = [job for job in jobs if job.id]
+        calls = [(numbered, [job.id for job in numbered if job.id])] if numbered else []
+        calls += [([job], ["-u", user_name(), "-n", job.name]) for job in jobs if not job.id]
         left: dict[str, str] = {}
-        for asked, call in calls:
+        for asked, words in calls:
             try:
-                found = not_deleted(asked, self.run(call, self.submit_s), self.away, DELETED)
+                answer = self.run(["scancel", *self._on, *words], self.submit_s)
+                found = not_deleted(asked, answer, self.away, DELETED)
             except NoAnswer as error:
                 found = {job.name: str(error) for job in asked}
             left |= {name: f"scancel: {words.removeprefix('scancel: ')}" for name, words in found.items()}
         return left
 
     def delete_line(self, ids: Sequence[str]) -> str:
-        """`scancel`, for each cluster."""
-        jobs = [JobRef("", job_id) for job_id in ids]
-        calls = {cluster: [_number(job) for job in jobs if _cluster(job) == cluster] for cluster in map(_cluster, jobs)}
-        return "; ".join(shlex.join(["scancel", *_on(cluster), *numbers]) for cluster, numbers in calls.items())
+        """`scancel`."""
+        return shlex.join(["scancel", *self._on, *ids])
 
 
 def _status(job_id: str, word: str, reason: str = "", node: str = "", start: str = "") -> Status:
@@ -304,31 +264,17 @@ def _by_code(status: Status, code: re.Match[str] | None) -> Status:
     return replace(status, cause=Cause.SIGNAL, signal=number) if number else status
 
 
-def _on(cluster: str) -> list[str]:
-    return ["-M", cluster] if cluster else []
+def _cluster(options: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the cluster of `-M` or `--clusters` in a submit line, or else of the variables that sbatch reads; mostly none.
 
-
-def _cluster(job: JobRef) -> str:
-    """The cluster that an id names, as in `28;big`; empty for that of this host, or without an id."""
-    return (job.id or "").partition(";")[2]
-
-
-def _number(job: JobRef) -> str:
-    return (job.id or "").partition(";")[0]
-
-
-def _id(number: str, cluster: str) -> str:
-    return f"{number};{cluster}" if cluster else number
-
-
-def _clusters(options: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the clusters of `-M` or `--clusters` in a submit line, or else of the variables that sbatch reads."""
-    named: list[str] = []
+    ValueError for several: an id would be that of a job in each of them, and a deletion would hit them all.
+    """
+    named = environment.get("SBATCH_CLUSTERS") or environment.get("SLURM_CLUSTERS") or ""
     for word, following in pairwise([*options, ""]):
         if word in ("-M", "--clusters", "--cluster"):
-            named += following.split(",")
+            named = following
         elif found := re.fullmatch(r"(?:--clusters?=|-M)(.+)", word):
-            named += found[1].split(",")
-    if not named:
-        named = (environment.get("SBATCH_CLUSTERS") or environment.get("SLURM_CLUSTERS") or "").split(",")
-    return (ALL,) if ALL in named else tuple(filter(None, named))
+            named = found[1]
+    if named == "all" or "," in named:
+        raise ValueError(f"jobs cannot be followed in several clusters of Slurm ({named}): name one by `-M`")
+    return named
