@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy.errors import UserError
-from scalestudy.launch.allocation import Allocation, allocation, uneven, where_to_run
+from scalestudy.launch.allocation import Allocation, allocation, where_to_run
 from scalestudy.launch.control import added
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.launchers import commands, forwarded, node_script, write_script
@@ -49,22 +49,19 @@ def job(hosts: tuple[str, ...], **data: object) -> Job:
         ("PE_HOSTFILE", "n1 2 all.q@n1 UNDEFINED\nn2 2 all.q@n2 UNDEFINED\n", "qrsh"),
     ],
 )
-def test_a_schedulers_file_of_nodes_has_hosts_and_slots(
+def test_a_schedulers_file_of_nodes_names_each_host_once(
     tmp_path: Path, variable: str, text: str, launcher: str
 ) -> None:
     file = tmp_path / "nodes"
     file.write_text(text)
-    assert allocation({variable: str(file)}, Site()) == Allocation(("n1", "n2"), launcher, (2, 2))
+    assert allocation({variable: str(file)}, Site()) == Allocation(("n1", "n2"), launcher)
     with pytest.raises(UserError, match="the job's list of nodes cannot be read"):
         allocation({variable: str(tmp_path / "gone")}, Site())
 
 
 def test_slurms_nodes_are_listed_where_there_is_no_scontrol_as_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    job = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "3,1"}
-    found = allocation(job, Site())
-    assert found == Allocation(("n1", "n2"), "srun", (3, 1))
-    assert uneven(found, 2) == ["the job's slots are uneven (3 on n1, 1 on n2); 2 ranks run on each node"]
+    assert allocation({"SLURM_JOB_NODELIST": "n[1-2]"}, Site()) == Allocation(("n1", "n2"), "srun")
     assert slurm_hosts("gpu[08-10,12],login,r[1-2]n[01-02]-ib,x[5]") == [
         "gpu08", "gpu09", "gpu10", "gpu12", "login", "r1n01-ib", "r1n02-ib", "r2n01-ib", "r2n02-ib", "x5",
     ]  # fmt: skip
@@ -97,7 +94,7 @@ def test_the_runs_launcher_wins_over_the_sites_and_that_over_the_schedulers(tmp_
     file.write_text("n1\nn2\nn3\n")
     job_of_pbs = {"PBS_NODEFILE": str(file)}
     run, chosen = spec(ranks=4, nodes=2), spec(ranks=4, nodes=2, launch={"launcher": "mpiexec"})
-    assert where_to_run(run, 2, Site(), job_of_pbs) == Allocation(("n1", "n2"), "pbsdsh", (1, 1))
+    assert where_to_run(run, 2, Site(), job_of_pbs) == Allocation(("n1", "n2"), "pbsdsh")
     assert where_to_run(run, 2, Site(launcher="ssh"), job_of_pbs).launcher == "ssh"
     assert where_to_run(chosen, 2, Site(launcher="ssh"), job_of_pbs).launcher == "mpiexec"
     assert where_to_run(run, 2, Site(launcher="local"), job_of_pbs).launcher == "local"
@@ -145,7 +142,7 @@ def test_what_a_launcher_starts_goes_into_the_jobs_image_first_and_what_is_in_it
     assert script.stat().st_mode & 0o777 == 0o700
 
 
-OF_SLURM = {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "2(x3)", "SLURMD_NODENAME": "n1"}
+OF_SLURM = {"SLURM_JOB_NODELIST": "n[1-3]", "SLURMD_NODENAME": "n1"}
 
 
 def named(*hosts: str, **data: object) -> RunSpec:
@@ -157,9 +154,9 @@ def test_a_run_that_names_its_nodes_gets_them_in_the_order_in_which_the_job_numb
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert where_to_run(named("n3", "n1"), 2, Site(), OF_SLURM) == Allocation(("n1", "n3"), "srun", (2, 2))
-    assert where_to_run(named("n3", "n2"), 2, Site(), OF_SLURM) == Allocation(("n2", "n3"), "srun", (2, 2), away=True)
-    assert where_to_run(named("n2"), 1, Site(), OF_SLURM) == Allocation(("n2",), "srun", (2,), away=True)
+    assert where_to_run(named("n3", "n1"), 2, Site(), OF_SLURM) == Allocation(("n1", "n3"), "srun")
+    assert where_to_run(named("n3", "n2"), 2, Site(), OF_SLURM) == Allocation(("n2", "n3"), "srun", away=True)
+    assert where_to_run(named("n2"), 1, Site(), OF_SLURM) == Allocation(("n2",), "srun", away=True)
     assert where_to_run(named("n2.site.org"), 1, Site(launcher="ssh"), OF_SLURM).hosts == ("n2",)
 
 

@@ -17,14 +17,13 @@ from scalestudy.spec.run import THIS_HOST, RunSpec
 
 @dataclass(frozen=True)
 class Allocation:
-    """The machines of a job, or some of them; how they are reached; slots on each where that is known.
+    """The machines of a job, or some of them, and how they are reached.
 
     The first is the one where this process is, unless `away`.
     """
 
     hosts: tuple[str, ...]
     launcher: str
-    slots: tuple[int, ...] = ()
     away: bool = False
     """Whether the first of them is another machine than this one."""
 
@@ -39,8 +38,8 @@ def allocation(environment: Mapping[str, str], site: Site) -> Allocation | None:
     job = JobEnvironment(environment)
     if job.launcher is None:
         return Allocation(site.hosts, "ssh") if site.hosts else None
-    slots = job.slots_of_nodes()
-    return Allocation(tuple(slots), job.launcher, tuple(slots.values())) if slots else None
+    nodes = job.nodes()
+    return Allocation(tuple(nodes), job.launcher) if nodes else None
 
 
 def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str, str] = os.environ) -> Allocation:
@@ -80,7 +79,7 @@ def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str
         remedy = "set it to `auto`, or to what reaches nodes"
         raise UserError("launcher `local` reaches no other node", "the site's `launcher`", remedy)
     launcher = "mpirun" if mpi else found.launcher if wanted == "auto" else wanted
-    return Allocation(hosts, launcher, tuple(found.slots[index] for index in chosen) if found.slots else (), away)
+    return Allocation(hosts, launcher, away)
 
 
 def _chosen(hosts: Sequence[str], found: Allocation | None) -> list[int]:
@@ -92,11 +91,3 @@ def _chosen(hosts: Sequence[str], found: Allocation | None) -> list[int]:
         what = f"the run is about {'node' if len(missing) == 1 else 'nodes'} {', '.join(missing)}, and {has}"
         raise UserError(what, "hosts", "start it in a job on those nodes; a profile that submits asks for them")
     return sorted(index for index in indices if index is not None)
-
-
-def uneven(where: Allocation, ranks_per_node: int) -> Sequence[str]:
-    """A warning where the scheduler's slots per node differ from the ranks that the run places there."""
-    if any(slots not in (0, ranks_per_node) for slots in where.slots) and len(set(where.slots)) > 1:
-        dealt = ", ".join(f"{slots} on {host}" for host, slots in zip(where.hosts, where.slots, strict=True))
-        return [f"the job's slots are uneven ({dealt}); {ranks_per_node} ranks run on each node"]
-    return []

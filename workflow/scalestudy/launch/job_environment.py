@@ -72,26 +72,20 @@ class JobEnvironment:
         names = PLACES.get(launcher, ())
         return next((int(self.variables[name]) for name in names if self.variables.get(name, "").isdigit()), None)
 
-    def slots_of_nodes(self) -> dict[str, int]:
-        """The nodes of the job in its own order, and how many slots it has on each; 0 where that is not known.
-
-        Raises UserError where the list of nodes cannot be read.
-        """
+    def nodes(self) -> list[str]:
+        """The nodes of the job in its own order. Raises UserError where the list of nodes cannot be read."""
         name = self._first(tuple(LAUNCHERS))
         if name is None:
-            return {}
-        nodes, slots = self.variables[name], dict[str, int]()
+            return []
+        nodes = self.variables[name]
         try:
             if name == "SLURM_JOB_NODELIST":
-                lines = self._of_slurm(nodes)
-            else:  # PBS repeats a host once per slot, Grid Engine writes the number after it
-                rows = [line.split() for line in Path(nodes).read_text(encoding="utf-8").splitlines() if line.strip()]
-                lines = [(row[0], int(row[1]) if len(row) > 1 and row[1].isdigit() else 1) for row in rows]
+                return self._of_slurm(nodes)
+            # PBS repeats a host once per slot, Grid Engine writes the number after it.
+            lines = Path(nodes).read_text(encoding="utf-8").splitlines()
+            return list(dict.fromkeys(line.split()[0] for line in lines if line.strip()))
         except (OSError, subprocess.SubprocessError) as error:
             raise UserError(f"the job's list of nodes cannot be read: {error}", f"{name}={nodes}") from None
-        for host, count in lines:
-            slots[host] = slots.get(host, 0) + count
-        return slots
 
     def here(self, hosts: Sequence[str]) -> str:
         """Which of the job's nodes this process is on: by the name that Slurm or the system has for it, else the first.
@@ -102,22 +96,10 @@ class JobEnvironment:
         known = [place for name in names for place in places([name], hosts) if place is not None]
         return hosts[known[0] if known else 0]
 
-    def _of_slurm(self, nodes: str) -> list[tuple[str, int]]:
+    def _of_slurm(self, nodes: str) -> list[str]:
         command = ["scontrol", "show", "hostnames", nodes]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SCONTROL_S, check=True)
-            hosts = done.stdout.split()
+            return done.stdout.split()
         except FileNotFoundError:  # in a container
-            hosts = slurm_hosts(nodes)
-        tasks = slurm_tasks(self.variables.get("SLURM_TASKS_PER_NODE", ""))
-        return list(zip(hosts, tasks if len(tasks) == len(hosts) else [0] * len(hosts), strict=True))
-
-
-def slurm_tasks(text: str) -> list[int]:
-    """`2(x3),1` as [2, 2, 2, 1]."""
-    tasks: list[int] = []
-    for part in text.split(","):
-        count, _, times = part.partition("(x")
-        if count.isdigit():
-            tasks += [int(count)] * int(times.rstrip(")") or 1)
-    return tasks
+            return slurm_hosts(nodes)

@@ -13,7 +13,6 @@ from scalestudy.data.manifest import read_manifest
 from scalestudy.errors import Skipped
 from scalestudy.files import atomic_path, read_json
 from scalestudy.launch import attempts, signals
-from scalestudy.launch.allocation import uneven
 from scalestudy.launch.attempts import now
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.keeper import Keeper
@@ -130,7 +129,6 @@ def _measure(
             with atomic_path(weights) as temporary:  # also on another file system
                 shutil.copyfile(scratch / "weights.safetensors", temporary)
     outcome["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
-    outcome["warnings"] += uneven(where, resolved.ranks_per_node)
     return outcome
 
 
