@@ -39,9 +39,7 @@ class Limits:
     """How long the scheduler must not know a job before the job counts as lost."""
     blocked_s: float = 1800.0
     """How long a scheduler must report that a job cannot run as things are before that is said: nodes that are down may
-    return. And how long a limit may keep a job out, where no other job of the driver is in the queue that could end."""
-    unwritten_s: float = 25.0
-    """How long submissions may fail to be written to the disk, where no job of the driver is in the queue."""
+    return."""
     per_s: float = 5.0
     """Most submissions per second."""
     budget_gpu_hours: float | None = None

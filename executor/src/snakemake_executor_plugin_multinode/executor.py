@@ -40,7 +40,7 @@ from snakemake_executor_plugin_multinode.status_files import StatusFiles
 FOLDER = ".multinode"
 """Of the working directory: records, job scripts, their output, the driver's lock."""
 FOLDER_VARIABLE, BUDGET_VARIABLE = "MULTINODE_FOLDER", "MULTINODE_BUDGET_GPU_HOURS"
-"""By these a workflow sets for itself what the command line may set too: its Snakefile is read before this executor is made."""
+"""By these a workflow sets another folder and a budget: its Snakefile is read before this executor is made."""
 LEAST_POLL_S = 1.0
 """Between two queries of the scheduler, however often Snakemake would have them."""
 SUBMISSIONS_PER_S = 10.0
@@ -62,14 +62,6 @@ class ExecutorSettings(ExecutorSettingsBase):
             "type": Path,
         },
     )
-    folder: Path | None = field(
-        default=None,
-        metadata={
-            "help": "Folder for the records of jobs, in the working directory; default: $MULTINODE_FOLDER, which a "
-            "workflow may set, or else .multinode",
-            "type": Path,
-        },
-    )
     budget_gpu_hours: float | None = field(
         default=None,
         metadata={
@@ -81,8 +73,7 @@ class ExecutorSettings(ExecutorSettingsBase):
         default=30.0,
         metadata={
             "help": "Minutes for which a scheduler must have said that a job cannot run as things are before that is "
-            "reported: nodes that are down come back. Also the minutes after which a job fails that a limit on the jobs of a "
-            "user keeps out, while no other job of this driver is in the queue",
+            "reported: nodes that are down come back",
             "type": float,
         },
     )
@@ -115,7 +106,7 @@ class Executor(RemoteExecutor):
 
     def _begin(self) -> None:
         settings = self.executor_settings
-        self.folder = records_folder(settings.folder)
+        self.folder = Path(os.environ.get(FOLDER_VARIABLE) or FOLDER).absolute()
         self.site = read_site(settings.site)
         try:
             self.scheduler = chosen_scheduler(self.site)
@@ -398,11 +389,6 @@ def resources_of_members(group: Any) -> list[dict[str, Any]]:
         with contextlib.suppress(FileNotFoundError):
             found.append(dict(member.resources.items()))
     return found
-
-
-def records_folder(named: Path | None) -> Path:
-    """Where records lie: as the command line says, else the workflow, else FOLDER."""
-    return (named or Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)).absolute()
 
 
 def budget(own: float | None) -> float | None:

@@ -64,8 +64,6 @@ class JobMonitor:
         self.wake = self.observer.wake
         self._new: queue.SimpleQueue[MonitoredJob] = queue.SimpleQueue()
         self._found_orphans = False
-        self._stuck: dict[str, float] = {}
-        """Since when submissions fail for a reason, with no job of ours in the queue that could end."""
 
     # called by the executor, from Snakemake's own thread
 
@@ -112,7 +110,6 @@ class JobMonitor:
         except OSError as error:
             self.messages.no_answer(str(error), FILES)
             self.submitter.pause(1.0)
-            self._give_up_unwritten(error)
             return None
         self.messages.answered(FILES)
         return names
@@ -168,8 +165,6 @@ class JobMonitor:
             self.messages.no_error(job)
         except OSError as error:
             self.messages.error(job, error)
-            if not job.submitted:
-                self._give_up_unwritten(error)
         except Exception as error:
             there = f"job {job.id} may still run" if job.record.open else "it was not submitted"
             self._fail(job, f"this executor failed on it, {there}: {type(error).__name__}: {error}.")
@@ -237,11 +232,9 @@ class JobMonitor:
             self._fail(job, f"{error}.")
             return
         except LimitReached as error:
-            self._stuck.pop("no disk", None)
             self.messages.answered(SUBMISSION)
-            self._wait_for_room(job, error)
+            self.messages.full(job, error, sum(other.state.phase is Phase.TO_SUBMIT for other in self.jobs))
             return
-        self._stuck.clear()
         now_s = self.now_s()
         job.adopted, job.known_s, job.state = False, now_s, JobState(Phase.SUBMITTED, now_s)
         if unclear is not None:
@@ -253,29 +246,6 @@ class JobMonitor:
         attempt = f", attempt {number}" if number > 1 else ""
         self.tell.say(f"{job.label}: submitted as {job.attempt.id}{attempt}")
         self._save(job)
-
-    def _wait_for_room(self, job: MonitoredJob, limit: LimitReached) -> None:
-        """The scheduler does not take a job for now: not for ever, where no other job of ours has to end first."""
-        self.messages.full(job, limit, sum(other.state.phase is Phase.TO_SUBMIT for other in self.jobs))
-        if self._stuck_s("no room") >= self.limits.blocked_s:
-            minutes = f"{self.limits.blocked_s / 60:g} minutes"
-            why = f"{limit}, for {minutes}, in which no other job of this driver was in the queue"
-            self._fail(job, f"not submitted: {why}.")
-
-    def _give_up_unwritten(self, error: OSError) -> None:
-        """The folder of records cannot be read or written: where no followed job is in the queue, the
-        submissions to come are not waited for long."""
-        limit_s = self.limits.unwritten_s
-        if self._stuck_s("no disk") >= limit_s:
-            for job in [job for job in self.jobs if not job.submitted]:
-                why = f"{error}, for {limit_s:g} s. Fix this, then run the same command again"
-                self._fail(job, f"not submitted: this driver's records cannot be written: {why}.")
-
-    def _stuck_s(self, why: str) -> float:
-        """Seconds for which submissions have failed like this while no job of ours was in the queue."""
-        if any(job.submitted for job in self.jobs):
-            self._stuck.clear()
-        return self.now_s() - self._stuck.setdefault(why, self.now_s())
 
     # the end of an attempt
 
