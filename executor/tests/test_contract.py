@@ -79,7 +79,7 @@ def test_a_wildcard_with_a_comma_cannot_be_read_back_so_this_executor_refuses_it
 def test_snakemake_reads_the_properties_of_a_job_script(tmp_path: Path) -> None:
     text = Script(
         name="job", title="title", properties='{"rule": "a", "threads": 2}', status_files=tmp_path, workdir=tmp_path, command="true",
-        environment={}, path_first=Path("/bin"), runtime_min=None, setup=(), wrapper=(), script=tmp_path / "job.sh",
+        environment={}, path_first=Path("/bin"), runtime_min=None, setup=(), script=tmp_path / "job.sh",
     ).text()  # fmt: skip
     (tmp_path / "job.sh").write_text(text)
     assert read_job_properties(str(tmp_path / "job.sh")) == {"rule": "a", "threads": 2}

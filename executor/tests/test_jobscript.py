@@ -19,7 +19,7 @@ def script(folder: Path, command: str, **more: object) -> Path:
     """A job script for a command, in a folder with an awkward name."""
     folder = folder / 'it\'s a "folder" $HOME'
     folder.mkdir()
-    values = {"setup": (), "wrapper": (), "environment": {}, "runtime_min": None, **more}
+    values = {"setup": (), "environment": {}, "runtime_min": None, **more}
     text = Script(
         name="job", title="a\ntitle", properties="{}", status_files=folder / "marks", workdir=folder, command=command,
         path_first=Path("/opt/first"), script=folder / "job.sh", **values,
@@ -49,11 +49,11 @@ def test_the_exit_status_of_the_command_is_marked(tmp_path: Path, code: int) -> 
     assert end.ended_s >= end.began_s > 0
 
 
-def test_it_has_the_setup_the_environment_the_deadline_and_the_wrapper(tmp_path: Path) -> None:
+def test_it_has_the_setup_the_environment_and_the_deadline(tmp_path: Path) -> None:
     folder = script(
         tmp_path, 'echo "$GREETING|$PWD|$MULTINODE_JOB|${PATH%%:*}"; echo $((MULTINODE_DEADLINE))',
         setup=("GREETING=\"$GREETING world\"", "export GREETING"), environment={"GREETING": "it's $a"},
-        runtime_min=10, wrapper=("env", "WRAPPED=1"),
+        runtime_min=10,
     )  # fmt: skip
     before = time.time()
     first, deadline = run(folder).stdout.splitlines()

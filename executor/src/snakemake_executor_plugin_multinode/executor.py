@@ -343,7 +343,6 @@ class Executor(RemoteExecutor):
             runtime_min=request.runtime_min,
             setup=[*setup_lines(self.site, os.environ.get("CONDA_EXE")), *self.scheduler.settings.setup],
             container=container_words(self.site, Path.cwd()),
-            wrapper=self.scheduler.settings.wrapper,
             script=request.script,
         )
 

@@ -139,7 +139,6 @@ class Script:
     """Folder of the driver's Python, put first in PATH: jobs find what the driver finds."""
     runtime_min: int | None
     setup: Sequence[str]
-    wrapper: Sequence[str]
     script: Path
     """Where this script lies until its driver has its result."""
     container: Sequence[str] = ()
@@ -151,8 +150,6 @@ class Script:
         command = self.command
         if self.container:
             command = f"{shell_line(self.container)} /bin/bash -c {shlex.quote(command)}"
-        if self.wrapper:
-            command = f"{shlex.join(self.wrapper)} /bin/bash -c {shlex.quote(command)}"
         return TEXT.format(
             title=" ".join(self.title.split()),
             properties=self.properties.replace("\n", " "),
@@ -166,7 +163,7 @@ class Script:
             setup_failed=SETUP_FAILED,
             exports="\n".join(self._exports()),
             workdir=shlex.quote(str(self.workdir)),
-            setup=checked([*self.setup, *hand_on(self.container or self.wrapper)]),
+            setup=checked([*self.setup, *hand_on(self.container)]),
             command=command,
         )
 

@@ -70,8 +70,6 @@ class SchedulerSettings(SiteModel):
     """Further words of the submit line."""
     setup: Lines = ()
     """Shell lines at the start of every job, such as `. .venv/bin/activate`."""
-    wrapper: Words = ()
-    """Words before the command of every job."""
     environments: dict[Ranks, Word] = {}
     """Grid Engine: the parallel environment by ranks on a node; `any` stands for all other numbers."""
 

@@ -99,7 +99,6 @@ def write_script(request: Any, site: Site, settings: Any, token: str) -> None:
         path_first=Path(sys.executable).parent,
         runtime_min=request.runtime_min,
         setup=setup,
-        wrapper=settings.wrapper,
         script=request.script,
         container=container,
     )
