@@ -70,5 +70,5 @@ def test_another_cluster_of_slurm_is_named_in_every_call(options: str) -> None:
 
 @pytest.mark.parametrize("options", ["-M big,small", "--clusters all"])
 def test_several_clusters_of_slurm_are_refused(options: str) -> None:
-    with pytest.raises(ValueError, match="several clusters of Slurm .*: name one by `-M`"):
+    with pytest.raises(ValueError, match="several clusters of Slurm"):
         Replies().scheduler("slurm", options=options)

@@ -21,7 +21,6 @@ from snakemake_executor_plugin_multinode.schedulers import (
     Request,
     Scheduler,
     State,
-    detected_kind,
     scheduler_of,
 )
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, run_command
@@ -248,26 +247,6 @@ def test_a_command_that_hangs_is_given_up_with_its_children() -> None:
     with pytest.raises(NoAnswer, match=r"bash did not answer within 0\.3 s"):
         run_command(["bash", "-c", "sleep 30 & wait"], 0.3)
     assert time.monotonic() - begin < 10
-
-
-@pytest.mark.parametrize(
-    ("there", "slurm_answers", "says", "kind"),
-    [
-        ({"sbatch", "qsub", "qstat"}, True, "Unknown option: version", "slurm"),
-        ({"sbatch", "qsub", "qstat"}, False, "Unknown option: version", "slurm"),
-        ({"sbatch", "qsub", "qconf"}, False, "invalid option argument", "sge"),
-        ({"sbatch", "qsub", "qstat"}, False, "pbs_version = 23.06.06", "pbs"),
-        ({"sbatch"}, False, "", "slurm"),
-        ({"qsub", "qconf"}, False, "invalid option argument", "sge"),
-        ({"qsub", "qstat"}, False, "pbs_version = 23.06.06", "pbs"),
-        (set(), False, "", None),
-    ],
-)
-def test_the_batch_system_is_known_by_its_own_commands(
-    there: set[str], slurm_answers: bool, says: str, kind: str | None
-) -> None:
-    replies = Replies(qsub=says, scontrol=(0 if slurm_answers else 1, "", ""))
-    assert detected_kind(lambda name: name if name in there else None, replies) == kind
 
 
 def test_an_active_value_that_is_not_known_is_refused() -> None:

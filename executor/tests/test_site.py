@@ -50,14 +50,17 @@ scratch: /tmp
         ("scheduler:\n  kind: slrum\n", ":2: `scheduler.kind`: Input should be 'slurm', 'sge' or 'pbs'"),
         ("scheduler: {kind: pbs,\n  que: x}\n", ":2: `scheduler.que`: unknown key; did you mean `queue`?"),
         (
-            "scheduler: {queue: -a b}",
+            "scheduler: {kind: sge, queue: -a b}",
             ":1: `scheduler.queue`: the name '-a b' must be one word that does not begin with",
         ),
         (
-            "scheduler: {options: a '}",
+            "scheduler: {kind: sge, options: a '}",
             ':1: `scheduler.options`: "a \'" has a quote without an end: No closing quotation',
         ),
-        ("scheduler: {environments: {four: mpi}}", ":1: `scheduler.environments.four`: String should match pattern"),
+        (
+            "scheduler: {kind: sge, environments: {four: mpi}}",
+            ":1: `scheduler.environments.four`: String should match pattern",
+        ),
         ("scheduler: slurm", ":1: `scheduler`: Input should be a valid dictionary"),
         ("container:\n  image: a.sif\n  binds: [/data]\n", ":3: `container.binds`: unknown key; did you mean `bind`?"),
         ("modules: cuda", ":1: `modules`: Input should be a valid tuple"),
@@ -76,5 +79,5 @@ def test_a_batch_system_without_its_commands_is_named(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match="the commands of sge are not in PATH: qsub, qstat, qacct, qdel"):
         chosen_scheduler(read_site(site_file(tmp_path, "scheduler: {kind: sge}")))
-    with pytest.raises(ValueError, match="no batch system found"):
+    with pytest.raises(ValueError, match="no batch system is named"):
         chosen_scheduler(read_site(None))

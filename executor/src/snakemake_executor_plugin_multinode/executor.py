@@ -57,8 +57,7 @@ class ExecutorSettings(ExecutorSettingsBase):
     site: Path | None = field(
         default=None,
         metadata={
-            "help": "YAML file whose section `scheduler` says how jobs are submitted; "
-            "without it the batch system of this host is used with its own request",
+            "help": "YAML file whose section `scheduler` says how jobs are submitted",
             "type": Path,
         },
     )
@@ -128,8 +127,9 @@ class Executor(RemoteExecutor):
             per_s=SUBMISSIONS_PER_S if rate is None else min(SUBMISSIONS_PER_S, rate.max_jobs / rate.timespan),
             budget_gpu_hours=budget(settings.budget_gpu_hours),
         )
-        site = str(settings.site or "a site file")
-        self.monitor = JobMonitor(self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, site=site)
+        self.monitor = JobMonitor(
+            self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, site=str(settings.site)
+        )
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False
         self.interruptible = False

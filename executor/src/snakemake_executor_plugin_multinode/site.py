@@ -58,8 +58,8 @@ class SiteModel(BaseModel):
 class SchedulerSettings(SiteModel):
     """How jobs are submitted at one site."""
 
-    kind: Literal["slurm", "sge", "pbs"] | None = None
-    """Batch system. Unset: the one that this host has."""
+    kind: Literal["slurm", "sge", "pbs"]
+    """Batch system."""
     account: Annotated[Word | None, BeforeValidator(_unset)] = None
     """`-A` of each job. A project of PBS or Grid Engine goes into `options`: `-P name`."""
     queue: Annotated[Word | None, BeforeValidator(_unset)] = None
@@ -101,7 +101,7 @@ class Site(SiteModel):
     container: Container | None = None
     """Unset: jobs run without a container."""
     scheduler: SchedulerSettings | None = None
-    """How jobs are submitted. Unset: by the batch system of this host, with its built-in request."""
+    """How jobs are submitted. Unset: they are not."""
 
 
 def words_of(text: str) -> Any:
