@@ -35,8 +35,6 @@ if accelerator is not None and accelerator.is_available():
 flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
 found["arch"] = flags.split() if flags else torch.cuda.get_arch_list()
 if torch.cuda.is_available():
-    found["device_name"] = torch.cuda.get_device_name(0)
-    found["memory_gib"] = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1)
     found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
 print(json.dumps(found))
 """

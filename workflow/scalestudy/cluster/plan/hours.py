@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from scalestudy.cluster.plan.counts import short_windows
 from scalestudy.cluster.plan.expected import KINDS, UNKNOWN, TimeEstimate
 from scalestudy.cluster.plan.schedule import Limits, limits_of, makespan
 from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources
@@ -110,8 +109,6 @@ class Plan:
     limits: Limits
     left_out: tuple[str, ...] = ()
     """Parts of the studies that the machine does not have."""
-    too_short: tuple[str, ...] = ()
-    """A sentence for each study with runs whose window is too short by its settings."""
 
     @functools.cached_property
     def submitted(self) -> list[PlannedJob]:
@@ -222,18 +219,8 @@ def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int 
             scheduled_s[:, job.column] = job.resources.requested_s
     names = {job.study for job in jobs if job.submitted}
     studies = [study for study in project.chosen if study.name in names]
-    limits = limits_of(machine, jobs_at_once)
-    return Plan(
-        name,
-        project.scale,
-        machine,
-        jobs,
-        drawn_s,
-        scheduled_s,
-        limits,
-        tuple(left_out_of(studies)),
-        tuple(short_windows(studies)),
-    )
+    limits, left_out = limits_of(machine, jobs_at_once), tuple(left_out_of(studies))
+    return Plan(name, project.scale, machine, jobs, drawn_s, scheduled_s, limits, left_out)
 
 
 def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:

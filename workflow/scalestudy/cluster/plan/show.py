@@ -135,7 +135,6 @@ def notes(plan: Plan) -> Iterator[str]:
     if price is not None and plan.machine.prices is not None:
         yield f"Cost         {price[1]:,.2f} {plan.machine.prices.currency} expected, {price[2]:,.2f} to request"
     yield from (f"Left out     {text}" for text in plan.left_out)
-    yield from (f"Too short    {text}" for text in plan.too_short)
 
 
 def detailed_notes(plan: Plan) -> Iterator[str]:
@@ -187,7 +186,6 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "unknown": {"jobs": len(plan.unknown), "gpu_hours_reserved": hours(plan.reserved(plan.unknown, "gpu"))},
         "assumed": plan.assumed,
         "left_out": list(plan.left_out),
-        "too_short": list(plan.too_short),
         "rows": rows,
         "jobs": [_job(plan, job, scheduler) for job in plan.jobs],
     }
