@@ -37,7 +37,6 @@ RESNET: dict[str, Any] = {
 NO_EVALUATION = {**RESNET, "train": {"epochs": 90, "evaluate_every_epochs": 0}}
 INSTANT = {"nodes": 4, "devices_per_node": 4, "start_up_s": 0.001}
 P100 = Machine(**INSTANT, device="cuda", accelerator="p100")
-PUBLISHED = Machine(**INSTANT, device="cuda", published=("tsubame_resnet50",), accelerator="p100")
 LINKED = P100.model_copy(update={"device_link_gb_per_s": 160, "network_gb_per_s": 50})
 
 pytestmark = pytest.mark.usefixtures("published_numbers")
@@ -108,21 +107,6 @@ def test_an_expectation_from_similar_runs_widens_with_the_distance() -> None:
     assert spans[2][0] < 40 and spans[2][1] > 500
     whole = seconds(4, 32, 1000.0, neighbours.EndedRun(4, 32, 100.0, 10.0))  # from all set-up to none
     assert whole == pytest.approx((10 * 0.8**1.5, 100 * 1.5**1.5))
-
-
-def test_a_published_time_of_this_very_configuration_comes_before_similar_runs() -> None:
-    """Takenaka et al., Table 2 (a): 44,862 s for 90 epochs on 32 GPUs of 32 samples each, 0.3985 s a step."""
-    remember(({**NO_EVALUATION, "ranks": 1}, 28.0))
-    exact = {**NO_EVALUATION, "ranks": 32, "strategy": {"name": "halving_doubling"}}
-    estimate = expected(exact, PUBLISHED)
-    assert (estimate.kind, estimate.low_s, estimate.high_s) == ("published", pytest.approx(31.9, abs=0.1), pytest.approx(49.8, abs=0.1))  # fmt: skip
-    assert expected({**exact, "ranks": 16}, PUBLISHED).kind == "neighbours"
-
-
-def test_evaluations_that_a_published_training_time_holds_are_not_counted_again() -> None:
-    whole = {**RESNET, "ranks": 32, "strategy": {"name": "halving_doubling"}, "measure": {"warmup_steps": 0}}
-    estimate = expected(whole, PUBLISHED)
-    assert (estimate.low_s, estimate.high_s) == pytest.approx((0.8 * 44_862, 1.25 * 44_862), rel=1e-3)
 
 
 def test_the_published_step_times_lie_within_the_utilisation_that_is_expected() -> None:

@@ -33,7 +33,7 @@ def test_both_packages_read_the_same_scheduler_and_software(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "where", "remedy"),
     [
-        ("scratch: /tmp\nscheduler:\n  que: x\n", ":3: scheduler.que", "did you mean `queue`?"),
+        ("scratch: /tmp\nscheduler:\n  kind: pbs\n  que: x\n", ":4: scheduler.que", "did you mean `queue`?"),
         ("schedular: {kind: pbs}\n", ":1: schedular", "did you mean `scheduler`?"),
     ],
 )

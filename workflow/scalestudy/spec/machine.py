@@ -102,8 +102,6 @@ class Machine(Spec):
     """Memory of one accelerator, GiB."""
     accelerator: str | None = None
     """Its name in config/reference/step_times.csv: the plan expects those step times."""
-    published: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], ...] = ()
-    """Files of config/reference/ whose training times were measured on this machine: the plan expects those."""
     peak_tflops: dict[Precision, Positive] = {}
     """Dense peak of one accelerator per number type, 10^12 operations per second."""
     device_memory_gb_per_s: Positive | None = None

@@ -35,9 +35,8 @@ class Data:
     """What is assumed until the data has been indexed; empty where it is known."""
 
 
-WHOLES = ("train_samples", "test_samples", "train_bytes", "height", "width", "parameters", "ranks", "batch.per_rank",
-          "train.epochs", "training_samples")  # fmt: skip
-NUMBERS = ("forward_flops", "training_flops", "training_time_s")
+WHOLES = ("train_samples", "test_samples", "train_bytes", "height", "width", "parameters")
+NUMBERS = ("forward_flops", "training_flops")
 """Columns of the tables that hold numbers."""
 
 

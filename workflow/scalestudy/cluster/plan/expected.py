@@ -1,12 +1,10 @@
 """Estimate of a run, from the first of these that is known; every estimate names its source.
 
 1. `repeats`: times of other repeats of the run, or of the run itself before `scalestudy forget`, on this machine;
-2. `published`: a published training time of this machine, of the same strategy and ranks;
-3. `neighbours`: times of similar runs on this machine: a set-up time, and a time per sample and rank;
-4. `published`: a published training time of this machine at other ranks, or the published step time of its (or the
-   emulated) accelerator;
-5. `flops`: counted operations over the accelerator's peak times a range of utilisation;
-6. `unknown`.
+2. `neighbours`: times of similar runs on this machine: a set-up time, and a time per sample and rank;
+3. `published`: the published step time of its (or the emulated) accelerator;
+4. `flops`: counted operations over the accelerator's peak times a range of utilisation;
+5. `unknown`.
 
 Preparation of data is estimated from datasets of the same form, or else from `rates`.
 
@@ -24,7 +22,7 @@ from typing import Any, Literal, get_args
 
 from scalestudy.cluster.ledger import read_ledger, start_up
 from scalestudy.cluster.plan import counts, neighbours
-from scalestudy.cluster.plan.counts import Data, Work, data_of, model_cost, work_of
+from scalestudy.cluster.plan.counts import Work, data_of, model_cost, work_of
 from scalestudy.cluster.plan.neighbours import EndedRun, Span, read_history
 from scalestudy.data.catalogue import Synthetic
 from scalestudy.errors import UserError
@@ -54,7 +52,7 @@ LEAST_EFFICIENCY = 0.67
 """Least share of an accelerator's published throughput that is left with loading, on one rank."""
 OTHER_EFFICIENCY = 0.4
 """The same for several ranks. Below the 0.42 and 0.47 of config/reference/tsubame_resnet50*.csv at 32 and 128 GPUs. The
-0.035 of the former at 128 GPUs, where all of them read one file, is beyond a plan without a published time of the machine."""
+0.035 of the former at 128 GPUs, where all of them read one file, is beyond a plan."""
 SERVER_EFFICIENCY = 0.1
 """The same for parameter servers over links of unknown rate."""
 LEAST_LINK = 0.25
@@ -69,8 +67,7 @@ EMULATED_BYTES_PER_S = 5e8
 """Slowest exchange that is expected between emulated ranks, bytes of gradients per second."""
 ONE_REPEAT: Span = (0.9, 1.1)
 SEVERAL_REPEATS: Span = (0.97, 1.03)
-PUBLISHED_ALIKE: Span = (0.8, 1.25)
-PUBLISHED_NEAR: Span = (0.5, 2.0)
+SAME_PROGRAM: Span = (0.5, 2.0)
 """Factor by which the range is widened, for each source."""
 INDEXED_PER_S: Span = (200.0, 105_000.0)
 MADE_PER_S: Span = (50.0, 9_300.0)
@@ -103,7 +100,9 @@ class TimeEstimate:
 
 EXPLAINED_S = 60.0, 600.0
 """Of a run that explains a program; a script that starts slowly needs more than its two minutes for three rounds."""
-UNKNOWN = TimeEstimate(0.0, math.inf, "unknown", "no repeat, no similar run, no published time, no count of operations")
+UNKNOWN = TimeEstimate(
+    0.0, math.inf, "unknown", "no repeat, no similar run, no published step time, no count of operations"
+)
 
 
 class Expectation:
@@ -140,13 +139,7 @@ class Expectation:
             estimate = TimeEstimate(*EXPLAINED_S, "rates", "rounds of at most two minutes, three at least")
         if estimate is None and (data := data_of(spec)) is not None:
             work = work_of(spec, data)
-            estimate = (
-                self._published(spec, work, data, alike=True)
-                or self._neighbours(spec, work)
-                or self._published(spec, work, data, alike=False)
-                or self._accelerator(spec, work)
-                or self._flops(spec, work)
-            )
+            estimate = self._neighbours(spec, work) or self._accelerator(spec, work) or self._flops(spec, work)
             estimate = replace(estimate, assumed=data.assumed) if estimate else None
         if estimate is None:
             return UNKNOWN
@@ -196,7 +189,7 @@ class Expectation:
         took = self.like.get(neighbours.like_key(spec.plain())) if spec.program is not None else None
         if not took:
             return None
-        seconds, (low, high) = [one.seconds for one in took], PUBLISHED_NEAR
+        seconds, (low, high) = [one.seconds for one in took], SAME_PROGRAM
         return TimeEstimate(low * min(seconds), high * max(seconds), "neighbours", f"{len(took)} runs of the program")
 
     def _neighbours(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
@@ -214,32 +207,6 @@ class Expectation:
             note = f"{len(found)} similar runs of {', '.join(map(str, sorted({one.ranks for one in found})))} ranks"
             self._known_similar[like, strategy] = neighbours.by_geometry(found), note
         return self._known_similar[like, strategy]
-
-    def _published(self, spec: RunSpec, work: Work, data: Data, *, alike: bool) -> TimeEstimate | None:
-        """From published training times of this machine: of the same strategy and ranks, or of the nearest ranks."""
-        if spec.accelerator or self._device(spec) == "cpu":
-            return None
-        columns = ("ranks", "batch.per_rank", "train.epochs", "training_samples")
-        rows = [
-            row for name in self.machine.published for row in counts.table(name) if row.get("model") == spec.model.name
-        ]
-        rows = [row for row in rows if all(row.get(name) for name in ("training_time_s", "strategy", *columns))]
-        same = [row for row in rows if row["strategy"] == spec.strategy.name and int(row["ranks"]) == spec.ranks]
-        if not rows or (alike and not same):
-            return None
-        far = {int(row["ranks"]): abs(math.log(int(row["ranks"]) / spec.ranks)) for row in rows}
-        near = [row for row in rows if far[int(row["ranks"])] <= min(far.values()) + 1e-9]
-        chosen, (low, high) = (same, PUBLISHED_ALIKE) if alike else (near, PUBLISHED_NEAR)
-        seconds = []
-        for row in chosen:
-            ranks, batch, epochs, samples = (int(row[column]) for column in columns)
-            steps = epochs * max(1, samples // (ranks * batch))
-            seconds.append(float(row["training_time_s"]) / steps * spec.rank_batch / batch)
-        # The published times hold an evaluation per epoch, spread over the steps.
-        held = work.steps * spec.global_batch / max(1, data.train_samples) * data.test_samples
-        work = replace(work, evaluated_samples=round(max(0.0, work.evaluated_samples - held)))
-        note = f"{chosen[0]['citation']}, {chosen[0]['ranks']} ranks"
-        return _training(spec, work, (low * min(seconds), high * max(seconds)), "published", note)
 
     def _accelerator(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
         """From the published step time of the emulated accelerator, or of the one that the machine has."""
