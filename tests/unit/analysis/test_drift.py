@@ -29,10 +29,10 @@ def test_one_configuration_cannot_tell_drift_from_scatter() -> None:
     assert round_effects([]) == []
 
 
-def test_rounds_are_compared_only_with_rounds_that_share_a_configuration() -> None:
-    alone = [("x", 2, 5.0), ("y", 2, 7.0)]
-    found = round_effects(rounds([[100.0, 110.0], [100.0, 111.0]]) + alone)
-    assert [effect.round for effect in found] == [0, 1]
+def test_configurations_without_a_value_in_every_round_count_for_nothing() -> None:
+    whole = rounds([[100.0, 110.0], [10.0, 11.0]])
+    assert round_effects([*whole, ("x", 1, 5.0), ("y", 0, 7.0)]) == round_effects(whole)
+    assert round_effects([*whole, ("x", 2, 5.0)]) == []
 
 
 @pytest.mark.parametrize("variation", [0.03, 0.05])
