@@ -12,7 +12,7 @@ from typing import Any
 from snakemake_executor_plugin_multinode.resources import GPU_GRES
 from snakemake_executor_plugin_multinode.schedulers import NoAnswer
 from snakemake_executor_plugin_multinode.schedulers.command import run_command
-from snakemake_executor_plugin_multinode.schedulers.scheduler import Run
+from snakemake_executor_plugin_multinode.schedulers.scheduler import Run, whole
 
 QUERY_S = 60.0
 MAX_ASKED = 40
@@ -121,11 +121,6 @@ def mebibytes(text: str) -> int | None:
     found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{0,18})?)\s*([kmgt]?)(i?b|w)?", text.strip().lower())
     factor = {"": 2**-20, "k": 2**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20}
     return None if found is None else int(float(found[1]) * factor[found[2]])
-
-
-def whole(text: str) -> int | None:
-    """A whole number from 0; None for anything else, such as `UNLIMITED` or digits without end."""
-    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 def least(numbers: Iterable[int | None]) -> int | None:
