@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from scalestudy.analysis.summarise import summarise
 from scalestudy.cli import run_command
 from scalestudy.commands.results import why_missing
 from scalestudy.report.page import write_report
+from scalestudy.spec.layout import result_file
 from scalestudy.spec.study import Study
 from tests.unit.analysis.conftest import study
 from tests.unit.analysis.fake_results import MACHINE, write_results
@@ -56,3 +58,27 @@ def test_a_report_of_other_studies_is_not_named(
     write_report([study], MACHINE, "paper", report)
     run_command(["summary", "--machine", MACHINE, "--scale", "paper"])
     assert f"report  {report}" in capsys.readouterr().out
+
+
+def test_what_is_older_than_a_result_or_of_other_runs_is_marked(
+    study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(study)
+    summarise(study, MACHINE)
+    monkeypatch.setattr("scalestudy.commands.results.studies_of", lambda *_: [study])
+    figure, page = (Path("results", MACHINE, "paper", name) for name in ("figures/scaling/time.svg", "report.html"))
+    figure.parent.mkdir(parents=True)
+    figure.touch()
+    write_report([study], MACHINE, "paper", page)
+
+    def marked() -> list[bool]:
+        run_command(["summary", "--machine", MACHINE, "--scale", "paper"])
+        printed = capsys.readouterr().out
+        return [f"{file}  (older than its runs)" in printed for file in (figure, page)]
+
+    assert marked() == [False, False]
+    os.utime(figure, (10**9, 10**9))
+    assert marked() == [True, False]
+    for run in study.runs:
+        result_file(MACHINE, run.id).unlink()
+    assert marked() == [True, True]

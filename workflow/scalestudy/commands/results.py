@@ -514,20 +514,28 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
     page = report_file(machine, scale)
     text = page.read_text(encoding="utf-8") if page.exists() else ""
     if all(f'<h2 id="{study.name}">' in text for study in found):
-        click.echo(f"  report  {page}")
+        is_old = not all(_is_current(study, machine, page) for study in found)
+        click.echo(f"  report  {page}{'  (older than its runs)' if is_old else ''}")
     if since is not None:
         click.echo(f"  took    {time.time() - since:,.0f} s")
 
 
 def _print_products(study: Study, machine: str, counts: str) -> None:
-    """Print the numbers of a study's runs, figures and tables, and those that are not made."""
+    """Print the numbers of a study's runs, figures and tables, and those that are not up to date."""
     files = [figure_file(machine, study.scale, study.name, figure.file_name) for figure in study.figures]
     files += [table_file(machine, study.scale, study.name, table.name, "md") for table in study.tables]
-    missing = [file for file in files if not file.exists()]
-    there = len(files) - len(missing)
+    there = sum(file.exists() for file in files)
     click.echo(f"{study.title}: {counts} of {len(study.runs)} runs; {there} of {len(files)} figures and tables")
-    for file in missing:
-        click.echo(f"          {file}  (not made)")
+    for file in files:
+        if not file.exists() or not _is_current(study, machine, file):
+            click.echo(f"          {file}  ({'older than its runs' if file.exists() else 'not made'})")
+
+
+def _is_current(study: Study, machine: str, file: Path) -> bool:
+    """Whether a product was made after every result of its study; of a study without a result none was."""
+    results = (result_file(machine, run.id) for run in study.runs)
+    made = [result.stat().st_mtime for result in results if result.exists()]
+    return bool(made) and file.stat().st_mtime >= max(made)
 
 
 def why_missing(folder: Path, of_job: str = "") -> str:
