@@ -87,7 +87,7 @@ def test_every_image_is_drawn_and_nothing_but_the_file_is_asked_for(browser: Bro
 def test_a_number_leads_to_its_runs_though_their_list_was_closed(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.ask("document.querySelector('a[href=\"#scaling-server-runs\"]').click()")
-    run = "document.querySelector('#scaling-server-runs ul a')"
+    run = "document.querySelector('#scaling-server-runs a')"
     browser.ask("new Promise(done => setTimeout(done, 200))")
     assert browser.ask(f"{run}.checkVisibility()")
     browser.ask(f"{run}.click()")
