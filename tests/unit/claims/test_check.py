@@ -93,7 +93,8 @@ def test_a_scale_replaces_keys_of_a_claim_and_removes_them_by_null(tmp_path: Pat
          "s.yaml:10: claims[0].of: `of` chooses 2 configurations\n    they differ in `strategy` "
          "(`allreduce`, `ring`): choose one value, or add `take`"),
         ("    above: 1.1\n", "", "paper",
-         "s.yaml:6: claims[0]: a claim of kind `direction` needs `above` or `below`\n    give one of them"),
+         "s.yaml:6: claims[0]: a claim of kind `direction` needs either `above` or `below`\n"
+         "    give one of them; a range is kind `quantity`"),
         ("because", "because\n    scales: [paper]", "paper",
          "s.yaml:6: claims[0].not_testable: key `not_testable` is missing\n    say why scale mini, node cannot judge it"),
         ("because", "because\n    follows_from: loader.storage", "paper",

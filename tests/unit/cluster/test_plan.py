@@ -82,6 +82,7 @@ def test_a_run_longer_than_a_job_may_be_is_a_chain_with_each_attempt_in_view(fol
     chained = [job for job in show.as_json(plan)["jobs"] if job["submitted"] and job["attempts"] > 1]
     assert chained
     assert all(job["resources"]["runtime"] <= 24 * 60 for job in chained)
+    assert f"Jobs         +{sum(job['attempts'] - 1 for job in chained)}: further jobs" in details(plan)
     assert f"Chain        {chained[0]['name']}: {chained[0]['attempts']} jobs of" in details(plan)
 
 

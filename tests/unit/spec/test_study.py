@@ -137,6 +137,16 @@ def test_a_size_is_turned_into_bytes_when_the_study_is_read(size: str, stored: s
     assert label_of(study.labels, "data.scale", stored) == size
 
 
+@pytest.mark.parametrize("machine", [Machine(nodes=2), Machine()])
+def test_a_size_relative_to_the_memory_of_other_nodes_needs_their_machine_file_to_say_it(machine: Machine) -> None:
+    text = (
+        "base: {data: {source: image_folder, scale: 2x node memory}, strategy: allreduce, ranks: 2, ranks_per_node: 1}"
+    )
+    with pytest.raises(UserError, match=r"s.yaml:2: base.data.scale: .*unknown here(?s:.*)set `memory_gib`"):
+        made(text, machine=machine)
+    assert values(made(text.replace(": 1}", ": 2}"), machine=Machine(nodes=1)), "data.scale")
+
+
 @pytest.mark.slow
 def test_ten_times_as_many_runs_do_not_take_a_hundred_times_as_long_to_expand() -> None:
     def cpu_s(repeats: int) -> float:

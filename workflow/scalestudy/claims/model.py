@@ -156,7 +156,8 @@ class Direction(Sampled):
     @model_validator(mode="after")
     def _has_one_limit(self) -> Self:
         if (self.above is None) == (self.below is None):
-            raise refused("a claim of kind `direction` needs `above` or `below`", "give one of them")
+            what = "a claim of kind `direction` needs either `above` or `below`"
+            raise refused(what, "give one of them; a range is kind `quantity`")
         return self
 
 

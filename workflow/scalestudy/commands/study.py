@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from scalestudy.commands.options import FILE, of_study
 from scalestudy.errors import UserError
 from scalestudy.files import write_text
+
+if TYPE_CHECKING:
+    from scalestudy.spec.config import Site
+    from scalestudy.spec.study import Study
 
 CONFIG_FILE = Path("config/config.yaml")
 
@@ -38,35 +44,47 @@ def check(file: Path | None, keys: str | None) -> None:
     from scalestudy.claims.check import claims_of_mistyped_studies
     from scalestudy.cluster.plan.counts import short_windows
     from scalestudy.errors import UserError, raise_all
-    from scalestudy.spec.config import SCALES, read_config, read_machine
+    from scalestudy.spec.config import SCALES, read_config, read_machine, read_site
     from scalestudy.spec.read_study import NoScale, find_studies
 
     file = file or CONFIG_FILE
     config = read_config(file)
     machine = read_machine(config.machine)
     names = None if config.studies == "all" else config.studies
+    site = read_site()
     errors: list[UserError] = []
-    left_out: dict[str, None] = {}
-    too_short: dict[str, None] = {}
+    remarks: dict[str, None] = {}
     for scale in SCALES:
         found = find_studies(names, scale, machine, machine_name=config.machine)
         is_chosen = scale == config.scale
         errors += [error for error in found.errors() if is_chosen or not isinstance(error, NoScale)]
         if is_chosen and not found.studies and not found.wrong:
             errors.append(UserError(f"no configured study has scale `{scale}`", str(file), "choose another scale"))
-        left_out |= dict.fromkeys(
-            f"{scale}: {study.name}: {said}" for study in found.studies for said in study.left_out
-        )
-        too_short |= dict.fromkeys(f"{scale}: {said}" for said in short_windows(found.studies))
+        remarks |= dict.fromkeys(f"not there: {sentence}" for sentence in missing_roots(site, found.studies))
+        left_out = ((study.name, said) for study in found.studies for said in study.left_out)
+        remarks |= dict.fromkeys(f"left out: {scale}: {name}: {said}" for name, said in left_out)
+        remarks |= dict.fromkeys(f"too short: {scale}: {said}" for said in short_windows(found.studies))
         runs = {run.id for study in found.studies for run in study.runs}
         click.echo(f"{scale:5}  {len(found.studies)} studies, {len(runs)} runs{'  (chosen)' if is_chosen else ''}")
-    for sentence in claims_of_mistyped_studies():
-        click.echo(f"never judged: {sentence}", err=True)
-    for sentence in left_out:
-        click.echo(f"left out: {sentence}")
-    for sentence in too_short:
-        click.echo(f"too short: {sentence}")
+    remarks |= dict.fromkeys(f"never judged: {sentence}" for sentence in claims_of_mistyped_studies())
+    for remark in remarks:
+        click.echo(remark, err=True)
     raise_all(errors)
+
+
+def missing_roots(site: Site, studies: Iterable[Study]) -> Iterator[str]:
+    """A sentence for each folder of data that the site or a study names and this host does not have."""
+    from scalestudy.site_fault import SITE
+    from scalestudy.spec.config import LOCAL_SITE
+
+    file = os.environ.get(SITE) or LOCAL_SITE
+    named = [(f"{file}: data_roots.{source}", root) for source, root in site.data_roots.items()]
+    for study in studies:
+        data = [run.spec.data for run in study.runs]
+        named += [(f"{study.name}: data.root", each.root) for each in data if getattr(each, "root", None)]
+    for key, root in dict.fromkeys(named):
+        if not Path(root).expanduser().is_dir():
+            yield f"{key}: no folder {root} on this host; correct it, or take it out"
 
 
 def listed(word: str) -> Iterator[str]:

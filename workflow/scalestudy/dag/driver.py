@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import yaml
 from snakemake import cli
+from snakemake.logging import logger
 
 from scalestudy import processes
 from scalestudy.claims.fixed import fix_claims
@@ -53,6 +54,10 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     if workflow.is_main_process:
         _read.append((project, workflow))
         atexit.register(show_plan, project, workflow)
+        # show_plan reports an unknown target, with the nearest name, in place of Snakemake.
+        logger.addFilter(
+            lambda it: getattr(it, "exception", "") != "MissingRuleException" or not unknown_target(workflow)
+        )
     for display in workflow.logger_manager.plugin_handlers:
         if hasattr(display, "reads"):
             display.reads(project, workflow)

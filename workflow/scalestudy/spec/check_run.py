@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from scalestudy.data.catalogue import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
 from scalestudy.errors import Problem
 from scalestudy.spec.base import dotted_keys, shown
+from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.program import program_problems
 from scalestudy.spec.run import THIS_HOST, RunSpec, SlowDecode
 from scalestudy.spec.sizes import MOST_BYTES, size_in_bytes
@@ -25,13 +26,13 @@ SECRET = re.compile(r"(?i)(?:^|[&;])[a-z_-]*(?:sig|signature|token|secret|passwo
 """Parts of an address that give access: signed addresses of S3, Azure and Google have them."""
 
 
-def run_problems(spec: RunSpec) -> Iterator[Problem]:
-    """Find settings of a spec that are impossible on any machine."""
+def run_problems(spec: RunSpec, machine: Machine | None = None) -> Iterator[Problem]:
+    """Find settings of a spec that are impossible on any machine, or that this one leaves open."""
     rows = [*_of_every_run(spec), *(_of_training(spec) if spec.program is None else ())]
     if spec.program is not None:
         yield from program_problems(spec, dotted_keys(RunSpec))
     else:
-        yield from _size_problems(spec)
+        yield from _size_problems(spec, machine or Machine())
         yield from _accelerator_problems(spec)
     yield from (Problem(tuple(key.split(".")), what, remedy) for is_wrong, key, what, remedy in rows if is_wrong)
     for index, fault in enumerate(spec.faults if spec.program is None else ()):
@@ -40,12 +41,16 @@ def run_problems(spec: RunSpec) -> Iterator[Problem]:
             yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
 
 
-def _size_problems(spec: RunSpec) -> Iterator[Problem]:
-    """Check the size of its data."""
+def _size_problems(spec: RunSpec, machine: Machine) -> Iterator[Problem]:
+    """Check the size of its data. A size relative to other nodes' memory needs `memory_gib` of their machine."""
     size = spec.data.scale
     if isinstance(size, str) and not 1 <= size_in_bytes(size, node_memory_bytes=1 << 40) <= MOST_BYTES:
         remedy = "write it as `64 MiB`, `1.5 GB` or `2x node memory`"
         yield Problem(("data", "scale"), f"{shown(size)} is not a size from 1 byte to 1 EB", remedy)
+    is_elsewhere = max(machine.nodes or 1, geometry(spec, machine)[0]) > 1
+    if is_elsewhere and machine.memory_gib is None and isinstance(size, str) and size.endswith("node memory"):
+        remedy = "set `memory_gib` in the machine file, or write the size as `64 GiB`"
+        yield Problem(("data", "scale"), f"{shown(size)}: the memory of the run's nodes is unknown here", remedy)
 
 
 def _accelerator_problems(spec: RunSpec) -> Iterator[Problem]:

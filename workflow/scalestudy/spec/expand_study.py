@@ -178,7 +178,7 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
         if entry.place == ("vary",) and any(_is_excluded(data, run, rule) for rule in found.exclude):
             continue
         if run is not None:
-            problems = [*own_code_problems(run, expansion.extensions), *run_problems(run)]
+            problems = [*own_code_problems(run, expansion.extensions), *run_problems(run, capacity.machine)]
             if run.repeat:
                 what = "`repeat` is set by the study's `repeats`"
                 problems.append(Problem(("repeat",), what, "remove it, and set `repeats`"))

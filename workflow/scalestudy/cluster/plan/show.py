@@ -118,6 +118,8 @@ def notes(plan: Plan) -> Iterator[str]:
     unit, word = plan.unit, WORDS[plan.unit]
     reserved = hours(plan.reserved(plan.submitted, unit))
     yield f"Reserved     {reserved:,} {word} h: walltimes of whole nodes, as the jobs are submitted; idle devices count too"
+    if further := sum(job.resources.links - 1 for job in plan.submitted):
+        yield f"Jobs         +{further}: further jobs that continue runs beyond one job's walltime"
     if plan.unknown:
         asked = hours(plan.reserved(plan.unknown, unit))
         yield f"Unknown      {len(plan.unknown)} jobs without an estimate: their {asked:,} reserved {word} h are in what is to be requested"
