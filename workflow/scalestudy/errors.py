@@ -92,6 +92,7 @@ REMEDIES = {
 }
 WORDS = {
     "can't start new thread": REMEDIES[errno.EAGAIN],
+    "could not determine home directory": "set HOME, or write the path without ~",
     "unable to find interface": "no network interface is up: start the loopback (ip link set lo up)",
     **dict.fromkeys(("std::bad_alloc", "failed to map segment", "cannot allocate memory"), MEMORY),
     **{os.strerror(number).lower(): remedy for number, remedy in REMEDIES.items()},
