@@ -103,6 +103,7 @@ class LogHandler(LogHandlerBase):
         self.is_announced = self.is_announced or event == LogEvent.JOB_INFO
         is_count = event == LogEvent.RUN_INFO and not self.is_counted
         is_reason = event is None and record.levelno == logging.INFO and self.is_announced
+        is_reason = is_reason and "missing provenance" not in str(record.msg)  # no trigger of ours needs it
         is_news = record.levelno >= logging.WARNING or is_count or is_reason or is_nothing(record)
         if self.is_run and self.is_short and is_news and (record.levelno >= logging.ERROR or not self.is_silent):
             self.is_counted = self.is_counted or is_count

@@ -244,7 +244,7 @@ def prepare(out: Path, text: str | None, bulk: Path | None, again: bool) -> None
         return
     size = f"{made.train.bytes / 2**20:,.1f} MiB" if made.bulk else "made in memory"
     shards = f" in {made.train.shards:,} shards" if made.train.shards else ""
-    left_out = f"; {made.left_out:,} that cannot be used are left out" if made.left_out else ""
+    left_out = f"; {made.left_out:,} left out" if made.left_out else ""
     click.echo(f"{made.train.samples:,} training samples, {size}{shards}{left_out}")
 
 

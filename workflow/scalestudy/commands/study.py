@@ -80,8 +80,8 @@ def missing_roots(site: Site, studies: Iterable[Study]) -> Iterator[str]:
     file = os.environ.get(SITE) or LOCAL_SITE
     named = [(f"{file}: data_roots.{source}", root) for source, root in site.data_roots.items()]
     for study in studies:
-        data = [run.spec.data for run in study.runs]
-        named += [(f"{study.name}: data.root", each.root) for each in data if getattr(each, "root", None)]
+        of_runs = (getattr(run.spec.data, "root", None) for run in study.runs)
+        named += [(f"{study.name}: data.root", root) for root in of_runs if root]
     for key, root in dict.fromkeys(named):
         if not Path(root).expanduser().is_dir():
             yield f"{key}: no folder {root} on this host; correct it, or take it out"
