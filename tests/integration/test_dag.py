@@ -57,6 +57,13 @@ def test_again_does_nothing(project: Project) -> None:
     assert "Nothing to be done" in done.stdout
 
 
+def test_a_mistyped_target_is_answered_by_one_sentence_with_the_nearest_name(project: Project) -> None:
+    done = project.snakemake("tinny")
+    assert done.returncode == 1
+    assert "there is no rule, study or file `tinny`\n    did you mean `tiny`?" in done.stdout
+    assert "Exception" not in done.stdout
+
+
 def test_a_changed_label_draws_again_and_trains_nothing(project: Project) -> None:
     project.edit("config/studies/tiny.yaml", "label: HD", "label: Halving-doubling")
     assert project.planned() == DRAWN
