@@ -328,7 +328,9 @@ def test_a_run_has_energy_per_sample_where_there_is_a_gpu(record: Record, tmp_pa
     model = "model=resnet50" if HAS_GPU else "model=small_cnn"
     data = synthetic(size(1 << 20, 2048), size(96, 8))
     more = ("batch.per_rank=64", "loader.mode=synthetic", window, "train.evaluate_every_epochs=0")
-    metrics = valid(tried(tmp_path / "energy", model, data, *more), is_timed=True)
+    made = tried(tmp_path / "energy", model, data, *more)
+    assert ({"driver", "nccl"} <= set(made["instrument"])) == HAS_GPU
+    metrics = valid(made, is_timed=True)
     names = ("j_per_sample", "device_utilisation", "device_power_w")
     record(**{name: metrics[name] for name in names})
     assert all((metrics[name] is not None) == HAS_GPU for name in names)

@@ -331,3 +331,4 @@ def test_mpirun_starts_every_rank_in_one_mpi_world_in_the_order_of_the_nodes(
     logs = [lines[1] for lines in said]
     assert logs == ["MPI 0 of 4, 0 of 2", "MPI 1 of 4, 1 of 2", "MPI 2 of 4, 0 of 2", "MPI 3 of 4, 1 of 2"]
     assert held(attempt.result)
+    assert attempt.result["instrument"]["mpi"].split()[0] == {"openmpi": "Open", "mpich": "MPICH"}[family]

@@ -120,6 +120,17 @@ def throttled_by(bits: float) -> list[str]:
     return [words for bit, words in THROTTLE_REASONS.items() if number & bit]
 
 
+def driver_version() -> str:
+    """Version of NVIDIA's driver, `580.95.05`; empty without NVML."""
+    try:
+        nvml = Nvml()
+        version = str(pynvml.nvmlSystemGetDriverVersion())
+        nvml.close()
+    except NvmlError:
+        return ""
+    return version
+
+
 def unusual_modes(bus_ids: Collection[str | None] | None = None) -> list[str]:
     """Name the unusual settings of the GPUs at these addresses, or of all; each sentence once. Empty without NVML."""
     try:

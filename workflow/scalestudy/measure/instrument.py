@@ -6,6 +6,7 @@ import functools
 import os
 import platform
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from scalestudy.files import sha256_text
 from scalestudy.limits import kernel_text, usable_cores, usable_memory_bytes
 from scalestudy.measure import allocator
 from scalestudy.measure.placement import SYSTEM
+from scalestudy.nvml import driver_version
 
 MEASURING = ("data", "emulation", "launch", "measure", "models", "results", "spec", "strategies", "training")
 """Folders of the package whose code can change a measured number: all but analysis, figures, planning and commands."""
@@ -73,7 +75,12 @@ def of_rank() -> dict[str, Any]:
     """A rank's part: its host, and versions of modules that `scalestudy train` does not import."""
     import torch
 
-    return {"torch": torch.__version__, "allocator": allocator.name(), **of_host()}
+    found: dict[str, Any] = {"torch": torch.__version__}
+    if torch.cuda.is_initialized():
+        found |= {"nccl": ".".join(map(str, torch.cuda.nccl.version())), "driver": driver_version() or UNKNOWN}
+    if (mpi := sys.modules.get("mpi4py.MPI")) is not None:
+        found["mpi"] = mpi.Get_library_version().partition("\n")[0].partition(",")[0]
+    return {**found, "allocator": allocator.name(), **of_host()}
 
 
 def of_host(system: Path = SYSTEM) -> dict[str, Any]:
