@@ -73,7 +73,9 @@ def test_imagenets_tar_of_tars_is_read_without_unpacking(tars: Path, prepared: P
     assert sorted(file.name for file in path.parent.iterdir()) == [".bulk.lock", "index.npz", "manifest.json"]
 
 
-def test_what_a_tar_holds_beside_files_is_an_error_or_left_out(tars: Path, prepared: Prepared) -> None:
+def test_what_a_tar_holds_beside_files_is_an_error_or_left_out(
+    tars: Path, prepared: Prepared, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = tars.parent / "in" / CLASSES[1]
     first, second, *_ = sorted(path.name for path in place.iterdir())
     (place / "hard.JPEG").hardlink_to(place / first)
@@ -96,6 +98,7 @@ def test_what_a_tar_holds_beside_files_is_an_error_or_left_out(tars: Path, prepa
     _, manifest = prepared("skips", source="imagenet", root=str(tars), on_error="skip")
     assert (manifest.classes, manifest.left_out) == (2, 3)
     assert f"{CLASSES[2]}.tar: a class without images" in manifest.left_out_list[2]
+    assert f"left out 2: {listing.NO_FILE}" in capsys.readouterr().out
 
 
 def test_a_missing_list_of_held_out_classes_is_named(tars: Path, prepared: Prepared) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,11 +40,13 @@ Listed = tuple[Index, list[Unusable]]
 
 
 def left_out(wrong: Sequence[Unusable], root: Path, on_error: str) -> list[str]:
-    """A line per entry that cannot be used; UserError for the first, unless `on_error` is `skip`."""
+    """A line per entry that cannot be used, and their number by reason printed; UserError unless `on_error` is `skip`."""
     if wrong and on_error != "skip":
         more = f" ({len(wrong) - 1:,} more things there cannot be used)" if len(wrong) > 1 else ""
         remedy = "repair or remove it and start again, or set `data.on_error: skip` to leave such files out"
         raise UserError(f"is {wrong[0].why}{more}", f"{root}/{wrong[0].name}", remedy)
+    for why, count in Counter(one.why for one in wrong).items():
+        print(f"{root}: left out {count:,}: {why}", flush=True)
     return [visible(f"{root}/{name}: {why}") for name, why in wrong]
 
 
