@@ -46,6 +46,13 @@ def test_a_run_of_a_study_is_found_though_another_study_is_wrong_at_that_scale(f
     assert Project({}).run("local", run.id) == run
 
 
+def test_a_run_that_two_studies_share_is_made_for_the_one_that_the_call_names(folder: Path) -> None:
+    (folder / "b.yaml").write_text((folder / "a.yaml").read_text())
+    run = Project({}).chosen[0].runs[0].id
+    names = [Project({}, targets=lambda named=named: named).study_name("local", run) for named in ("a", "all", "b")]
+    assert names == ["a", "a", "b"]
+
+
 def test_a_study_is_requested_by_a_target_that_has_its_tables_not_by_a_file_of_it(folder: Path) -> None:
     project = Project({})
     tables = {name: f"results/local/mini/studies/{name}/runs.parquet" for name in "ab"}

@@ -45,7 +45,7 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     try:
         caps = {name: getattr(cap, "value", cap) for name, cap in workflow.global_resources.items()}
         refuse_caps(caps)
-        project = Project(config, caps)
+        project = Project(config, caps, lambda: targets_of(workflow))
     except (UserError, OSError) as error:
         end(error)
     os.environ.update(project.environment())
@@ -133,11 +133,17 @@ def own_folder(workflow: Any) -> None:
     processes.announce_driver()
 
 
+def targets_of(workflow: Any) -> Sequence[str]:
+    """The targets of Snakemake's call; none where it names none, or a process runs a single job."""
+    settings = workflow.dag_settings
+    return list((settings.targets if settings is not None else None) or ())
+
+
 def unknown_target(workflow: Any) -> UserError | None:
     """The first target that is neither a rule, nor a study, nor a file that a rule makes, with the nearest name."""
-    settings, rules = workflow.dag_settings, list(workflow.rules)
+    rules = list(workflow.rules)
     names = [rule.name for rule in rules]
-    for target in (settings.targets if settings is not None else None) or ():
+    for target in targets_of(workflow):
         is_known = target in names or Path(target).exists() or any(rule.is_producer(target) for rule in rules)
         if not is_known and len(rules) > 1:
             return UserError(f"there is no rule, study or file `{target}`", "targets", nearest(target, names))

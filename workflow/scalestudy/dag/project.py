@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,9 +50,16 @@ def _indexed(position: int, study: Study) -> Iterator[IndexedRun]:
 class Project:
     """The configuration, the configured studies, and those of any machine and scale that a path names."""
 
-    def __init__(self, config: Mapping[str, Any], caps: Mapping[str, Any] | None = None) -> None:
-        """`caps` are Snakemake's caps on resources. UserError where no configured study can be expanded."""
-        self.begin, self.caps = time.time(), caps or {}
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        caps: Mapping[str, Any] | None = None,
+        targets: Callable[[], Collection[str]] = lambda: (),
+    ) -> None:
+        """`caps` are Snakemake's caps on resources, `targets` those of its call, once they are known: a run that several
+        studies share is made for the first of these. UserError where no configured study can be expanded.
+        """
+        self.begin, self.caps, self.targets = time.time(), caps or {}, targets
         self.site: str | None = config.get("site")
         there = self.site is not None and Path(self.site).is_file()
         self.prepares_data = there and checked(Site, read_yaml(str(self.site))).prepare == "driver"
@@ -129,11 +136,11 @@ class Project:
 
     @functools.cached_property
     def _configured(self) -> dict[str, IndexedRun]:
-        return {
-            indexed.run.id: indexed
-            for position, study in reversed(list(enumerate(self.chosen)))
-            for indexed in _indexed(position, study)
-        }
+        targets, found = self.targets(), dict[str, IndexedRun]()
+        for position, study in sorted(enumerate(self.chosen), key=lambda item: item[1].name not in targets):
+            for indexed in _indexed(position, study):
+                found.setdefault(indexed.run.id, indexed)
+        return found
 
     def _all_runs(self, machine: str) -> dict[str, IndexedRun]:
         """All runs that any study has on a machine, at any scale."""
@@ -154,7 +161,7 @@ class Project:
         return find_studies(None, scale, self.machine(machine), machine_name=machine, changes=changes).studies
 
     def study_name(self, machine: str, run: str) -> str:
-        """The study that a run is made for: of several that share it, the first; `other` for one not configured."""
+        """The study that a run is made for: of several that share it, a target, or the first; `other` if not configured."""
         is_configured = machine == self.folder and run in self._configured
         return self.chosen[self._configured[run].study].name if is_configured else "other"
 
