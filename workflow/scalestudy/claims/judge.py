@@ -34,7 +34,7 @@ from scalestudy.claims.model import AnyClaim, Check, Equivalence, Exact, Publish
 from scalestudy.claims.outcome import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict
 from scalestudy.claims.select import ClaimPart, Row, chosen, parts_of, published_rows, rows_of_claim
 from scalestudy.spec.columns import kind_of, matches
-from scalestudy.spec.labels import column_label, lower
+from scalestudy.spec.labels import column_label, counted, lower
 from scalestudy.spec.study import Study
 
 SAME = 1e-9
@@ -168,7 +168,7 @@ def _exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row]) ->
     if held and len(repeats) < claim.repeats:
         return verdict.too_few_planned(len(repeats), claim.repeats)
     outcome = REPRODUCED if held else NOT_REPRODUCED
-    return verdict.decided(outcome, f"{'; '.join(said)}; {words.rounds(len(repeats))}", n=len(repeats))
+    return verdict.decided(outcome, f"{'; '.join(said)}; {counted(len(repeats), 'round')}", n=len(repeats))
 
 
 def _fact(row: Row, column: str) -> Any:
@@ -334,7 +334,7 @@ def _with_rounds(each: _Estimated, verdict: Verdict, error: float) -> Verdict:
         return replace(verdict, reason=f"{reason}: no number of rounds up to 1,000 would decide it{own}")
     seconds, device_hours = _cost(each.parts, needed)
     cost = words.duration(seconds) + (f", {device_hours:.2g} GPU h" if device_hours else "")
-    would = f"{words.rounds(needed)} of a new campaign would decide it with a probability of {100 * POWER:.0f} %"
+    would = f"{counted(needed, 'round')} of a new campaign would decide it with a probability of {100 * POWER:.0f} %"
     return replace(verdict, reason=f"{reason}: {would}, {cost}", repeats_needed=needed)
 
 
@@ -367,7 +367,7 @@ def _finding(study: Study, each: _Estimated, verdict: Verdict) -> str:
     said = f"{words.compared_text(study, each.claim, each.value)} = {number}; required: {verdict.threshold}"
     if named := _reported(each):
         said += f"; {named} reported by the program"
-    said += f"; {words.rounds(verdict.n or 0)} of this campaign"
+    said += f"; {counted(verdict.n or 0, 'round')} of this campaign"
     if verdict.next_low is not None:
         next_one = f"{verdict.next_low:.3g} to {verdict.next_high:.3g}"
         said += f", and by {verdict.campaigns} campaigns the next from {next_one}"

@@ -8,6 +8,7 @@ from typing import Any
 from scalestudy.claims import words
 from scalestudy.claims.basis import ELSEWHERE, INSTRUMENT_CHECK, basis_of, label
 from scalestudy.claims.model import AnyClaim, Comparison, Published
+from scalestudy.spec.labels import counted
 
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
 NOT_RUN, NOT_HERE, CONSISTENT, INCONSISTENT = "not run", "not testable here", "consistent", "inconsistent"
@@ -93,7 +94,7 @@ class Verdict:
 
     def too_few_planned(self, rounds: int, needed: int, **more: Any) -> Verdict:
         """*Inconclusive*, because the study plans fewer rounds than the claim needs."""
-        planned = f"{words.rounds(rounds)} planned, at least {needed} needed"
+        planned = f"{counted(rounds, 'round')} planned, at least {needed} needed"
         return self.inconclusive(f"not judgeable at this scale: {planned}", **more)
 
     def decided(self, verdict: str, said: str, **more: Any) -> Verdict:

@@ -98,8 +98,3 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def rounds(count: int) -> str:
-    """`1 round`, `5 rounds`."""
-    return f"{count} round" if count == 1 else f"{count} rounds"
