@@ -149,7 +149,7 @@ def test_ctrl_c_pressed_thrice_deletes_what_this_driver_submitted_and_nothing_el
     assert "cancelling 2 jobs; this may take a while" in output
     assert "did not delete" not in output
     ours = " ".join(f"-e {job}" for job in workflow.ids().values())
-    sge.until(["bash", "-c", f"qstat -u {USER} | grep -c -w {ours}"], "0", 150)
+    sge.until(["bash", "-c", f"qstat -u {USER} | grep -c -w {ours}"], "0", 300)
     assert " foreign " in sge.must(["qstat", "-u", USER])
     sge.must(["qdel", "foreign"], USER)
 
