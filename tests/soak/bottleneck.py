@@ -35,8 +35,8 @@ CAUSES = {
     "slow checkpoint": "between_steps", "slow rank": "straggler", "large table": "exchange", "many messages": "exchange",
 }  # fmt: skip
 """Causes, and the part of a step that each of them is."""
-OF_SEVERAL_RANKS = ("slow rank", "large table", "many messages")
-ON_TWO = (*OF_SEVERAL_RANKS, "slow item", "slow line", "slow evaluation", "slow logging")
+MULTI_RANK_CAUSES = ("slow rank", "large table", "many messages")
+TWO_RANK_CAUSES = (*MULTI_RANK_CAUSES, "slow item", "slow line", "slow evaluation", "slow logging")
 UNKNOWN_SIZE = ("larger model", "large table", "many messages")
 """What these take is not set but found: by how much the whole step grew."""
 STRENGTHS = (0.3, 1.0)
@@ -68,10 +68,10 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """All cases: the clean ones first, for the strengths are shares of their steps; then the others in a drawn order."""
+    """Yield the clean cases first, since strengths are shares of their steps; then the others in a drawn order."""
     yield from (Case(ranks, CLEAN, 0.0, number) for number in range(CLEAN_CASES) for ranks in (1, 2))
-    slow = [Case(1, cause, strength) for cause in CAUSES if cause not in OF_SEVERAL_RANKS for strength in STRENGTHS]
-    slow += [Case(2, cause, strength) for cause in ON_TWO for strength in STRENGTHS]
+    slow = [Case(1, cause, strength) for cause in CAUSES if cause not in MULTI_RANK_CAUSES for strength in STRENGTHS]
+    slow += [Case(2, cause, strength) for cause in TWO_RANK_CAUSES for strength in STRENGTHS]
     random.Random(20261126).shuffle(slow)
     yield from slow
 
@@ -115,7 +115,7 @@ def share_text(count: int, of: int) -> str:
 
 
 def judge() -> dict[tuple[str, str], int]:
-    """Explain all cases and print what was found; returns how often each part was named for each cause."""
+    """Explain all cases and print what was found; return how often each part was named for each cause."""
     begun, confusion, clean = time.monotonic(), dict[tuple[str, str], int](), dict[int, list[dict[str, Any]]]()
     right, sized, alarms = [], [], []
     print(f"{'ranks':5} {'cause':16} {'strength':>8}  {'step ms':>8}  {'named':14} {'grew ms':>8}  of ms")

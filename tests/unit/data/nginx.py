@@ -31,7 +31,7 @@ def program() -> str | None:
 
 @contextmanager
 def serving(root: Path, folder: Path, workers: int = 1, log: str = "off") -> Iterator[str]:
-    """The address at which `root` is served; nginx ends with the block. `folder` holds what it writes."""
+    """Yield the address at which `root` is served; nginx ends with the block. `folder` holds what it writes."""
     found = program()
     assert found is not None
     with socket.create_server(("127.0.0.1", 0)) as free:

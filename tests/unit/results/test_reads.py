@@ -23,7 +23,7 @@ def judged(loader: dict[str, object], *reports: dict[str, object], size_mib: int
         id="", status="ready", reason=None, spec={}, format="files", classes=2, task="classification", channels=3,
         train=sizes, test=sizes, bulk="", fingerprint="", seconds=0.0, index="", width=8, height=8,
     )  # fmt: skip
-    plain = [replace(Report(rank), **each) for rank, each in enumerate(reports)]  # type: ignore[arg-type]
+    plain = [replace(Report(rank), **each) for rank, each in enumerate(reports)]  # type: ignore[arg-type]  # values of several types
     values = {
         "read_bytes": counted_reads(plain),
         "expected_read_bytes": expected_read_bytes(spec, manifest, epochs),

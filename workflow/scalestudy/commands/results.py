@@ -513,8 +513,8 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
     click.echo("")
     page = report_file(machine, scale)
     text = page.read_text(encoding="utf-8") if page.exists() else ""
-    if all(f'<h2 id="{study.name}">' in text for study in found):
-        is_old = not all(_is_current(study, machine, page) for study in found)
+    if text and all(f'<h2 id="{study.name}">' in text for study in found):
+        is_old = page.stat().st_mtime < max(_newest_result_s(study, machine) for study in found)
         click.echo(f"  report  {page}{'  (older than its runs)' if is_old else ''}")
     if since is not None:
         click.echo(f"  took    {time.time() - since:,.0f} s")
@@ -526,16 +526,16 @@ def _print_products(study: Study, machine: str, counts: str) -> None:
     files += [table_file(machine, study.scale, study.name, table.name, "md") for table in study.tables]
     there = sum(file.exists() for file in files)
     click.echo(f"{study.title}: {counts} of {len(study.runs)} runs; {there} of {len(files)} figures and tables")
+    newest_s = _newest_result_s(study, machine)
     for file in files:
-        if not file.exists() or not _is_current(study, machine, file):
+        if not file.exists() or file.stat().st_mtime < newest_s:
             click.echo(f"          {file}  ({'older than its runs' if file.exists() else 'not made'})")
 
 
-def _is_current(study: Study, machine: str, file: Path) -> bool:
-    """Whether a product was made after every result of its study; of a study without a result none was."""
+def _newest_result_s(study: Study, machine: str) -> float:
+    """Return when the newest result of a study was written, seconds since 1970; infinity where it has none."""
     results = (result_file(machine, run.id) for run in study.runs)
-    made = [result.stat().st_mtime for result in results if result.exists()]
-    return bool(made) and file.stat().st_mtime >= max(made)
+    return max((result.stat().st_mtime for result in results if result.exists()), default=math.inf)
 
 
 def why_missing(folder: Path, of_job: str = "") -> str:

@@ -77,7 +77,9 @@ def of_rank() -> dict[str, Any]:
 
     found: dict[str, Any] = {"torch": torch.__version__}
     if torch.cuda.is_initialized():
-        found |= {"nccl": ".".join(map(str, torch.cuda.nccl.version())), "driver": driver_version() or UNKNOWN}
+        found["driver"] = driver_version() or UNKNOWN
+        if torch.distributed.is_nccl_available():  # a torch without it has no version of it either
+            found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     if (mpi := sys.modules.get("mpi4py.MPI")) is not None:
         found["mpi"] = mpi.Get_library_version().partition("\n")[0].partition(",")[0]
     return {**found, "allocator": allocator.name(), **of_host()}

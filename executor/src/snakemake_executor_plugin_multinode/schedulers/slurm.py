@@ -218,7 +218,7 @@ class Slurm(Scheduler):
         return rows
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
-        """`scancel` with all ids in one call; a job without an id is named. Each call is made, whatever became of the others."""
+        """Run `scancel` once for all ids, and by name for each job without one. A call that fails stops no other."""
         numbered = [job for job in jobs if job.id]
         calls = [(numbered, [job.id for job in numbered if job.id])] if numbered else []
         calls += [([job], ["-u", user_name(), "-n", job.name]) for job in jobs if not job.id]

@@ -46,7 +46,7 @@ def left_out(wrong: Sequence[Unusable], root: Path, on_error: str) -> list[str]:
         remedy = "repair or remove it and start again, or set `data.on_error: skip` to leave such files out"
         raise UserError(f"is {wrong[0].why}{more}", f"{root}/{wrong[0].name}", remedy)
     for why, count in Counter(one.why for one in wrong).items():
-        print(f"{root}: left out {count:,}: {why}", flush=True)
+        print(visible(f"{root}: left out {count:,}: {why}"), flush=True)
     return [visible(f"{root}/{name}: {why}") for name, why in wrong]
 
 
