@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from scalestudy.data.load.loader import on_device
 from scalestudy.data.load.normalise import normalise
 from scalestudy.hardware import bus_ids
-from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, mean_of
+from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, samples_of
 from scalestudy.measure.system import INTERVAL_S, Sampler
 from scalestudy.measure.timers import StepTimer
 from tests.gpu.common import (
@@ -312,8 +313,9 @@ def test_nvml_reads_the_device_at_the_stated_rate(record: Record) -> None:
     end = time.perf_counter()
     sampler.stop()
     rows = sampler.rows
-    utilisation = mean_of(rows, "device_utilisation", begin + 2, end)
-    power_w, joules = mean_of(rows, "device_power_w", begin + 2, end - 1), energy_j(rows, begin + 2, end - 1)
+    utilisation = fmean(samples_of(rows, "device_utilisation", begin + 2, end))
+    power_w = fmean(samples_of(rows, "device_power_w", begin + 2, end - 1))
+    joules = energy_j(rows, begin + 2, end - 1)
     assert power_w and joules and utilisation
     counter_w = joules / (end - begin - 3)
     record(utilisation=utilisation, power_w=power_w, counter_w=counter_w, **{name: rows[-2][name] for name in COLUMNS})

@@ -19,6 +19,7 @@ from scalestudy.launch.resolve import resolve
 from scalestudy.results.transports import (
     nccl_transports,
     nccl_warnings,
+    transports_named,
     unpromised_transports,
 )
 from scalestudy.spec.config import Site
@@ -228,6 +229,9 @@ def test_a_transport_that_is_not_the_best_is_warned_of() -> None:
         "NCCL sends from rank 3 to 0 via NET/SOCKET/0, not NET/IB, though there is InfiniBand",
     ]
     assert len(list(nccl_warnings(two, slow, has_infiniband=False))) == 1
+    assert transports_named(two, "nccl", None, best) == {"transport_between": "NET/IB", "transport_within": "P2P/IPC"}
+    assert transports_named(two, "nccl", None, nccl_transports("")) == {}
+    assert transports_named(two, "gloo", "ib0", nccl_transports("")) == {"transport_between": "TCP over ib0"}
 
 
 def test_a_transport_that_the_machine_promises_and_nccl_did_not_use_is_named() -> None:
@@ -244,7 +248,7 @@ def test_a_transport_that_the_machine_promises_and_nccl_did_not_use_is_named() -
 
 
 def test_agents_of_one_host_add_what_their_processes_use_and_not_what_the_host_does() -> None:
-    row = {"time_s": 1.0, "clock_s": 101.0, "cpu_s": 0.4, "busy_s": 50.0, "cores": 2.0, "machine_cpu_percent": 90.0}
+    row = {"time_s": 1.0, "clock_s": 101.0, "cpu_s": 0.4, "busy_s": 50.0, "cores": 2.0, "host_sent_bytes": 90.0}
     later = {"clock_s": 102.0, "busy_s": 52.0, "cpu_s": 1.6}
     one, other = [{**row, "anonymous_bytes": 10.0}], [{**row, "cpu_s": 0.6, "anonymous_bytes": 5.0}]
     other.append({**other[0], **later})
@@ -253,3 +257,4 @@ def test_agents_of_one_host_add_what_their_processes_use_and_not_what_the_host_d
     assert [sample["busy_s"] for sample in together] == [50.0, 52.0]
     assert [sample["clock_s"] for sample in together] == [101.0, 102.0]
     assert [sample["cores"] for sample in together] == [2.0, 2.0]
+    assert [sample["host_sent_bytes"] for sample in together] == [90.0, 90.0]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
 
-from scalestudy.measure.system import Sampler, anonymous_bytes, cpu_seconds, foreign_share, group_members
+from scalestudy.measure.system import Sampler, anonymous_bytes, cpu_seconds, foreign_share, group_members, host_row
 from tests.integration.processes import wait_until
 
 
@@ -69,6 +71,24 @@ def test_a_sampler_counts_what_its_group_used_also_when_it_has_ended() -> None:
     used = sampler.rows[-1]["cpu_s"] - sampler.rows[0]["cpu_s"]
     assert 0.4 <= used <= cpu_seconds(os.getpid())
     assert sampler.rows[-1]["busy_s"] > sampler.rows[0]["busy_s"]
+
+
+def test_what_the_whole_host_does_is_recorded_beside_the_run(tmp_path: Path) -> None:
+    before = host_row()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        client.sendall(bytes(1 << 20))
+    file = tmp_path / "written"
+    with file.open("wb") as stream:
+        stream.write(os.urandom(8 << 20))
+        os.fsync(stream.fileno())
+    grown = {name: value - before[name] for name, value in host_row().items()}
+    if "host_sent_bytes" in grown:
+        assert grown["host_sent_bytes"] < 1 << 20, "loopback counts as a network"
+    assert grown["host_page_cache_bytes"] > -(1 << 30)
+    assert all(name.startswith("host_") and math.isfinite(value) for name, value in grown.items())
+    if grown.get("host_disk_written_bytes") == 0:
+        pytest.skip("the kernel does not count what this folder's disk writes")
+    assert grown.get("host_disk_written_bytes", 8 << 20) >= 8 << 20
 
 
 HOLDS_MEMORY = """

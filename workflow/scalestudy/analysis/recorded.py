@@ -15,8 +15,8 @@ from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import RESULTS
 from scalestudy.spec.run import RunSpec
 
-VOLATILE = ("memory_gib", "system")
-"""What two measurements may differ in and still be of one instrument."""
+VOLATILE = ("memory_gib", "system", "transport_within", "transport_between")
+"""What two measurements may differ in and still be of one instrument: transports differ with the ranks of a run."""
 
 
 def row_of(result: Mapping[str, Any], is_emulated: bool) -> dict[str, Any]:

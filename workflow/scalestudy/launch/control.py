@@ -24,6 +24,7 @@ from scalestudy.launch.connections import Connections
 from scalestudy.launch.failures import SETTLE_S, Failure, RankFailed, failure_with_log, raise_cause
 from scalestudy.launch.ranks import INTERVAL_S
 from scalestudy.measure.devices import COLUMNS
+from scalestudy.measure.system import HOST
 from scalestudy.processes import die_with
 from scalestudy.spec.config import read_site
 from scalestudy.training import rendezvous
@@ -38,8 +39,8 @@ GRACE_S = 4.0
 MIN_GRACE_S = 0.5
 LAST_MESSAGES_S = 2.0
 """The last messages of agents may arrive so long after their launcher has ended."""
-OF_THE_HOST = ("time_s", "clock_s", "busy_s", "throttled_s", "quota_throttled_s", "cores", "machine_cpu_percent")
-"""Of a sample: what is the same for all agents of a host."""
+OF_THE_HOST = ("time_s", "clock_s", "busy_s", "throttled_s", "quota_throttled_s", "cores")
+"""Of a sample: what is the same for all agents of a host, beside the columns of `host_row`."""
 
 
 class Control:
@@ -232,6 +233,6 @@ def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
         summed = {name: sum(row[name] for row in at_once) for name in at_once[0] if name not in COLUMNS}
         devices = next((row for row in at_once if "devices" in row), {})
         latest = max(at_once, key=lambda row: row["clock_s"])
-        rows.append({**summed, **{name: latest[name] for name in OF_THE_HOST if name in latest},
-                     **{name: devices[name] for name in COLUMNS if name in devices}})  # fmt: skip
+        of_host = {name: value for name, value in latest.items() if name in OF_THE_HOST or name.startswith(HOST)}
+        rows.append({**summed, **of_host, **{name: devices[name] for name in COLUMNS if name in devices}})
     return rows

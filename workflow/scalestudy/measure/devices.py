@@ -89,10 +89,10 @@ def energy_j(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> f
     return float(np.trapezoid(np.interp(points, clocks, power), points))
 
 
-def mean_of(rows: Sequence[Mapping[str, float]], column: str, begin: float, end: float) -> float | None:
-    """Mean of a column's samples between two clocks; None where there is none, or a device does not tell."""
+def samples_of(rows: Sequence[Mapping[str, float]], column: str, begin: float, end: float) -> list[float]:
+    """A column's samples between two clocks; none where there is none, or a device does not tell."""
     found = [row[column] for row in rows if column in row and begin <= row["clock_s"] <= end]
-    return None if not found or any(map(math.isnan, found)) else fmean(found)
+    return [] if any(map(math.isnan, found)) else found
 
 
 def throttling(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> list[str]:

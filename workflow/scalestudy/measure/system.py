@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -18,6 +19,8 @@ from scalestudy.measure.devices import DeviceMeter
 from scalestudy.measure.placement import SYSTEM
 
 INTERVAL_S = 1.0
+HOST = "host_"
+"""Beginning of the columns of a sample that are of the whole host."""
 UNMEASURED = "unmeasured."
 """Beginning of the names of files, in a run's scratch folder, that say what of a host was not measured, and why."""
 MOST_FOREIGN = 0.05
@@ -105,6 +108,29 @@ def cpu_row(group: int, leader: int, cores: frozenset[int], more: Sequence[int] 
             "cores": float(len(cores))}  # fmt: skip
 
 
+def host_row() -> dict[str, float]:
+    """What the whole host did since its start: bytes of its disks and networks (loopback left out), pages read from a disk,
+    CPU time that the hypervisor took, busy CPU time (percent, since the last call), and the page cache, bytes.
+
+    Names begin with HOST; what this system does not tell is absent.
+    """
+    found: dict[str, Any] = {"cpu_percent": psutil.cpu_percent()}
+    with suppress(OSError, NotImplementedError):
+        if disks := psutil.disk_io_counters(nowrap=False):
+            found |= {"disk_read_bytes": disks.read_bytes, "disk_written_bytes": disks.write_bytes}
+    with suppress(OSError):
+        networks = psutil.net_io_counters(pernic=True, nowrap=False)
+        outside = [counts for name, counts in networks.items() if name != "lo"]
+        found |= {"sent_bytes": sum(counts.bytes_sent for counts in outside)}
+        found |= {"received_bytes": sum(counts.bytes_recv for counts in outside)}
+    with suppress(OSError, AttributeError):
+        found |= {"steal_s": psutil.cpu_times().steal, "page_cache_bytes": psutil.virtual_memory().cached}
+    with suppress(OSError, KeyError):
+        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+        found["major_faults"] = dict(line.split() for line in lines)["pgmajfault"]
+    return {f"{HOST}{name}": float(value) for name, value in found.items()}
+
+
 def memory_of(group: int, more: Sequence[int] = ()) -> float:
     """Sum of `anonymous_bytes` of a process group, but for its leader, which only waits, and of `more` processes."""
     return float(sum(map(anonymous_bytes, {*more, *({*group_members(group)} - {group})})))
@@ -177,7 +203,7 @@ class Sampler:
     Each row has `time_s` since the start, `clock_s` (of `perf_counter`), `cpu_s` of this process, those of the group and
     all that they have waited for, `busy_s` and `throttled_s` of the `cores` that this process may use, CPU time that
     quotas withheld, anonymous bytes of the group but for its leader, which only waits, and bytes that the processes
-    `pids` read from storage; and, of accelerators, the columns of `devices.py`.
+    `pids` read from storage; of the whole host, `host_row`; and, of accelerators, the columns of `devices.py`.
     """
 
     pids: list[int]
@@ -229,5 +255,4 @@ class Sampler:
         row = cpu_row(self.group, os.getpid(), self._cores, sessions)
         row |= {"time_s": row["clock_s"] - self._begin, "read_bytes": read_bytes,
                 "anonymous_bytes": memory_of(self.group, [*self.pids, *sessions])}  # fmt: skip
-        row["machine_cpu_percent"] = psutil.cpu_percent()
-        return row | self._meter.row()
+        return row | host_row() | self._meter.row()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+from typing import TypeVar
 
 import numpy as np
 
 from scalestudy.files import write_with
-from scalestudy.measure.devices import energy_j, mean_of, throttling
+from scalestudy.measure.devices import energy_j, samples_of, throttling
 from scalestudy.measure.system import MOST_FOREIGN, UNMEASURED, foreign_share, throttled_share, withheld_share
 from scalestudy.measure.timers import PHASES
 from scalestudy.results.reports import Measured
@@ -66,8 +68,11 @@ def write_steps(measured: Measured, file: Path) -> None:
     write_with(file, frame.to_parquet)
 
 
+Value = TypeVar("Value")
 MAX_WITHHELD = 0.01
 """Share of a window's CPU time that a quota may withhold."""
+NEARLY_IDLE, BUSY = 0.25, 0.9
+"""Utilisation of an accelerator in a second (Vasudev and Lockman, item 6: dips to 10 to 25 %, and more than 90 %)."""
 
 
 @dataclass(frozen=True)
@@ -95,16 +100,19 @@ def facts_of_hosts(
         [share for host in hosts if (share := of_host(*host)) is not None]
         for of_host in (foreign_share, throttled_share, withheld_share)
     )
-    utilisation, power = (
-        _of_all([mean_of(rows, column, begin, end) for rows, begin, end in hosts])
-        for column in ("device_utilisation", "device_power_w")
+    utilisation, power, memory = (
+        _of_all([samples_of(rows, column, begin, end) or None for rows, begin, end in hosts])
+        for column in ("device_utilisation", "device_power_w", "device_memory_bytes")
     )
     joules = _of_all([energy_j(*host) for host in hosts])
     values = {
         "foreign_cpu_share": max(foreign, default=None),
         "throttled_share": max(throttled, default=None),
-        "device_utilisation": sum(utilisation) / len(utilisation) if utilisation else None,
-        "device_power_w": sum(power) if power else None,
+        "device_utilisation": _mean(map(fmean, utilisation)),
+        "device_idle_share": _mean(_share(host, lambda used: used < NEARLY_IDLE) for host in utilisation),
+        "device_busy_share": _mean(_share(host, lambda used: used > BUSY) for host in utilisation),
+        "device_power_w": sum(map(fmean, power)) if power else None,
+        "device_used_mib": max(map(max, memory)) / 2**20 if memory else None,
         "j_per_sample": sum(joules) / trained if joules and trained else None,
     }
     slowed = dict.fromkeys(reason for host in hosts for reason in throttling(*host))
@@ -133,9 +141,20 @@ def _windows(
     return found
 
 
-def _of_all(values: Sequence[float | None]) -> list[float]:
+def _of_all(values: Sequence[Value | None]) -> list[Value]:
     """The values of all hosts; none of them where one has none."""
     return [] if None in values else [value for value in values if value is not None]
+
+
+def _share(samples: Sequence[float], holds: Callable[[float], bool]) -> float:
+    """The share of samples of which something holds."""
+    return sum(map(holds, samples)) / len(samples)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    """Mean over hosts; None where there is none."""
+    found = list(values)
+    return fmean(found) if found else None
 
 
 def write_samples(rows: list[dict[str, float]], file: Path) -> float | None:

@@ -64,6 +64,19 @@ def unpromised_transports(job: Job, used: Transports) -> Iterator[str]:
             )
 
 
+def transports_named(job: Job, backend: str, interface: str | None, used: Transports) -> dict[str, str]:
+    """`transport_within` a node and `transport_between` nodes, as NCCL's log names them, or gloo's network; without those
+    that are not known.
+    """
+    if backend == "gloo" and interface is not None and job.spec.ranks > 1:
+        return {f"transport_{'between' if len(job.hosts) > 1 else 'within'}": f"TCP over {interface}"}
+    found: dict[str, dict[str, None]] = {}
+    for _, _, via, inside, _ in _pairs(job, used):
+        place = found.setdefault(f"transport_{'within' if inside else 'between'}", {})
+        place["/".join(via.split("/")[:2])] = None  # without the number of the card
+    return {place: ", ".join(sorted(names)) for place, names in sorted(found.items())}
+
+
 def unknown_transport(job: Job, used: Transports) -> str | None:
     """Why NCCL's transport cannot be compared with the machine file; None where it can, or needs not."""
     promised = job.resolved.transport_within or job.resolved.transport_between

@@ -119,6 +119,12 @@ METRICS: dict[str, Column] = {
     "device_utilisation": Column("Device utilisation", "",
         "Share of the window in which a kernel ran on the accelerator, as NVML samples it once a second; mean over devices. "
         "Empty where NVML does not answer"),
+    "device_idle_share": Column("Device nearly idle", "",
+        "Share of the window's seconds in which device utilisation, mean over a host's devices, was below 25 %"),
+    "device_busy_share": Column("Device busy", "", "Share of the window's seconds in which it was above 90 %"),
+    "device_used_mib": Column("Device memory in use", "MiB",
+        "Most memory in use on the accelerators of one host in the window, theirs together and other processes' included, as "
+        "NVML samples it once a second"),
     "device_power_w": Column("Device power", "W",
         "Mean power of all accelerators of the run in the window, as NVML samples it"),
     "j_per_sample": Column("Energy per sample", "J",
@@ -171,7 +177,7 @@ PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 SHARES = (
     "accuracy", "auroc", "data_stall", "accelerator_utilisation",
     "resident_share", "checkpoint_share", "foreign_cpu_share", "throttled_share", "device_utilisation",
-    "system_share", "exchange_hidden", "making_hidden", "copy_hidden",
+    "device_idle_share", "device_busy_share", "system_share", "exchange_hidden", "making_hidden", "copy_hidden",
 )  # fmt: skip
 """Columns whose values lie between 0 and 1."""
 
