@@ -2,8 +2,8 @@
 
     python docs/gallery.py [--results FOLDER] [--machine NAME] [--scale SCALE] [--study NAME]... [--note TEXT]
 
-A study with figures or tables gets its page from them: question, answer, figures, tables, verdicts, how it was measured. A study without results keeps the page that it has; if it has none, its page
-says how to make them. `--note` is printed on the pages that are written: conditions that the results do not know of.
+A study with figures or tables gets its page from them: question, answer, figures, tables, verdicts, how it was measured. A
+study without results keeps the page that it has; if it has none, its page says how to make them. `--note` is printed on the pages that are written: conditions that the results do not know of.
 """
 
 from __future__ import annotations
