@@ -41,8 +41,6 @@ def project(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatc
 
 @dataclass(frozen=True)
 class Command:
-    """The command line in a project."""
-
     project: Path
     capsys: pytest.CaptureFixture[str]
 
@@ -66,7 +64,6 @@ class Command:
 
 @pytest.fixture
 def command(project: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command line in this project."""
     return Command(project, capsys)
 
 
@@ -80,13 +77,10 @@ def contents(folder: Path, without: str) -> Mapping[str, object]:
 
 
 def cases(rows: Mapping[str, tuple[object, ...]], names: str = "spoil, message") -> pytest.MarkDecorator:
-    """One test per row, by its name."""
     return pytest.mark.parametrize(names, rows.values(), ids=rows)
 
 
 def raw(name: str, content: bytes) -> Spoil:
-    """Replaces a file."""
-
     def spoil(project: Path) -> None:
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).unlink(missing_ok=True)
@@ -96,8 +90,6 @@ def raw(name: str, content: bytes) -> Spoil:
 
 
 def edit(name: str, old: str, new: str) -> Spoil:
-    """Replaces text of a file."""
-
     def spoil(project: Path) -> None:
         text = (project / name).read_text()
         assert old in text
@@ -107,8 +99,6 @@ def edit(name: str, old: str, new: str) -> Spoil:
 
 
 def link(name: str, target: str) -> Spoil:
-    """Replaces a file by a link."""
-
     def spoil(project: Path) -> None:
         (project / name).unlink(missing_ok=True)
         (project / name).symlink_to(target)

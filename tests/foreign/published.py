@@ -19,7 +19,6 @@ HEAD = "Image Index,Finding Labels,Patient ID"
 
 
 def picture(seed: int = 0, size: tuple[int, int] = (12, 10), form: str = "JPEG") -> bytes:
-    """A coded image."""
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, form)
@@ -27,7 +26,6 @@ def picture(seed: int = 0, size: tuple[int, int] = (12, 10), form: str = "JPEG")
 
 
 def tar_of(files: Mapping[str, bytes]) -> bytes:
-    """A tar of these files."""
     return b"".join(member(name, data) for name, data in files.items()) + END
 
 

@@ -22,7 +22,6 @@ FACTS, STATE = f"{PLACE}/checkpoint.json", f"{PLACE}/state.safetensors"
 
 
 def write(project: Path, step: int = 7) -> None:
-    """A checkpoint of one rank."""
     state, report = {"model.weight": torch.zeros(3)}, Report(rank=0).plain()
     facts = {"run": "r-0123456789ab", "cause": "asked", "written": "now", "code": "c0de"}
     folder = (project / PLACE).parent

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import struct
 import zlib
-
-from PIL import Image
+from collections.abc import Callable
+from pathlib import Path
 
 from tests.foreign import published
-from tests.foreign.conftest import Command, cases, edit, link, raw
+from tests.foreign.conftest import Command, Spoil, cases, edit, link, raw
 from tests.foreign.published import LISTS, SOLUTION, TABLE
 
 Z = "pictures/train/cat/z.jpg"
@@ -37,22 +36,16 @@ def bomb() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + rows + chunk(b"IEND", b"")
 
 
-def coded(form: str) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(stream, form)
-    return stream.getvalue()
-
-
-WHOLE = published.picture(1, (64, 48))
+WHOLE, PNG = published.picture(1, (64, 48)), published.picture(form="PNG")
 UNREADABLE, UNKNOWN = "z.jpg: cannot be read as an image: ", "unknown kind, neither JPEG nor PNG"
 PICTURES = {
     "empty": (raw(Z, b""), UNREADABLE),
     "a page": (raw(Z, b"<html>404</html>"), UNKNOWN),
     "PostScript": (raw(Z, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n"), UNKNOWN),
-    "a TIFF": (raw(Z, coded("TIFF")), UNKNOWN),
+    "a TIFF": (raw(Z, published.picture(form="TIFF")), UNKNOWN),
     "the first bytes of a JPEG": (raw(Z, WHOLE[:20]), UNREADABLE),
     "half of a JPEG": (raw(Z, WHOLE[: len(WHOLE) // 2]), UNREADABLE),
-    "a PNG with a wrong checksum": (raw(Z, coded("PNG")[:30] + b"xxxx" + coded("PNG")[34:]), UNREADABLE),
+    "a PNG with a wrong checksum": (raw(Z, PNG[:30] + b"xxxx" + PNG[34:]), UNREADABLE),
     "a PNG of 3,600,000,000 pixels": (raw(Z, bomb()), UNREADABLE),
     "a JPEG that claims 65,500 x 65,500 pixels": (raw(Z, claiming(65_500)), UNREADABLE),
 }
@@ -78,6 +71,15 @@ SOLUTIONS = {
 }  # fmt: skip
 
 
+READ_BY = (
+    (published.folders, STORED, PICTURES),
+    (published.folders, IN_PLACE, FOLDERS),
+    (published.chest, CHEST, TABLES),
+    (published.imagenet, IMAGENET, SOLUTIONS),
+)
+CASES = {name: (publish, words, *case) for publish, words, damages in READ_BY for name, case in damages.items()}
+
+
 def test_undamaged_images_and_lists_are_accepted(command: Command) -> None:
     made = {
         IN_PLACE: published.folders,
@@ -92,25 +94,9 @@ def test_undamaged_images_and_lists_are_accepted(command: Command) -> None:
         shutil.rmtree("made")
 
 
-@cases(PICTURES)
-def test_a_wrong_image_is_refused(spoil: object, message: str, command: Command) -> None:
-    published.folders(command.project / "pictures")
-    command.refuses(spoil, message, STORED)
-
-
-@cases(FOLDERS)
-def test_a_wrong_folder_of_images_is_refused(spoil: object, message: str, command: Command) -> None:
-    published.folders(command.project / "pictures")
-    command.refuses(spoil, message, IN_PLACE)
-
-
-@cases(TABLES)
-def test_a_wrong_table_of_findings_is_refused(spoil: object, message: str, command: Command) -> None:
-    published.chest(command.project / "pictures")
-    command.refuses(spoil, message, CHEST)
-
-
-@cases(SOLUTIONS)
-def test_a_wrong_list_of_classes_is_refused(spoil: object, message: str, command: Command) -> None:
-    published.imagenet(command.project / "pictures")
-    command.refuses(spoil, message, IMAGENET)
+@cases(CASES, "publish, words, spoil, message")
+def test_a_wrong_image_folder_or_list_is_refused(
+    publish: Callable[[Path], None], words: tuple[str, ...], spoil: Spoil, message: str, command: Command
+) -> None:
+    publish(command.project / "pictures")
+    command.refuses(spoil, message, words)

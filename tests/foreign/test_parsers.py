@@ -43,7 +43,6 @@ EDITS = st.tuples(st.floats(0, 1), st.integers(0, 2000), st.one_of(st.sampled_fr
 
 
 def edited(data: bytes, edits: list[tuple[float, int, bytes]]) -> bytes:
-    """The input after some edits."""
     for where, removed, put in edits:
         begin = int(where * len(data))
         data = data[:begin] + put + data[begin + removed :]

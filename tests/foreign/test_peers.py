@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
-from collections.abc import Iterator
 
 import pytest
 
 from scalestudy.launch.connections import Connections
+from tests.unit.launch.test_connections import connected, connections
+
+__all__ = ["connections"]
 
 MESSAGES = {
     "garbage": b"\x80\x81\xff\n",
@@ -22,18 +23,6 @@ MESSAGES = {
     "a message without an end": b"x" * 3_000_000,
     "a pickle": b"\x80\x04\x95\x1d\0\0\0\0\0\0\0\x8c\x05posix\x8c\x06system\x93.\n",
 }
-
-
-@pytest.fixture
-def connections() -> Iterator[Connections]:
-    """The port of a run on two hosts."""
-    found = Connections(count=2)
-    yield found
-    found.close()
-
-
-def connected(connections: Connections) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", connections.listener.getsockname()[1]), timeout=5)
 
 
 @pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)

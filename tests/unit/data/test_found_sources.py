@@ -101,12 +101,6 @@ def test_what_a_tar_holds_beside_files_is_an_error_or_left_out(
     assert f"left out 2: {listing.NO_FILE}" in capsys.readouterr().out
 
 
-def test_a_missing_list_of_held_out_classes_is_named(tars: Path, prepared: Prepared) -> None:
-    (tars / "LOC_val_solution.csv").unlink()
-    with pytest.raises(UserError, match=r"LOC_val_solution.csv: cannot be read: No such file"):
-        prepared(source="imagenet", root=str(tars))
-
-
 # ---- ChestX-ray14
 
 ROWS = [

@@ -40,16 +40,14 @@ def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
     return np.clip(picture + grain, 0, 255).astype(np.uint8)
 
 
-def coded(picture: np.ndarray, sampling: str = "420", quality: int = 85) -> bytes:
+def coded(picture: np.ndarray, sampling: str = "420") -> bytes:
     if sampling == "Gray":
-        return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(picture[:, :, :1]), quality, "GRAY", "Gray"))
-    return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(picture), quality, "RGB", sampling))
+        return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(picture[:, :, :1]), 85, "GRAY", "Gray"))
+    return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(picture), 85, "RGB", sampling))
 
 
 def both(fast: kernel.Kernel, data: bytes, view: images.View, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """What the kernel shows, and what the plain way does."""
     size = fast.header(data)
-    assert size is not None
     shrink = images.shrink_for(view, side)
     decoded = (-(-size[0] // shrink), -(-size[1] // shrink))
     shown, plain = np.full((2, side, side, 3), 99, np.uint8)

@@ -25,6 +25,7 @@ from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import batches
 from scalestudy.errors import UserError
 from scalestudy.spec import run
+from tests.integration.processes import wait_until
 from tests.unit.data import nginx
 from tests.unit.data.conftest import Prepared
 
@@ -74,10 +75,8 @@ def of_a_loader() -> set[Any]:
 def nothing_is_left_behind() -> Iterator[None]:
     others = of_a_loader()  # a scheduler that another module's tests brought up stays to the end
     yield
-    deadline = time.monotonic() + 3  # a stream's threads finish the request that they are at
-    while of_a_loader() - others and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not of_a_loader() - others
+    # A stream's threads finish the request that they are at.
+    assert wait_until(lambda: not of_a_loader() - others, 3)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -222,48 +221,30 @@ def test_damaged_data_is_an_error_with_file_place_and_sample(name: str, prepared
         list(made)
 
 
-def first_worker(others: set[Any]) -> int:
-    """The process of a loader's first worker; `others` were there before."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        for child in psutil.Process().children():
-            if child not in others:
-                return child.pid
-        time.sleep(0.01)
-    raise AssertionError("no worker process was started")
-
-
 @pytest.mark.timeout(60)
-def test_a_killed_worker_is_an_error_with_shard_and_sample(prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["tar"])
-    loader = spec(kind="processes", workers=1, storage={"latency_ms": 100})
-    data = open_dataset(path, "train", loader)
-    others = of_a_loader()
-    with (
-        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*was killed by SIGKILL while working on it"),
-        Loader(data, plan(data, batch=2), loader, seed=0) as made,
-    ):
-        for _ in made:
-            time.sleep(0.05)  # by now it makes the next batch, which takes 0.2 s
-            os.kill(first_worker(others), signal.SIGKILL)
-
-
-@pytest.mark.timeout(60)
-def test_a_worker_process_that_hangs_is_an_error_with_shard_and_sample(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("number", "hang_s", "said"),
+    [
+        (signal.SIGKILL, batch_maker.HANG_S, "was killed by SIGKILL while working on it"),
+        (signal.SIGSTOP, 1.5, "has worked on it for"),
+    ],
+)
+def test_a_worker_that_is_killed_or_hangs_is_an_error_with_shard_and_sample(
+    number: signal.Signals, hang_s: float, said: str, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_maker, "HANG_S", 1.5)
+    monkeypatch.setattr(batch_maker, "HANG_S", hang_s)
     path, _ = prepared(**FORMS["tar"])
     loader = spec(kind="processes", workers=1, storage={"latency_ms": 100})
     data = open_dataset(path, "train", loader)
     others = of_a_loader()
     with (
-        pytest.raises(UserError, match=r"train-\d+.tar: sample \d+ .*has worked on it for"),
+        pytest.raises(UserError, match=rf"train-\d+.tar: sample \d+ .*{said}"),
         Loader(data, plan(data, batch=2), loader, seed=0) as made,
     ):
         for _ in made:
             time.sleep(0.05)  # by now it makes the next batch, which takes 0.2 s
-            os.kill(first_worker(others), signal.SIGSTOP)
+            worker, *_ = wait_until(lambda: [one for one in psutil.Process().children() if one not in others], 10)
+            worker.send_signal(number)
 
 
 @pytest.mark.timeout(60)
@@ -292,9 +273,7 @@ def test_workers_end_when_their_loader_is_killed(prepared: Prepared) -> None:
 import os, signal, psutil
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.load.loader import Loader
-from scalestudy.data.manifest import bulk_folder
 from scalestudy.spec import run
-import lmdb
 import numpy as np
 spec = run.Loader(workers=2, kind="processes", size=32)
 data = open_dataset({str(path)!r}, "train", spec)
@@ -306,7 +285,4 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2, done.stderr
-    deadline = time.monotonic() + 10
-    while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(psutil.pid_exists, pids))
+    assert wait_until(lambda: not any(map(psutil.pid_exists, pids)), 10)

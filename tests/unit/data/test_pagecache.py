@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.data.io_accounting import name_if_uncounted
 from scalestudy.data.pagecache import drop, read_bytes, resident_bytes, warm
 from scalestudy.emulation.page_cache import CacheLimit
 
@@ -30,7 +31,6 @@ def read_by_this_process(paths: list[Path]) -> int:
     before = read_bytes()
     warm(paths)
     after = read_bytes()
-    assert before is not None and after is not None
     return after - before
 
 
@@ -45,11 +45,9 @@ def test_dropped_files_come_from_the_disk_and_warm_ones_do_not(files: list[Path]
 
 def test_what_a_worker_process_reads_is_counted_while_it_lives_and_once_it_has_ended(files: list[Path]) -> None:
     before = read_bytes()
-    assert before is not None
     reader = subprocess.Popen(
         ["sh", "-c", 'cat "$@" >/dev/null; echo done; read line', "sh", *files], stdin=-1, stdout=-1
     )
-    assert reader.stdout is not None and reader.stdin is not None
     reader.stdout.readline()
     # `cat` is reaped, its shell lives; both have read themselves from the disk or not.
     assert 8 * MIB <= (read_bytes() or 0) - before < 12 * MIB
@@ -66,3 +64,21 @@ def test_every_pass_over_more_than_the_limit_reads_from_the_disk(files: list[Pat
             limit.touched(path, MIB)
         assert (read_bytes() or 0) - before == 8 * MIB
     assert resident_bytes(files) == 3 * MIB
+
+
+@pytest.mark.parametrize(
+    ("magic", "major", "name"),
+    [
+        (0x0BD00BD0, 0, "lustre"), (0x65735546, 0, "fuse"), (0x65735546, 8, "fuse"), (0x01021994, 0, "tmpfs"),
+        (0x12345678, 0, "file system 0x12345678"),
+    ],
+)  # fmt: skip
+def test_reads_that_pass_no_block_layer_are_not_counted(magic: int, major: int, name: str) -> None:
+    assert name_if_uncounted(magic, major) == name
+
+
+@pytest.mark.parametrize(
+    ("magic", "major"), [(0xEF53, 8), (0x58465342, 259), (0x12345678, 8), (0x6969, 0), (0x9123683E, 0), (0x794C7630, 0)]
+)
+def test_reads_of_block_devices_and_of_nfs_are_counted(magic: int, major: int) -> None:
+    assert name_if_uncounted(magic, major) is None

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
-import errno
-import subprocess
-import sys
 from pathlib import Path
 
 import lmdb
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.prepare import datasets as module
-from scalestudy.data.prepare import parts, write
+from scalestudy.data.prepare import write
 from scalestudy.data.prepare.datasets import prepare
+from scalestudy.data.scale import stratified_order, wanted_samples
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 from tests.unit.data.conftest import Prepared, dataset_spec
@@ -36,21 +37,19 @@ def test_data_that_does_not_fit_on_the_disk_is_an_error_before_it_is_made(prepar
         prepared(source="digits", scale="900 TB")
 
 
-@pytest.mark.parametrize("form", ["files", "tar", "lmdb"])
-def test_a_full_disk_is_reported_with_its_folder_and_the_next_attempt_resumes(
-    form: str, prepared: Prepared, tmp_path: Path
+def test_a_disk_too_full_for_a_database_is_reported_with_its_folder_and_the_next_attempt_resumes(
+    prepared: Prepared, tmp_path: Path
 ) -> None:
     def full(*_: object) -> None:
-        raise lmdb.Error("mdb_txn_commit: No space left on device") if form == "lmdb" else OSError(errno.ENOSPC, "full")
+        raise lmdb.Error("mdb_txn_commit: No space left on device")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(*((write, "database_key", full) if form == "lmdb" else (parts, "_save", full)))
+        patch.setattr(write, "database_key", full)
         with pytest.raises(UserError, match=r"the disk is full: .*\n.*free some space there") as raised:
-            prepared(**JPEG, shard={"format": form})
+            prepared(**JPEG, shard={"format": "lmdb"})
     assert raised.value.where.startswith(str(tmp_path / "data"))
     assert (tmp_path / "data/.bulk.making-kept").is_dir()
-    assert prepared(**JPEG, shard={"format": form})[1].train.samples == 30
-    assert sorted(file.name for file in (tmp_path / "data").iterdir()) == [".bulk.lock", "bulk", "manifest.json"]
+    assert prepared(**JPEG, shard={"format": "lmdb"})[1].train.samples == 30
 
 
 def test_size_and_stored_form_belong_together(prepared: Prepared) -> None:
@@ -61,12 +60,6 @@ def test_size_and_stored_form_belong_together(prepared: Prepared) -> None:
     path, resized = prepared("resized", **JPEG, preprocess="resized", scale="200 KB")
     assert 160_000 < resized.train.bytes < 240_000
     assert Image.open(open_dataset(path, "train").files[0]).size == (341, 256)
-
-
-def test_reading_a_manifest_preparing_data_and_starting_a_run_import_no_torch() -> None:
-    modules = "scalestudy.data.manifest, scalestudy.data.prepare.datasets, scalestudy.launch.launch"
-    script = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("record", [None, "{}", "of another dataset"])
@@ -83,3 +76,21 @@ def test_a_folder_that_is_not_this_dataset_s_is_never_replaced(
     with pytest.raises(UserError, match="it is left as it is"):
         prepare(dataset_spec(source="digits"), tmp_path / "third/manifest.json", scratch.parent, Site())
     assert (scratch / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("scale", "samples"), [(0.25, 250), (3.0, 3000), (1e-9, 1), ("1 MB", 1000), ("64 MiB", 67109), ("0.5 KB", 1)]
+)
+def test_scale_is_a_factor_or_a_size_of_the_data_as_stored(scale: float | str, samples: int) -> None:
+    assert wanted_samples(scale, 1000, 1000.0) == samples
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=80))
+def test_every_prefix_holds_the_classes_in_proportion(labels: list[int]) -> None:
+    array = np.array(labels)
+    order = stratified_order(array)
+    assert sorted(order) == list(range(len(labels)))
+    share = np.bincount(array, minlength=5) / len(labels)
+    for count in range(1, len(labels) + 1):
+        held = np.bincount(array[order[:count]], minlength=5)
+        assert (np.abs(held - share * count) <= 3).all()

@@ -18,7 +18,6 @@ from scalestudy.data.load.sampler import (
     stream_order,
     through_buffer,
 )
-from scalestudy.errors import UserError
 
 FIRST_STREAM = [[3, 6, 5], [8, 7, 0], [4, 2, 1]]
 counts = st.integers(1, 200)
@@ -42,11 +41,6 @@ def test_ranks_share_the_global_batch_that_one_rank_would_see(
     assert alone.shape == (samples // global_batch, global_batch)
     assert np.array_equal(np.concatenate(shared, axis=1), alone)
     assert len(np.unique(alone)) == alone.size
-
-
-def test_too_few_samples_for_one_step_is_an_error_with_both_numbers() -> None:
-    with pytest.raises(UserError, match="takes 64 samples, and the training data has 10"):
-        batches(10, 64, 0, 1, 0, 0)
 
 
 @given(st.integers(0, 200), ranks)

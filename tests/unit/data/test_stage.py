@@ -22,6 +22,7 @@ from scalestudy.data.stage import Share, Staged, StageOptions, cache, copying, s
 from scalestudy.data.stage.wanted import own_samples
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
+from tests.integration.processes import wait_until
 from tests.unit.data import nginx
 from tests.unit.data.conftest import Prepared
 
@@ -209,11 +210,8 @@ def command(manifest: Path, site: Site, folder: Path, *more: str) -> subprocess.
 
 
 def wait_for_shards(process: subprocess.Popen[str], root: Path, count: int) -> None:
-    """Until so many shards are copied."""
-    deadline = time.monotonic() + 60
-    while len(list(root.glob("*/*.tar"))) < count:
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.01)
+    assert wait_until(lambda: process.poll() is not None or len(list(root.glob("*/*.tar"))) >= count, 60)
+    assert process.poll() is None, process.communicate()
 
 
 def test_a_disk_that_fills_meanwhile_is_reported_with_the_copies_and_a_later_attempt_resumes(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -33,25 +32,3 @@ def test_members_of_any_tar_are_found_where_they_lie(dialect: str, tmp_path: Pat
         (tmp_path / "in" / name).write_bytes(data)
     subprocess.run(["tar", f"--format={dialect}", "-cf", "x.tar", "-C", "in", *names], cwd=tmp_path, check=True)
     assert found(tmp_path / "x.tar") == contents
-
-
-def test_pythons_tars_are_read_too_also_with_links_and_folders(tmp_path: Path) -> None:
-    (tmp_path / "one").write_bytes(b"1")
-    (tmp_path / "link").symlink_to("one")
-    with tarfile.open(tmp_path / "x.tar", "w") as stream:
-        for name in (".", "one", "link"):
-            stream.add(tmp_path / name, name, recursive=False)
-    assert found(tmp_path / "x.tar") == {"one": b"1"}
-    kinds = [(one.name, one.is_file) for one in tar.entries(tmp_path / "x.tar")]
-    assert kinds == [(b"./", False), (b"one", True), (b"link", False)]
-
-
-def test_what_we_write_is_a_tar_to_tar_and_to_python(tmp_path: Path) -> None:
-    path = tmp_path / "x.tar"
-    path.write_bytes(tar.member("000.jpg", b"x" * 513) + tar.member("000.cls", b"7") + tar.END)
-    listed = subprocess.run(["tar", "-tvf", str(path)], capture_output=True, text=True, check=True)
-    assert [line.split()[-1] for line in listed.stdout.splitlines()] == ["000.jpg", "000.cls"] and not listed.stderr
-    with tarfile.open(path) as stream:
-        assert [(member.name, member.size, member.mode) for member in stream] == [
-            ("000.jpg", 513, 0o644), ("000.cls", 1, 0o644)
-        ]  # fmt: skip
