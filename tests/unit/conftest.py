@@ -1,4 +1,4 @@
-"""An empty project, and stand-in GPUs, for tests of all rooms."""
+"""An empty project, a study of made-up results, and stand-in GPUs, for tests of all rooms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.spec.study import Study
 from tests.stand_ins import gpus
+from tests.unit.analysis.fake_results import study_in
 
 See = Callable[..., None]
 
@@ -21,6 +23,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "config/config.yaml").write_text("scale: mini\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    """Two strategies, one and two ranks, three repeats; no results yet, in a folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return study_in(tmp_path)
 
 
 @pytest.fixture

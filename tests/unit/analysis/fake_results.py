@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,14 @@ def read_study(folder: Path, text: str = SCALING, name: str = "scaling") -> Stud
     studies.mkdir(parents=True, exist_ok=True)
     (studies / f"{name}.yaml").write_text(text, encoding="utf-8")
     return read_studies([name], "paper", Machine(), folder=studies, machine_name=MACHINE)[0]
+
+
+def study_in(folder: Path) -> Study:
+    """The study of SCALING, with its published numbers, in a folder."""
+    reference = folder / "config/reference"
+    reference.mkdir(parents=True)
+    shutil.copy(Path(__file__).resolve().parents[3] / "config/reference/tsubame_resnet50.csv", reference)
+    return read_study(folder)
 
 
 def throughput_of(run: Run) -> float:

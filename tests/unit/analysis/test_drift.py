@@ -45,12 +45,3 @@ def test_scatter_without_drift_is_called_drift_in_at_most_five_percent(
         found = round_effects(rounds(np.exp(generator.normal(0, variation, shape)).tolist()))
         alarms += any(effect.drifted for effect in found)
     assert alarms <= 20
-
-
-def test_a_round_ten_percent_slower_is_found() -> None:
-    generator, found = np.random.default_rng(1), 0
-    for _ in range(100):
-        table = np.exp(generator.normal(0, 0.02, (8, 3)))
-        table[:, 2] *= 0.9
-        found += any(effect.drifted for effect in round_effects(rounds(table.tolist())))
-    assert found >= 95

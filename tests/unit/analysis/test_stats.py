@@ -13,7 +13,6 @@ from scalestudy.spec.columns import on_logarithms
 def test_three_repeats_give_the_t_interval_of_the_mean() -> None:
     found = interval([9.0, 10.0, 11.0])
 
-    assert found is not None
     # s = 1, t(0.975, 2) = 4.302653, half width 4.302653 / sqrt(3) = 2.484138
     assert (found.mean, found.n) == (10.0, 3)
     assert found.low == pytest.approx(7.515862, abs=1e-6)
@@ -23,7 +22,6 @@ def test_three_repeats_give_the_t_interval_of_the_mean() -> None:
 def test_on_logarithms_the_mean_is_geometric_and_the_interval_lies_wider_above() -> None:
     found = interval([1.0, math.e, math.e**2], log=True)
 
-    assert found is not None and found.low is not None and found.high is not None
     # Logarithms 0, 1, 2: mean 1, half width 2.484138.
     assert found.mean == pytest.approx(math.e)
     assert math.log(found.low) == pytest.approx(1 - 2.484138, abs=1e-6)
@@ -33,7 +31,6 @@ def test_on_logarithms_the_mean_is_geometric_and_the_interval_lies_wider_above()
 
 def test_fewer_than_three_repeats_have_a_mean_and_no_interval() -> None:
     two, one = interval([1.0, 3.0]), interval([5.0, math.nan])
-    assert two is not None and one is not None
     assert (two.mean, two.low, two.high, two.half_width) == (2.0, None, None, None)
     assert (one.mean, one.n, one.low) == (5.0, 1, None)
     assert interval([math.nan]) is None
@@ -58,7 +55,6 @@ def test_spread_and_own_interval_add_up_in_squares() -> None:
     runs = extrapolated(*[(math.exp(value), math.exp(value - 0.3), math.exp(value + 0.3)) for value in (-0.1, 0, 0.1)])
     found = interval_of(runs, "training_time_s")
 
-    assert found is not None and found.high is not None
     # t-half = 0.1 · 2.484138
     assert math.log(found.high) == pytest.approx(math.hypot(0.2484138, 0.3), abs=1e-6)
 

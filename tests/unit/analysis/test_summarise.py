@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from scalestudy.analysis.summarise import read_rows, study_rows, summarise, time_to_accuracy
-from scalestudy.analysis.workload import varied_columns
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.layout import run_folder
@@ -85,18 +84,6 @@ def test_each_time_has_its_own_kind_and_interval(study: Study) -> None:
     assert float(row["time_to_train_s_low"]) == pytest.approx(120.0 / (175 / 95) ** 0.5)
 
 
-def test_a_round_that_is_slower_in_every_configuration_marks_its_rows(study: Study) -> None:
-    write_results(
-        study, lambda run: {"throughput_samples_per_s": [100.0, 100.0, 80.0][run.spec.repeat] * run.spec.ranks}
-    )
-
-    rows = study_rows(study, MACHINE)
-
-    assert rows.loc[rows["round"] == 2, "drifted"].all()
-    # 0.8 over the geometric mean of 1, 1 and 0.8
-    assert rows.loc[rows["round"] == 2, "drift"].iloc[0] == pytest.approx(0.8 / 0.8 ** (1 / 3) - 1)
-
-
 @pytest.mark.parametrize(
     ("key", "emulated", "instruments"),
     [
@@ -142,15 +129,6 @@ def test_rows_of_another_version_of_the_study_are_refused(study: Study, tmp_path
 
     with pytest.raises(UserError, match="other runs"):
         read_rows(changed, MACHINE)
-
-
-def test_columns_that_follow_from_others_do_not_tell_configurations_apart(study: Study, tmp_path: Path) -> None:
-    text = SCALING.replace("  ranks: [1, 2]\n", "").replace(
-        "repeats: 3", "zip: {ranks: [1, 2], threads_per_rank: [2, 1]}"
-    )
-    zipped = read_study(tmp_path, text, "zipped")
-
-    assert varied_columns(zipped) == ["strategy", "ranks"]
 
 
 def test_the_time_to_an_accuracy_lies_between_the_evaluations_around_it() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from scalestudy.claims.check import claims_of_mistyped_studies
 from scalestudy.claims.fixed import fix_claims, fixed_claims
+from scalestudy.claims.words import side_text
 from scalestudy.errors import UserError
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.machine import Machine
@@ -41,7 +42,6 @@ claims:
 
 
 def read(folder: Path, text: str = STUDY, scale: str = "paper", document: str = "") -> Study:
-    """The study of that text, with the claims of a document."""
     for name in ("studies", "claims"):
         (folder / name).mkdir(exist_ok=True)
     (folder / "studies/s.yaml").write_text(text)
@@ -190,3 +190,11 @@ def test_a_claim_of_a_document_about_a_mistyped_study_is_named(tmp_path: Path) -
     assert [sentence.partition("vasudev.yaml:")[2] for sentence in found] == [
         "6: claims[0].study: there is no study `bindings`\n    did you mean `binding`?"
     ]
+
+
+def test_a_side_is_said_by_its_label_or_as_a_choice_of_values(tmp_path: Path) -> None:
+    slowed = [{"kind": "slow_decode", "seconds": 0.1}]
+    faults = f"[{{value: [], label: as it is}}, {{value: {slowed}, label: 0.1 s slower per batch}}]"
+    study = read(tmp_path, f"question: How?\nvary: {{loader.workers: [1, 2], faults: {faults}}}\n")
+    assert side_text(study, {"faults": slowed}) == "0.1 s slower per batch"
+    assert side_text(study, {"loader.workers": [1, 2]}) == "loader workers per rank 1 or 2"

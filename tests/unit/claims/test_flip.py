@@ -28,7 +28,6 @@ def _published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def side(step_time_s: float, **more: Any) -> tuple[dict[str, Any], ...]:
-    """Three runs with this step."""
     row = {
         "status": "valid", "device": "emulated:p100", "model": "m", "batch.per_rank": 1, "ranks": 1, "loader.workers": 0,
         "exchange_s": 0.0, "data_stall": 0.0, "step_time_s": step_time_s, **more,

@@ -98,7 +98,6 @@ def test_several_comparisons_hold_with_the_worst_p_and_one_against_decides() -> 
 def test_the_recommended_rounds_decide_in_80_percent(gap: float) -> None:
     found = rounds(*(gap + 0.04 * value for value in (-1.265, -0.632, 0, 0.632, 1.265)), log=True)
     needed = rounds_needed(ABOVE_ONE, found)
-    assert needed is not None
     drawn = np.random.default_rng(0).normal(gap, 0.04, (DRAWS, needed))
     decided = np.mean([ABOVE_ONE.p_inside(rounds(*each, log=True)) <= 0.05 for each in drawn])
     assert 0.74 <= decided <= 0.92

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scalestudy.claims.fixed import Fixed
 from scalestudy.claims.judge import judge
 from scalestudy.claims.outcome import Verdict
 from scalestudy.spec.machine import Machine
@@ -25,12 +24,12 @@ NOISE = (-0.010, 0.006, 0.000, -0.004, 0.008, 0.002, -0.007, 0.005, 0.001, -0.00
 WILD = (-0.5, 0.4, 0.0, -0.3, 0.5)
 
 
-def rates(server: float, noise: tuple[float, ...] = NOISE, ring: float = 100.0) -> Numbers:
+def rates(server: float, noise: tuple[float, ...] = NOISE) -> Numbers:
     """Throughput of the server and of the ring; the server's rounds are spread by `noise`."""
 
     def numbers(run: Run) -> Mapping[str, Any]:
         if run.spec.strategy.name == "allreduce":
-            return {"throughput_samples_per_s": ring}
+            return {"throughput_samples_per_s": 100.0}
         return {"throughput_samples_per_s": server * float(np.exp(noise[run.spec.repeat]))}
 
     return numbers
@@ -372,27 +371,22 @@ def test_at_most_5_percent_of_studies_without_any_difference_decide_a_claim(tmp_
     draw = np.random.default_rng(0)
     frame = frame_of(study, lambda run: {})[NEEDED]
     decided = 0
-    for _ in range(200):
+    for _ in range(100):
         frame["throughput_samples_per_s"] = np.exp(draw.normal(0, 0.05, len(frame)))
         decided += any(each.verdict != "inconclusive" for each in judge(study, frame, {}))
-    assert decided <= 10
-
-
-def test_only_a_change_to_what_decides_a_claim_marks_it_as_changed(tmp_path: Path) -> None:
-    fixed = as_fixed(study_with(tmp_path, DIRECTION))
-    (reworded,) = verdicts(study_with(tmp_path, DIRECTION.replace("what matters", "what counts")), rates(80.0), fixed)
-    (moved,) = verdicts(study_with(tmp_path, DIRECTION.replace("0.95", "0.96")), rates(80.0), fixed)
-    assert (reworded.changed_after_measuring, moved.changed_after_measuring) == (False, True)
+    assert decided <= 5
 
 
 def test_a_claim_that_was_changed_or_declared_after_its_first_run_is_marked(tmp_path: Path) -> None:
     study = study_with(tmp_path, DIRECTION)
     (before,) = verdicts(study, rates(80.0))
-    (changed,) = verdicts(study, rates(80.0), fixed={"c0": Fixed("another")})
+    fixed = as_fixed(study)
+    (reworded,) = verdicts(study_with(tmp_path, DIRECTION.replace("what matters", "what counts")), rates(80.0), fixed)
+    (changed,) = verdicts(study_with(tmp_path, DIRECTION.replace("0.95", "0.96")), rates(80.0), fixed)
     (declared,) = verdicts(study, rates(80.0), fixed={})
     (not_run,) = verdicts(study, lambda run: {"status": "missing"}, fixed={})
-    marks = [each.changed_after_measuring for each in (before, changed, declared, not_run)]
-    assert marks == [False, True, True, False]
+    marks = [each.changed_after_measuring for each in (before, reworded, changed, declared, not_run)]
+    assert marks == [False, False, True, True, False]
     assert changed.sentence.endswith("The claim was changed after its first run was made.")
     assert declared.sentence.endswith("The claim was declared after its first run was made.")
 

@@ -1,4 +1,4 @@
-"""Plans are compared with what was used on the study of the analysis' tests; published numbers are the project's."""
+"""Plans use the published numbers of the project."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from scalestudy.cluster.plan import counts
-from tests.unit.analysis.conftest import study
-
-__all__ = ["study"]
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -32,15 +32,6 @@ def said(chart: Chart, words: str) -> bool:
     return any(words in note for note in chart.notes)
 
 
-def test_a_point_is_the_mean_of_the_valid_repeats_with_its_interval(study: Study) -> None:
-    write_results(study)
-
-    point = series(chart(study, "throughput"), "ring & all_reduce").points[1]
-
-    assert (point.x, point.n) == (1.0, 3)  # the second of two bars
-    assert (point.y, point.low) == (pytest.approx(160.997930, abs=1e-5), pytest.approx(158.5328, abs=1e-4))
-
-
 def test_invalid_skipped_and_missing_runs_are_counted_with_their_reasons_and_not_drawn(study: Study) -> None:
     def change(run: Run) -> dict[str, Any] | None:
         if run.spec.strategy.name != "allreduce" or run.spec.ranks != 2:

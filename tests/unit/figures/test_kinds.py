@@ -1,11 +1,12 @@
-"""Bars, stacked parts of a step, and cost over time; how marks and colours are given."""
+"""Bars, stacked parts of a step, and timelines; how marks and colours are given."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
+import pandas as pd
 import pytest
 
 from scalestudy.errors import UserError
@@ -13,20 +14,16 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart
 from scalestudy.figures.kinds import KINDS, draw
 from scalestudy.figures.stacked import parts_of
+from scalestudy.spec.layout import run_folder
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
-from tests.unit.figures.test_charts import chart, said
+from tests.unit.figures.test_charts import chart, is_ring, said
 
 PARTS = {"data_s": 0.01, "compute_s": 0.15, "exchange_s": 0.03, "optimiser_s": 0.01}
 
 
 def with_figure(folder: Path, figure: str) -> Study:
     return read_study(folder, SCALING.replace("{kind: efficiency}", figure), "kinds")
-
-
-def in_parts(run: Run) -> dict[str, Any]:
-    """A step of 0.2 s, so that 32 samples on each rank are 160 samples/s a rank."""
-    return {"throughput_samples_per_s": 160.0 * run.spec.ranks, "metrics": {**PARTS}}
 
 
 def test_every_kind_of_the_model_is_a_row_of_the_table() -> None:
@@ -47,7 +44,8 @@ def test_bars_stand_on_the_values_that_the_study_sets_even_where_they_are_number
 
 def test_the_parts_of_a_step_sum_to_it(study: Study, tmp_path: Path) -> None:
     study = with_figure(tmp_path, "{kind: stacked, x: ranks, where: {strategy: allreduce}}")
-    write_results(study, in_parts)
+    # A step of 0.2 s, so that 32 samples on each rank are 160 samples/s a rank.
+    write_results(study, lambda run: {"throughput_samples_per_s": 160.0 * run.spec.ranks, "metrics": {**PARTS}})
 
     made = chart(study, "stacked")
 
@@ -58,21 +56,10 @@ def test_the_parts_of_a_step_sum_to_it(study: Study, tmp_path: Path) -> None:
     assert len(draw(study, MACHINE, "stacked")) == 4
 
 
-def test_forward_and_backward_take_the_place_of_their_sum() -> None:
-    run = {
-        "data_s": 0.1,
-        "compute_s": 0.9,
-        "forward_s": 0.3,
-        "backward_s": 0.6,
-        "exchange_s": None,
-        "optimiser_s": math.nan,
-    }
-    assert parts_of([run, run]) == {"data_s": 0.1, "forward_s": 0.3, "backward_s": 0.6}
-
-
-def test_an_overlapped_exchange_is_a_part_of_forward_and_backward() -> None:
-    run = {"data_s": 0.1, "compute_s": 0.9, "forward_s": 0.3, "backward_s": None, "exchange_s": None}
-    assert parts_of([run]) == {"data_s": 0.1, "compute_s": 0.9}
+def test_forward_and_backward_take_the_place_of_their_sum_where_both_are_known() -> None:
+    run = {"data_s": 0.1, "compute_s": 0.9, "forward_s": 0.3, "exchange_s": None, "optimiser_s": math.nan}
+    assert parts_of([{**run, "backward_s": 0.6}] * 2) == {"data_s": 0.1, "forward_s": 0.3, "backward_s": 0.6}
+    assert parts_of([{**run, "backward_s": None}]) == {"data_s": 0.1, "compute_s": 0.9}
 
 
 def test_an_exchange_inside_the_backward_pass_is_named(study: Study, tmp_path: Path) -> None:
@@ -85,11 +72,9 @@ def test_an_exchange_inside_the_backward_pass_is_named(study: Study, tmp_path: P
 @pytest.mark.parametrize(
     ("figure", "message"),
     [
-        ("{kind: bars, x: ranks}", "a figure of kind `bars` needs `y`"),
         ("{kind: stacked}", "a figure of kind `stacked` needs `x`"),
         ("{kind: stacked, x: ranks, y: loss}", "a figure of kind `stacked` sets `y` itself"),
         ("{kind: bars, x: step_time_s, y: loss}", "`step_time_s` is measured"),
-        ("{kind: bars, x: ranks, y: loss, log_y: true}", "the length of a bar counts from 0"),
     ],
 )
 def test_what_a_kind_cannot_draw_is_an_error(study: Study, tmp_path: Path, figure: str, message: str) -> None:
@@ -108,3 +93,46 @@ def test_a_series_keeps_its_colour_and_mark_where_others_are_left_out(study: Stu
         return next((line.style, line.mark) for line in made.lines if line.label == "parameter server")
 
     assert look(both) == look(one) == (1, 1)
+
+
+TIMELINE = "{kind: timeline, where: {ranks: 2}}"
+INTERVALS = [
+    (0, "step", 0.0, 0.1), (0, "step", 0.1, 0.2), (0, "step", 0.2, 0.3), (0, "step", 0.3, 0.4),
+    (0, "computes", 0.0, 0.06), (0, "computes", 0.1, 0.16), (0, "computes", 0.3, 0.35), (0, "exchange", 0.05, 0.1),
+    (1, "step", 0.01, 0.1), (1, "computes", 0.02, 0.065), (1, "exchange", 0.065, 0.1),
+]  # fmt: skip
+"""Four steps of rank 0, of which three are drawn, and one of rank 1."""
+
+
+@pytest.fixture
+def traced(study: Study, tmp_path: Path) -> Study:
+    """A study of which the runs with `allreduce` are traced: the second repeat has the median step."""
+    study = read_study(tmp_path, SCALING.replace("{kind: efficiency}", TIMELINE), "traced")
+
+    def metrics(run: Run) -> dict[str, object]:
+        seconds = {0: 0.2, 1: 0.1, 2: 0.05}[run.spec.repeat]
+        hidden = {"exchange_hidden": 0.25, "bare_transfer_s": 0.002, "bare_wait_s": 0.001}
+        return {"metrics": {"traced_step_s": seconds, "step_time_s": 0.08, **hidden} if is_ring(run) else {}}
+
+    write_results(study, metrics)
+    for run in study.runs:
+        table = pd.DataFrame(INTERVALS, columns=["rank", "row", "begin_s", "end_s"])
+        table.to_parquet(run_folder(MACHINE, run.id) / "timeline.parquet")
+    return study
+
+
+def test_rows_of_each_rank_hold_the_first_steps_of_the_median_run(traced: Study) -> None:
+    made = chart(traced, "timeline")
+
+    panel, untraced = made.panels
+    assert [(track.label, track.beside) for track in panel.tracks] == [
+        ("rank 0: computes", "40 %"), ("exchange", "17 %"), ("rank 1: computes", "50 %"), ("exchange", "39 %"),
+    ]  # fmt: skip
+    assert panel.tracks[0].spans[1] == (pytest.approx(0.1), pytest.approx(0.16))
+    assert panel.x.limits == (0.0, pytest.approx(0.3))
+    assert untraced.blank == "No valid run was traced"
+    assert said(
+        made, "computation hides 25 % of the exchange; of a step nothing hides 2 ms of exchange and 1 ms of waiting"
+    )
+    assert said(made, "a traced step takes 1.25 times one of the window")
+    assert len(draw(traced, MACHINE, "timeline")) == 4

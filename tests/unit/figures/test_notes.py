@@ -45,7 +45,6 @@ def test_an_emulated_point_beside_published_ones_says_that_it_agrees_by_construc
     ("changes", "published"),
     [
         ({}, []),
-        ({"device": "cpu"}, [{"model": "resnet50"}]),
         ({"device": "emulated:infinite"}, [{"model": "resnet50"}]),
         ({"status": "missing"}, [{"model": "resnet50"}]),
         ({}, [{"model": "vgg16"}]),

@@ -17,12 +17,6 @@ def written(study: Study) -> dict[str, str]:
     return {file.suffix: file.read_text(encoding="utf-8") for file in write_table(study, MACHINE, "times")}
 
 
-def test_a_mean_is_rounded_to_two_digits_of_its_half_width() -> None:
-    assert Cell(Interval(1234.567, 1211.567, 1257.567, 3), "measured").text(1) == "1,235 ± 23"
-    assert Cell(Interval(1234.567, 1000.567, 1468.567, 3), "measured").text(1) == "1,230 ± 230"
-    assert Cell(Interval(0.8, 0.7988, 0.8012, 3), "measured").text(1) == "0.8000 ± 0.0012"
-
-
 def test_a_mean_that_holds_disturbed_runs_is_marked_and_the_mark_is_explained(study: Study) -> None:
     write_results(study, lambda run: {"disturbed": run.id == study.runs[0].id})
 

@@ -14,10 +14,7 @@ from scalestudy.commands.results import why_missing
 from scalestudy.report.page import write_report
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.study import Study
-from tests.unit.analysis.conftest import study
 from tests.unit.analysis.fake_results import MACHINE, write_results
-
-__all__ = ["study"]
 
 
 @pytest.mark.parametrize(

@@ -38,15 +38,6 @@ def claims_of(study: Study) -> list[dict[str, Any]]:
     ]
 
 
-def write_claims(study: Study, claims: list[dict[str, Any]] | None = None) -> None:
-    """The file of a study's verdicts."""
-    write_json(
-        claims_file(MACHINE, study.scale, study.name),
-        {
-            "study": study.name,
-            "title": study.title,
-            "machine": MACHINE,
-            "scale": study.scale,
-            "claims": claims_of(study) if claims is None else claims,
-        },
-    )
+def write_claims(study: Study) -> None:
+    facts = {"study": study.name, "title": study.title, "machine": MACHINE, "scale": study.scale}
+    write_json(claims_file(MACHINE, study.scale, study.name), {**facts, "claims": claims_of(study)})

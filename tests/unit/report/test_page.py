@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from scalestudy.analysis.summarise import summarise
+from scalestudy.claims.basis import tallies
+from scalestudy.errors import UserError
 from scalestudy.report.page import whole, write_report
 from scalestudy.report.study_part import unchecked
-from scalestudy.spec.study import Run, Study
-from tests.unit.analysis.conftest import study_in
-from tests.unit.analysis.fake_results import MACHINE, write_results
+from scalestudy.report.verdicts import Judged, read_verdicts
+from scalestudy.spec.layout import claims_file
+from scalestudy.spec.study import Study
+from tests.unit.analysis.fake_results import MACHINE, study_in, write_results
 from tests.unit.report.made_claims import write_claims
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -46,19 +49,13 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        return report_with_a_skipped_run(study_in(folder))
-
-
-def report_with_a_skipped_run(study: Study) -> str:
-    """Made in the current folder."""
-
-    def change(run: Run) -> dict[str, str]:
-        return {"status": "skipped", "reason": "no <GPU> here"} if run.id == study.runs[0].id else {}
-
-    write_results(study, change)
-    write_claims(study)
-    summarise(study, MACHINE)
-    return write_report([study], MACHINE, "paper", Path("results/report.html")).read_text(encoding="utf-8")
+        study = study_in(folder)
+        first = study.runs[0].id
+        skipped = {"status": "skipped", "reason": "no <GPU> here"}
+        write_results(study, lambda run: skipped if run.id == first else {})
+        write_claims(study)
+        summarise(study, MACHINE)
+        return write_report([study], MACHINE, "paper", Path("results/report.html")).read_text(encoding="utf-8")
 
 
 def test_the_page_needs_nothing_from_elsewhere(text: str) -> None:
@@ -73,17 +70,6 @@ def test_the_page_needs_nothing_from_elsewhere(text: str) -> None:
     assert policy.startswith("default-src 'none'") and "script" not in policy
     assert "url(" not in text.replace("url(%23", "")  # parts of the same figure
     assert "@import" not in text
-
-
-def test_headings_tables_and_identifiers_are_in_order(text: str) -> None:
-    page = Page(text)
-
-    assert len(page.all("h1")) == 1
-    assert page.all("html") == [{"lang": "en"}]
-    assert all(head.get("scope") in ("col", "row", "rowgroup") for head in page.all("th"))
-    names = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert len(names) == len(set(names))
-    assert {link["href"] for link in page.all("a")} <= {f"#{name}" for name in names}
 
 
 def test_the_page_begins_with_the_answers_then_the_verdicts_by_basis_and_what_is_left_out(text: str) -> None:
@@ -103,6 +89,9 @@ def test_the_page_begins_with_the_answers_then_the_verdicts_by_basis_and_what_is
 def test_every_number_of_a_claim_leads_to_its_runs(text: str, study: Study) -> None:
     page = Page(text)
     hrefs = [link["href"] for link in page.all("a")]
+    names = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+
+    assert len(names) == len(set(names)) and set(hrefs) <= {f"#{name}" for name in names}
 
     # From the list of all claims to the claim, from its number to its runs, and from each of those to its row.
     assert hrefs.count("#scaling-server") == 1 and hrefs.count("#scaling-server-runs") == 1
@@ -139,3 +128,34 @@ def test_control_characters_are_shown_and_not_sent(study: Study) -> None:
 
     assert "red \\x1b[31m or\\x00 &lt;not&gt;\\x7f?" in page
     assert not set(page) & {chr(code) for code in (*range(9), *range(11, 32), 127)}
+
+
+@pytest.fixture
+def verdicts(study: Study) -> tuple[Judged, ...]:
+    write_claims(study)
+    return read_verdicts(MACHINE, study.scale, study.name)
+
+
+def test_the_denominators_are_said_and_tables_are_counted_apart(verdicts: tuple[Judged, ...]) -> None:
+    assert [str(tally) for tally in tallies((claim.basis, claim.origin, claim.verdict) for claim in verdicts)] == [
+        "measured: 2 (1 not reproduced; ours: 1 inconclusive)",
+        "with stand-ins: 1 (1 reproduced)",
+        "published arithmetic: 2 (1 consistent, 1 inconsistent)",
+        "elsewhere: 1 (1 not testable here)",
+    ]
+
+
+def test_a_finding_is_taken_apart_at_its_number_and_interval(verdicts: tuple[Judged, ...]) -> None:
+    assert verdicts[0].finding_parts == (
+        "the ratio of throughput is ", "0.571 [0.532 … 0.610]", ", below 0.95 is claimed; 3 rounds",
+    )  # fmt: skip
+    assert verdicts[2].finding_parts == ("not run", "", "")
+
+
+@pytest.mark.parametrize("text", ['{"claims": 3}', "{"])
+def test_a_damaged_file_is_one_message_that_names_it(study: Study, text: str) -> None:
+    file = claims_file(MACHINE, study.scale, study.name)
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    with pytest.raises(UserError, match=r"claims/scaling\.json"):
+        read_verdicts(MACHINE, study.scale, study.name)

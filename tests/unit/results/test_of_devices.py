@@ -26,7 +26,6 @@ QUIET = {"busy_s": 0.0, "cpu_s": 0.0, "cores": 2.0}
 
 
 def reports(clocks: tuple[float, float] | None = (1.0, 3.0)) -> list[Report]:
-    """Two ranks."""
     return [Report(rank, window_clock=clocks) for rank in range(2)]
 
 

@@ -14,13 +14,6 @@ from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE, result_of, write_results
 
 
-def test_a_result_is_read_as_it_was_written(study: Study) -> None:
-    run = study.runs[0]
-    write_result(result_file(MACHINE, run.id), result_of(run))
-    assert read_result(MACHINE, run) == result_of(run)
-    assert read_result(MACHINE, study.runs[1]) is None
-
-
 @pytest.mark.parametrize("content", ["[]", "{}", "7", "{", '{"status": "valid"}'])
 def test_a_file_that_is_not_a_result_is_invalid(study: Study, content: str) -> None:
     file = result_file(MACHINE, study.runs[0].id)

@@ -1,5 +1,0 @@
-"""Reports are tested on the study of the analysis' tests."""
-
-from tests.unit.analysis.conftest import study
-
-__all__ = ["study"]
