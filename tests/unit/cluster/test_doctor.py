@@ -134,16 +134,6 @@ def test_a_torch_that_cannot_use_the_gpu_is_found_with_the_lock_of_one_that_can(
         assert said(report(torch={**torch, "devices": 4}, gpu=gpu), report(torch={**torch, "devices": 4}, gpu=gpu, host="n2"))[0][0].startswith("n1, n2: ")  # fmt: skip
 
 
-def run_probe_job(folder: Path, settings: SchedulerSettings) -> int:
-    """The exit status of the doctor's job, its own script run by bash. UserError for a set-up that fails."""
-    request = job.probe_request("probe", folder, Machine(), 1)
-    job.write_script(request, read_site(), settings, job.write_token(folder))
-    with open(folder / "job.log", "w") as log:
-        done = subprocess.run([request.script], stdout=log, stderr=log, check=False)
-    job.raise_failed_set_up(request)
-    return done.returncode
-
-
 @pytest.mark.parametrize(
     ("text", "setup", "what"),
     [
@@ -157,8 +147,12 @@ def test_the_sites_software_is_tried_before_anything_else_and_the_line_that_fail
 ) -> None:
     """The job's own script, run by bash; no scheduler takes part."""
     site.write_text(text + "\n")
+    request = job.probe_request("probe", tmp_path, Machine(), 1)
+    job.write_script(request, read_site(), SchedulerSettings(kind="slurm", setup=setup), job.write_token(tmp_path))
+    with open(tmp_path / "job.log", "w") as log:
+        subprocess.run([request.script], stdout=log, stderr=log, check=False)
     with pytest.raises(UserError) as error:
-        run_probe_job(tmp_path, SchedulerSettings(kind="slurm", setup=setup))
+        job.raise_failed_set_up(request)
     assert what in error.value.what
     assert error.value.where == "profiles/lab/site.yaml"
     assert not list(tmp_path.glob("node.*"))
@@ -228,22 +222,13 @@ def test_the_reason_why_a_job_waits_is_that_of_grid_engine() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "commands", "what"),
-    [
-        ("pbs", ("sbatch", "squeue", "scancel", "scontrol", "qsub", "qstat"), "the qsub of this host is Slurm's"),
-        ("slurm", (), "sbatch"),
-    ],
-)
-def test_slurm_behind_a_pbs_profile_and_missing_commands_are_named(
-    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch, kind: str, commands: tuple[str, ...], what: str
-) -> None:
-    for name in commands:
+def test_slurm_behind_a_pbs_profile_is_named(tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sbatch", "squeue", "scancel", "scontrol", "qsub", "qstat"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
-    site.write_text(f"scheduler: {{kind: {kind}}}\n")
+    site.write_text("scheduler: {kind: pbs}\n")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match=what):
+    with pytest.raises(UserError, match="the qsub of this host is Slurm's"):
         examine.scheduler_here()
 
 

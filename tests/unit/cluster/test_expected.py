@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -265,13 +262,3 @@ def test_the_counted_costs_are_what_is_counted_now() -> None:
         row = next(r for r in counts.table("model_costs") if (r["model"], r["height"]) == (options.name, str(size)))
         for key in ("parameters", "forward_flops", "training_flops"):
             assert row[key] == str(counted[key])
-
-
-def test_planning_imports_no_torch() -> None:
-    code = (
-        "import sys, scalestudy.dag, scalestudy.cluster.plan.show, scalestudy.cluster.doctor.examine; "
-        "print('torch' in sys.modules)"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout == "False\n"

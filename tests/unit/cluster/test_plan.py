@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from datetime import date
 from pathlib import Path
 
@@ -49,11 +48,6 @@ def folder(tmp_path: Path, published_numbers: None) -> Path:
     (tmp_path / "config/machines/unknown.yaml").write_text(MACHINE)
     (tmp_path / "config/config.yaml").write_text("scale: paper\n")
     return tmp_path
-
-
-def add(folder: Path, machine: str, lines: str) -> None:
-    with open(folder / f"config/machines/{machine}.yaml", "a") as file:
-        file.write(lines)
 
 
 def planned(machine: str, *, backwards: bool = False, **config: str) -> Plan:
@@ -129,19 +123,9 @@ def test_runs_whose_errors_are_their_own_make_a_sum_more_certain_than_those_of_o
     assert 0.88 < ((one > 50) & (one < 200)).mean() < 0.92
 
 
-def test_the_first_table_has_a_line_per_study_and_few_columns(folder: Path) -> None:
-    plan = planned("known")
-    lines = show.table(plan).splitlines()
-    assert [word.strip() for word in lines[1].split("  ") if word.strip()] == [
-        "study", "jobs", "expected GPU h", "to request GPU h", "makespan ≥",
-    ]  # fmt: skip
-    assert len([line for line in lines if line.startswith("long ")]) == 1
-    assert len(lines) < 14
-
-
 def test_a_wide_estimate_names_the_measurement_that_would_narrow_it(folder: Path) -> None:
     assert "Wide         long" not in show.table(planned("known"))
-    add(folder, "unknown", "peak_tflops: {float32: 10}\n")
+    (folder / "config/machines/unknown.yaml").write_text(f"{MACHINE}peak_tflops: {{float32: 10}}\n")
     (line,) = [line for line in show.table(planned("unknown")).splitlines() if line.startswith("Wide         long")]
     assert line.endswith("run one configuration of each model first")
 
@@ -150,16 +134,8 @@ def test_the_cost_is_that_of_devices_and_nodes(folder: Path) -> None:
     plan = planned("known")
     (_, gpu, _), (_, node, _) = plan.hours(plan.submitted, "gpu"), plan.hours(plan.submitted, "node")
     cost = plan.cost(plan.submitted)
-    assert cost is not None
     assert cost[1] == pytest.approx(0.3 * gpu + node, rel=0.01)
     assert f"Cost         {cost[1]:,.2f} points expected, {cost[2]:,.2f} to request" in show.table(plan)
-
-
-def test_table_and_json_have_the_same_rows(folder: Path) -> None:
-    plan = planned("known")
-    data = json.loads(json.dumps(show.as_json(plan)))
-    assert sum(row["gpu_hours_reserved"] for row in data["rows"]) == data["total"]["gpu_hours_reserved"]
-    assert f"Reserved     {data['total']['gpu_hours_reserved']:,} GPU h" in show.table(plan)
 
 
 def test_the_least_makespan_is_the_longest_chain_or_the_work_over_the_limits_of_a_user(folder: Path) -> None:

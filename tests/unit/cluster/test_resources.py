@@ -41,7 +41,6 @@ def run(**keys: Any) -> Run:
 
 
 def prepared_on(machine: Machine) -> Resources:
-    """What preparing data requests there."""
     return Planner("nowhere", machine).of_dataset("digits", spec())[0]
 
 
@@ -79,24 +78,23 @@ def test_memory_is_nine_tenths_of_the_node_or_what_the_machine_says() -> None:
     assert memory_mb(Machine(job_memory_gib=100)) == 102400
 
 
-def test_the_walltime_is_the_95th_percentile_and_five_minutes_rounded_up_to_six() -> None:
-    assert walltime(TimeEstimate(0, 3660, "flops"), 1440) == (66, 1)
-    assert walltime(TimeEstimate(0, 3661, "flops"), 1440) == (72, 1)
-    assert walltime(TimeEstimate(0, 1, "flops"), None) == (6, 1)
-
-
-def test_what_does_not_fit_the_limit_is_a_chain_of_about_equal_links() -> None:
-    assert walltime(TimeEstimate(0, 23.9 * 3600, "flops"), 1440) == (1440, 1)
-    runtime, links = walltime(TimeEstimate(0, 30 * 3600, "flops"), 1440)
-    assert (runtime, links) == (906, 2)
-    assert runtime is not None and runtime * links >= 30 * 60
-
-
-def test_an_unknown_time_asks_for_a_short_job_that_says_what_is_needed() -> None:
-    unknown = TimeEstimate(0, math.inf, "unknown")
-    assert walltime(unknown, 1440) == (30, 1)
-    assert walltime(unknown, None) == (30, 1)
-    assert walltime(unknown, 12) == (12, 1)
+@pytest.mark.parametrize(
+    ("high_s", "limit_min", "asked"),
+    [
+        (3660, 1440, (66, 1)),
+        (3661, 1440, (72, 1)),
+        (1, None, (6, 1)),
+        (23.9 * 3600, 1440, (1440, 1)),
+        (30 * 3600, 1440, (906, 2)),  # a chain of about equal links
+        (math.inf, 1440, (30, 1)),  # unknown: a short job tells
+        (math.inf, None, (30, 1)),
+        (math.inf, 12, (12, 1)),
+    ],
+)
+def test_the_walltime_is_the_95th_percentile_and_five_minutes_rounded_up_to_six(
+    high_s: float, limit_min: int | None, asked: tuple[int, int]
+) -> None:
+    assert walltime(TimeEstimate(0, high_s, "flops" if high_s < math.inf else "unknown"), limit_min) == asked
 
 
 def test_the_first_queue_that_fits_is_taken_else_the_one_with_the_longest_jobs() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -152,22 +150,6 @@ def test_what_differs_is_said_with_the_file_that_is_wrong(
 ) -> None:
     found = said(right(**changes), slurm(), **{"queue": "gpu", **settings})
     assert [first for first, second in found if what in first and remedy in second] != [], found
-    for _, second in found:
-        changes, settings = followed(second, changes, settings)
-    assert said(right(**changes), slurm(), **{"queue": "gpu", **settings}) == []
-
-
-def followed(remedy: str, changes: dict[str, Any], settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A machine's changes and a site's settings with the value that a remedy states in place of the wrong one."""
-    if name := re.match("did you mean `(.+)`", remedy):
-        return changes, {**settings, next(iter(settings)): name[1]}
-    if "doctor --hosts" in remedy:
-        return {**changes, "hosts": [node.name for node in slurm().nodes]}, settings
-    advised = re.search(r"set `([a-z_.]+): ([0-9.]+)` there", remedy)
-    assert advised is not None, remedy
-    group, _, key = advised[1].rpartition(".")
-    new = {key: json.loads(advised[2])}
-    return {**changes, **({group: {**changes[group], **new}} if group else new)}, settings
 
 
 def test_grid_engine_without_an_environment_for_any_number_names_the_missing_one() -> None:

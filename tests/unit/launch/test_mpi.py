@@ -34,7 +34,6 @@ assert (part == 6).all()
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, folder: Path, says: str) -> None:
-    """An `mpirun` that only says its version."""
     (folder / "mpirun").write_text(f"#!/bin/sh\ncat <<'.'\n{says}\n.\n")
     (folder / "mpirun").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")

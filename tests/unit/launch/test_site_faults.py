@@ -41,19 +41,11 @@ def spec(**data: Any) -> RunSpec:
     return RunSpec.model_validate(data)
 
 
-def needs_mpirun(site: Site) -> None:
-    resolve.resolve(spec(strategy="mpi_allreduce", ranks=2), Machine(), site)
-
-
-def needs_a_compiler(site: Site) -> None:
-    resolve.resolve(spec(compile=True), Machine(), site)
-
-
-def needs_a_gpu(site: Site) -> None:
-    resolve.resolve(spec(device="cuda"), Machine(), site)
-
-
-NEEDS = {"mpirun": needs_mpirun, "c++": needs_a_compiler, "gpu": needs_a_gpu}
+NEEDS: dict[str, dict[str, Any]] = {
+    "mpirun": {"strategy": "mpi_allreduce", "ranks": 2},
+    "c++": {"compile": True},
+    "gpu": {"device": "cuda"},
+}
 
 
 @pytest.mark.parametrize("what", NEEDS)
@@ -61,16 +53,16 @@ def test_what_a_jobs_node_lacks_is_a_fault_unless_the_site_says_that_it_has_none
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Skipped):
-        NEEDS[what](Site())
+        resolve.resolve(spec(**NEEDS[what]), Machine(), Site())
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(SiteFault) as caught:
-        NEEDS[what](Site())
+        resolve.resolve(spec(**NEEDS[what]), Machine(), Site())
     assert "then run the same command again" in caught.value.remedy
     assert f"`lacks: [{what}]` in the profile's site.yaml has such runs skipped" in caught.value.remedy
     monkeypatch.setenv(SITE, str(Path("profiles/lab/site.yaml").absolute()))
     assert "what profiles/lab/site.yaml loads and requests" in SiteFault("no GPU").remedy
     with pytest.raises(Skipped):
-        NEEDS[what](Site.model_validate({"lacks": (what,)}))
+        resolve.resolve(spec(**NEEDS[what]), Machine(), Site.model_validate({"lacks": (what,)}))
 
 
 def test_a_machine_that_promises_gpus_never_computes_on_the_cpu_unasked() -> None:

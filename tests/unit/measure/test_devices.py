@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 
 from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, throttling
 from scalestudy.nvml import unusual_modes
 from tests.stand_ins import gpus
-
-See = Callable[..., None]
-
-
-@pytest.fixture
-def see(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> See:
-    """`see(2)`: two stand-in GPUs."""
-    folder = tmp_path_factory.getbasetemp() / "stand-in-nvml"
-    return lambda count, **more: gpus.seen_here(monkeypatch, folder, count, **more)
+from tests.unit.conftest import See
 
 
 def row(clock_s: float, energy: float = math.nan, power: float = math.nan, throttle: float = 0.0) -> dict[str, float]:

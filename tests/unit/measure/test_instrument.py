@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.measure.instrument import cpu_clock, cpu_name, debug_warnings, of_host, switches
+from scalestudy.measure.instrument import cpu_clock, cpu_name, of_host, switches
 
 
 def write(file: Path, text: str) -> None:
@@ -39,19 +39,6 @@ def test_switches_of_libraries_are_part_of_the_instrument_and_threads_of_a_run_a
         "LD_PRELOAD": "x.so",
     }
     assert switches(environment) == "LD_PRELOAD=x.so NCCL_ALGO=Ring"
-
-
-def test_debugging_is_warned_of_by_name_where_it_is_on() -> None:
-    environment = {
-        "CUDA_LAUNCH_BLOCKING": "1",
-        "TORCH_DISTRIBUTED_DEBUG": "OFF",
-        "NCCL_DEBUG": "WARN",
-        "MKL_VERBOSE": "1",
-    }
-    assert list(debug_warnings(environment)) == [
-        "debugging slows the steps of this run: unset CUDA_LAUNCH_BLOCKING, MKL_VERBOSE"
-    ]
-    assert list(debug_warnings({})) == []
 
 
 @pytest.mark.parametrize(("text", "name"), [

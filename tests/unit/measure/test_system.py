@@ -42,24 +42,18 @@ def test_what_cannot_be_known_is_not_said() -> None:
 
 
 BUSY = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
-WAIT_FOR_A_WORKER = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', {!r}])\nsys.stdin.read()\n"
 
 
 @contextmanager
 def in_own_group(program: str) -> Iterator[subprocess.Popen[bytes]]:
     """A program in a process group of its own, as a run's ranks are."""
     process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, process_group=0)
-    assert process.stdin is not None
     try:
         yield process
     finally:
         process.kill()
         process.stdin.close()
         process.wait()
-
-
-def wait_for_members(group: int, count: int) -> None:
-    assert wait_until(lambda: len(list(group_members(group))) == count, 30)
 
 
 def test_a_sampler_counts_what_its_group_used_also_when_it_has_ended() -> None:
@@ -103,7 +97,7 @@ child.wait()
 
 def test_memory_of_a_loaders_worker_processes_counts() -> None:
     with in_own_group(HOLDS_MEMORY) as rank:
-        wait_for_members(rank.pid, 2)
+        assert wait_until(lambda: len(list(group_members(rank.pid))) == 2, 30)
         sampler = Sampler([rank.pid], rank.pid)
         assert wait_until(lambda: sampler._row()["anonymous_bytes"] - anonymous_bytes(rank.pid) >= 64 << 20, 30)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,23 +90,19 @@ def test_waiting_ends_when_the_device_has_done_what_was_queued_and_says_how_long
     assert StepTimer(CPU).wait() == 0.0
 
 
-def two_steps(timer: StepTimer, marks: Callable[[StepTimer], None]) -> np.ndarray:
-    for _ in range(2):
-        timer.begin()
-        marks(timer)
-        timer.end()
-    return timer.seconds()
-
-
 def test_the_gap_of_a_stop_is_not_counted() -> None:
-    def marks(timer: StepTimer) -> None:
-        for phase in PHASES[:-1]:
-            timer.mark(phase)
+    def two_steps(timer: StepTimer) -> np.ndarray:
+        for _ in range(2):
+            timer.begin()
+            for phase in PHASES[:-1]:
+                timer.mark(phase)
+            timer.end()
+        return timer.seconds()
 
-    before = two_steps(StepTimer(CPU), marks)
+    before = two_steps(StepTimer(CPU))
     timer = StepTimer(CPU)
     timer.earlier = before
     assert timer.seconds() is before
-    after = two_steps(timer, marks)
+    after = two_steps(timer)
     assert after.shape == (4, 7)
     assert after[2, 0] == before[-1, -1]

@@ -87,14 +87,6 @@ def test_a_machine_is_named_after_its_accelerator(driver_says: str, name: str) -
     assert name_of(Accelerators("cuda", (Device(driver_says, 0, None),), "a stand-in")) == name
 
 
-def test_without_an_accelerator_the_cpu_is_not_taken(see: See, tmp_path: Path) -> None:
-    see(0)
-    with pytest.raises(UserError, match="no accelerator was found here") as caught:
-        auto_machine()
-    assert "`machine: local`" in caught.value.remedy
-    assert [file.name for file in (tmp_path / "config/machines").iterdir()] == ["local.yaml"]
-
-
 def test_every_row_of_the_table_is_a_machine_file() -> None:
     with open(KNOWN, encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))

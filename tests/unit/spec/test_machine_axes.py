@@ -11,16 +11,13 @@ from scalestudy.errors import UserError
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.spec.base import parse
 from scalestudy.spec.columns import columns_of
-from scalestudy.spec.config import checked
-from scalestudy.spec.expand_study import expand
 from scalestudy.spec.hostlist import folded, places, slurm_hosts
 from scalestudy.spec.ids import run_id
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Study
-from scalestudy.spec.study_file import StudySpec
-from scalestudy.spec.yamlfile import parse_yaml
+from tests.unit.spec.test_study import made as expanded
 
 FOUR = Machine(nodes=4, hosts=("node[1-3]", "spare"), devices_per_node=2, device="cuda", memory_gib=16.0)
 ONE = Machine(devices_per_node=2, device="cuda", memory_gib=16.0)
@@ -35,8 +32,7 @@ def with_devices(count: int, nodes: int = 1) -> Machine:
 
 
 def made(text: str, machine: Machine = FOUR, changes: dict[str, object] | None = None) -> Study:
-    document = parse_yaml(f"question: How?\n{text}", "s.yaml")
-    return expand(document, checked(StudySpec, document), "s", "paper", machine, "lab", changes=changes)
+    return expanded(text, machine=machine, changes=changes)
 
 
 def values(study: Study, key: str) -> list[object]:

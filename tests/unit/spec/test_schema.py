@@ -17,7 +17,6 @@ from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.schema import key_reference, schemas
-from scalestudy.spec.study import Study
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml, read_yaml
 
@@ -29,7 +28,6 @@ EXAMPLES = re.findall(r"```yaml\n# (\S+)\n(.*?)```", REFERENCE, re.DOTALL)
 
 
 def complaints(kind: str, data: Any) -> list[str]:
-    """What the schema of a kind of file says against `data`."""
     errors = jsonschema.Draft202012Validator(SCHEMAS[kind]).iter_errors(data)
     return [f"{error.json_path}: {error.message[:200]}" for error in errors]
 
@@ -60,18 +58,14 @@ def test_a_shipped_study_agrees_with_model_and_schema(file: Path, monkeypatch: p
     assert first == "# yaml-language-server: $schema=../../workflow/schemas/study.schema.json"
 
 
-def expanded(text: str, name: str, scale: str, folder: Path) -> Study:
-    (folder / "my_nets.py").write_text("class Wide: pass\n")
-    document = parse_yaml(text, name)
-    return expand(document, checked(StudySpec, document), "example", scale, Machine(), extensions=folder)
-
-
 @pytest.mark.parametrize(("name", "text"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
 def test_an_example_of_the_reference_agrees_with_model_and_schema(name: str, text: str, tmp_path: Path) -> None:
     document = parse_yaml(text, name)
     if "studies" in name:
+        (tmp_path / "my_nets.py").write_text("class Wide: pass\n")
+        spec = checked(StudySpec, document)
         for scale in ("mini", "paper"):
-            assert expanded(text, name, scale, tmp_path).runs
+            assert expand(document, spec, "example", scale, Machine(), extensions=tmp_path).runs
         assert complaints("study", document.data) == []
     elif "machines" in name:
         checked(Machine, document)

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.spec.base import parse
-from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, emulated_step_time, published_rows
 
 HEADER = "model,accelerator,batch,images_per_s,precision,source"
@@ -70,9 +67,3 @@ def test_a_row_that_is_left_out_is_found_again_from_its_neighbours(tmp_path: Pat
             assert abs(found / images_per_s - 1) < limit, (model, accelerator, batch)
             checked += 1
     assert checked > 35
-
-
-def test_a_model_without_step_times_is_found_when_a_study_is_checked() -> None:
-    spec, _ = parse(RunSpec, {"model": "small_cnn", "device": "emulated:p100"})
-    assert spec is not None
-    assert "no step time of `small_cnn`" in next(iter(run_problems(spec))).what

@@ -31,8 +31,7 @@ class Detached(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = self.first(x.flatten(1).float()).detach()
-        found: torch.Tensor = self.last(self.frozen(self.layers[0](hidden)))
-        return found
+        return self.last(self.frozen(self.layers[0](hidden)))
 
 
 def test_parameters_without_a_gradient_frozen_ones_and_layers_in_plain_lists_are_named(tmp_path: Path) -> None:
