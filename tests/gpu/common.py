@@ -34,7 +34,6 @@ def size(gpu: int, cpu: int) -> int:
 
 
 def synchronise() -> None:
-    """Wait for all queued work of the device."""
     if HAS_GPU:
         torch.cuda.synchronize(DEVICE)
 
@@ -100,7 +99,6 @@ def start(*words: str, before: str = "", **options: Any) -> subprocess.Popen[str
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
-    """Standard output and error, after the end."""
     try:
         return process.communicate(timeout=LIMIT_S)[0]
     finally:
@@ -113,16 +111,14 @@ def tried(out: Path, *settings: str, **options: Any) -> dict[str, Any]:
     process = start("try", *device, *settings, "--out", str(out), **options)
     output = output_of(process)
     assert process.returncode in (0, 1) and (out / "result.json").exists(), output[-1500:]
-    result: dict[str, Any] = json.loads((out / "result.json").read_text())
-    return result
+    return json.loads((out / "result.json").read_text())
 
 
 def valid(result: dict[str, Any], is_timed: bool = False) -> dict[str, Any]:
     """Metrics of a valid run; without `is_timed`, and on a CPU, its window may be too short."""
     is_short = str(result["reason"]).startswith("the measured window is ") and not (is_timed and HAS_GPU)
     assert result["status"] == "valid" or is_short, f"{result['status']}: {result['reason']}"
-    metrics: dict[str, Any] = result["metrics"]
-    return metrics
+    return result["metrics"]
 
 
 def images(folder: Path, samples: int, side: int = 256) -> Path:

@@ -50,8 +50,4 @@ def record(request: pytest.FixtureRequest) -> Iterator[Record]:
     FIGURES.parent.mkdir(parents=True, exist_ok=True)
     with FIGURES.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line, default=str) + "\n")
-    print(
-        ", ".join(
-            f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in values.items()
-        )
-    )
+    print(line)

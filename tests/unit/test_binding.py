@@ -55,7 +55,6 @@ def test_a_devices_socket_is_known_where_the_kernel_knows_it(tmp_path: Path, num
 
 
 def rank(number: int, cores: list[str], device: str | None = None, device_cpus: list[int] | None = None) -> Report:
-    """What a rank reports of its place."""
     place = {"host": "a", "cores": cores, "device": device, "device_cpus": device_cpus or []}
     return Report(number, affinity=[int(core.partition(":")[2]) for core in cores], placement=place)
 

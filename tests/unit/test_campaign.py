@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from scalestudy import cli
 from scalestudy.claims.fixed import fix_claims
 from scalestudy.cluster.plan.expected import Expectation
 from scalestudy.dag import Ask
@@ -53,17 +51,6 @@ def test_its_claims_are_fixed_in_its_own_folder(folder: Path) -> None:
     ]
 
 
-def test_a_finished_run_of_the_machine_is_measured_again_in_a_campaign_on_the_same_data(folder: Path) -> None:
-    run = Project({}).chosen[0].runs[0]
-    write_result(result_file("local", run.id), result_of(run))
-    for name, machine in (("b", "local+b"), (None, "local")):
-        ask = Ask(Project({"campaign": name} if name else {}))
-        assert ask.train_inputs(SimpleNamespace(machine=machine, run=run.id)) == {
-            "spec": f"results/{machine}/runs/{run.id}/spec.json",
-            "data": f"results/data/{run.dataset}/manifest.json",
-        }
-
-
 @pytest.mark.parametrize("name", ["Night", "a b", "../a", ""])
 def test_a_name_that_cannot_be_a_folders_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(UserError, match="campaign"):
@@ -82,12 +69,3 @@ def test_the_plan_learns_from_all_campaigns_of_a_machine(folder: Path) -> None:
         assert Expectation(name, read_machine(name)).of(run).kind == "repeats"
     (folder / "config/machines/local2.yaml").write_text("description: There\n")
     assert Expectation("local2", read_machine("local2")).of(run).kind != "repeats"
-
-
-def test_verbs_read_a_campaign_by_its_folder(folder: Path) -> None:
-    first, _ = Project({}).chosen[0].runs
-    write_result(result_file("local+b", first.id), result_of(first))
-    assert cli.run_command(["summarise", "--machine", "local+b", "--study", "small"]) == 0
-    assert Path("results/local+b/mini/studies/small/summary.csv").exists()
-    assert cli.run_command(["forget", first.id, "--machine", "local+b", "--yes"]) == 0
-    assert not result_file("local+b", first.id).exists()

@@ -85,6 +85,10 @@ def test_a_slower_configuration_is_named_and_fails_the_gate(study: Study, capsys
     assert said[1].startswith("  slower    exchange: 2 ranks, ring & all_reduce: speed -19.9 % [-21.")
     assert said[-2].startswith("The interval is that of the next campaign")
     assert said[-1] == "  results/comparisons/local_new.csv"
+    rows = table("results/comparisons/local_new.csv")
+    assert [row["verdict"] for row in rows] == ["slower", "same", "same", "same"]
+    assert float(rows[0]["ratio"]) == pytest.approx(0.801, abs=1e-3)
+    assert (rows[0]["before"], rows[0]["after"], rows[0]["unit"]) == ("100", "80.1", "samples/s")
 
 
 def test_nothing_is_gated_before_three_campaigns_show_how_nights_differ(
@@ -155,21 +159,6 @@ def test_bad_input_is_one_message(
     assert message in capsys.readouterr().err
 
 
-def test_the_table_has_a_line_per_configuration(study: Study) -> None:
-    write_nights(study)
-    write(study, "other", slower_on_two_ranks)
-    run("compare", *BEFORE, "other", "--out", "out.csv")
-    rows = table("out.csv")
-    assert [(row["verdict"], row["configuration"]) for row in rows] == [
-        ("slower", "2 ranks, ring & all_reduce"),
-        ("same", "1 rank, ring & all_reduce"),
-        ("same", "1 rank, parameter server"),
-        ("same", "2 ranks, parameter server"),
-    ]
-    assert float(rows[0]["ratio"]) == pytest.approx(0.801, abs=1e-3)
-    assert (rows[0]["before"], rows[0]["after"], rows[0]["unit"]) == ("100", "80.1", "samples/s")
-
-
 NODES = """
 question: Which?
 base: {data: {source: digits}, ranks_per_node: 1, strategy: allreduce}
@@ -179,17 +168,13 @@ scales: {mini: {}}
 """
 
 
-def on_nodes(hosts: str, speed: Speed) -> None:
-    """Results of a study over these nodes, with the throughput that `speed` gives."""
-    Path("config/machines/local.yaml").write_text(f"hosts: ['{hosts}']\ndevices_per_node: 1\n")
-    Path("config/studies/nodes.yaml").write_text(NODES)
-    machine = Machine(hosts=(hosts,), devices_per_node=1)
-    write(read_studies(["nodes"], "mini", machine, machine_name="local")[0], "local", speed)
-
-
 def test_a_node_that_is_slower_than_the_others_is_named(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
     # A whole round may be slower; the others' median, here 100, is that of three sound nodes.
-    on_nodes("n[1-4]", lambda run: (0.8 if run.spec.hosts == ("n3",) else 1.0) * (100.0 + run.spec.repeat))
+    Path("config/machines/local.yaml").write_text("hosts: ['n[1-4]']\ndevices_per_node: 1\n")
+    Path("config/studies/nodes.yaml").write_text(NODES)
+    machine = Machine(hosts=("n[1-4]",), devices_per_node=1)
+    over_nodes = read_studies(["nodes"], "mini", machine, machine_name="local")[0]
+    write(over_nodes, "local", lambda run: (0.8 if run.spec.hosts == ("n3",) else 1.0) * (100.0 + run.spec.repeat))
     assert run("compare", "local", "--nodes") == 1
     said = capsys.readouterr().out
     assert said.startswith("nodes of local against the other nodes: 1 slower, 3 same, of 4 configurations\n")

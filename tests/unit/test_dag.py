@@ -8,12 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from snakemake import cli
 
-from scalestudy.dag import Ask
+from scalestudy import processes
+from scalestudy.dag import Ask, driver
 from scalestudy.dag.project import Project
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 
+ROOT = Path(__file__).resolve().parents[2]
 STUDY = (
     "question: How?\nvary: {{seed: [{seed}]}}\nscales: {{mini: {{}}}}\nfigures: [{{kind: efficiency, name: speed}}]\n"
 )
@@ -21,23 +24,14 @@ STUDY = (
 
 @pytest.fixture
 def folder(project: Path) -> Path:
-    """Two studies of a project."""
     studies = project / "config/studies"
     (studies / "a.yaml").write_text(STUDY.format(seed=1))
     (studies / "b.yaml").write_text(STUDY.format(seed=2))
     return studies
 
 
-def wildcards(study: str = "a", **more: str) -> SimpleNamespace:
-    return SimpleNamespace(machine="local", scale="mini", study=study, **more)
-
-
-def test_a_figure_that_is_missing_is_called_a_figure_whatever_its_name(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        Ask(Project({})).declared(wildcards(figure="table_of_speed"))
-    assert "study `a` has no figure `table_of_speed`" in capsys.readouterr().err
+def wildcards(**more: str) -> SimpleNamespace:
+    return SimpleNamespace(machine="local", scale="mini", study="a", **more)
 
 
 def test_a_run_of_a_study_is_found_though_another_study_is_wrong_at_that_scale(folder: Path) -> None:
@@ -85,7 +79,7 @@ def test_a_wrong_study_ends_what_needs_it_and_is_named_once_by_what_does_not(
 def test_published_numbers_count_by_their_content(folder: Path) -> None:
     reference = folder.parent / "reference/tsubame_resnet50.csv"
     reference.parent.mkdir()
-    shutil.copyfile(Path(__file__).resolve().parents[2] / "config/reference" / reference.name, reference)
+    shutil.copyfile(ROOT / "config/reference" / reference.name, reference)
     figure = "{kind: time_over_ranks, name: time, reference: tsubame_resnet50}"
     (folder / "a.yaml").write_text(STUDY.format(seed=1).replace("{kind: efficiency, name: speed}", figure))
 
@@ -103,15 +97,6 @@ def test_a_study_has_a_target_though_it_is_wrong_and_a_reserved_name_has_none(fo
     (folder / "b.yaml").write_text("question: 5\n")
     (folder / "all.yaml").write_text("question: How?\n")
     assert Project({}).names == ["a", "b"]
-
-
-def test_the_site_of_a_profile_is_handed_to_commands(folder: Path) -> None:
-    environment = Project({"site": "profiles/slurm/site.yaml"}).environment()
-    assert environment.pop("PATH")
-    assert environment == {
-        "SCALESTUDY_SITE": "profiles/slurm/site.yaml",
-        "MULTINODE_FOLDER": ".scalestudy",
-    }
 
 
 ORDERED = (
@@ -139,3 +124,18 @@ def test_studies_and_rounds_follow_each_other_and_the_seed_draws_the_order_withi
     project = Project({})
     first, second = ([project.priority("local", run.id) for run in study.runs] for study in project.chosen)
     assert min(first) > max(second)
+
+
+@pytest.mark.parametrize("profile", ["", "local", "allocation", "slurm", "sge", "pbs"])
+def test_no_shipped_profile_has_snakemakes_own_lock_which_outlives_a_killed_driver(
+    profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    _, options = cli.parse_args(["--profile", f"profiles/{profile}"] if profile else [])
+    assert options.nolock
+
+
+def test_what_is_submitted_knows_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(processes.DRIVER, "of another driver")
+    driver.own_folder(SimpleNamespace(local_exec=False))
+    assert processes.driver() == ""

@@ -65,11 +65,11 @@ def test_a_machine_without_a_gpu_runs_on_its_cpu(project: Path, see: See) -> Non
         chosen("node")
 
 
-def made(rate: float, on: str = "Stand-in GPU", status: str = "valid", **spec: Any) -> tuple[RunSpec, dict[str, Any]]:
+def made(rate: float, **spec: Any) -> tuple[RunSpec, dict[str, Any]]:
     run, problems = parse(RunSpec, {"model": "resnet50", "batch": {"per_rank": 32}, **spec})
     assert run is not None, problems
     metrics = {"throughput_samples_per_s": rate, "j_per_sample": 0.25, "device_power_w": 500.0}
-    return run, {"status": status, "metrics": metrics, "instrument": {"device_name": on}}
+    return run, {"status": "valid", "metrics": metrics, "instrument": {"device_name": "Stand-in GPU"}}
 
 
 def test_the_best_of_each_precision_is_said_with_its_energy() -> None:

@@ -19,9 +19,7 @@ BOTH = pytest.mark.parametrize("text", [DOCKER, APPTAINER], ids=["Docker", "Appt
 
 
 def section(name: str) -> list[str]:
-    """The lines of a section of the Apptainer definition."""
     found = re.search(rf"^%{name}\n(.*?)(?=^%|\Z)", APPTAINER, re.MULTILINE | re.DOTALL)
-    assert found is not None, name
     return [line.strip() for line in found[1].splitlines() if line.strip() and not line.strip().startswith("#")]
 
 
@@ -41,7 +39,6 @@ def test_both_have_the_same_base_and_packages_which_debian_packages_lists() -> N
 def test_the_base_has_a_python_that_the_project_takes() -> None:
     (version,) = re.findall(r"^FROM python:3\.(\d+)-", DOCKER, re.MULTILINE)
     least = re.search(r'requires-python = ">=3\.(\d+)"', (ROOT / "pyproject.toml").read_text())
-    assert least is not None
     assert int(version) >= int(least[1])
     assert f"python=3.{version}" in (ROOT / "envs/conda.yaml").read_text()
 

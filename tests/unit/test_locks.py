@@ -6,10 +6,8 @@ import errno
 import json
 import os
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from scalestudy import locks, processes
 from scalestudy.errors import UserError
 from scalestudy.launch import trainer_lock
 from scalestudy.launch.trainer_lock import only_trainer, trainer_of
-from tests.integration.processes import wait_until
+from tests.unit.test_host_lock import holder
 
 HOLD = """
 import sys
@@ -30,23 +28,12 @@ with only_trainer(Path(sys.argv[1])):
 """
 
 
-@contextmanager
-def trainer(folder: Path, of_driver: str = "") -> Iterator[subprocess.Popen[str]]:
+def trainer(folder: Path, of_driver: str = "") -> AbstractContextManager[subprocess.Popen[str]]:
     """Another process that trains the run of a folder, until it is sent a line."""
-    environment = {**os.environ, processes.DRIVER: of_driver}
-    command = [sys.executable, "-c", HOLD, str(folder)]
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None and process.stdout.readline() == "held\n"
-        try:
-            yield process
-        finally:
-            process.kill()
+    return holder(HOLD, str(folder), **{processes.DRIVER: of_driver})
 
 
 def dead_driver() -> str:
-    """The identity of a driver that has been killed."""
     with subprocess.Popen(["sleep", "60"]) as process:
         found = processes.identity(process.pid)
         process.kill()
@@ -64,7 +51,6 @@ def test_a_second_trainer_of_a_run_is_refused_and_told_the_first(tmp_path: Path)
 
 def test_an_orphan_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with trainer(tmp_path, dead_driver()) as orphan:
-        assert orphan.stdin is not None
         end = threading.Timer(0.2, lambda: (orphan.stdin.write("\n"), orphan.stdin.flush()))
         end.start()
         with only_trainer(tmp_path):
@@ -91,16 +77,6 @@ def test_what_a_person_has_started_has_no_driver_to_lose(monkeypatch: pytest.Mon
     assert processes.driver() == processes.identity(os.getpid())
     processes.conceal_driver()
     assert processes.driver() == ""
-
-
-def test_the_trainer_of_a_folder_is_named_to_others(tmp_path: Path) -> None:
-    assert trainer_of(tmp_path) is None
-    with trainer(tmp_path) as process:
-        assert trainer_of(tmp_path) == f"process {process.pid}"
-        process.kill()
-        process.wait()
-        # Its keeper holds the lock until it has cleaned up.
-        assert wait_until(lambda: trainer_of(tmp_path) is None, 10)
 
 
 def test_a_trainer_on_another_host_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,8 @@ from scalestudy.cli import run_command
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 
+pytestmark = pytest.mark.usefixtures("project")
 FILE = Path("config/studies/mine.yaml")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A project without studies."""
-    monkeypatch.chdir(tmp_path)
-    FILE.parent.mkdir(parents=True)
 
 
 def test_the_template_is_a_study_of_the_batch(capsys: pytest.CaptureFixture[str]) -> None:

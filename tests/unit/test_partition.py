@@ -65,12 +65,6 @@ def slowest(given_chain: BlockCosts, cuts: tuple[int, ...], link: MessageTime) -
     )
 
 
-def brute_force(given_chain: BlockCosts, stages: int, link: MessageTime) -> float:
-    """The best of all partitions."""
-    places = itertools.combinations(range(1, given_chain.blocks), stages - 1)
-    return min(slowest(given_chain, cuts, link) for cuts in places)
-
-
 times = st.lists(st.floats(1e-5, 1.0), min_size=1, max_size=13)
 
 
@@ -85,10 +79,10 @@ def test_no_partition_of_up_to_12_cut_points_is_better(
     if stages > made_up.blocks:
         assert found is None
     else:
-        assert found is not None
         time_s, cuts = found
         assert slowest(made_up, cuts, link) == pytest.approx(time_s)
-        assert time_s <= brute_force(made_up, stages, link) * (1 + 1e-9)
+        places = itertools.combinations(range(1, made_up.blocks), stages - 1)
+        assert time_s <= min(slowest(made_up, each, link) for each in places) * (1 + 1e-9)
 
 
 WHOLE_BYTES = st.integers(MIB, 20 * MIB).map(lambda size: size / MIB)
@@ -145,9 +139,9 @@ def test_ranks_that_share_a_core_take_turns() -> None:
 # The choice
 
 
-def machine(ranks: int, limit_mib: float | None = None, link: MessageTime = FREE, rank_batch: int = 8) -> Devices:
+def machine(ranks: int, limit_mib: float | None = None, link: MessageTime = FREE) -> Devices:
     """Devices that exchange for nothing."""
-    return Devices(ranks, rank_batch, link, 0.0, 3.0, None, None if limit_mib is None else limit_mib * MIB)
+    return Devices(ranks, 8, link, 0.0, 3.0, None, None if limit_mib is None else limit_mib * MIB)
 
 
 def made_up_blocks(given_chain: BlockCosts) -> Blocks:
@@ -160,16 +154,7 @@ FREELY = Pipeline(name="pipeline")
 def test_stages_are_chosen_where_parameters_are_dear_to_exchange() -> None:
     dear = made_up_blocks(chain([0.001] * 8, [100.0] * 8, crossing_mib=0.001))
     plan = choose(dear, machine(4, link=MessageTime(1e-5, 1e-9)), FREELY)
-    assert plan is not None
     assert plan.stages == 4
-
-
-def test_stages_are_chosen_where_the_whole_model_does_not_fit() -> None:
-    model = made_up_blocks(chain([1.0] * 8, [10.0] * 8))
-    plan = choose(model, machine(4, limit_mib=200), FREELY)
-    assert plan is not None
-    assert plan.stages == 2
-    assert max(plan.stage_bytes) <= 200 * MIB
 
 
 def test_what_fits_nowhere_is_told_with_the_fewest_devices_that_would_do() -> None:
@@ -186,7 +171,6 @@ def test_what_the_study_fixed_is_kept(stages: int | None, micro_batches: int | N
         machine(4),
         Pipeline(name="pipeline", stages=stages, micro_batches=micro_batches),
     )
-    assert plan is not None
     assert stages in (None, plan.stages)
     assert micro_batches in (None, plan.micro_batches)
     assert plan.micro_batch * plan.micro_batches * plan.replicas == 32
@@ -205,8 +189,7 @@ class Tied(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         tied = torch.tanh(self.first(torch.tanh(self.first(x))))
         changed = self.middle(tied)
-        logits: torch.Tensor = self.last(torch.relu_(changed) + tied)
-        return logits
+        return self.last(torch.relu_(changed) + tied)
 
 
 def test_no_stage_begins_between_two_uses_of_a_parameter_or_before_a_value_is_overwritten() -> None:
@@ -240,8 +223,6 @@ def test_a_profile_counts_what_autograd_keeps_and_changes_nothing() -> None:
 
 
 class Undecided(nn.Module):
-    """What it does depends on its data."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x if x.sum() > 0 else -x
 

@@ -82,7 +82,6 @@ MORE_CASES = [
 
 
 def remedies_of(settings: str) -> list[str]:
-    """The remedies of everything that is wrong with settings."""
     spec, problems = parse(RunSpec, from_settings(tuple(shlex.split(settings)), "try"))
     return [each.remedy for each in (problems if spec is None else check_run.run_problems(spec))]
 

@@ -1,4 +1,4 @@
-"""`key=value` settings of `try`, `largest-batch` and `plan --set`: read as study files are, none dropped."""
+"""`key=value` settings of `try`, `largest-batch`, `run` and `plan --set`: read as study files are, none dropped."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from snakemake import cli
 
 from scalestudy.commands.one_run import checked_run, from_settings, refuse_foreign_folder
+from scalestudy.commands.run import targets_and_config
 from scalestudy.errors import UserError
-from scalestudy.spec.config import changes_of
+from scalestudy.spec.config import changes_of, read_config
 from scalestudy.spec.ids import run_id
 
 
 def message_about(*settings: str) -> str:
-    """What `try` says before it makes anything."""
     with pytest.raises(UserError) as raised:
         checked_run(from_settings(settings, "try"), "try")
     return str(raised.value)
@@ -86,3 +87,17 @@ def test_a_run_outside_the_dag_is_refused_below_results(tmp_path: Path, monkeypa
     for out in ("results/local/runs/a", "scratch/a", "results"):
         with pytest.raises(UserError, match="belongs to the studies"):
             refuse_foreign_folder(Path(out), run_id(checked_run({}, "try")))
+
+
+def test_what_is_given_to_run_stands_in_one_config_that_snakemake_reads_back() -> None:
+    targets, keys = targets_and_config(
+        ["gpu_scaling", "campaign=a"], ["machine=mine"], "paper", ["repeats=5", "ranks=[1, 2]"], 500.0
+    )
+    read = cli.parse_config(keys)
+    assert targets == ["gpu_scaling"]
+    assert changes_of(read.pop("set")) == {"repeats": 5, "ranks": [1, 2]}
+    assert read == {"machine": "mine", "campaign": "a", "scale": "paper", "budget_gpu_hours": 500}
+
+
+def test_changes_are_no_key_of_the_selection() -> None:
+    assert read_config("config/config.yaml", {"set": ["repeats=5"], "scale": "paper"}).scale == "paper"

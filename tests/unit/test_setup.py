@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
-import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,7 +18,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """envs/venv.py with a real, small environment of its own; what it would have pip do is written down instead."""
+    """envs/venv.py with a real, small environment of its own; what it would have pip do is written down instead.
+
+    Without pip in it, which takes seconds to be put there.
+    """
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
+        more = ["--without-pip"] if command[1:3] == ["-m", "venv"] else []
+        return subprocess.run([*command, *more], **options)  # noqa: PLW1510 # as the caller has it
+
     described = importlib.util.spec_from_file_location("venv_script", ROOT / "envs" / "venv.py")
     assert described and described.loader
     module = importlib.util.module_from_spec(described)
@@ -31,6 +36,7 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     calls: list[tuple[str, ...]] = []
     monkeypatch.setattr(module, "pip", lambda *arguments: calls.append(arguments))
     monkeypatch.setattr(module, "calls", calls, raising=False)
+    monkeypatch.setattr(module, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))
     monkeypatch.setattr(sys, "argv", ["venv.py"])
     for name in ("TORCH_INDEX", "LOCK", "VENV"):
         monkeypatch.delenv(name, raising=False)
@@ -45,19 +51,7 @@ def place_new(module: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "ENVS", root / "envs")
 
 
-@pytest.fixture
-def no_pip(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Environments are real, but without pip, which takes seconds to be put in: where no test calls it."""
-
-    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
-        more = ["--without-pip"] if command[1:3] == ["-m", "venv"] else []
-        return subprocess.run([*command, *more], **options)  # noqa: PLW1510 # as the caller has it
-
-    monkeypatch.setattr(setup, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))
-
-
 def made(setup: ModuleType) -> None:
-    """Set the clone up."""
     (setup.ROOT / "envs").mkdir()
     for name in ("requirements.txt", "requirements-dev.txt"):
         pins = (f"{package}==1 \\\n    --hash=sha256:0\n" for package in ("numpy", "torch", "triton"))
@@ -66,7 +60,6 @@ def made(setup: ModuleType) -> None:
     setup.main()
 
 
-@pytest.mark.usefixtures("no_pip")
 def test_nothing_is_installed_twice_and_a_moved_clone_is_made_anew(
     setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,11 +75,9 @@ def test_nothing_is_installed_twice_and_a_moved_clone_is_made_anew(
 
 
 def locks_installed(setup: ModuleType) -> list[str]:
-    """The lock files that pip was given so far."""
     return [Path(call[-1]).name for call in setup.calls if "--require-hashes" in call]
 
 
-@pytest.mark.usefixtures("no_pip")
 def test_another_lock_is_installed_and_kept_until_the_default_one_is_asked_for(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +93,6 @@ def test_another_lock_is_installed_and_kept_until_the_default_one_is_asked_for(
     assert locks_installed(setup)[2:] == ["requirements.txt"]
 
 
-@pytest.mark.usefixtures("no_pip")
 def test_the_environment_can_lie_elsewhere_and_is_made_again_where_that_place_was_emptied(
     setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +112,6 @@ def test_the_environment_can_lie_elsewhere_and_is_made_again_where_that_place_wa
     assert [call[0] for call in setup.calls[calls:]] == ["install", "install"]
 
 
-@pytest.mark.usefixtures("no_pip")
 def test_another_index_serves_torch_alone(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_INDEX", "cpu.example")
     made(setup)
@@ -148,31 +137,3 @@ def test_the_locks_that_the_doctor_names_are_those_that_there_are() -> None:
     assert all((ROOT / lock.file).is_file() for lock in LOCKS)
     pins = {lock.command: (ROOT / lock.file).read_text() for lock in LOCKS}["make setup LOCK=cuda126"]
     assert "\nnvidia-cublas-cu12==12.6." in pins and "\ntorch==2.7.1 " in pins
-
-
-IMPORT_NAMES = {
-    "pyyaml": "yaml",
-    "ruamel.yaml": "ruamel",
-    "pillow": "PIL",
-    "scikit-learn": "sklearn",
-    "nvidia-ml-py": "pynvml",
-}
-BUILD_ONLY = {"setuptools"}
-"""`pip install --no-build-isolation` builds this project with it."""
-
-
-@pytest.mark.parametrize("lock", ["requirements.in", "requirements-cuda126.in"])
-def test_what_is_installed_is_imported(lock: str) -> None:
-    lines = (ROOT / "envs" / lock).read_text().splitlines()
-    packages = {re.split(r"[^\w.-]", line)[0] for line in lines if line and not line.startswith("#")}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = [*project["dependencies"], *project["optional-dependencies"]["train"]]
-    packages |= {re.split(r"[^\w.-]", text)[0] for text in named}
-    imported: set[str] = set()
-    for file in (ROOT / "workflow").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                imported |= {name.name.partition(".")[0] for name in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                imported.add(node.module.partition(".")[0])
-    assert {name for name in packages - BUILD_ONLY if IMPORT_NAMES.get(name, name) not in imported} == set()

@@ -31,7 +31,6 @@ MEASURED_HERE = re.compile(r"Measured by this project: (docs/measured/[^,;]+),")
 
 
 def table(name: str) -> list[dict[str, str]]:
-    """The rows of one file of config/reference/."""
     with open(REFERENCE / f"{name}.csv", encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 
