@@ -191,3 +191,32 @@ def test_reported_speeds_are_marked_in_every_output(study: Study, capsys: pytest
     cli.run_command(["compare", "local", "local+b", "--out", "out.csv"])
     assert capsys.readouterr().out.count("; reported by the program)") == 4
     assert {row["reported"] for row in table("out.csv")} == {"True"}
+
+
+PARTS = """
+question: Which?
+base: {data: {source: digits}, ranks_per_node: 1, strategy: allreduce}
+vary: {nodes: each, batch.per_rank: [8, 16]}
+repeats: 5
+scales: {mini: {}}
+"""
+
+
+def test_nodes_are_compared_by_a_column_that_some_configurations_have(
+    study: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those with a batch of 16 report no bytes: nothing about them is open, they are not compared."""
+    hosts = "n[1-4]"
+    Path("config/machines/local.yaml").write_text(f"hosts: ['{hosts}']\ndevices_per_node: 1\n")
+    Path("config/studies/parts.yaml").write_text(PARTS)
+    machine = Machine(hosts=(hosts,), devices_per_node=1)
+    for one in read_studies(["parts"], "mini", machine, machine_name="local")[0].runs:
+        speed = (0.8 if one.spec.hosts == ("n3",) else 1.0) * (1e9 + one.spec.repeat)
+        reports = {"bytes_per_s": speed} if one.spec.batch.per_rank == 8 else {}
+        result = result_of(one, metrics={"throughput_samples_per_s": None, **reports})
+        write_result(result_file("local", one.id), result)
+    assert run("compare", "local", "--nodes", "--study", "parts", "--column", "bytes_per_s") == 1
+    said = capsys.readouterr().out
+    assert said.startswith("nodes of local against the other nodes: 1 slower, 3 same, of 4 configurations\n")
+    assert "slower    parts: host n3" in said
+    assert {row["unit"] for row in table("results/comparisons/local_nodes.csv")} == {"B/s"}

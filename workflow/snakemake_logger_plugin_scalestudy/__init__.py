@@ -294,17 +294,15 @@ def refuse_targets_after_config(words: list[str]) -> None:
 
 def outcome(result_file: str) -> str:
     """`1,240 samples/s, accuracy 0.912`, `1.3 s in all` of a whole program, the step of an explained one, or why the run counts for nothing."""
+    from scalestudy.spec.labels import speed_text
+
     result = json.loads(Path(result_file).read_text(encoding="utf-8"))
-    metrics = result["metrics"]
-    throughput, accuracy, wall_s = (metrics.get(name) for name in ("throughput_samples_per_s", "accuracy", "wall_s"))
-    if result["status"] != "valid" or (throughput is None and wall_s is None):
+    if result["status"] != "valid":
         return f"{result['status']}: {result['reason']}"
     if "explained" in result:
         return str(result["explained"]["sentences"][0])
-    if throughput is None:
-        return f"{wall_s:.1f} s in all"
-    reported = " reported" if result.get("kinds", {}).get("throughput_samples_per_s") == "reported" else ""
-    return f"{throughput:,.0f} samples/s{reported}" + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
+    accuracy = result["metrics"].get("accuracy")
+    return speed_text(result) + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
 
 
 def began_after_wait(task: Task) -> float:

@@ -27,6 +27,7 @@ def rows(plain: list[float], scaled: list[float], ranks: int = 2) -> list[dict[s
             "repeat": repeat,
             "accuracy": value,
             "training_time_s": value,
+            "bytes_per_s": value,
         }
         for name, values in (("off", plain), ("on", scaled))
         for repeat, value in enumerate(values)
@@ -48,6 +49,7 @@ def said(data: list[dict[str, Any]], column: str = "accuracy", margin: float | N
         ("training_time_s", [10.0, 20.0, 40.0], [12.0, 24.0, 48.1], "slower; Training time changes by +20.0"),
         ("training_time_s", [12.0, 12.1, 12.2], [10.0, 10.1, 10.2], "faster; Training time changes by -16.5"),
         ("training_time_s", [10.0, 10.1, 10.2], [10.1, 10.2, 10.3], "same; Training time changes by +0.99"),
+        ("bytes_per_s", [1e9, 2e9, 4e9], [1.2e9, 2.4e9, 4.81e9], "faster; Bandwidth changes by +20.0"),
     ],
 )  # fmt: skip
 def test_pairs_of_runs_decide_by_their_difference_or_of_times_by_their_ratio(

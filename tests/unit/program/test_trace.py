@@ -26,7 +26,7 @@ def test_the_window_begins_after_the_warm_up_and_has_its_steps(tmp_path: Path) -
     write(tmp_path / "reported.0.7.jsonl", list(range(30)), samples=8)
     traces, measure = read(tmp_path), Measure(warmup_steps=5, steps=10)
     (window,) = windows(traces.of("reported"), measure)
-    assert (window.steps, window.samples, window.marks[0].step) == (10, 80, 4)
+    assert (window.steps, window.total("samples"), window.marks[0].step) == (10, 80, 4)
     assert window.seconds == pytest.approx(1.0)
     assert traces.is_over(measure)
 
@@ -82,7 +82,7 @@ def test_the_window_goes_on_over_attempts_without_the_time_between_them(tmp_path
     traces = Traces(tmp_path, earlier)
     traces.refresh()
     (window,) = windows(traces.of("steps"), Measure(warmup_steps=1))
-    assert (window.steps, window.samples) == (5, 40), "the first step after a start is not timed"
+    assert (window.steps, window.total("samples")) == (5, 40), "the first step after a start is not timed"
     assert window.seconds == pytest.approx(0.2 + 0.6)
     assert window.marks[-1].clock_s == pytest.approx(900.6), "on the clock of this attempt, as samples of the host are"
     assert window.marks[-1].waited_s == pytest.approx(0.03 + 0.15)

@@ -93,6 +93,12 @@ def test_a_ratio_without_an_interval_has_none_and_one_of_independent_means_is_as
     assert both.low is not None and both.low < 0.9 and both.mean == 1.0
 
 
+def test_a_number_is_written_in_the_unit_of_its_column_that_suits_it() -> None:
+    assert Number(4.2e9, 4.1e9, 4.3e9, n=5, unit="B/s").text("unit") == "4.20 ± 0.10 GB/s"
+    assert Number(2.5e-5, None, None, unit="s").text("unit") == "25 µs"
+    assert Number(1.5, None, None).text("unit") == "1.5"
+
+
 def test_first_answers_are_those_that_studies_declare_and_no_more_than_fit() -> None:
     declared = summarised()
     figures = read_study(Path.cwd(), SCALING, "drawn")

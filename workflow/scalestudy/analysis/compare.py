@@ -19,12 +19,12 @@ from scalestudy.analysis.recorded import Recorded, Records
 from scalestudy.analysis.stats import FEWEST
 from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, Estimate, Region, holm, rounds_needed
 from scalestudy.errors import UserError, nearest
-from scalestudy.spec.columns import METRICS
+from scalestudy.spec.columns import METRICS, RATE_UNITS
 from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.run import is_emulated
 
 SPEED = "throughput_samples_per_s"
-DIRECTIONS = {"samples/s": 1, "s": -1}
+DIRECTIONS = {**dict.fromkeys(RATE_UNITS, 1), "s": -1}
 """By unit of a column, 1 where more is faster, -1 where less is."""
 MIN_NODES = 3
 """Of two nodes alone, it is open which of them is slow."""
@@ -111,8 +111,9 @@ def compare(
     """
     if len({records.folder.resolve() for records in (*before, after)}) <= len(before):
         raise UserError("two of them are the same folder", str(after.folder), "give each folder once")
+    direction_of(column)
     sides = [
-        {key: runs for key, runs in records.by_configuration().items() if only is None or key in only}
+        {key: runs for key, runs in records.by_configuration().items() if _is_compared(key, runs, column, only)}
         for records in (*before, after)
     ]
     new = sides[-1]
@@ -153,7 +154,7 @@ def compare_nodes(
     kinds: dict[str, dict[str, Runs]] = {}
     for key, runs in records.by_configuration().items():
         spec = _one(runs).spec
-        if spec.hosts is not None and (only is None or key in only):
+        if spec.hosts is not None and _is_compared(key, runs, column, only):
             kinds.setdefault(configuration_id(spec.model_copy(update={"hosts": None})), {})[key] = runs
     compared = [units for units in kinds.values() if len(units) >= MIN_NODES]
     if not compared:
@@ -192,6 +193,13 @@ def _compared(
     disturbed = sum(bool(run.result.get("disturbed")) for run in used)
     reported = any(run.is_reported(column) for run in used)
     return Compared(key, _one(runs), change, old, new, emulated, disturbed, reported)
+
+
+def _is_compared(key: str, runs: Runs, column: str, only: Mapping[str, object] | None) -> bool:
+    """Whether a configuration is chosen, and measures the column as far as its valid runs tell."""
+    valid = [run for run in runs.values() if run.is_valid]
+    measures = not valid or any(run.metric(column) is not None for run in valid)
+    return measures and (only is None or key in only)
 
 
 def _one(runs: Runs) -> Recorded:

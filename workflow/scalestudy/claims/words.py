@@ -88,8 +88,9 @@ def _choice(study: Study, key: str, value: Any) -> str:
     whole = canonical_json(value) in study.labels.get(key, {})  # the value of a key may be a list itself
     first, *others = value if isinstance(value, list) and value and not whole else [value]
     said = [value_text(study, key, first, named=True), *(value_text(study, key, one) for one in others)]
-    is_number = isinstance(first, (int, float)) and not isinstance(first, bool)
-    unit = unit_of(key) if is_number and canonical_json(first) not in study.labels.get(key, {}) else ""
+    last = value[-1] if others else None  # it has no unit yet; the first has one
+    is_plain = canonical_json(last) not in study.labels.get(key, {})
+    unit = unit_of(key) if is_plain and isinstance(last, (int, float)) else ""
     return f"{' or '.join(said)} {unit}".strip()
 
 

@@ -22,16 +22,17 @@ from scalestudy.results.stored import is_skipped
 from scalestudy.spec.axes import with_key
 from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.columns import METRICS
+from scalestudy.spec.columns import METRICS, SPEEDS
 from scalestudy.spec.config import read_machine, read_site
 from scalestudy.spec.ids import dataset_id, run_id
+from scalestudy.spec.labels import speed_text
 from scalestudy.spec.layout import CHECKPOINTS, EXTENSIONS, RESULTS, manifest_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes
 from scalestudy.spec.yamlfile import setting
 
-SHOWN = ("throughput_samples_per_s", "step_time_s", "data_s", "convert_s", "forward_s", "backward_s", "compute_s",
+SHOWN = (*SPEEDS, "step_time_s", "data_s", "convert_s", "forward_s", "backward_s", "compute_s",
          "exchange_s", "exposed_exchange_s", "optimiser_s", "exchange_wait_s", "window_half_width", "foreign_cpu_share", "data_stall",
          "accelerator_utilisation", "loader_samples_per_s", "accuracy", "auroc", "loss", "training_time_s",
          "stage_s", "staged_bytes", "first_batch_s", "time_to_train_s",
@@ -53,11 +54,7 @@ def train_from_spec(out: Path) -> None:
         now_at_most(file, *([] if spec.program else [manifest_file(dataset_id(spec.data))]))
         manifest = manifest_file(dataset_id(spec.data))
         result = _finished_result(out) or _make(folder.name, spec, manifest, out, machine, keeper)
-    value, wall_s = (result["metrics"].get(name) for name in ("throughput_samples_per_s", "wall_s"))
-    said = result["reason"]
-    if result["status"] == "valid":
-        said = f"{wall_s or 0:.1f} s in all" if value is None else f"{value:,.0f} samples/s"
-        said += " reported" if result["kinds"].get("throughput_samples_per_s") == "reported" else ""
+    said = speed_text(result) if result["status"] == "valid" else result["reason"]
     print("\n".join([f"{result['status']}: {said}", *_remarks(result)]), flush=True)
 
 

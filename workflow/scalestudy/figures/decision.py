@@ -12,7 +12,7 @@ from scalestudy.claims.inference import ERROR, Estimate, Region, holm
 from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import Row, by
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import on_logarithms
+from scalestudy.spec.columns import RATE_UNITS, on_logarithms
 from scalestudy.spec.labels import column_label, number, unit_of, value_text
 from scalestudy.spec.study import Study
 
@@ -116,5 +116,5 @@ def _word(column: str, verdict: Verdict) -> str:
     if verdict in ("same", "undecided"):
         return verdict
     less_is_better = unit_of(column) in ("s", "B", "MiB", "J") or column in ("loss", "data_stall")
-    good, bad = ("faster", "slower") if unit_of(column) in ("s", "samples/s") else ("better", "worse")
+    good, bad = ("faster", "slower") if unit_of(column) in ("s", *RATE_UNITS) else ("better", "worse")
     return good if (verdict == "less") == less_is_better else bad

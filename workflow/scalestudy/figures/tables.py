@@ -276,6 +276,7 @@ def booktabs(
 LATEX: dict[str, str | int | None] = {
     **{letter: rf"\{letter}" for letter in "&%$#_{}"},
     "\\": r"\textbackslash{}",
+    "µ": r"\textmu{}",
     "^": r"\textasciicircum{}",
     "~": r"$\sim$",
     "±": r"$\pm$",

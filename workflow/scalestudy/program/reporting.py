@@ -14,17 +14,24 @@ FOLDER = "SCALESTUDY_PROGRAM"
 """Environment variable with the folder of a program's metrics."""
 
 
-def report(step: int, samples: float | None = None, loss: float | None = None) -> None:
+def report(
+    step: int,
+    samples: float | None = None,
+    loss: float | None = None,
+    bytes: float | None = None,
+    flops: float | None = None,
+) -> None:
     """Report that a step has ended; without effect outside a run.
 
-    `samples` are those since the last report of this process; what several ranks report is added up. On a GPU, call it
-    where the step's work has ended, or its time is that of queueing.
+    `samples`, `bytes` and `flops` (floating-point operations) are those since the last report of this process; what several
+    ranks report is added up. On a GPU, call it where the step's work has ended, or its time is that of queueing.
     """
     folder = os.environ.get(FOLDER)
     if folder is None:
         return
     line: dict[str, float] = {"clock": time.perf_counter(), "step": int(step)}
-    line |= {name: float(value) for name, value in (("samples", samples), ("loss", loss)) if value is not None}
+    values = {"samples": samples, "loss": loss, "bytes": bytes, "flops": flops}
+    line |= {name: float(value) for name, value in values.items() if value is not None}
     file = _file(folder, os.getpid())
     file.write(json.dumps(line) + "\n")
     file.flush()

@@ -18,15 +18,15 @@ from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.results.result import outcome
 from scalestudy.results.validity import MIN_WINDOW_S, throttled
 from scalestudy.results.warnings import disturbance_warnings
-from scalestudy.spec.columns import METRICS
+from scalestudy.spec.columns import METRICS, SPEEDS
 from scalestudy.spec.ids import own_code_now, run_id_with
 from scalestudy.spec.run import MIN_WINDOW_STEPS
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
 REPORTED = "reported"
-OF_STEPS = ("throughput_samples_per_s", "step_time_s", "window_half_width", "j_per_sample", "loss")
-"""Metrics that follow from the steps and samples that a program reports."""
+OF_STEPS = (*SPEEDS, "step_time_s", "window_half_width", "j_per_sample", "loss")
+"""Metrics that follow from the steps that a program reports, and from their samples, bytes and flops."""
 NOT_CHECKED = "what the program computed is not checked: whether its ranks hold equal parameters and saw their samples"
 MAX_UNLIKE = 0.1
 """Relative difference of reported steps from optimiser steps that is no warning."""
@@ -68,7 +68,7 @@ def program_result(
         Report(window.trace.rank, window_clock=(window.marks[0].clock_s, window.marks[-1].clock_s))
         for window in evidence.windows
     ]
-    trained = _samples(evidence.windows)
+    trained = _total(evidence.windows, "samples")
     hosts = facts_of_hosts(job, samples, reports, trained)
     values: dict[str, float | None] = {
         **dict.fromkeys(METRICS),
@@ -136,14 +136,14 @@ def _evidence(job: Job) -> Evidence:
     )
 
 
-def _samples(found: Sequence[Window]) -> float | None:
-    """Samples of all ranks in their windows; None where one does not have them."""
-    values = [window.samples for window in found]
+def _total(found: Sequence[Window], name: str) -> float | None:
+    """Samples, bytes or flops of all ranks in their windows; None where one does not have them."""
+    values = [window.total(name) for window in found]
     return None if not values or None in values else sum(value or 0.0 for value in values)
 
 
 def _speed(evidence: Evidence, trained: float | None) -> dict[str, float | None]:
-    """Throughput and step time on the clock of the slowest rank, its wait for data, and the mean loss at the end.
+    """Rates and step time on the clock of the slowest rank, its wait for data, and the mean loss at the end.
 
     Where the program does not report samples, they are those of the batches that hooks saw, or the run's `batch`.
     """
@@ -152,15 +152,17 @@ def _speed(evidence: Evidence, trained: float | None) -> dict[str, float | None]
         return {}
     step_s = slowest.seconds / slowest.steps
     per_step = None if trained is None else trained / slowest.steps
-    if per_step is None and (seen := _samples(evidence.seen)):
+    if per_step is None and (seen := _total(evidence.seen, "samples")):
         per_step = seen / evidence.seen[0].steps
     if per_step is None and spec.program is not None and spec.program.uses("batch.global"):
         per_step = float(spec.global_batch)
     seen_slowest = max(evidence.seen, key=lambda window: window.seconds, default=None)
     waited_s = None if seen_slowest is None else seen_slowest.marks[-1].waited_s
     data_s = None if seen_slowest is None or waited_s is None else waited_s / seen_slowest.steps
+    totals = {name: _total(evidence.windows, name) for name in ("bytes", "flops")}
     return {
         "throughput_samples_per_s": None if per_step is None else per_step / step_s,
+        **{f"{name}_per_s": None if total is None else total / slowest.seconds for name, total in totals.items()},
         "step_time_s": step_s,
         "window_half_width": relative_half_width(slowest.step_intervals),
         "data_s": data_s,
@@ -237,12 +239,12 @@ def _unlike(evidence: Evidence) -> Iterator[str]:
 
 
 def _write_steps(evidence: Evidence, file: Path) -> None:
-    """Write a row per rank and mark: step, end, seconds per step since the mark before, samples, loss."""
+    """Write a row per rank and mark: step, end, samples, loss, bytes, flops, whether in the window."""
     import pandas as pd
 
     rows = [
-        {"rank": window.trace.rank, "step": mark.step, "end_s": mark.clock_s, "samples": mark.samples,
-         "loss": mark.loss, "in_window": window.begin < index <= window.end}
+        {"rank": window.trace.rank, "step": mark.step, "end_s": mark.clock_s, "samples": mark.samples, "loss": mark.loss,
+         "bytes": mark.bytes, "flops": mark.flops, "in_window": window.begin < index <= window.end}
         for window in evidence.windows
         for index, mark in enumerate(window.trace.marks)
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
 from scalestudy.measure.instrument import code_digest
-from scalestudy.program.trace import Earlier, Mark, Traces
+from scalestudy.program.trace import OF_MARK, Earlier, Mark, Traces
 from scalestudy.spec.layout import CHECKPOINTS, STOP_FILE
 from scalestudy.training.control_files import AGREED, EXIT_STOPPED, REQUEST, STOPPED
 from scalestudy.training.job import Job
@@ -23,8 +23,6 @@ OVER = "window_over"
 """File in the folder of the metrics: the window is over, and every node ends its command."""
 END_S = 20.0
 """From a program's deadline to that of its job: launchers end, and the steps are saved."""
-OF_MARK = ("clock_s", "step", "samples", "loss", "waited_s")
-"""Columns of the marks in a checkpoint."""
 
 
 def metrics_folder(job: Job) -> Path:

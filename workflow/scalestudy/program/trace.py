@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +26,12 @@ class Mark:
     loss: float | None = None
     waited_s: float | None = None
     """Wait for data since the window began, as hooks see it."""
+    bytes: float | None = None
+    flops: float | None = None
 
 
+OF_MARK = tuple(one.name for one in fields(Mark))
+"""Clock, step, and the values that a step may have; in this order in a checkpoint."""
 Earlier = dict[str, list[Mark]]
 """Marks of a run's earlier attempts, by source and rank as `reported.0`."""
 
@@ -62,8 +66,7 @@ class Trace:
         for line in whole.splitlines():
             entry = json.loads(line)
             step = entry.get("step", self.marks[-1].step + 1 if self.marks else 1)
-            values = (entry.get(name) for name in ("samples", "loss", "waited_s"))
-            self._add(Mark(entry["clock"], step, *values))
+            self._add(Mark(entry["clock"], step, *map(entry.get, OF_MARK[2:])))
 
     def _add(self, mark: Mark) -> None:
         """Add a mark. The first one after earlier attempts takes the place of their last: a first step is never timed."""
@@ -165,10 +168,9 @@ class Window:
         """Length of the window."""
         return self.marks[-1].clock_s - self.marks[0].clock_s
 
-    @property
-    def samples(self) -> float | None:
-        """Samples in the window; None where one of its marks has none."""
-        values = [mark.samples for mark in self.marks[1:]]
+    def total(self, name: str) -> float | None:
+        """Samples, bytes or flops in the window; None where one of its marks has none."""
+        values = [getattr(mark, name) for mark in self.marks[1:]]
         return None if None in values or not any(values) else float(sum(value or 0.0 for value in values))
 
     @property

@@ -16,7 +16,7 @@ from scalestudy.analysis.stats import FEWEST, with_interval
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
-from scalestudy.spec.answer import HALF_WIDTH, UNITS, AnswerSpec, configurations, fields_of
+from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, UNITS, AnswerSpec, configurations, fields_of
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
 from scalestudy.spec.layout import RESULTS, study_folder
@@ -53,6 +53,8 @@ class Number:
     emulated: tuple[str, ...] = ()
     reported: bool = False
     """Whether the program reported it."""
+    unit: str = ""
+    """Unit of its column; a ratio has none."""
 
     def over(self, other: Number) -> Number:
         """The ratio of two numbers. The half-widths of the logarithms add as squares: the interval of two independent
@@ -77,6 +79,9 @@ class Number:
             if self.low is None or self.high is None:
                 raise NoNumber(f"{self.n} runs give no interval")
             return f"{number(100 * max(self.high / self.mean - 1, 1 - self.low / self.mean), 2)} %"
+        if form == OWN_UNIT:
+            factor, unit = friendly(self.unit, [self.mean])
+            return f"{self.scaled(factor)} {unit}".strip()
         return f"{self.scaled(UNITS[form])} {form}".strip()
 
     def scaled(self, factor: float) -> str:
@@ -176,7 +181,8 @@ def _number(study: Study, configuration: str, column: str, rows: Rows) -> Number
         raise NoNumber(f"not all of its runs have {column}")
     spec = next(run.spec for run in study.runs if run.configuration == configuration)
     emulated = tuple(part for part in emulated_parts(spec) if part != "compute" or column not in OF_THE_HOST)
-    return Number(mean, low, high, valid, disturbed, emulated, row.get(f"{column}_kind") == "reported")
+    is_reported = row.get(f"{column}_kind") == "reported"
+    return Number(mean, low, high, valid, disturbed, emulated, is_reported, unit_of(column))
 
 
 def _marks(numbers: Sequence[Number]) -> str:

@@ -17,6 +17,8 @@ UNITS = {"": 1.0, "%": 0.01, "ms": 1e-3, "min": 60.0, "h": 3600.0, "MiB": 2.0**2
 """Units that a number may be written in, each as a factor on the column's own unit."""
 HALF_WIDTH = "±%"
 """Format of a number's half-width alone, in per cent of the number."""
+OWN_UNIT = "unit"
+"""Format of a number in the unit of its column that suits it, with the unit: `4.2 GB/s`."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
@@ -42,7 +44,8 @@ class AnswerSpec(Spec):
     """One sentence of the answer to a study's question, left out where one of its numbers is missing or invalid."""
 
     say: Annotated[str, Field(min_length=1, max_length=400)]
-    """The sentence, with `{name}` where a number stands; `{name:ms}` writes it in that unit, `{name:±%}` its half-width."""
+    """The sentence, with `{name}` where a number stands; `{name:ms}` writes it in that unit, `{name:±%}` its half-width,
+    `{name:unit}` the unit of its column that suits it."""
     numbers: dict[Name, NumberSpec] = {}
     """The numbers by name: each of `column` and `where`, of `accelerator`, `model` and `batch`, or of `ratio`."""
 
@@ -73,8 +76,8 @@ def answer_problems(runs: Any, answers: tuple[AnswerSpec, ...], depends_on_machi
         for name, form in asked:
             if name not in answer.numbers:
                 yield Problem(path, f"no number is named {shown(name)}", suggest(name, answer.numbers))
-            if form not in (*UNITS, HALF_WIDTH):
-                remedy = f"there is {', '.join([*UNITS, HALF_WIDTH][1:])}"
+            if form not in (*UNITS, HALF_WIDTH, OWN_UNIT):
+                remedy = f"there is {', '.join([*UNITS, HALF_WIDTH, OWN_UNIT][1:])}"
                 yield Problem(path, f"{shown(form)} is no format of a number", remedy)
         names = list(answer.numbers)
         for place, (name, number) in enumerate(answer.numbers.items()):

@@ -24,6 +24,12 @@ class Column:
 METRICS: dict[str, Column] = {
     "throughput_samples_per_s": Column("Throughput", "samples/s",
         "Samples per second in the window, on the slowest rank's clock, evaluations and checkpoints left out"),
+    "bytes_per_s": Column("Bandwidth", "B/s",
+        "Bytes per second in the window, on the slowest rank's clock, as a program reports them; what several ranks report is "
+        "added up"),
+    "flops_per_s": Column("Floating-point rate", "FLOP/s",
+        "Floating-point operations per second in the window, on the slowest rank's clock, as a program reports them; what "
+        "several ranks report is added up"),
     "step_time_s": Column("Step time", "s",
         "Mean step of the window, all ranks together: the sum of its parts, from the wait for data to the optimiser. Time "
         "between two steps counts in the throughput, not here"),
@@ -189,7 +195,10 @@ MAX_TESTED_FACTOR = 1000.0
 EFFICIENCIES = {"efficiency": "baseline_ranks", "own_efficiency": "own_baseline_ranks"}
 """Ratios of throughputs, each with the column that holds the rank count of its base."""
 
-LOGARITHMIC_UNITS = ("s", "B", "MiB", "samples/s", "W", "J")
+SPEEDS = ("throughput_samples_per_s", "bytes_per_s", "flops_per_s")
+"""Rates of work: more is faster. A program may report several."""
+RATE_UNITS = tuple(METRICS[column].unit for column in SPEEDS)
+LOGARITHMIC_UNITS = ("s", "B", "MiB", "W", "J", *RATE_UNITS)
 NEARLY_NONE = ("read_bytes", "staged_bytes")
 """Sizes of which next to nothing is a common value: what one run reads and another finds in memory has no factor."""
 

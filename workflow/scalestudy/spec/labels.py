@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import MEASURED
+from scalestudy.spec.columns import MEASURED, SPEEDS
 from scalestudy.spec.study import Study, label_of
 
 DIGITS = 3
@@ -47,8 +47,18 @@ NOT_SET = {
 """What a key says that has no value; of others a dash."""
 SELF_EXPLAINING = ("model", "strategy", "device", "data.source", "data.preprocess", "dtype")
 """Keys whose values say by themselves what they are."""
-TIME = ((1e-3, "ms"), (1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "days"))
+TIME = ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "days"))
 BYTES = ((1.0, "B"), (2.0**10, "KiB"), (2.0**20, "MiB"), (2.0**30, "GiB"), (2.0**40, "TiB"))
+PREFIXES = ("", "k", "M", "G", "T", "P")
+STEPS = {
+    "s": TIME,
+    "B": BYTES,
+    "MiB": BYTES,
+    **{unit: tuple((1e3**power, prefix + unit) for power, prefix in enumerate(PREFIXES)) for unit in ("B/s", "FLOP/s")},
+}
+"""Of each unit that has others for small and large values, these with their factors on it; of MiB, on a byte."""
+UNIT = re.compile(r"[_.](?:(ms|s)|(mib|gib|kib|bytes)(_per_s)?)$")
+"""A key's unit, at the end of its name."""
 
 
 def number(value: float, digits: int = DIGITS) -> str:
@@ -64,7 +74,7 @@ def column_label(column: str) -> str:
     """What an axis or a table's head calls a column, without its unit."""
     if column in MEASURED:
         return MEASURED[column].label
-    words = column.rsplit(".", maxsplit=1)[-1].replace("_", " ")
+    words = UNIT.sub("", column).rsplit(".", maxsplit=1)[-1].replace("_", " ")
     return KEYS.get(column, words[:1].upper() + words[1:])
 
 
@@ -72,7 +82,7 @@ def unit_of(column: str) -> str:
     """The unit of a column's values as they are stored."""
     if column in MEASURED:
         return MEASURED[column].unit
-    match = re.search(r"[_.](?:(ms|s)|(mib|gib|kib|bytes)(_per_s)?)$", column)
+    match = UNIT.search(column)
     if match is None or (column.endswith("_per_s") and match[3] is None):
         return ""
     return match[1] or {"mib": "MiB", "gib": "GiB", "kib": "KiB", "bytes": "B"}[match[2]] + ("/s" if match[3] else "")
@@ -98,7 +108,8 @@ def value_text(study: Study, key: str, value: Any, *, named: bool = False) -> st
         return label.replace("_", " ") if key in ("strategy", "data.source") else label
     if key == "ranks":
         return f"{label} rank" + ("" if label == "1" else "s")
-    return f"{lower(column_label(key))} {label}"
+    unit = unit_of(key) if isinstance(value, (int, float)) else ""
+    return f"{lower(column_label(key))} {label} {unit}".strip()
 
 
 def lower(text: str) -> str:
@@ -109,15 +120,13 @@ def lower(text: str) -> str:
 def friendly(unit: str, values: Iterable[float]) -> tuple[float, str]:
     """A factor to divide by and the unit that makes most of `values` easy to read: 1 to some hundreds."""
     finite = sorted(abs(value) for value in values if math.isfinite(value) and value)
-    if not finite or unit not in ("s", "B", "MiB"):
+    if not finite or unit not in STEPS:
         return 1.0, unit
-    middle = finite[len(finite) // 2]
-    if unit == "s":
-        # A unit is left for the next where two of the next are reached: 119 s, 2 min.
-        fits = [step for step in TIME if middle >= step[0] * (1.0 if step[0] <= 1.0 else 2.0)]
-        return (fits or TIME[:1])[-1]
-    base = 1.0 if unit == "B" else 2.0**20
-    factor, name = ([step for step in BYTES if middle * base >= step[0]] or BYTES[:1])[-1]
+    base = 2.0**20 if unit == "MiB" else 1.0
+    middle = base * finite[len(finite) // 2]
+    # A unit of time is left for the next where two of the next are reached: 119 s, 2 min.
+    fits = [step for step in STEPS[unit] if middle >= step[0] * (2.0 if unit == "s" and step[0] > 1.0 else 1.0)]
+    factor, name = (fits or STEPS[unit][:1])[-1]
     return factor / base, name
 
 
@@ -130,6 +139,16 @@ def quantity(value: float, unit: str) -> str:
     """A number in the unit that suits it: `4.2 min`."""
     factor, name = friendly(unit, [value])
     return f"{number(value / factor)} {name}".strip()
+
+
+def speed_text(result: Mapping[str, Any]) -> str:
+    """`1,240 samples/s`, `4.2 GB/s reported`: the first rate of a result, or `1.3 s in all` where it has none."""
+    metrics: Mapping[str, Any] = result["metrics"]
+    column = next((name for name in SPEEDS if metrics.get(name) is not None), None)
+    if column is None:
+        return f"{metrics.get('wall_s') or 0:.1f} s in all"
+    reported = " reported" if result.get("kinds", {}).get(column) == "reported" else ""
+    return quantity(metrics[column], MEASURED[column].unit) + reported
 
 
 def counted(n: int, noun: str) -> str:
@@ -145,8 +164,8 @@ def listed(items: Iterable[str], most: int = 3) -> str:
 
 
 def configuration_text(study: Study, keys: Sequence[str], row: Mapping[str, Any]) -> str:
-    """A configuration in the words of its study: `ring all-reduce, 4 ranks`. Empty lists are left out."""
-    said = (value_text(study, key, row.get(key), named=True) for key in keys if row.get(key) not in ([], {}, ()))
+    """A configuration in the words of its study: `ring all-reduce, 4 ranks`. Empty values are left out."""
+    said = (value_text(study, key, row.get(key), named=True) for key in keys if row.get(key) not in ([], {}, (), ""))
     return ", ".join(said)
 
 

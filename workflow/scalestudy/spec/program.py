@@ -46,7 +46,7 @@ class Program(Spec):
     the file `SCALESTUDY_STATE` and calls `sys.exit(75)`. Started again, it goes on from that file."""
     explain: bool = False
     """Whether it runs with parts of its steps taken away, as `scalestudy explain` does; set by the study's `explain`."""
-    metrics: dict[Literal["step", "samples", "loss"], str] = {}
+    metrics: dict[Literal["step", "samples", "loss", "bytes", "flops"], str] = {}
     """Regular expressions over its output; the first group of each is the number. `step` is needed."""
 
     @property
