@@ -85,6 +85,20 @@ def test_what_the_whole_host_does_is_recorded_beside_the_run(tmp_path: Path) -> 
     assert grown.get("host_disk_written_bytes", 8 << 20) >= 8 << 20
 
 
+LOOKS_BOUND = """
+import os
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+from scalestudy.measure.system import rows_of_rank
+print(rows_of_rank(1)[0]["cores"])
+"""
+LEADS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {LOOKS_BOUND!r}])"
+
+
+def test_a_rank_that_is_bound_to_a_core_looks_at_the_cores_of_the_whole_run() -> None:
+    done = subprocess.run([sys.executable, "-c", LEADS], stdout=subprocess.PIPE, check=True, process_group=0)
+    assert float(done.stdout) == len(os.sched_getaffinity(0))
+
+
 HOLDS_MEMORY = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "x = b'1' * (64 << 20); print(1, flush=True); import time; time.sleep(60)"],

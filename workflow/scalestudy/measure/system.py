@@ -144,7 +144,9 @@ def rows_of_rank(processes: int) -> list[dict[str, float]]:
     group = os.getpgid(0)
     if len(list(group_members(group))) < processes:
         return []
-    row = cpu_row(group, os.getppid(), frozenset(os.sched_getaffinity(0)))
+    leader = os.getppid()
+    # Its cores, not those that this process is bound to: rows of both are compared.
+    row = cpu_row(group, leader, frozenset(os.sched_getaffinity(leader)))
     return [row | {"anonymous_bytes": memory_of(group)}]
 
 
