@@ -1,0 +1,151 @@
+"""The parts of the study `probe`, each by the study's own command line and in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from scalestudy.data.io_accounting import uncounted_file_system
+from scalestudy.spec.columns import columns_of
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.run import RunSpec
+from tests.integration.processes import wait_until
+from tests.integration.tries import ROOT, attempt, completed, held, result
+
+PROBE = "config/programs/probe.py"
+BLOCK_BYTES = 1 << 20
+AMOUNTS = {
+    "gemm": {"flops_per_s": 2 * 1024**3},
+    "copy": {"bytes_per_s": 2 * 256 * 2**20},
+    "decode": {"throughput_samples_per_s": 1},
+    "read": {"bytes_per_s": BLOCK_BYTES},
+    "files": {"throughput_samples_per_s": 1},
+    "allreduce": {"bytes_per_s": 2**20},
+}
+"""Of one step: two ranks send 2 (2 - 1) / 2 of a buffer of 1 MiB over the bus."""
+SIZES = {"read": {"clients": 2, "buffer_kib": 1024}, "allreduce": {"buffer_kib": 1024}}
+
+
+@pytest.fixture(scope="module")
+def specs() -> dict[str, RunSpec]:
+    """Of each part at scale mini, one run of the study; the buffer of the exchange is one that the study has not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        [study] = read_studies(["probe"], "mini", Machine(cores_per_node=2))
+    runs = [run.spec for run in study.runs if run.repeat == 0 and run.spec.program is not None]
+    return {columns_of(spec)["part"]: spec for spec in runs}
+
+
+def with_keys(spec: RunSpec, **keys: Any) -> RunSpec:
+    assert spec.program is not None
+    program = spec.program.model_copy(update={"keys": {**spec.program.keys, **keys}})
+    return spec.model_copy(update={"program": program})
+
+
+def processes(folder: Path) -> list[str]:
+    """Command lines of the processes of the program that have a folder for files below this one."""
+    listed = (" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"]))
+    return [line for line in listed if PROBE in line and str(folder) in line]
+
+
+@pytest.mark.parametrize("part", AMOUNTS)
+def test_a_part_is_a_valid_run_that_counts_what_it_does_and_leaves_nothing(
+    specs: dict[str, RunSpec], part: str, tmp_path: Path
+) -> None:
+    spec = with_keys(specs[part], **SIZES.get(part, {}))
+    plain = {**spec.plain(), "measure": {"warmup_steps": 5, "minutes": 0.01}}
+    settings = [f"{key}={json.dumps(value)}" for key, value in plain.items()]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    done = attempt(tmp_path / "out", *settings, TMPDIR=str(scratch))
+    assert completed(done), done.stdout
+    found = result(tmp_path / "out")
+    assert held(found), found["reason"]
+    metrics = found["metrics"]
+    for column, amount in AMOUNTS[part].items():
+        assert metrics[column] * metrics["step_time_s"] == pytest.approx(amount)
+        assert found["kinds"][column] == "reported"
+    others = {"throughput_samples_per_s", "bytes_per_s", "flops_per_s"} - set(AMOUNTS[part])
+    assert [metrics[column] for column in others] == [None, None]
+    left = [file.name for file in scratch.iterdir() if not file.name.startswith("torchinductor_")]  # torch's own
+    assert left == [] == processes(scratch)
+
+
+@contextmanager
+def started(spec: RunSpec, folder: Path) -> Iterator[tuple[psutil.Process, Path]]:
+    """The command of a run by itself, and the file that it reports to, once it has a second of reports."""
+    (reports := folder / "reports").mkdir()
+    (files := folder / "files").mkdir()
+    assert spec.program is not None
+    values = {**columns_of(spec), "threads_per_rank": 1, "device": "cpu", "folder": str(files)}
+    environment = {**os.environ, "SCALESTUDY_PROGRAM": str(reports)}
+    process = subprocess.Popen(spec.program.words(values), cwd=ROOT, env=environment)
+    try:
+        found = wait_until(lambda: [file for file in reports.iterdir() if len(lines(file)) > 20], 60)
+        assert found, "no report"
+        yield psutil.Process(process.pid), found[0]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def lines(file: Path) -> list[dict[str, float]]:
+    """The whole lines of a file of reports."""
+    return [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def test_what_is_read_comes_from_the_disk(specs: dict[str, RunSpec], tmp_path: Path) -> None:
+    if name := uncounted_file_system(tmp_path):
+        pytest.skip(f"the kernel does not count what is read from {name}")
+    with started(with_keys(specs["read"], **SIZES["read"]), tmp_path) as (process, file):
+        clients = process.children()
+        assert len(clients) == 2
+        reported = sum(line["bytes"] for line in lines(file))
+        from_disk = sum(client.io_counters().read_bytes for client in clients)
+    assert reported > 20 * BLOCK_BYTES
+    assert from_disk >= 0.98 * reported
+
+
+@pytest.mark.parametrize("part", ["read", "files"])
+def test_nothing_is_left_in_the_folder_of_a_probe_that_is_asked_to_end(
+    specs: dict[str, RunSpec], part: str, tmp_path: Path
+) -> None:
+    with started(with_keys(specs[part], clients=2), tmp_path) as (process, _):
+        clients = process.children()
+        process.terminate()
+        assert process.wait(10) == 128 + 15
+    assert list((tmp_path / "files").iterdir()) == []
+    assert psutil.wait_procs(clients, 5)[1] == []
+
+
+def test_clients_end_with_a_probe_that_is_killed(specs: dict[str, RunSpec], tmp_path: Path) -> None:
+    with started(with_keys(specs["read"], clients=2), tmp_path) as (process, _):
+        clients = process.children()
+        process.kill()
+        assert psutil.wait_procs(clients, 5)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["read", "--clients=0"], "error: --clients must be 1 or more"),
+        (["files", "--folder=/nowhere"], "probe files: [Errno 2] No such file or directory: '/nowhere/probe-"),
+        (["read", "--folder=/nowhere"], "probe: client 0: [Errno 2] No such file or directory: '/nowhere/"),
+        (["allreduce"], "probe allreduce: one rank exchanges nothing; start two or more"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_line(words: list[str], said: str) -> None:
+    done = subprocess.run(
+        ["python", PROBE, *words], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0
+    assert said in done.stderr.splitlines()[-1]
