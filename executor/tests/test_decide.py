@@ -132,14 +132,6 @@ def test_each_state_of_a_job_has_its_next_action(state: JobState, known: Known, 
     assert decide(job(state), known, now_s, LIMITS).action is action
 
 
-def test_the_table_has_a_row_for_each_phase() -> None:
-    [rows] = [
-        mark.args[1] for mark in test_each_state_of_a_job_has_its_next_action.pytestmark if mark.name == "parametrize"
-    ]  # type: ignore[attr-defined]
-    assert {row[0].phase for row in rows} == set(Phase)
-    assert {row[3] for row in rows} == set(Action) - {Action.START_OVER, Action.UNCANCEL}  # in the two tables below
-
-
 @pytest.mark.parametrize(
     ("state", "known", "now_s", "action"),
     [

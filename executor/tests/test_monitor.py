@@ -21,7 +21,6 @@ from snakemake_executor_plugin_multinode.schedulers import (
     JobRef,
     LimitReached,
     NoAnswer,
-    Refused,
     Request,
     State,
     Status,
@@ -197,21 +196,6 @@ def test_a_submission_that_never_arrived_is_given_up_for_good_and_made_again(ben
     assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
     bench.end(0, 1)
     bench.until(lambda: bench.told.done)
-
-
-def test_a_refused_submission_is_a_failed_job_and_the_others_go_on(bench: Bench) -> None:
-    def refuse(request: Request) -> str:
-        if "train_a" in request.name:
-            raise Refused("qsub: Unknown queue")
-        return "2"
-
-    bench.scheduler.on_submit = refuse
-    bench.add("train a")
-    bench.add("train b")
-    bench.until(lambda: len(bench.scheduler.submitted) == 2)
-    bench.end(0, 1)
-    bench.until(lambda: bench.told.done == ["train b"])
-    assert bench.told.failures == {"train a": "the scheduler refused it: qsub: Unknown queue."}
 
 
 def test_a_job_is_continued_as_long_as_there_is_progress_and_its_attempts_are_on_disk(

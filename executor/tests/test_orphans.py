@@ -106,6 +106,3 @@ def test_a_group_with_other_members_waits_for_the_one_of_an_earlier_driver_that_
     assert [line for line in second.told.lines if "waits" in line] == [said]
     first.end(0)
     second.until(lambda: len(second.scheduler.submitted) == 2)
-
-
-# status files go with the jobs that they are about
