@@ -24,7 +24,7 @@ from typing import IO
 
 SLURM = "tests/cluster/test_slurm.py"
 SLURM_HARSH = "tests/cluster/test_slurm_harsh.py"
-MORE_SLURM = tuple(f"tests/cluster/test_{name}.py" for name in ("nodes", "program", "driver_job"))
+STUDIES_ON_SLURM = tuple(f"tests/cluster/test_{name}.py" for name in ("nodes", "program"))
 GRID_ENGINE = "tests/cluster/test_sge.py"
 EXECUTOR = "tests/cluster/test_executor_package.py"
 HOROVOD = "tests/integration/test_strategies_horovod.py"
@@ -78,11 +78,12 @@ class Group:
         return status
 
 
-OWN = (SLURM, *MORE_SLURM, SLURM_HARSH, GRID_ENGINE, EXECUTOR, HOROVOD)
+OWN = (SLURM, *STUDIES_ON_SLURM, SLURM_HARSH, GRID_ENGINE, EXECUTOR, HOROVOD)
 RUN_THERE = ON_SCHEDULERS if os.geteuid() == 0 and shutil.which("slurmctld") else ()
 GROUPS = (
     Group("all others", ["executor/tests", "tests", *(f"--ignore={path}" for path in (*OWN, *RUN_THERE))], BY_FILE),
-    Group("Slurm", [SLURM, *MORE_SLURM]),
+    Group("Slurm", [SLURM]),
+    Group("Slurm, studies", STUDIES_ON_SLURM),
     Group("Slurm, harsh", [SLURM_HARSH]),
     Group("Grid Engine", [GRID_ENGINE]),
     Group("the executor's own, on real schedulers", [EXECUTOR]),

@@ -96,12 +96,6 @@ class SgeBox(Box):
         self.must(["sge_qmaster"])
         self.until(["bash", "-c", "qconf -sh >/dev/null 2>&1 && echo up"], "up")
 
-    def limit_jobs_per_user(self, count: int) -> None:
-        """Let each user have so many jobs, queued and running; 0 is no limit."""
-        self._configured(
-            "-Mconf", ["qconf", "-sconf", "global"], lambda text: _joined(text, max_u_jobs=count), "global"
-        )
-
     def kill_job_script(self, job: str) -> None:
         """SIGKILL to a job's script alone."""
         self.kill_script(f"/job_scripts/{job}", "sge_shepherd")
@@ -172,11 +166,6 @@ def _global(text: str) -> str:
     # As where an init system starts the daemons, jobs do not see the environment of whoever runs the tests.
     text = _set(text, min_uid="0", min_gid="0", execd_params="ENABLE_ADDGRP_KILL=true,INHERIT_ENV=false")
     return re.sub(r"flush_time=\S+", "flush_time=00:00:01", text.replace("\\\n", " "))
-
-
-def _joined(text: str, **values: object) -> str:
-    """A configuration with its broken lines joined, and these values."""
-    return _set(text.replace("\\\n", " "), **{key: str(value) for key, value in values.items()})
 
 
 def _set(text: str, **values: str) -> str:

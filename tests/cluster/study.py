@@ -1,4 +1,4 @@
-"""Two small studies through a profile as it is shipped, from their YAML files to their figures, for any scheduler here."""
+"""A small study through a profile as it is shipped, from its YAML file to its figure, for any scheduler here."""
 
 from __future__ import annotations
 
@@ -46,29 +46,11 @@ figures:
 tables:
   - {name: times, values: [throughput_samples_per_s, accuracy]}
 """
-# 44 steps an epoch, each of which waits: more than two minutes, and hardly any work.
-LONG = """\
-question: Does a run continue that takes longer than its walltime?
-base:
-  model: {name: mlp, hidden: 8, layers: 2}
-  data: {source: digits}
-  strategy: allreduce
-  batch: {per_rank: 32}
-  optimiser: {learning_rate: 0.05}
-  train: {epochs: 55, evaluate_every_epochs: 0}
-  faults: [{kind: slow_rank, rank: 0, seconds: 0.05}]
-vary:
-  ranks: [1]
-scales:
-  mini: {}
-tables:
-  - {name: times, values: [step_time_s]}
-"""
 
 
 @dataclass(frozen=True)
 class Studies:
-    """A clone of the project that the box's user owns, with both studies and a machine of the box's size."""
+    """A clone of the project that the box's user owns, with the study and a machine of the box's size."""
 
     box: Box
     clone: Path
@@ -92,10 +74,9 @@ class Studies:
                 time.sleep(0.1)
             os.kill(python_below(process.pid), signal.SIGKILL)
 
-    def results(self, study: str) -> list[dict[str, Any]]:
-        """Results of a study's runs, in the order of their ranks."""
-        of_study = {"through": "small_cnn", "long": "mlp"}[study]
-        found = [json.loads(path.read_text()) for path in self.clone.glob(f"results/box/runs/*{of_study}*/result.json")]
+    def results(self) -> list[dict[str, Any]]:
+        """Results of the study's runs, in the order of their ranks."""
+        found = [json.loads(path.read_text()) for path in self.clone.glob("results/box/runs/*/result.json")]
         return sorted(found, key=ranks)
 
     def job_ids(self, run: str) -> list[str]:
@@ -104,9 +85,9 @@ class Studies:
         names = {line["name"] for line in lines if line["event"] == "submitted" and line["job"].endswith(run)}
         return [line["id"] for line in lines if line["event"] == "id" and line["name"] in names]
 
-    def drawn(self, study: str) -> list[str]:
-        """Names of the figures and tables of a study."""
-        return sorted(path.name for path in self.clone.glob(f"results/box/mini/*/{study}/*"))
+    def drawn(self) -> list[str]:
+        """Names of the study's figures and tables."""
+        return sorted(path.name for path in self.clone.glob("results/box/mini/*/through/*"))
 
 
 def ranks(result: dict[str, Any]) -> int:
@@ -115,15 +96,6 @@ def ranks(result: dict[str, Any]) -> int:
 
 
 def studies(box: Box, through: str = THROUGH) -> Studies:
-    """Set them up; `through` is the text of the study of that name."""
-    clone = copy_of_project(box)
-    written = {
-        clone / "config/machines/box.yaml": MACHINE,
-        clone / "config/studies/through.yaml": through,
-        clone / "config/studies/long.yaml": LONG,
-    }
-    owner = box.home.stat()
-    for path, text in written.items():
-        path.write_text(text)
-        os.chown(path, owner.st_uid, owner.st_gid)
-    return Studies(box, clone)
+    """Set it up; `through` is the text of the study."""
+    files = {"config/machines/box.yaml": MACHINE, "config/studies/through.yaml": through}
+    return Studies(box, copy_of_project(box, files=files))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 
@@ -38,7 +37,9 @@ claims:
 
 
 def test_each_node_and_each_pair_is_a_job_on_these_nodes_and_no_others(slurm: SlurmBox) -> None:
-    clone = copy_of_project(slurm, "every_node")
+    machine = MACHINE.replace("nodes: 2\n", "nodes: 4\nhosts: [node4, node2]\n")
+    files = {"config/machines/box.yaml": machine, "config/studies/nodes.yaml": STUDY}
+    clone = copy_of_project(slurm, "every_node", files)
 
     def call(*words: str, timeout: float = 280) -> tuple[int, str]:
         done = subprocess.run(
@@ -48,12 +49,6 @@ def test_each_node_and_each_pair_is_a_job_on_these_nodes_and_no_others(slurm: Sl
 
     status, said = call("scalestudy", "doctor", "--hosts", "--profile", "profiles/slurm")
     assert status == 0 and said.startswith('hosts: ["node[1-4]"]\n'), said
-    machine = MACHINE.replace("nodes: 2\n", "nodes: 4\nhosts: [node4, node2]\n")
-    for name, text in (("machines/box", machine), ("studies/nodes", STUDY)):
-        file = clone / f"config/{name}.yaml"
-        file.write_text(text)
-        os.chown(file, clone.stat().st_uid, clone.stat().st_gid)
-
     with open(clone / "profiles/slurm/site.yaml", "a") as site:
         site.write("prepare: driver\n")
     slurm_of = ("--profile", "profiles/slurm", "--config", "machine=box", "scale=mini")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -39,12 +37,9 @@ QUICK = ("--latency-wait", "15", "--seconds-between-status-checks", "2", "--reso
 
 def run_study(box: Box, profile: str, study: str, runs: int, *options: str) -> tuple[Path, list[dict[str, Any]]]:
     """Plan the study and run it; returns its results, those of the fewest ranks first."""
-    clone = copy_of_project(box, f"own_script_{runs}")
-    for name, text in (("config/machines/box.yaml", MACHINE), ("config/studies/script.yaml", study)):
-        (clone / name).write_text(text)
-    shutil.copy(ROOT / "tests/stand_ins/resuming.py", clone / "train.py")
-    for file in ("config/machines/box.yaml", "config/studies/script.yaml", "train.py"):
-        os.chown(clone / file, clone.stat().st_uid, clone.stat().st_gid)
+    script = (ROOT / "tests/stand_ins/resuming.py").read_text()
+    files = {"config/machines/box.yaml": MACHINE, "config/studies/script.yaml": study, "train.py": script}
+    clone = copy_of_project(box, f"own_script_{runs}", files)
     of_box = ("--profile", f"profiles/{profile}", "--config", "machine=box", "scale=mini", "studies=script")
 
     def call(*words: str) -> str:
@@ -71,15 +66,10 @@ def test_a_script_is_planned_run_and_reported_on_one_node_and_on_two(slurm: Slur
     assert (clone / "results/box/mini/report.html").exists()
 
 
-def assert_goes_on_over_two_walltimes(box: Box, profile: str) -> None:
-    """A script's run takes longer than its walltime: its jobs hand its state on, and make one valid result."""
+def test_a_script_goes_on_over_two_walltimes(slurm: SlurmBox) -> None:
     # One process: what many take to start on a busy machine is most of a job's minute.
     study = STUDY.format(command="python", once_per="rank", vary="measure.steps: [750]")
-    _, [long] = run_study(box, profile, study, 1, "--set-resources", "train:runtime=1")
+    _, [long] = run_study(slurm, "slurm", study, 1, "--set-resources", "train:runtime=1")
     *stopped, _ = long["links"]
     assert {link["cause"] for link in stopped} == {"because its command ended with status 75"}
     assert len({link["job"] for link in long["links"]}) == len(long["links"]) > 1
-
-
-def test_a_script_goes_on_over_two_walltimes(slurm: SlurmBox) -> None:
-    assert_goes_on_over_two_walltimes(slurm, "slurm")

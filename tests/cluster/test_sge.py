@@ -12,18 +12,15 @@ import pytest
 
 from tests.cluster.box import USER
 from tests.cluster.sge_box import SgeBox
-from tests.cluster.test_program import assert_goes_on_over_two_walltimes
+from tests.cluster.test_program import STUDY, run_study
 from tests.cluster.workflow import (
     Driver,
     Shipped,
     Workflow,
     assert_begun_once,
     assert_on_named_nodes,
-    assert_path_refused,
-    assert_path_works,
     assert_refused,
     assert_requeued_runs_again,
-    assert_waits_for_room,
     environment_of,
     message,
 )
@@ -45,8 +42,8 @@ SWEEP = "sweep_of_mine"
 
 @pytest.fixture(scope="module")
 def fates(sge: SgeBox) -> tuple[Workflow, Driver]:
-    """A driver, the second of its folder, whose jobs meet all kinds of fates while other tests go on beside it."""
-    workflow = Workflow(sge, "fates", SITE, FATES)
+    """A driver, the second of a folder whose name needs quotes; its jobs meet all kinds of fates while other tests go on."""
+    workflow = Workflow(sge, "a b 'c' \"d\" `e` ü -x;&", SITE, FATES)
     driver = workflow.start()
     workflow.until(lambda: len(workflow.starts()) == len(FATES), "all starts", 90)
     driver.kill()
@@ -89,14 +86,6 @@ def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(sge: Sge
     assert_refused(sge, site, "Job was rejected because job requests unknown queue")
 
 
-def test_a_folder_whose_name_needs_quotes_works(sge: SgeBox) -> None:
-    assert_path_works(sge, "a b 'c' \"d\" `e` ü -x;&", SITE)
-
-
-def test_a_folder_that_the_scheduler_cannot_name_is_refused(sge: SgeBox) -> None:
-    assert_path_refused(sge, "$HOME", SITE, "Grid Engine cannot take the path")
-
-
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     sge: SgeBox, fates: tuple[Workflow, Driver]
 ) -> None:
@@ -105,29 +94,6 @@ def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
         sge.must(["qmod", "-rj", job])
 
     assert_requeued_runs_again(sge, SITE, requeue)
-
-
-def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox, fates: tuple[Workflow, Driver]) -> None:
-    assert_waits_for_room(sge, SITE, sge.limit_jobs_per_user, "qsub: Unable to run job: job rejected: only ")
-
-
-def test_jobs_that_are_renamed_in_the_queue_are_followed_by_their_ids(
-    sge: SgeBox, fates: tuple[Workflow, Driver]
-) -> None:
-    runs = {"well": {"steps": 2, "step_s": 1}, "crashes": {"what": "crash"}}
-    workflow = Workflow(sge, "renamed", {"kind": "sge", "options": "-h"}, runs)
-    driver = workflow.start()
-    workflow.until(lambda: driver.log.read_text().count("is held (hqw)") == 2, "both held", 60)
-    for job in workflow.ids().values():
-        sge.must(["qalter", "-N", "renamed", job], USER)
-    time.sleep(5)  # the driver asks twice
-    sge.must(["qrls", *workflow.ids().values()], USER)
-    code, output = driver.wait()
-    assert code == 1
-    assert workflow.results() == 1
-    assert workflow.starts() == {"well": 1, "crashes": 1}
-    assert len(workflow.events("submitted")) == 2
-    assert "its command failed" in message(output, "crashes")
 
 
 def test_ctrl_c_pressed_thrice_deletes_what_this_driver_submitted_and_nothing_else(
@@ -194,5 +160,7 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
 
 
 @pytest.mark.timeout(1200)
-def test_a_users_script_goes_on_over_two_walltimes(sge: SgeBox) -> None:
-    assert_goes_on_over_two_walltimes(sge, "sge")
+def test_a_users_script_is_planned_run_and_reported(sge: SgeBox) -> None:
+    study = STUDY.format(command="python", once_per="rank", vary="measure.steps: [60]")
+    _, [one] = run_study(sge, "sge", study, 1)
+    assert len(one["links"]) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,7 +16,7 @@ from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.study import THROUGH, Studies, ranks, studies
 from tests.cluster.workflow import Driver, Workflow, message
 
-Shown = Callable[[], tuple[Studies, int, str]]
+Shown = Callable[[], tuple[Studies, str]]
 SITE = {"kind": "slurm"}
 QUICK = ("--latency-wait", "15", "--seconds-between-status-checks", "2", "--resources", "measure=1")
 FATES = {
@@ -47,14 +48,24 @@ def fates(slurm: SlurmBox) -> Iterator[tuple[Workflow, Driver]]:
 
 
 @pytest.fixture(scope="module")
-def study(slurm: SlurmBox) -> Iterator[Shown]:
-    """A study through profiles/slurm, whose first driver is killed, while other tests run; a call waits for the end."""
-    ends = THROUGH.replace("ranks: [1, 2, 4]", "ranks: [1, 4]")
-    made, log = studies(slurm, ends), slurm.folder / "studies.log"
-    words = ("snakemake", "through", "--profile", "profiles/slurm", "--config", "machine=box", "scale=mini")
-    made.start_killed(log, *words, *QUICK)
-    process = made.start(log, *words, *QUICK)
-    yield lambda: (made, process.wait(280), log.read_text())
+def study(slurm: SlurmBox) -> Shown:
+    """A study through profiles/slurm, while other tests run; a call waits for its end.
+
+    Its first driver is killed; the second is a job, by the script of the profile as it is shipped.
+    """
+    made = studies(slurm, THROUGH.replace("ranks: [1, 2, 4]", "ranks: [1, 4]"))
+    words = ("through", "--config", "machine=box", "scale=mini", *QUICK)
+    made.start_killed(slurm.folder / "studies.log", "snakemake", "--profile", "profiles/slurm", *words)
+    submit = ("sbatch", "--parsable", "--time=30", "--mem=2G", "profiles/slurm/driver.sh", *words)
+    done = subprocess.run(made.command(*submit), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    job = done.stdout.split()[-1]
+
+    def ended() -> tuple[Studies, str]:
+        slurm.until(["scontrol", "-o", "show", "job", job], "JobState=COMPLETED", 280)
+        return made, (made.clone / f"slurm-{job}.out").read_text()
+
+    return ended
 
 
 def test_a_second_driver_is_refused_and_told_whose_folder_it_is(
@@ -68,28 +79,34 @@ def test_a_second_driver_is_refused_and_told_whose_folder_it_is(
     assert first.owns_lock()
 
 
-def test_a_driver_killed_three_times_submits_nothing_twice_and_loses_nothing(
+def test_a_driver_ended_three_times_submits_nothing_twice_and_loses_nothing_whatever_names_and_paths_are(
     slurm: SlurmBox, study: Shown, fates: tuple[Workflow, Driver]
 ) -> None:
-    workflow = Workflow(slurm, "kills", SITE, {f"run{n}": {"steps": 50 + 10 * n, "step_s": 0.5} for n in range(4)})
-    moments = {
-        "in the middle of its submissions": lambda _: len(workflow.events("id")) >= 2,
-        "when it has adopted some": lambda driver: driver.log.read_text().count("adopted as") >= 2,
-        "when a run has ended": lambda _: workflow.results() >= 1,
-    }
+    names = ("-dash", "it's two words ü", 'quo"te $HOME `e` semi;colon', "plain")
+    runs = {name: {"steps": 50 + 10 * number, "step_s": 0.5} for number, name in enumerate(names)}
+    workflow = Workflow(slurm, "-a b 'c' \"d\" $HOME `e` %j ü -x;&", SITE, runs)
     # The first driver submits slowly, so that some of its jobs are left to the second one.
-    for more, (what, moment) in zip((("--max-jobs-per-timespan", "1/2s"), (), ()), moments.items(), strict=True):
-        driver = workflow.start(*more)
-        workflow.until(lambda driver=driver, moment=moment: moment(driver), what, 100)
-        driver.kill()
-        assert driver.wait()[0] != 0
+    driver = workflow.start("--max-jobs-per-timespan", "1/2s")
+    workflow.until(lambda: len(workflow.events("id")) >= 2, "that it is in the middle of its submissions", 100)
+    driver.kill()
+    assert driver.wait()[0] != 0
+    driver = workflow.start()
+    workflow.until(lambda: driver.log.read_text().count("adopted as") >= 2, "that some are adopted", 100)
+    driver.kill(signal.SIGTERM)
+    code, output = driver.wait(20)
+    assert code == 1
+    assert re.search("TERM: this driver exits and leaves . jobs with the scheduler", output), output
+    driver = workflow.start()
+    workflow.until(lambda: workflow.results() >= 1, "that a run has ended", 100)
+    driver.kill()
+    assert driver.wait()[0] != 0
     code, output = workflow.drive()
     assert code == 0, output
     assert workflow.results() == 4
-    assert set(workflow.starts().values()) == {1}
+    assert workflow.starts() == dict.fromkeys(names, 1)
     # The ledger can lack an id: a driver was killed before it had noted it. Slurm itself knows what it was sent.
-    names = ",".join(event["name"] for event in workflow.events("submitted"))
-    assert slurm.must(["squeue", "-h", "-t", "all", "-n", names, "-o", "%T"]).split() == ["COMPLETED"] * 4
+    submitted = ",".join(event["name"] for event in workflow.events("submitted"))
+    assert slurm.must(["squeue", "-h", "-t", "all", "-n", submitted, "-o", "%T"]).split() == ["COMPLETED"] * 4
     assert "is gone; what it submitted is adopted" in output
 
 
@@ -167,19 +184,6 @@ def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     assert [line.split()[1] == "0" for line in starts] == [True, False]
 
 
-def test_a_driver_that_is_asked_to_leave_lets_its_jobs_continue(slurm: SlurmBox) -> None:
-    workflow = Workflow(slurm, "left", SITE, {"run": {"steps": 8, "step_s": 1}})
-    driver = workflow.start()
-    workflow.until(lambda: workflow.starts()["run"], "a start")
-    driver.kill(signal.SIGTERM)
-    code, output = driver.wait(20)
-    assert code == 1
-    assert "TERM: this driver exits and leaves 1 job with the scheduler" in output
-    code, output = workflow.drive()
-    assert code == 0, output
-    assert workflow.starts()["run"] == 1
-
-
 def test_jobs_in_all_states_outlive_a_scheduler_that_is_stopped_and_started_again(
     slurm: SlurmBox, fates: tuple[Workflow, Driver]
 ) -> None:
@@ -198,23 +202,6 @@ def test_jobs_in_all_states_outlive_a_scheduler_that_is_stopped_and_started_agai
     assert set(workflow.starts().values()) == {1}
     assert (workflow.folder / ".multinode" / "driver.json").read_text() == ""
     assert not list((workflow.folder / ".multinode" / "jobs").iterdir())
-
-
-def test_names_and_paths_are_quoted(slurm: SlurmBox) -> None:
-    names = ("-dash", "it's two words ü", 'quo"te $HOME `e` semi;colon')
-    workflow = Workflow(slurm, "-a b 'c' \"d\" $HOME `e` %j ü -x;&", SITE, {name: {} for name in names})
-    code, output = workflow.drive()
-    assert code == 0, output
-    assert workflow.results() == len(names)
-    assert set(workflow.starts()) == set(names)
-
-
-def test_a_path_that_cannot_be_quoted_is_refused(slurm: SlurmBox) -> None:
-    workflow = Workflow(slurm, "line\nbreak", SITE, {"run": {}})
-    code, output = workflow.drive()
-    assert code == 1
-    assert "cannot take the path" in output
-    assert not workflow.starts()
 
 
 def test_a_budget_of_gpu_hours_is_kept(slurm: SlurmBox) -> None:
@@ -271,17 +258,13 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
     assert first["cause"].startswith("the deadline is near")
 
 
-def test_a_mini_study_goes_from_its_file_to_its_figure_through_the_profile_as_it_is_shipped(study: Shown) -> None:
-    made, code, output = study()
-    assert code == 0, output
+def test_a_mini_study_goes_from_its_file_to_its_figure_by_a_driver_that_is_a_job_itself(study: Shown) -> None:
+    made, output = study()
     assert "is gone; what it submitted is adopted" in output
-    results = made.results("through")
+    results = made.results()
     assert [len(made.job_ids(result["run"])) for result in results] == [1, 1]
-    assert [(result["status"], ranks(result)) for result in results] == [
-        ("valid", 1),
-        ("valid", 4),
-    ]
+    assert [(result["status"], ranks(result)) for result in results] == [("valid", 1), ("valid", 4)]
     launch = results[-1]["launch"]
     assert launch["launcher"] == "srun"
     assert len(set(launch["hosts"])) == 2 and set(launch["hosts"]) <= {f"node{number}" for number in range(1, 5)}
-    assert {"time.svg", "time.png", "time.pdf", "times.csv"} <= set(made.drawn("through"))
+    assert {"time.svg", "time.png", "time.pdf", "times.csv"} <= set(made.drawn())

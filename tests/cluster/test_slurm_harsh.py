@@ -8,7 +8,6 @@ the maintenance while the other tests go on.
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import threading
@@ -56,15 +55,6 @@ def maintenance(harsh_slurm: HarshSlurmBox) -> tuple[Shipped, Driver]:
     return workflow, workflow.start("--latency-wait", "10", "--seconds-between-status-checks", "2")
 
 
-def rename_one_and_delete_the_other(box: HarshSlurmBox, workflow: Shipped, driver: Driver) -> None:
-    """The first as a hook of a site does, the second as its owner."""
-    workflow.until(lambda: len(workflow.ids()) == 2, "two submissions", 60)
-    ids = workflow.ids()
-    box.until(["bash", "-c", f"squeue -h -j {','.join(ids.values())} -o '%T %r' | grep -c 'PENDING Partition'"], "2")
-    box.must(["scontrol", "update", f"jobid={ids['waits']}", "jobname=renamed by a hook of the site"], USER)
-    box.must(["scancel", ids["deleted"]], USER)
-
-
 @pytest.fixture(scope="module")
 def full_disk(harsh_slurm: HarshSlurmBox) -> tuple[Shipped, Driver, Callable[[], None]]:
     """A driver whose records lie on a small disk of their own, a stand-in for a quota: full from the first start on."""
@@ -94,38 +84,8 @@ def in_queue(box: HarshSlurmBox, name: str) -> list[str]:
     return box.must(["squeue", "-h", "-r", "-n", name, "-o", "%T"]).split()
 
 
-def test_the_same_command_resumes_after_a_kill_and_after_two_ctrl_c(
-    harsh_slurm: HarshSlurmBox,
-    maintenance: tuple[Shipped, Driver],
-    full_disk: tuple[Shipped, Driver, Callable[[], None]],
-    mpi: object,
-) -> None:
-    workflow = Shipped(harsh_slurm, "stopped", "slurm", {f"run{n}": {"steps": 14, "step_s": 1} for n in range(2)})
-    driver = workflow.start()
-    rename_one_and_delete_the_other(harsh_slurm, *maintenance)
-    workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 90)
-    driver.kill()
-    assert driver.wait()[0] != 0
-    driver = workflow.start()
-    workflow.until(lambda: driver.log.read_text().count("adopted as") == 2, "both taken up again")
-    for _ in range(2):
-        driver.kill(signal.SIGINT)
-        time.sleep(0.3)
-    code, output = driver.wait()
-    assert code in (1, 130)  # where the jobs were deleted before it came, the second one ends the driver at once
-    assert "cancelling 2 jobs; this may take a while" in output
-    code, output = workflow.drive()
-    assert code == 0, output
-    assert workflow.results() == 2
-    # Started once, and once more from what they had saved when they were cancelled.
-    assert workflow.starts() == {"run0": 2, "run1": 2}
-    progress = [int(line.split()[1]) for line in (workflow.folder / "starts.log").read_text().splitlines()]
-    assert sorted(done > 0 for done in progress) == [False, False, True, True]
-    assert in_queue(harsh_slurm, SWEEP) == ["PENDING"] * 3
-
-
 def test_a_disk_that_is_full_for_a_while_loses_no_job_and_runs_none_twice(
-    full_disk: tuple[Shipped, Driver, Callable[[], None]],
+    maintenance: tuple[Shipped, Driver], full_disk: tuple[Shipped, Driver, Callable[[], None]], mpi: object
 ) -> None:
     workflow, driver, emptied = full_disk
     emptied()
@@ -150,7 +110,13 @@ def test_mpirun_finds_its_ranks_in_a_batch_job_of_two_nodes(mpi: Callable[[], tu
 def test_jobs_that_cannot_start_now_wait_and_one_that_its_owner_deleted_is_not_submitted_again(
     harsh_slurm: HarshSlurmBox, maintenance: tuple[Shipped, Driver]
 ) -> None:
-    workflow, driver = maintenance
+    """One is renamed, as a hook of a site does, and the other deleted."""
+    box, (workflow, driver) = harsh_slurm, maintenance
+    workflow.until(lambda: len(workflow.ids()) == 2, "two submissions", 60)
+    ids = workflow.ids()
+    box.until(["bash", "-c", f"squeue -h -j {','.join(ids.values())} -o '%T %r' | grep -c 'PENDING Partition'"], "2")
+    box.must(["scontrol", "update", f"jobid={ids['waits']}", "jobname=renamed by a hook of the site"], USER)
+    box.must(["scancel", ids["deleted"]], USER)
     workflow.until(lambda: "FAILED train" in driver.log.read_text(), "that one was deleted", 60)
     assert harsh_slurm.must(["squeue", "-h", "-j", workflow.ids()["waits"], "-o", "%T %r"]).startswith("PENDING Part")
     harsh_slurm.must(["scontrol", "delete", "reservationname=service"])

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.cluster.box import USER, Box, Unavailable
@@ -53,8 +54,8 @@ def in_box(box: Box) -> int:
     return status
 
 
-def copy_of_project(box: Box, folder: str = "scalestudy") -> Path:
-    """A clone of this project that the box's user owns, with the study and the machine of the box."""
+def copy_of_project(box: Box, folder: str = "scalestudy", files: Mapping[str, str] | None = None) -> Path:
+    """A clone of this project that the box's user owns, with the study and the machine of the box, and more files."""
     clone = box.home / folder
     clone.mkdir()
     for name in ("Snakefile", "workflow", "profiles", "envs", "config"):
@@ -63,6 +64,8 @@ def copy_of_project(box: Box, folder: str = "scalestudy") -> Path:
         shutil.copytree(source, clone / name, ignore=ignore) if source.is_dir() else shutil.copy(source, clone / name)
     shutil.copy(STUDY / "box_scaling.yaml", clone / "config" / "studies")
     shutil.copy(STUDY / f"{MACHINE}.yaml", clone / "config" / "machines")
+    for name, text in (files or {}).items():
+        (clone / name).write_text(text)
     (clone / ".venv").symlink_to(sys.prefix)
     owner = box.home.stat()
     for path in (clone, *clone.rglob("*")):

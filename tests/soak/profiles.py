@@ -32,7 +32,7 @@ def run_study(box: Box, name: str) -> bool:
     alone = () if inside else ("--resources", "measure=1")
     code = shown(made, *inside, "snakemake", "through", *profile, *alone)
     print()
-    results, drawn = made.results("through"), made.drawn("through")
+    results, drawn = made.results(), made.drawn()
     for result in results:
         ids = [link["job"] for link in result["links"]]
         print(f"{result['run']}: {result['status']}, {ranks(result)} ranks, job {' '.join(map(str, ids))}")
