@@ -7,8 +7,7 @@ import multiprocessing
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,6 @@ PRELOAD = ["tests.integration.no_collection", "torch", "torch.distributed", "tor
            "scalestudy.strategies.fsdp", "scalestudy.strategies.pipeline", "scalestudy.training.agreement"]  # fmt: skip
 """The fork server heeds the first list that it is given, so that there is one for all tests."""
 LIMIT_S = 240.0
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch computes with one thread: what tests compare with is too small for more, which would wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def on_processes(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from scalestudy.strategies.catalogue import (
     TwoDimensional,
     Zero1,
 )
-from tests.integration.forked import on_processes, one_thread
+from tests.integration.forked import on_processes
 from tests.integration.trainings import (
     MODELS,
     RANKS,
@@ -38,6 +37,7 @@ from tests.integration.trainings import (
     train_in_worlds,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 EXACT: dict[str, AnyStrategy] = {
     "allreduce": AllReduce(name="allreduce"),
     "allreduce in small buckets": AllReduce(name="allreduce", bucket_mib=0.005),
@@ -103,12 +103,6 @@ def cases_of(ranks: int) -> dict[str, Case]:
     cases |= CASES
     cases |= STOPPED if ranks in STOPPED_RANKS else {}
     return {name: case for name, case in cases.items() if case.fits(ranks)}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from scalestudy.strategies.catalogue import Horovod
 from tests.integration.forked import on_processes
 from tests.integration.trainings import MODELS, RANKS, Case, difference, reference, train_all
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.usefixtures("one_thread")]
 
 CASES = {model: Case(model, Horovod(name="horovod")) for model in MODELS}
 

@@ -6,24 +6,26 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.integration.forked import on_processes, one_thread
+from tests.integration.forked import on_processes
 from tests.integration.mpi_process import EQUAL, RANKS, STAND_IN, main, pipes
 from tests.integration.trainings import (
     difference,
     reference,
 )
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None,
-    reason="MPI is not tested: mpirun or mpi4py is missing (Debian: openmpi-bin libopenmpi-dev)",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None,
+        reason="MPI is not tested: mpirun or mpi4py is missing (Debian: openmpi-bin libopenmpi-dev)",
+    ),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 
 def mpirun(ranks: int, folder: Path) -> list[Any]:
@@ -57,12 +59,6 @@ def mpirun(ranks: int, folder: Path) -> list[Any]:
         assert started.returncode == 0, said
 
     return on_processes(ranks, folder, main, folder, meanwhile=to_its_end)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")
