@@ -77,7 +77,6 @@ def checkpoints(out: Path) -> list[Path]:
     ("strategy", "ranks", "settings"),
     [
         ("allreduce", 4, DRAWING),
-        ("halving_doubling", 2, (*TINY, "batch={global: 64}")),
         ("{name: parameter_server, servers: 2}", 2, (*TINY, "batch={global: 64}")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -21,7 +21,7 @@ DOCUMENTS = (
     *(f"profiles/{name}/README.md" for name in ("allocation", "default", "local", "pbs", "sge", "slurm")),
     *sorted(str(page.relative_to(ROOT)) for part in ("howto", "reference") for page in (ROOT / "docs" / part).glob("*.md")),
 )  # fmt: skip
-SUBMITTED = "needs a scheduler; tests/cluster/test_driver_job.py runs it on Slurm"
+SUBMITTED = "needs a scheduler; tests/cluster/test_slurm.py runs it on Slurm"
 NOT_RUN = {
     "cd $PBS_O_WORKDIR": "PBS sets the variable",
     "qsub profiles/pbs/driver.sh": SUBMITTED,
@@ -36,25 +36,18 @@ NOT_RUN = {
     "scalestudy try 'model={name: mlp, hidden: 1024, layers: 14}' strategy=pipeline strategy.memory_limit_mib=130 "
     "ranks=2 optimiser.learning_rate=0.01 measure.steps=10 --out /tmp/q": "10 s",
     **dict.fromkeys(
-        ("snakemake width --profile profiles/local -n", "snakemake width --profile profiles/local"), "test_program.py walks its page"
+        ("snakemake width --profile profiles/local -n", "snakemake width --profile profiles/local"), "test_program.py plans its page's study"
     ),
     "snakemake --lint": "a target of the Makefile",
 }  # fmt: skip
 """What no test runs, and why."""
 DRY = ("make", "snakemake")
 """What is run with `-n`."""
-ONE_STUDY = {
-    **dict.fromkeys(
-        ("snakemake -n", "snakemake --profile profiles/local -n", "snakemake claims --profile profiles/local -n"),
-        "snakemake all --profile profiles/local -n",
-    ),
-    **{
-        f"snakemake all --profile profiles/{name} -n":
-            f"scalestudy plan --profile profiles/{name}"
-        for name in ("pbs", "sge", "slurm")
-    },
-}  # fmt: skip
-"""What is run in a clone that has one of the shipped studies, and the command that asks for as much with all of them."""
+WITH_ALL_STUDIES = (
+    "scalestudy check", "scalestudy plan --profile profiles/pbs", "snakemake all --profile profiles/local -n",
+    "scalestudy run --here -n",
+)  # fmt: skip
+"""What is run in a clone that has all shipped studies; all else in one that has one of them."""
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -124,7 +117,7 @@ def with_studies(folder: Path, pattern: str) -> Project:
 
 @pytest.mark.parametrize("command", RUN)
 def test_a_command_of_the_documents_works(clone: Project, clone_with_one_study: Project, command: str) -> None:
-    project = clone_with_one_study if command in ONE_STUDY else clone
+    project = clone if command in WITH_ALL_STUDIES else clone_with_one_study
     place = str(project.folder.parent)
     ended = project.shell(command.replace("/tmp/", f"{place}/"), TMPDIR=place, SCALESTUDY_LOCKS=place)
     assert completed(ended), ended.stdout
@@ -134,9 +127,9 @@ def test_a_command_of_the_documents_works(clone: Project, clone_with_one_study: 
     "command", [command for command in COMMANDS if " try " in command or "largest-batch" in command]
 )
 def test_the_settings_of_a_documented_training_are_valid(
-    clone: Project, command: str, monkeypatch: pytest.MonkeyPatch
+    clone_with_one_study: Project, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(clone.folder)
+    monkeypatch.chdir(clone_with_one_study.folder)
     settings = [word for word in shlex.split(command) if "=" in word]
     checked_run(from_settings(tuple(settings), "try"), command)
 

@@ -113,42 +113,37 @@ def test_a_driver_that_is_terminated_and_then_killed_is_resumed_by_the_same_comm
     assert not list(run_folder(project).glob(".trainer*"))
 
 
-def test_a_run_that_ends_after_its_driver_was_killed_is_not_made_again(project: Project, tmp_path: Path) -> None:
-    (project.folder / "go").touch()
-    # It waits while it writes its result.
-    waits = stand_in(file_stand_in(tmp_path), "hold", "*/runs/*/.result.*.json", "w", tmp_path / "mark")
-    with driving(project, **waits):
-        assert wait_until((tmp_path / "mark").exists, 90)
-    (tmp_path / "mark.go").touch()
-    file = run_folder(project) / "result.json"
-    assert wait_until(file.exists, 30)
-    before = file.stat()
-    again = project.run(*COMMAND)
-    assert again.returncode == 0, again.stdout
-    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-
-
-def test_a_run_whose_shell_is_killed_after_its_result_was_written_keeps_that_result(
+def test_a_result_that_is_written_when_its_driver_or_its_shell_is_killed_is_kept_and_not_made_again(
     project: Project, tmp_path: Path
 ) -> None:
-    """The command ends by itself, later and with success."""
+    """The command of a killed shell ends by itself, later and with success."""
     (project.folder / "go").touch()
-    # It waits in what it writes after its result.
-    waits = stand_in(file_stand_in(tmp_path), "hold", "*/history.jsonl", "w", tmp_path / "mark")
+    library = file_stand_in(tmp_path)
+    # The first driver is killed while its run writes the result.
+    waits = stand_in(library, "hold", "*/runs/*/.result.*.json", "w", tmp_path / "first")
+    with driving(project, **waits):
+        assert wait_until((tmp_path / "first").exists, 90)
+    (tmp_path / "first.go").touch()
+    assert wait_until(project.results, 30)
+    (first,) = project.results()
+    before = first.stat()
+    # The shell of another run is killed while the run notes something after its result.
+    project.edit(project.study, "ranks: [1]", "seed: [0, 1]")
+    waits = stand_in(library, "hold", "*/history.jsonl", "w", tmp_path / "second")
     with driving(project, **waits) as driver:
-        assert wait_until((tmp_path / "mark").exists, 90)
-        file = run_folder(project) / "result.json"
-        before = file.read_bytes()
+        assert wait_until((tmp_path / "second").exists, 90)
+        (second,) = set(project.results()) - {first}
+        content = second.read_bytes()
         processes = psutil.Process(driver.pid).children(recursive=True)
         (client,), (shell,) = ([one for one in processes if runs(one, name)] for name in ("python", "bash"))
         shell.kill()
         assert driver.wait(60) == 1
-    (tmp_path / "mark.go").touch()
+    (tmp_path / "second.go").touch()
     assert wait_until(lambda: not client.is_running(), 30)
-    assert file.read_bytes() == before
     again = project.run(*COMMAND)
     assert again.returncode == 0, again.stdout
-    assert file.read_bytes() == before
+    assert (first.stat().st_ino, first.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert second.read_bytes() == content
     assert "To do: 1 run" not in again.stdout
 
 

@@ -5,6 +5,7 @@ Latency and summing are not tested: messages over loopback have no latency to sp
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import struct
@@ -26,6 +27,7 @@ from tests.integration.forked import on_processes
 SIZE = 2**20
 """Bytes of the buffer."""
 RANKS, EXCHANGES = 8, 5
+pytestmark = pytest.mark.slow
 ONE_BYTE_PER_S = cost.Link(bytes_per_s=1.0)
 NO_TIME = cost.Link(bytes_per_s=1e30)
 BYTES_RECEIVED, BYTES_SENT, BYTES_SENT_AGAIN = 128, 200, 208
@@ -75,22 +77,31 @@ STRATEGIES: dict[str, StrategySpec] = {
 }
 
 
-def _rank(rank: int, folder: Path, name: str) -> torch.Tensor:
+def _rank(rank: int, folder: Path) -> dict[str, torch.Tensor]:
+    """By exchange, the bytes that this rank sent and received: medians of EXCHANGES.
+
+    A few hundred bytes of barriers included. On a busy host a count may lack a connection that is there.
+    """
     dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), RANKS), rank=rank, world_size=RANKS)
     group = dist.new_group(list(range(RANKS)))
-    sums: Any = None
-    if name in STRATEGIES:
-        sums = build(STRATEGIES[name], World(rank, RANKS, 0, torch.device("cpu"), RANKS, group))  # type: ignore[arg-type]
+    world = World(rank, RANKS, 0, torch.device("cpu"), RANKS, group)  # type: ignore[arg-type]
+    exchanges = {name: functools.partial(call, group) for name, call in COLLECTIVES.items()}
+    exchanges |= {name: functools.partial(_summed, build(spec, world)) for name, spec in STRATEGIES.items()}
+    return {name: _bytes_of(exchange) for name, exchange in exchanges.items()}
+
+
+def _summed(strategy: Any, buffer: torch.Tensor) -> None:
+    strategy.sum(buffer)
+    assert bool((buffer == RANKS).all()), "summed wrongly"
+
+
+def _bytes_of(exchange: Callable[[torch.Tensor], Any]) -> torch.Tensor:
     counts = []
     for _ in range(1 + EXCHANGES):  # the first also connects
         buffer = torch.ones(SIZE // 4)
         dist.barrier()
         before = tcp_bytes()
-        if sums is None:
-            COLLECTIVES[name](group, buffer)
-        else:
-            sums.sum(buffer)
-            assert bool((buffer == RANKS).all()), "summed wrongly"
+        exchange(buffer)
         dist.barrier()
         after = tcp_bytes()
         each = [[now - then for now, then in zip(after[key], before.get(key, (0, 0)), strict=True)] for key in after]
@@ -98,40 +109,34 @@ def _rank(rank: int, folder: Path, name: str) -> torch.Tensor:
     return torch.stack(counts[1:]).median(dim=0).values
 
 
-def counted(folder: Path, name: str) -> list[tuple[int, int]]:
-    """Bytes sent and received by each rank in an exchange, a few hundred of barriers included: the median of EXCHANGES.
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, torch.Tensor]]:
+    """What each rank counted."""
+    folder = tmp_path_factory.mktemp("bytes")
+    return on_processes(RANKS, folder, _rank, folder)
 
-    On a busy host a count may lack a connection that is there.
-    """
-    return [(int(count[0]), int(count[1])) for count in on_processes(RANKS, folder, _rank, folder, name)]
 
-
-def busiest(counts: list[tuple[int, int]]) -> int:
+def busiest(counted: list[dict[str, torch.Tensor]], name: str) -> int:
     """Bytes of the busiest rank in its busier direction."""
-    return max(max(count) for count in counts)
+    return max(int(counts[name].max()) for counts in counted)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ring", "halving_doubling", *COLLECTIVES])
-def test_the_busiest_rank_sends_or_receives_the_bytes_of_the_formula(tmp_path: Path, name: str) -> None:
+def test_the_busiest_rank_sends_or_receives_the_bytes_of_the_formula(counted: Any, name: str) -> None:
     formula = getattr(cost, name)(SIZE, RANKS, ONE_BYTE_PER_S)
 
-    assert busiest(counted(tmp_path, name)) == pytest.approx(formula, rel=0.01)
+    assert busiest(counted, name) == pytest.approx(formula, rel=0.01)
 
 
-@pytest.mark.slow
 def test_a_leader_receives_to_reduce_and_sends_to_broadcast_what_the_formula_of_the_hierarchy_adds(
-    tmp_path: Path,
+    counted: Any,
 ) -> None:
-    sent, received = counted(tmp_path, "hierarchical")[0]
-
     own_part_of_the_ring = (RANKS - 1) / RANKS * SIZE  # sent while the leader receives, so it takes no time of its own
     seconds = cost.hierarchical(SIZE, 1, RANKS, ONE_BYTE_PER_S, NO_TIME)
-    assert received + sent - own_part_of_the_ring == pytest.approx(seconds, rel=0.01)
+    assert int(counted[0]["hierarchical"].sum()) - own_part_of_the_ring == pytest.approx(seconds, rel=0.01)
 
 
-@pytest.mark.slow
-def test_two_dimensions_send_inside_a_node_the_bytes_of_the_formula(tmp_path: Path) -> None:
+def test_two_dimensions_send_inside_a_node_the_bytes_of_the_formula(counted: Any) -> None:
     formula = cost.two_dimensional(SIZE, 1, RANKS, ONE_BYTE_PER_S, NO_TIME)
 
-    assert busiest(counted(tmp_path, "two_dimensional")) == pytest.approx(formula, rel=0.01)
+    assert busiest(counted, "two_dimensional") == pytest.approx(formula, rel=0.01)

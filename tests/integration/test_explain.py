@@ -14,27 +14,13 @@ SCALESTUDY = str(Path(sys.executable).with_name("scalestudy"))
 BEGIN = """
     import time, torch
     import torch.distributed as dist
-    from torch.utils.data import DataLoader, Dataset
     torch.set_num_threads(1)
-
-    class Items(Dataset):
-        def __init__(self, seconds): self.seconds = seconds
-        def __len__(self): return 256
-        def __getitem__(self, i):
-            time.sleep(self.seconds)
-            return torch.randn(16), i % 4
 
     def step(model, optimiser, x, y):
         loss = torch.nn.functional.cross_entropy(model(x), y)
         optimiser.zero_grad(); loss.backward(); optimiser.step()
 
     model = torch.nn.Linear(16, 4)
-"""
-PLAIN = """
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
-    for epoch in range(100):
-        for x, y in DataLoader(Items(0.01), batch_size=4):
-            step(model, optimiser, x, y)
 """
 TWO_RANKS = """
     dist.init_process_group("gloo")
@@ -80,13 +66,6 @@ def explained(tmp_path):
 def part(found: dict, name: str) -> float:
     """Seconds of a part; 0 where it was not seen."""
     return sum(each["seconds"] for each in found["parts"] if each["name"] == name)
-
-
-def test_slow_items_are_loading(explained):
-    found = explained(PLAIN, options=("--only", "loading"))
-    assert part(found, "loading") > 0.03
-    assert part(found, "loading") > 0.5 * found["step_s"]
-    assert "waiting for data" in found["sentences"][1]
 
 
 @pytest.mark.parametrize("text", [TWO_RANKS, SHARDED], ids=["DDP", "FSDP2"])

@@ -87,28 +87,8 @@ def test_rows_and_jobs_add_up_to_the_total_to_the_last_digit(planned: dict[str, 
     assert planned["total"]["gpu_hours_reserved"] > 0
 
 
-def test_the_same_study_is_planned_on_every_profile(project: Project) -> None:
-    for profile, begin in (("sge", "qsub -terse -N train."), ("slurm", "sbatch --parsable ")):
-        jobs = plan(project, "--profile", f"profiles/{profile}", *PAPER)["jobs"]
-        lines = [job["submit"] for job in jobs if job["rule"] == "train"]
-        assert len(lines) == 4
-        assert all(line.startswith(begin) for line in lines)
-
-
 def test_over_budget_is_an_error_that_shows_the_plan(project: Project) -> None:
     done = project.run("scalestudy", "plan", *PBS, *PAPER, "--budget", "1")
     assert done.returncode == 3
     assert re.search(r"over budget: [\d,]+ GPU hours to request, 1 allowed", done.stdout)
     assert re.findall(r"^(data|tiny) +\d", done.stdout, re.MULTILINE) == ["data", "tiny"]
-
-
-def test_what_is_there_costs_nothing_and_is_known_from_repeats_once_it_is_lost(tmp_path: Path) -> None:
-    project = make_project(tmp_path / "clone", forked=True)
-    rows = "results/local/mini/studies/tiny/runs.parquet"
-    assert project.snakemake(rows).returncode == 0
-    assert plan(project, rows)["total"]["jobs"] == 0
-    lost = project.results()[0]
-    lost.unlink()
-    again = plan(project, str(lost.relative_to(project.folder)))
-    kinds = [job["source"] for job in again["jobs"] if job["rule"] == "train"]
-    assert kinds == ["repeats"]

@@ -1,9 +1,11 @@
-"""Runs whose data is copied to the nodes' own disks first, in real processes."""
+"""Runs that read their images in different ways, or copy them to the nodes' own disks first, in real processes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+
+import pytest
 
 from tests.integration.tries import attempt, completed, result, weights
 
@@ -23,12 +25,36 @@ def site(folder: Path) -> str:
     return str(folder / "site.yaml")
 
 
-def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_the_copying(tmp_path: Path) -> None:
-    loader = "loader={size: 32, storage: {mib_per_s: 1}}"
-    assert completed(attempt(tmp_path / "read", *PICTURES, "loader={size: 32}"))
+WAYS = {
+    "threads": "workers: 2",
+    "processes": "workers: 1, kind: processes",
+    "memory": "mode: memory, storage: {latency_ms: 1}",
+}
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs that read the same pictures in each of WAYS."""
+    folder = tmp_path_factory.mktemp("read")
+    for name, way in WAYS.items():
+        done = attempt(folder / name, *PICTURES, f"loader={{augment: crop_flip, size: 32, {way}}}")
+        assert completed(done), done.stdout
+    return {name: folder / name for name in WAYS}
+
+
+def test_weights_do_not_depend_on_how_pictures_are_read(read: dict[str, Path]) -> None:
+    for out in read.values():
+        assert result(out)["instrument"]["decoder"].startswith(("kernel", "plain"))
+        assert weights(out) == weights(read["threads"])
+
+
+def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_the_copying(
+    read: dict[str, Path], tmp_path: Path
+) -> None:
+    loader = "loader={size: 32, augment: crop_flip, storage: {mib_per_s: 1}}"
     done = attempt(tmp_path / "staged", *PICTURES, loader, "stage.to=scratch", SCALESTUDY_SITE=site(tmp_path))
     assert completed(done), done.stdout
-    assert weights(tmp_path / "read") == weights(tmp_path / "staged")
+    assert weights(read["threads"]) == weights(tmp_path / "staged")
     found = result(tmp_path / "staged")
     (node,) = found["stage"]
     metrics = found["metrics"]
@@ -39,7 +65,7 @@ def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_t
     again = attempt(tmp_path / "again", *PICTURES, loader, "stage.to=scratch", SCALESTUDY_SITE=site(tmp_path))
     assert completed(again), again.stdout
     assert result(tmp_path / "again")["metrics"]["staged_bytes"] == 0
-    assert result(tmp_path / "read")["metrics"]["stage_s"] is None
+    assert result(read["threads"])["metrics"]["stage_s"] is None
 
 
 def test_nodes_with_shards_of_their_own_see_no_others_and_leave_nothing_behind(tmp_path: Path) -> None:

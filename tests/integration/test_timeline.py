@@ -52,10 +52,14 @@ def test_all_ranks_are_in_one_trace_on_one_clock(traced: Path) -> None:
     assert table["begin_s"].min() == 0.0
 
 
-def test_traced_steps_change_no_weight_and_no_other_column(traced: Path, tmp_path: Path) -> None:
+def test_traced_steps_change_no_weight_and_no_other_column_and_every_step_is_kept(traced: Path, tmp_path: Path) -> None:
     assert completed(attempt(tmp_path, *SETTINGS, "strategy=ring"))
     assert weights(tmp_path) == weights(traced)
     plain, with_trace = result(tmp_path), result(traced)
     assert with_trace["steps_done"] == plain["steps_done"] == 14
     assert with_trace["samples_seen"] == plain["samples_seen"]
     assert plain["metrics"].get("traced_step_s") is None
+    steps = pd.read_parquet(tmp_path / "steps.parquet")
+    assert len(steps) == 28
+    assert steps.groupby("rank").in_window.sum().tolist() == [10, 10]
+    assert (steps[["data_s", "compute_s", "optimiser_s"]] > 0).all().all()

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 from safetensors.torch import load_file
 
 from scalestudy.strategies.fsdp import SUPPORTED
-from tests.integration.processes import ranks_of, wait_until, with_files_below
-from tests.integration.tries import ROOT, SCALESTUDY, attempt, begin, completed, held, result, weights
+from tests.integration.tries import ROOT, SCALESTUDY, attempt, completed, held, result, weights
 
 SHORT = ("train.epochs=2", "optimiser.learning_rate=0.05")
 PERCEPTRON = "model={name: mlp, hidden: 64, layers: 2}"
@@ -59,33 +56,14 @@ class Findings:
 def test_findings_that_pixels_show_are_learnt_and_scored_by_auroc(tmp_path: Path) -> None:
     (tmp_path / "config" / "extensions").mkdir(parents=True)
     (tmp_path / "config" / "extensions" / "shown.py").write_text(FINDINGS)
-    settings = ("data={import: 'shown:Findings'}", PERCEPTRON)
-    for name, rate in (("learnt", 0.05), ("unlearnt", 1e-9)):
-        more = (
-            f"optimiser.learning_rate={rate}",
-            "train.epochs=4",
-            "strategy=allreduce",
-            "ranks=2",
-            "batch.per_rank=16",
-        )
-        done = attempt(tmp_path / name, *settings, *more, cwd=tmp_path)
-        assert completed(done), done.stdout
-    learnt, unlearnt = (result(tmp_path / name) for name in ("learnt", "unlearnt"))
-    per_label = learnt["evaluations"][-1]["auroc_per_label"]
+    settings = ("data={import: 'shown:Findings'}", PERCEPTRON, "strategy=allreduce", "ranks=2", "batch.per_rank=16")
+    done = attempt(tmp_path / "out", *settings, "optimiser.learning_rate=0.05", "train.epochs=4", cwd=tmp_path)
+    assert completed(done), done.stdout
+    found = result(tmp_path / "out")
+    per_label = found["evaluations"][-1]["auroc_per_label"]
     assert len(per_label) == 14 and min(per_label) > 0.9
-    assert learnt["metrics"]["auroc"] == pytest.approx(sum(per_label) / 14)
-    assert learnt["metrics"]["accuracy"] is None
-    assert 0.3 < unlearnt["metrics"]["auroc"] < 0.7
-
-
-def test_steps_hold_every_step_of_every_rank_and_mark_the_window(tmp_path: Path) -> None:
-    import pandas as pd
-
-    attempt(tmp_path, "strategy=allreduce", "ranks=2", "measure.steps=20", "measure.warmup_steps=4", "train.epochs=9")
-    steps = pd.read_parquet(tmp_path / "steps.parquet")
-    assert len(steps) == 48
-    assert steps.groupby("rank").in_window.sum().tolist() == [20, 20]
-    assert (steps[["data_s", "compute_s", "optimiser_s"]] > 0).all().all()
+    assert found["metrics"]["auroc"] == pytest.approx(sum(per_label) / 14)
+    assert found["metrics"]["accuracy"] is None
 
 
 def test_an_emulated_accelerator_waits_as_long_as_published_and_claims_no_accuracy(tmp_path: Path) -> None:
@@ -177,23 +155,6 @@ def test_a_model_that_ends_its_process_is_named_as_the_cause(tmp_path: Path) -> 
     assert not (tmp_path / "out" / "result.json").exists()
 
 
-def test_a_client_that_is_killed_takes_its_ranks_along(tmp_path: Path) -> None:
-    # A warm server first, so that the client's death is what ends the run.
-    attempt(tmp_path / "first", "train.epochs=1")
-    out = tmp_path / "second"
-    client = begin(out, "ranks=2", "strategy=allreduce", "train.epochs=10000")
-    assert wait_until(lambda: len(ranks_of(out)) == 2, 30)
-    family = psutil.Process(ranks_of(out)[0].ppid()).children()
-    assert len(family) == 3  # one more, the keeper, touches the lock of the run and cleans up
-    client.send_signal(signal.SIGKILL)
-    client.wait()
-    assert wait_until(
-        lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family), 20
-    )
-    assert wait_until(lambda: not with_files_below(out), 5)
-    assert not (out / "result.json").exists()
-
-
 def test_a_model_that_is_nan_in_evaluation_on_one_rank_makes_the_run_invalid(tmp_path: Path) -> None:
     (tmp_path / "config" / "extensions").mkdir(parents=True)
     (tmp_path / "config" / "extensions" / "my_nets.py").write_text(
@@ -240,12 +201,6 @@ def test_a_batch_computed_in_parts_gives_the_weights_of_the_whole(tmp_path: Path
         attempt(tmp_path / str(parts), f"batch={{per_rank: 16, accumulate: {parts}}}", *settings)
     whole, parted = (load_file(tmp_path / name / "weights.safetensors") for name in ("1", "4"))
     assert max(float((whole[name] - parted[name]).abs().max()) for name in whole) < 1e-12
-
-
-def test_mixed_precision_and_memory_format_still_learn(tmp_path: Path) -> None:
-    settings = ("autocast=bfloat16", "memory_format=channels_last", "threads_per_rank=1")
-    attempt(tmp_path, "train.epochs=4", "optimiser.learning_rate=0.05", *settings)
-    assert result(tmp_path)["metrics"]["accuracy"] > 0.9
 
 
 @pytest.mark.slow

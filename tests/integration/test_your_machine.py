@@ -54,13 +54,3 @@ def test_a_gpu_machine_plans_the_gpu_scale_and_says_what_it_leaves_out(project: 
     trained = re.search(r"^train +(\d+)$", beyond.stdout, re.MULTILINE)
     assert trained is not None
     assert int(trained[1]) == 1
-
-
-def test_without_a_gpu_the_cpu_is_chosen_and_auto_refuses(project: Project, tmp_path: Path) -> None:
-    seen = gpus.environment(tmp_path / "nvml", 0)
-    here = project.run("scalestudy", "run", "--here", "-n", "batch_and_precision", **seen)
-    assert "no accelerator is here (NVML): scale mini, on this CPU" in here.stdout
-    refused = project.snakemake("-n", "all", "--config", "machine=auto", **seen)
-    assert refused.returncode != 0
-    assert "machine: auto: no accelerator was found here" in refused.stdout
-    assert "Traceback" not in refused.stdout
