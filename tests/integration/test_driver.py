@@ -140,6 +140,7 @@ def test_a_result_that_is_written_when_its_driver_or_its_shell_is_killed_is_kept
         assert driver.wait(60) == 1
     (tmp_path / "second.go").touch()
     assert wait_until(lambda: not client.is_running(), 30)
+    assert second.read_bytes() == content, "Snakemake deletes it where the rule does not say that it is an update"
     again = project.run(*COMMAND)
     assert again.returncode == 0, again.stdout
     assert (first.stat().st_ino, first.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)

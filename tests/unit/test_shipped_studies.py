@@ -115,3 +115,16 @@ def test_the_page_of_experiments_counts_its_conclusions_and_names_the_scales_of_
         f"without a claim. There are {len(claims)} claims, {ours} of them ours; at `mini`, runs judge "
         f"{sum('mini' in scales for scales in judged.values())}."
     ) in CONCLUSIONS
+
+
+def test_pages_of_the_gallery_have_claims_and_figures_that_their_studies_have(shipped: list[Study]) -> None:
+    wrong = []
+    for study in [study for study in shipped if study.scale == "mini"]:
+        page = (ROOT / "docs/gallery" / f"{study.name}.md").read_text()
+        rows = re.findall(
+            r"^\| (?!verdict)[a-z][^|]* \| ([^|]+) \| [^|]+ \| [^|]+ \|$", page.partition("## Claims")[2], re.MULTILINE
+        )
+        stated = {row.replace("\\", "") for row in rows} - {claim.statement for claim in study.claims}
+        drawn = set(re.findall(r"images/\w+/(\w+)\.png", page)) - {figure.file_name for figure in study.figures}
+        wrong += [(study.name, each) for each in sorted(stated | drawn)]
+    assert wrong == []

@@ -99,7 +99,7 @@ class Table:
             cells = (row.cells[other] for row in self.configurations for other in places)
             means = sorted(abs(cell.value.mean) for cell in cells if cell.value and cell.value.mean)
             is_wide = unit != "B" and bool(means) and means[-1] > WIDE_RANGE * means[0]
-            found.append(friendly(unit, means[:1] if is_wide else means))
+            found.append(friendly(unit, [10 * means[0]] if is_wide else means))  # the least is 0.1 at least
         return found
 
     @property

@@ -80,6 +80,7 @@ def program_result(
     reason = next((reason for check in CHECKS for reason in check(evidence, values)), None)
     _write_steps(evidence, folder / "steps.parquet")
     first, source = evidence.records[0] if evidence.records else {}, evidence.source or ""
+    versions = [file.read_text(encoding="utf-8") for file in metrics_folder(job).glob("torch.*")]
     is_reported = source in ("reported", "matched")
     resolved = {name: getattr(job.resolved, name) for name in ("nodes", "ranks_per_node", "device")}
     return {
@@ -92,7 +93,7 @@ def program_result(
         "resolved": {**resolved, "threads_per_rank": job.spec.threads_per_rank, "backend": None},
         "instrument": {
             **instrument(str(first.get("device_name", ""))),
-            **({"torch": first["torch"]} if "torch" in first else {}),
+            **({"torch": versions[0]} if versions else {}),
             "steps_from": {"steps": "hooks", "matched": "output"}.get(source, source),
         },
         "warnings": [

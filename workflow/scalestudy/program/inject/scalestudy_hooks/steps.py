@@ -38,6 +38,8 @@ class Steps:
         self.trace = None
         self.flushed_s = 0.0
         self.optimiser = None
+        with open(os.path.join(request["out"], f"torch.{os.getpid()}"), "w") as file:
+            file.write(torch.__version__)  # a script without an optimiser writes no record
         sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(self.after_step)
 
     def after_step(self, optimiser, _args, _kwargs):
@@ -109,7 +111,6 @@ class Steps:
             "windows": self.windows,
             "loaders": self.loading.loader_facts(),
             "is_distributed": self.is_distributed(),
-            "torch": self.torch.__version__,
             "device_name": self.torch.cuda.get_device_name() if self.is_on_gpu() else "cpu",
             "is_compiled": self.is_compiled(),
             "on_gpu": self.is_on_gpu(),
