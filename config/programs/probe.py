@@ -29,7 +29,7 @@ from scalestudy.data.io_accounting import IN_MEMORY, uncounted_file_system
 from scalestudy.processes import die_with
 
 STRETCH_S = 0.05
-"""Least time from one report to the next: what a report costs, a clock and a line, is then nothing."""
+"""Least time from one report to the next: long beside the cost of a report, which is a line in a file."""
 Options = argparse.Namespace
 Operation = Callable[[], Any]
 

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _beside_runs(machine: str, scale: str, *names: str) -> Iterator[list[Study]]:
-    """The expanded studies; work on them waits until no measured run is on this host."""
+    """The expanded studies; work on them waits until no measured run is on this host.
+
+    Import what the work needs within the block: pandas and matplotlib take a core for seconds.
+    """
     from scalestudy.host_lock import beside_measured_runs
     from scalestudy.spec.study_json import expanded_study
 
@@ -57,9 +60,9 @@ def summarise(machine: str, scale: str, study: str) -> None:
 
     Example: scalestudy summarise --study gpu_scaling
     """
-    from scalestudy.analysis.summarise import summarise
-
     with _beside_runs(machine, scale, study) as (found,):
+        from scalestudy.analysis.summarise import summarise
+
         summarise(found, machine)
 
 
@@ -71,9 +74,9 @@ def figure(machine: str, scale: str, study: str, name: str) -> None:
 
     Example: scalestudy figure --study gpu_scaling --name time
     """
-    from scalestudy.figures.kinds import draw
-
     with _beside_runs(machine, scale, study) as (found,):
+        from scalestudy.figures.kinds import draw
+
         draw(found, machine, name)
 
 
@@ -85,9 +88,9 @@ def table(machine: str, scale: str, study: str, name: str) -> None:
 
     Example: scalestudy table --study gpu_scaling --name times
     """
-    from scalestudy.figures.tables import write_table
-
     with _beside_runs(machine, scale, study) as (found,):
+        from scalestudy.figures.tables import write_table
+
         write_table(found, machine, name)
 
 
@@ -101,9 +104,9 @@ def report(machine: str, scale: str, out: Path, studies: str) -> None:
 
     Example: scalestudy report --studies gpu_scaling --out report.html
     """
-    from scalestudy.report.page import write_report
-
     with _beside_runs(machine, scale, *studies.split(",")) as found:
+        from scalestudy.report.page import write_report
+
         write_report(found, machine, scale, out)
 
 
@@ -114,10 +117,10 @@ def judge(machine: str, scale: str, study: str) -> None:
 
     Example: scalestudy judge --study gpu_scaling
     """
-    from scalestudy.analysis.summarise import read_rows
-    from scalestudy.report.verdicts import write_verdicts
-
     with _beside_runs(machine, scale, study) as (found,):
+        from scalestudy.analysis.summarise import read_rows
+        from scalestudy.report.verdicts import write_verdicts
+
         write_verdicts(found, machine, _judged(found, machine, read_rows(found, machine)))
 
 

@@ -115,17 +115,17 @@ def host_row() -> dict[str, float]:
     Names begin with HOST; what this system does not tell is absent.
     """
     found: dict[str, Any] = {"cpu_percent": psutil.cpu_percent()}
-    with suppress(OSError, NotImplementedError):
+    with suppress(OSError, NotImplementedError):  # containers without /proc/diskstats, and systems without counters
         if disks := psutil.disk_io_counters(nowrap=False):
             found |= {"disk_read_bytes": disks.read_bytes, "disk_written_bytes": disks.write_bytes}
-    with suppress(OSError):
+    with suppress(OSError):  # containers without /proc/net/dev
         networks = psutil.net_io_counters(pernic=True, nowrap=False)
         outside = [counts for name, counts in networks.items() if name != "lo"]
         found |= {"sent_bytes": sum(counts.bytes_sent for counts in outside)}
         found |= {"received_bytes": sum(counts.bytes_recv for counts in outside)}
-    with suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):  # only Linux has these two
         found |= {"steal_s": psutil.cpu_times().steal, "page_cache_bytes": psutil.virtual_memory().cached}
-    with suppress(OSError, KeyError):
+    with suppress(OSError, KeyError):  # only Linux has the file
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
         found["major_faults"] = dict(line.split() for line in lines)["pgmajfault"]
     return {f"{HOST}{name}": float(value) for name, value in found.items()}
