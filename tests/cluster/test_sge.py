@@ -107,6 +107,9 @@ def test_ctrl_c_pressed_thrice_deletes_what_this_driver_submitted_and_nothing_el
     slow.chmod(0o755)
     driver = workflow.start(first_in_path=slow.parent)
     workflow.until(lambda: len(workflow.starts()) == 2, "two starts")
+    ours = " || ".join(f"$1 == {job}" for job in workflow.ids().values())
+    listed = f"qstat -u {USER} | awk '{ours} {{print; count++; running += $5 == \"r\"}} END {{print count + 0, running + 0}}'"
+    sge.until(["bash", "-c", listed], "2 2")  # deleted before Grid Engine knows of its start, a job may stay for good
     for _ in range(3):
         driver.kill(signal.SIGINT)
         time.sleep(0.7)
@@ -114,8 +117,7 @@ def test_ctrl_c_pressed_thrice_deletes_what_this_driver_submitted_and_nothing_el
     assert code == 1
     assert "cancelling 2 jobs; this may take a while" in output
     assert "did not delete" not in output
-    ours = " ".join(f"-e {job}" for job in workflow.ids().values())
-    sge.until(["bash", "-c", f"qstat -u {USER} | grep -c -w {ours}"], "0", 300)
+    sge.until(["bash", "-c", listed], "0 0", 300)
     assert " foreign " in sge.must(["qstat", "-u", USER])
     sge.must(["qdel", "foreign"], USER)
 

@@ -206,7 +206,7 @@ class LogHandler(LogHandlerBase):
         if (task := self.jobs.pop(jobid, None)) is None:
             return
         self.progress.end(task, time.time())
-        if task.rule == "train":
+        if task.rule == "train" and self.project is not None:  # another workflow's rule of that name has other outputs
             task.began = max(task.began, began_after_wait(task))
             runs, mean = self.progress.runs, duration(self.progress.mean_s or 0.0)
             count = f"{runs['done'] + runs['failed']}/{runs.total()}"

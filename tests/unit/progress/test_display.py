@@ -99,7 +99,7 @@ def test_a_wait_for_this_host_is_no_run_time(
     handler: LogHandler, tmp_path: Path, said: str, took_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, output = tmp_path / "train.log", tmp_path / "result.json"
-    handler.project = None
+    handler.project = SimpleNamespace(chosen=[], study_name=lambda machine, run: "")
     task = handler.task("train", {"run": "a", "machine": "local"}, str(output))
     handler.jobs[3], task.logs = task, [str(log)]
     handler.progress.begin(task, 1_000_000.0)
