@@ -1,7 +1,8 @@
 """Parts of a training step, by the time that it loses without one of them; gains and their intervals; all in sentences.
 
 All differences and ratios are taken within a round and then averaged over rounds (Student's t), so that a machine that gets
-slower from round to round does not widen them.
+slower from round to round does not widen them. Differences are those of steps without the time between them: an evaluation
+falls into some windows and not into others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from scalestudy.program.observe import Observation
+from scalestudy.program.observe import Observation, Rank
 from scalestudy.program.takeaway import ALONE, WHOLE, Rounds
 
 CONFIDENCE = 0.95
@@ -94,18 +95,19 @@ def explain(observed: Rounds) -> Explanation:
     result.not_examined = dict(observed.not_examined)
     examined = set.intersection(*(set(one) for one in rounds))
     if "loading" in examined:
-        result.add("loading", [one[WHOLE].step_s - one["loading"].step_s for one in rounds])
+        result.add("loading", [_own_s(one[WHOLE]) - _own_s(one["loading"]) for one in rounds])
     if WHOLE + ALONE in examined:
         _add_exchange(result, rounds)
     if {"loading", "copies"} <= examined:
-        result.add("copies", [one["loading"].step_s - one["copies"].step_s for one in rounds])
+        result.add("copies", [_own_s(one["loading"]) - _own_s(one["copies"]) for one in rounds])
     if "loading" not in observed.not_examined:
         result.add("between_steps", [_between_s(one[WHOLE]) for one in rounds])
     least = next(name for name in ("copies", "loading", WHOLE) if name in examined)
     bare = least if "exchange" in result.not_examined or least + ALONE not in examined else least + ALONE
     has_between = result.part("between_steps") is not None
-    runs = [one[bare] for one in rounds]
-    result.add("rest", [_pace(run, result.slow_rank) - (_between_s(run) if has_between else 0.0) for run in runs])
+    between_s = [0.0 if has_between else _between_s(one[bare]) for one in rounds]
+    paces = [_pace(one[bare], result.slow_rank) if bare.endswith(ALONE) else _own_s(one[bare]) for one in rounds]
+    result.add("rest", [pace + between for pace, between in zip(paces, between_s, strict=True)])
     for name in ("workers", "pinned"):
         if name in examined:
             ratios = [one[WHOLE].step_s / one[name].step_s for one in rounds]
@@ -122,16 +124,23 @@ def _part(name: str, values: Sequence[float], tests: int = 1) -> Part:
 
 
 def _pace(run: Observation, slow_rank: int | None) -> float:
-    """Step time of the slowest rank; where a slow rank is a part of its own, the median of the others."""
-    if slow_rank is None:
-        return run.step_s
-    return statistics.median(rank.step_s for rank in run.ranks if rank.rank != slow_rank)
+    """Of ranks that do not exchange, the step of the slowest; where a slow rank is a part of its own, the median of the others."""
+    own = [_of_rank_s(rank) for rank in run.ranks if rank.rank != slow_rank]
+    return max(own) if slow_rank is None else statistics.median(own)
+
+
+def _own_s(run: Observation) -> float:
+    """Step without the time between steps, of ranks that exchange: they wait in it for the one that takes longest between two."""
+    return run.step_s - _between_s(run)
+
+
+def _of_rank_s(rank: Rank) -> float:
+    return rank.step_s - rank.between_s / rank.steps
 
 
 def _between_s(run: Observation) -> float:
-    """Time per step from its end to the next fetch of a training batch, of the slowest rank."""
-    rank = max(run.ranks, key=lambda rank: rank.step_s)
-    return rank.between_s / rank.steps
+    """Time per step from its end to the next fetch of a training batch, of the rank that takes longest."""
+    return max(rank.between_s / rank.steps for rank in run.ranks)
 
 
 def _add_exchange(result: Explanation, rounds: Sequence[Mapping[str, Observation]]) -> None:
@@ -145,7 +154,7 @@ def _add_exchange(result: Explanation, rounds: Sequence[Mapping[str, Observation
         why = "ranks kept equal parameters without synchronisation, so it was not taken away"
         result.not_examined["exchange"] = why
         return
-    own = [{rank.rank: rank.step_s for rank in ranks} for ranks in alone]
+    own = [{rank.rank: _of_rank_s(rank) for rank in ranks} for ranks in alone]
     slow = max(own[0], key=lambda rank: statistics.mean(one[rank] for one in own))
     others = [[seconds for rank, seconds in one.items() if rank != slow] for one in own]
     lags = [one[slow] - statistics.median(rest) for one, rest in zip(own, others, strict=True) if rest]
@@ -154,7 +163,7 @@ def _add_exchange(result: Explanation, rounds: Sequence[Mapping[str, Observation
     has_straggler = result.part("straggler") is not None
     result.slow_rank = slow if has_straggler else None
     pace = [one[slow] if has_straggler else statistics.mean(one.values()) for one in own]
-    result.add("exchange", [one[WHOLE].step_s - own_s for one, own_s in zip(rounds, pace, strict=True)])
+    result.add("exchange", [_own_s(one[WHOLE]) - own_s for one, own_s in zip(rounds, pace, strict=True)])
 
 
 # In words

@@ -23,6 +23,8 @@ SETTLING_STEPS = 3
 MIN_ROUNDS, MAX_ROUNDS = 3, 8
 WINDOWS = ((4.0, 8), (2.0, 8), (1.0, 8), (0.0, 4))
 """Seconds of a window, and its least steps; the first for which there is time is taken."""
+MIN_OF_START = 0.1
+"""Least length of a window, as a share of what a run takes to start: shorter ones save no time, and see little."""
 MAX_CALIBRATION_S = 600.0
 
 
@@ -146,7 +148,8 @@ def plan_rounds(result: Rounds, max_steps: int, left_s: float, only: Sequence[st
         ]
         return int(left_s / sum(runs_s))
 
-    windows = [min(max_steps, max(least, math.ceil(seconds / step_s))) for seconds, least in WINDOWS]
+    least_s = MIN_OF_START * start_s
+    windows = [min(max_steps, max(least, math.ceil(max(seconds, least_s) / step_s))) for seconds, least in WINDOWS]
     dispensable = [name for name in ("pinned", "workers", "copies") if name in result.removals and name not in only]
     while True:
         for result.steps in windows:
