@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from scalestudy.strategies.build import missing_build
 from scalestudy.strategies.catalogue import Horovod
 from tests.integration.forked import on_processes
 from tests.integration.trainings import MODELS, RANKS, Case, difference, reference, train_all
+from tests.integration.tries import attempt, completed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.usefixtures("one_thread")]
 
@@ -52,3 +54,11 @@ def test_all_ranks_of_horovod_end_with_the_same_bits(trained: Any) -> None:
     for case in CASES:
         for rank in range(ranks):
             assert difference(results[rank][case], results[0][case]) == 0.0
+
+
+def test_horovods_own_timeline_of_the_traced_steps_is_kept(horovod: None, tmp_path: Path) -> None:
+    steps = ("measure.warmup_steps=4", "measure.steps=10", "measure.trace_steps=3", "train.epochs=9")
+    done = attempt(tmp_path, "ranks=2", "strategy=horovod", *steps)
+    assert completed(done), done.stdout
+    timeline = gzip.decompress((tmp_path / "own_timeline.json.gz").read_bytes()).decode()
+    assert timeline.count("NEGOTIATE_ALLREDUCE") >= 3
