@@ -342,6 +342,19 @@ def test_cores_stand_for_gpus_where_a_document_speaks_of_speed(tmp_path: Path, d
     assert found.basis == basis
 
 
+@pytest.mark.parametrize(
+    ("column", "basis"), [("throughput_samples_per_s", "with stand-ins"), ("loader_samples_per_s", "measured")]
+)
+def test_emulated_compute_stands_for_nothing_in_what_the_host_does(tmp_path: Path, column: str, basis: str) -> None:
+    study_with(tmp_path, DIRECTION.replace("throughput_samples_per_s", column) + "\n    origin: document")
+    file = tmp_path / "s.yaml"
+    base = 'base: {device: "emulated:infinite", model: resnet50, data: {source: synthetic_jpeg, samples: 64}}'
+    file.write_text(f"{base}\n{file.read_text()}")
+    study = read_studies(["s"], "paper", Machine(), folder=tmp_path)[0]
+    (found,) = verdicts(study, lambda run: {column: rates(80.0)(run)["throughput_samples_per_s"]})
+    assert found.basis == basis
+
+
 @pytest.mark.parametrize(("server", "verdict"), [(80.0, "passed"), (100.0, "failed")])
 def test_a_number_that_follows_from_a_setting_is_an_instrument_check(
     tmp_path: Path, server: float, verdict: str

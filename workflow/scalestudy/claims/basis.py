@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scalestudy.claims.model import Claim, OfRuns, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row
 from scalestudy.errors import UserError
+from scalestudy.spec.columns import OF_THE_HOST
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, emulated_step_time
 
@@ -40,7 +41,7 @@ MARKS = {
     "not testable here": "–",
 }
 """Each verdict with its mark, in the order in which verdicts are listed."""
-LEARNED = ("accuracy", "auroc", "loss", "parameters", "stages")
+NOT_OF_DEVICES = ("accuracy", "auroc", "loss", "parameters", "stages", *OF_THE_HOST)
 """Columns that do not depend on how fast a device is."""
 
 LIMITS = {
@@ -68,10 +69,16 @@ def label(verdict: str, basis: str) -> str:
 def stand_ins_of(claim: OfRuns, runs: Sequence[Run], devices: Collection[object]) -> list[str]:
     """A sentence for each thing that stands for another in a claim's runs; `devices` names what they trained on."""
     keys = [run.columns for run in runs]
+    judged = (
+        {claim.column, claim.per or claim.column}
+        if isinstance(claim, Sampled)
+        else {one.column for one in claim.checks}
+    )
+    if judged <= {*OF_THE_HOST}:
+        keys = [{**columns, "device": None} for columns in keys]
     sentences = [sentence for columns in keys for sentence in _of_run(columns)]
-    judged = {claim.column} if isinstance(claim, Sampled) else {check.column for check in claim.checks}
     ranks = [columns["ranks"] for columns in keys if not is_compute_emulated(columns)]
-    if claim.origin == DOCUMENT and ranks and "cpu" in devices and not judged <= {*LEARNED, "status"}:
+    if claim.origin == DOCUMENT and ranks and "cpu" in devices and not judged <= {*NOT_OF_DEVICES, "status"}:
         sentences.append(f"{'CPU cores stand' if max(ranks) > 1 else 'A CPU core stands'} for GPUs")
     return list(dict.fromkeys([*sentences, *claim.stand_ins]))
 

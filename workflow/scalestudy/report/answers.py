@@ -17,7 +17,7 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
 from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, UNITS, AnswerSpec, configurations, fields_of
-from scalestudy.spec.columns import MEASURED
+from scalestudy.spec.columns import MEASURED, OF_THE_HOST
 from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
 from scalestudy.spec.layout import RESULTS, study_folder
 from scalestudy.spec.run import emulated_parts
@@ -26,8 +26,6 @@ from scalestudy.spec.study import Study
 
 MAX_SERIES = 3
 """Series of a figure that are put into words."""
-OF_THE_HOST = ("loader_samples_per_s", "stage_s", "staged_bytes", "preparation_s", "preparation_cpu_s", "dataset_bytes")
-"""Columns that emulated compute has no part in."""
 MAX_SENTENCES = 8
 """Sentences with which terminal and report begin."""
 AXES = {"time_over_ranks": ("ranks", "training_time_s"), "throughput_over_ranks": ("ranks", "throughput_samples_per_s")}

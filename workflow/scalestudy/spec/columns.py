@@ -195,6 +195,9 @@ MAX_TESTED_FACTOR = 1000.0
 EFFICIENCIES = {"efficiency": "baseline_ranks", "own_efficiency": "own_baseline_ranks"}
 """Ratios of throughputs, each with the column that holds the rank count of its base."""
 
+OF_THE_HOST = ("loader_samples_per_s", "stage_s", "staged_bytes", "preparation_s", "preparation_cpu_s", "dataset_bytes")
+"""Columns that no accelerator has a part in, real or emulated."""
+
 SPEEDS = ("throughput_samples_per_s", "bytes_per_s", "flops_per_s")
 """Rates of work: more is faster. A program may report several."""
 RATE_UNITS = tuple(METRICS[column].unit for column in SPEEDS)
