@@ -22,8 +22,8 @@ from scalestudy.figures.tables import MARKS, Table, said, table_of
 from scalestudy.report.answers import Answer, answer_of
 from scalestudy.report.verdicts import Judged, read_verdicts
 from scalestudy.results.stored import read_result
-from scalestudy.spec.columns import kind_of
-from scalestudy.spec.labels import column_label, configuration_text, number, run_text, value_text
+from scalestudy.spec.columns import MEASURED, SPEEDS, kind_of
+from scalestudy.spec.labels import column_label, configuration_text, quantity, run_text, value_text
 from scalestudy.spec.layout import figure_file, table_file
 from scalestudy.spec.study import Run, Study
 
@@ -128,8 +128,7 @@ def _minute(row: Row) -> str:
 
 def _run(study: Study, keys: Sequence[str], row: Row) -> dict[str, Any]:
     """One run; `cells` are the values that tell it from the others."""
-    rate = row["throughput_samples_per_s"]
-    mark = MARKS.get(kind_of(row, "throughput_samples_per_s"), "")
+    column = next((name for name in SPEEDS if is_number(row.get(name))), None)
     return {
         "run": row["run"],
         "anchor": f"{study.name}-{row['run']}",
@@ -137,7 +136,7 @@ def _run(study: Study, keys: Sequence[str], row: Row) -> dict[str, Any]:
         "cells": [value_text(study, key, row.get(key)) for key in keys],
         "repeat": row["repeat"] + 1,
         "status": row["status"] + (", disturbed" if row.get("disturbed") else ""),
-        "throughput": mark + number(rate, 4) if is_number(rate) else "–",
+        "speed": MARKS.get(kind_of(row, column), "") + quantity(row[column], MEASURED[column].unit) if column else "–",
         "started": _minute(row),
     }
 
