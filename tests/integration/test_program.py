@@ -113,6 +113,20 @@ def test_two_ranks_of_torchrun_are_one_run_and_end_with_its_window(tmp_path: Pat
     assert alive(tmp_path) == []
 
 
+def test_the_loss_that_a_script_writes_to_tensorboard_is_reported_and_its_steps_are_measured(tmp_path: Path) -> None:
+    writer = "from tensorboardX import SummaryWriter\nwriter = SummaryWriter('events')\n"
+    writes = "    writer.add_scalar('train/other', 7.0, step)\n    writer.add_scalar('train/loss', 2.0 + step, step)\n"
+    write(tmp_path, writes)
+    (tmp_path / "train.py").write_text(writer + (tmp_path / "train.py").read_text(encoding="utf-8"), encoding="utf-8")
+    given = settings("python train.py 1000", loss_tag="train/loss")
+    done = attempt(tmp_path / "out", *given, cwd=tmp_path)
+    assert completed(done), done.stdout
+    found = result(tmp_path / "out")
+    assert 30 < found["metrics"]["loss"] < 60  # of the last of 45 steps or so
+    assert found["kinds"] == {"loss": "reported"}
+    assert list((tmp_path / "events").iterdir())
+
+
 def test_a_script_that_ends_too_early_is_invalid(tmp_path: Path) -> None:
     write(tmp_path)
     done = attempt(tmp_path / "out", *settings("python train.py 30"), cwd=tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,18 @@ def run(**keys: Any) -> Run:
     return Run(run_id(made), made, configuration_id(made), dataset_id(made.data))
 
 
-def test_a_run_that_explains_a_program_is_expected_to_take_minutes() -> None:
+@pytest.mark.parametrize(
+    ("program", "measure", "seconds"),
+    [({"explain": True}, {}, (70, 610)), ({}, {"minutes": 0.5}, (40, 340)), ({}, {"steps": 30}, (0, math.inf))],
+)
+def test_a_program_without_history_is_expected_to_take_its_limit_of_time(
+    program: dict[str, Any], measure: dict[str, Any], seconds: tuple[float, float]
+) -> None:
     Path("train.py").write_text("")
-    explained = run(program={"command": "python train.py", "files": ["train.py"], "explain": True})
-    estimate = Expectation("mine", Machine(start_up_s=10)).of(explained)
-    assert (estimate.low_s, estimate.high_s) == (70, 610)
+    made = run(program={"command": "python train.py", "files": ["train.py"], **program}, measure=measure)
+    estimate = Expectation("mine", Machine(start_up_s=10)).of(made)
+    assert (estimate.low_s, estimate.high_s) == seconds
+    assert estimate.kind == ("unknown" if math.isinf(estimate.high_s) else "window")
 
 
 def remember(*runs: tuple[dict[str, Any], float], **more: Any) -> None:

@@ -81,12 +81,12 @@ def program_result(
     _write_steps(evidence, folder / "steps.parquet")
     first, source = evidence.records[0] if evidence.records else {}, evidence.source or ""
     versions = [file.read_text(encoding="utf-8") for file in metrics_folder(job).glob("torch.*")]
-    is_reported = source in ("reported", "matched")
+    reported = OF_STEPS if source in ("reported", "matched") else ("loss",)
     resolved = {name: getattr(job.resolved, name) for name in ("nodes", "ranks_per_node", "device")}
     return {
         **outcome(job, reason, values, hosts),
         "unchecked": [NOT_CHECKED],
-        "kinds": {name: REPORTED for name in OF_STEPS if is_reported and values[name] is not None},
+        "kinds": {name: REPORTED for name in reported if values[name] is not None},
         "intervals": {},
         "emulated": False,
         "steps_done": max((len(window.trace.marks) for window in evidence.windows), default=0),
@@ -125,8 +125,9 @@ def _evidence(job: Job) -> Evidence:
     traces = Traces(folder, earlier(job))
     traces.refresh()
     counted: list[Trace] = traces.of(traces.source or "")
+    steps = [] if traces.source == "steps" else traces.of("steps")
     records = [read_json(file) for file in folder.glob("rank.*.json")] or earlier_records(job)
-    tail = [mark.loss for trace in counted for mark in trace.marks if mark.loss is not None]
+    tail = [mark.loss for trace in (*counted, *steps) for mark in trace.marks if mark.loss is not None]
     return Evidence(
         job,
         traces.source,

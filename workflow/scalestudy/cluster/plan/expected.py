@@ -2,9 +2,10 @@
 
 1. `repeats`: times of other repeats of the run, or of the run itself before `scalestudy forget`, on this machine;
 2. `neighbours`: times of similar runs on this machine: a set-up time, and a time per sample and rank;
-3. `published`: the published step time of its (or the emulated) accelerator;
-4. `flops`: counted operations over the accelerator's peak times a range of utilisation;
-5. `unknown`.
+3. `window`: of a program, its own limit of time and an assumed start;
+4. `published`: the published step time of its (or the emulated) accelerator;
+5. `flops`: counted operations over the accelerator's peak times a range of utilisation;
+6. `unknown`.
 
 Preparation of data is estimated from datasets of the same form, or else from `rates`.
 
@@ -35,7 +36,7 @@ from scalestudy.spec.study import Run
 from scalestudy.strategies import cost
 from scalestudy.strategies.cost import Link
 
-Kind = Literal["repeats", "neighbours", "published", "flops", "rates", "unknown"]
+Kind = Literal["repeats", "neighbours", "window", "published", "flops", "rates", "unknown"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """Sources of estimates, best first."""
 
@@ -98,6 +99,8 @@ class TimeEstimate:
         return self.kind != "unknown"
 
 
+PROGRAM_START_S: Span = (0.0, 300.0)
+"""Of a program before its window of known length: imports, data, warm-up. An assumption."""
 EXPLAINED_S = 60.0, 600.0
 """Of a run that explains a program; a script that starts slowly needs more than its two minutes for three rounds."""
 UNKNOWN = TimeEstimate(
@@ -136,7 +139,10 @@ class Expectation:
         spec = run.spec
         estimate = self._repeats(spec) or self._same_program(spec)
         if estimate is None and spec.program is not None and spec.program.explain:
-            estimate = TimeEstimate(*EXPLAINED_S, "rates", "rounds of at most two minutes, three at least")
+            estimate = TimeEstimate(*EXPLAINED_S, "window", "rounds of at most two minutes, three at least")
+        elif estimate is None and spec.program is not None and spec.measure.minutes is not None:
+            low, high = (60 * spec.measure.minutes + start_s for start_s in PROGRAM_START_S)
+            estimate = TimeEstimate(low, high, "window", f"and up to {PROGRAM_START_S[1]:.0f} s before it")
         if estimate is None and (data := data_of(spec)) is not None:
             work = work_of(spec, data)
             estimate = self._neighbours(spec, work) or self._accelerator(spec, work) or self._flops(spec, work)

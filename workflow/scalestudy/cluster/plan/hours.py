@@ -31,7 +31,7 @@ NO_REQUEST = Resources(0, 0, 0, 0, 0, None, None)
 DRAWS, SEED = 1000, 0
 Z95 = 1.6449
 """The 95th percentile of the standard normal distribution."""
-COMMON = {"repeats": 0.0, "neighbours": 0.5, "published": 0.8, "flops": 0.8, "rates": 0.8}
+COMMON = {"repeats": 0.0, "neighbours": 0.5, "window": 0.8, "published": 0.8, "flops": 0.8, "rates": 0.8}
 """Share of the variance that all jobs of a kind of expectation have in common: what is taken from one published table is
 too high for all of them or too low for all. Assumptions; independent errors would make a sum seem far too certain."""
 Unit = Literal["gpu", "node"]

@@ -37,6 +37,7 @@ class Steps:
         self.begin_s = self.end_s = None
         self.trace = None
         self.flushed_s = 0.0
+        self.scalars = None if request.get("loss_tag") is None else Scalars(request["loss_tag"])
         self.optimiser = None
         with open(os.path.join(request["out"], f"torch.{os.getpid()}"), "w") as file:
             file.write(torch.__version__)  # a script without an optimiser writes no record
@@ -87,11 +88,12 @@ class Steps:
         }
 
     def add_to_trace(self, now, samples):
-        """Add a line: end of the step, its samples, and the wait for data since the window began."""
+        """Add a line: end of the step, its samples, the wait for data since the window began, and a loss if one is new."""
         if self.trace is None:
             file = os.path.join(self.request["out"], f"steps.{self.place()[0]}.jsonl")
             self.trace = open(file, "w", buffering=1 << 16)  # noqa: SIM115
-        self.trace.write(f'{{"clock": {now!r}, "samples": {samples}, "waited_s": {self.loading.waited_s!r}}}\n')
+        loss = "" if self.scalars is None else self.scalars.take()
+        self.trace.write(f'{{"clock": {now!r}, "samples": {samples}, "waited_s": {self.loading.waited_s!r}{loss}}}\n')
         if now - self.flushed_s > FLUSH_S:
             self.flushed_s = now
             self.trace.flush()
@@ -157,6 +159,37 @@ class Steps:
         parameter = self.optimiser.param_groups[0]["params"][0].detach()
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
         return float(local.double().sum())
+
+
+class Scalars:
+    """The values of one tag that the script writes to TensorBoard."""
+
+    WRITERS = "torch.utils.tensorboard.writer", "tensorboardX.writer"
+
+    def __init__(self, tag):
+        """Wait for a writer: scripts import it when they like."""
+        self.tag = tag
+        self.to_come = set(self.WRITERS)
+        self.value = None
+
+    def take(self):
+        """Return the value that is new since the last step, as the end of a line of JSON; hook into writers imported since."""
+        for name in [name for name in self.to_come if hasattr(sys.modules.get(name), "SummaryWriter")]:
+            self.to_come.remove(name)
+            self.watch(sys.modules[name].SummaryWriter)
+        value, self.value = self.value, None
+        return "" if value is None else f', "loss": {json.dumps(float(value))}'
+
+    def watch(self, writer_class):
+        """Keep what is written under the tag."""
+        plain = writer_class.add_scalar
+
+        def add_scalar(writer, tag, scalar_value, *args, **kwargs):
+            if tag == self.tag:
+                self.value = scalar_value
+            return plain(writer, tag, scalar_value, *args, **kwargs)
+
+        writer_class.add_scalar = add_scalar
 
 
 def first_variable(names, default):
