@@ -147,6 +147,28 @@ def test_no_finished_run_is_planned_again(project: Project, harm: str, call: str
     assert not {"train", "dataset"} & set(jobs_in(done.stdout))
 
 
+def test_a_job_of_a_run_that_has_its_result_keeps_it(project: Project) -> None:
+    """A second driver may have planned it before the first one ended, or its scheduler has started it again."""
+    result = project.results()[0]
+    before, written_ns = result.read_bytes(), result.stat().st_mtime_ns
+    file = str(result.relative_to(project.folder))
+    done = project.run("snakemake", "--force", file, "--cores", "1", "--workflow-profile", "none")
+    assert done.returncode == 0, done.stdout
+    assert result.stat().st_mtime_ns > written_ns, "the job ran"
+    assert result.read_bytes() == before
+
+
+def test_a_full_disk_leaves_no_part_of_a_spec_that_counts_as_whole(project: Project, tmp_path: Path) -> None:
+    lost = project.results()[0].parent
+    shutil.rmtree(lost)
+    full = tmp_path / "full_disk.sh"
+    full.write_text("case $BASH_EXECUTION_STRING in *printf*) trap '' XFSZ; ulimit -f 0 ;; esac\n", encoding="utf-8")
+    done = project.snakemake("tiny", BASH_ENV=str(full))
+    assert done.returncode == 1
+    assert "FAILED spec" in done.stdout
+    assert project.planned() == {"spec": 1, "train": 1, **DRAWN}
+
+
 def test_one_deleted_result_trains_that_run_and_no_other_whose_time_is_known_from_repeats(project: Project) -> None:
     lost = project.results()[0]
     lost.unlink()

@@ -39,4 +39,4 @@ rule spec:
     params:
         spec=ask.spec_json,
     shell:
-        "printf '%s\\n' {params.spec:q} > {output} 2> {log}"
+        "printf '%s\\n' {params.spec:q} 2> {log} > {output}.part && mv {output}.part {output}"

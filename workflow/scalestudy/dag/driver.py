@@ -28,6 +28,7 @@ from scalestudy.cluster.resources import NAMES, refuse_caps
 from scalestudy.dag.ask import PACKAGE, end
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest
+from scalestudy.results.stored import is_skipped
 from scalestudy.spec.study import left_out_of
 from scalestudy.spec.yamlfile import read_yaml
 from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
@@ -83,7 +84,11 @@ def before_first_job(workflow: Any, project: Project) -> None:
     # of a summary with results still to be made, so that it would be made twice.
     workflow.persistence._params.cache_clear()
     stop_runs_on_sigterm(workflow)
-    if any(kind_of(job.rule) == "train" for job in workflow.dag.needrun_jobs()):
+    results = [file for job in workflow.dag.needrun_jobs() if kind_of(job.rule) == "train" for file in job.output]
+    for file in filter(is_skipped, results):
+        # When a job fails, Snakemake puts it back, dated now: the run would not be resumed, and a newer result be lost.
+        Path(file).unlink()
+    if results:
         # Studies share runs: claims are fixed of every study of this scale, configured or not, as its file has it. `set`
         # makes runs that claims may share, and judges none.
         fix_claims(project.all_studies(project.folder, project.scale, changed=False), project.folder)
