@@ -73,6 +73,13 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     return "valid: " + ", ".join(names) if names else ""
 
 
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`, `42 days`."""
+    if seconds < 7200:
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+
+
 # What the system refuses
 
 AGAIN = "then run the same command again"

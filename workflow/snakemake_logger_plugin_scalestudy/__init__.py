@@ -2,7 +2,8 @@
 
 A dry run is short: a count of jobs per rule and why they would run, above the plan (scalestudy/dag/driver.py); with
 `--printshellcmds` or `--verbose`, Snakemake lists every job. Other modes (`--lint`, `--report`, `--unlock` …) keep
-Snakemake's output. Imports of `scalestudy` stand in functions: Snakemake makes the display before it reads the Snakefile.
+Snakemake's output. Imports of more than messages stand in functions: Snakemake makes the display before it reads the
+Snakefile.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from typing import Any
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_scalestudy.progress import Progress, Task, current, duration, heading, stopped
+from scalestudy.errors import duration
+from snakemake_logger_plugin_scalestudy.progress import Progress, Task, current, heading, stopped
 
 RULES = {"train": "run", "dataset": "dataset", "figure": "figure", "table": "table", "report": "report"}
 """Rules whose jobs are shown, and the noun for each."""

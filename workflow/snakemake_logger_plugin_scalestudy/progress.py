@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from scalestudy.errors import duration
+
 MAX_NAMED = 5
 """Running jobs that are named."""
 
@@ -93,10 +95,3 @@ def stopped(progress: Progress) -> str:
     parts = " and ".join(f"{count} {state}" for state, count in counts.items() if count)
     jobs = "1 job" if len(progress.tasks) == 1 else f"{len(progress.tasks)} jobs"
     return f"Of {jobs}, {parts}. To resume: {progress.command}"
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `7 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from scalestudy.errors import duration
 from snakemake_logger_plugin_scalestudy import LogHandler, outcome
-from snakemake_logger_plugin_scalestudy.progress import Progress, Task, current, duration, heading
+from snakemake_logger_plugin_scalestudy.progress import Progress, Task, current, heading
 
 DATA = "results/data/digits-1/manifest.json"
 LOG = Path("results/data/prepare.log")
@@ -169,4 +170,4 @@ def test_the_heading_has_the_count_and_the_mean_without_waits_and_a_line_each_wh
     progress.end(third, 5030.0)
     progress.end(second, 5030.0, "failed")
     assert heading(progress) == "2 of 3 runs done, 1 failed · 20 s a run"
-    assert [duration(value) for value in (40, 420, 12_600)] == ["40 s", "7 min", "3.5 h"]
+    assert [duration(value) for value in (40, 420, 12_600, 3_628_800)] == ["40 s", "7 min", "3.5 h", "42 days"]

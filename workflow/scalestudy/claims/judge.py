@@ -33,6 +33,7 @@ from scalestudy.claims.inference import (
 from scalestudy.claims.model import AnyClaim, Check, Equivalence, Exact, Published, Sampled
 from scalestudy.claims.outcome import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict
 from scalestudy.claims.select import ClaimPart, Row, chosen, parts_of, published_rows, rows_of_claim
+from scalestudy.errors import duration
 from scalestudy.spec.columns import kind_of, matches
 from scalestudy.spec.labels import column_label, counted, lower
 from scalestudy.spec.study import Study
@@ -333,7 +334,7 @@ def _with_rounds(each: _Estimated, verdict: Verdict, error: float) -> Verdict:
         own = "; the number's own error does not shrink with rounds" if each.deciding.own else ""
         return replace(verdict, reason=f"{reason}: no number of rounds up to 1,000 would decide it{own}")
     seconds, device_hours = _cost(each.parts, needed)
-    cost = words.duration(seconds) + (f", {device_hours:.2g} GPU h" if device_hours else "")
+    cost = duration(seconds) + (f", {device_hours:.2g} GPU h" if device_hours else "")
     would = f"{counted(needed, 'round')} of a new campaign would decide it with a probability of {100 * POWER:.0f} %"
     return replace(verdict, reason=f"{reason}: {would}, {cost}", repeats_needed=needed)
 

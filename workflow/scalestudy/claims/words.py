@@ -92,10 +92,3 @@ def _choice(study: Study, key: str, value: Any) -> str:
     is_plain = canonical_json(last) not in study.labels.get(key, {})
     unit = unit_of(key) if is_plain and isinstance(last, (int, float)) else ""
     return f"{' or '.join(said)} {unit}".strip()
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -6,6 +6,8 @@ import sys
 import threading
 import time
 
+from scalestudy.errors import duration
+
 FIRST_S, EVERY_S, EVERY_IN_LOG_S = 3.0, 1.0, 30.0
 """Seconds until the first line, between lines on a terminal, and between lines in a log file."""
 
@@ -41,7 +43,6 @@ class Progress:
         of = f" of {self._total:,}" if self._total else ""
         text = f"{self._what}: {self._done:,}{of}, {rate:,.0f}/s"
         if rate > 0 and self._done < self._total:
-            seconds = (self._total - self._done) / rate
-            text += f", {seconds:.0f} s left" if seconds < 90 else f", {seconds / 60:,.0f} min left"
+            text += f", {duration((self._total - self._done) / rate)} left"
         self._printed = True
         print(f"\r{text}\x1b[K" if self._live else text, end=end, file=sys.stderr, flush=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from scalestudy.cluster.plan.hours import Plan, PlannedJob, Unit, sources_of
-from scalestudy.errors import UserError
+from scalestudy.errors import UserError, duration
 from scalestudy.site_fault import site_file
 from scalestudy.spec.config import machine_file, read_site
 from snakemake_executor_plugin_multinode.records import job_name
@@ -110,7 +109,7 @@ def columns_of(unit: Unit) -> dict[str, tuple[str, Callable[[Row], str]]]:
         "expected": (f"expected {word} h", lambda row: known(row, digits(row[f"{unit}_hours_expected"]))),
         "to_request": (f"to request {word} h", lambda row: digits(row[f"{unit}_hours_to_request"])),
         "source": ("source", lambda row: row["source"]),
-        "makespan": ("makespan ≥", lambda row: known(row, span(row["makespan_s"]))),
+        "makespan": ("makespan ≥", lambda row: known(row, duration(row["makespan_s"]))),
     }
 
 
@@ -143,7 +142,7 @@ def notes(plan: Plan) -> Iterator[str]:
 def detailed_notes(plan: Plan) -> Iterator[str]:
     """Remarks of `--details`: percentiles, makespan, chains, assumptions."""
     yield "Percentiles  P10, expected (P50), to request (P90) of the sum, drawn from each job's own interval (P5 to P95)"
-    low, middle, high = map(span, plan.makespan_s(plan.jobs))
+    low, middle, high = map(duration, plan.makespan_s(plan.jobs))
     yield f"Makespan     at least {middle} (P10 {low}, P90 {high}): the longest chain, or the work over the limits of a user"
     machine, limits = plan.machine, plan.machine.limits
     if machine.nodes and machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
@@ -164,13 +163,6 @@ def digits(value: float) -> str:
 def minutes(value: int | None) -> str:
     """`90 min` as `1:30 h`."""
     return "unlimited" if value is None else f"{value // 60}:{value % 60:02d} h"
-
-
-def span(seconds: float) -> str:
-    """`40 s`, `7 min`, `3.5 h`, `42 days`, with two significant digits."""
-    units = ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h"), (math.inf, 86_400, "days"))
-    _, unit_s, name = next(unit for unit in units if seconds < unit[0])
-    return f"{digits(seconds / unit_s)} {name}"
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
