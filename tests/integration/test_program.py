@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import signal
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -127,6 +128,29 @@ def test_the_loss_that_a_script_writes_to_tensorboard_is_reported_and_its_steps_
     assert list((tmp_path / "events").iterdir())
 
 
+def test_output_that_is_no_number_ends_the_script_and_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("for step in range(100_000): print(f'iter {step} loss n/a')\n", encoding="utf-8")
+    metrics = {"step": r"iter (\d+)", "loss": r"loss (\S+)"}
+    done = attempt(tmp_path / "out", *settings("python train.py", metrics=metrics), cwd=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert "program.metrics.loss: found `n/a` in the output, which is no number" in done.stdout
+
+
+def test_a_command_that_hides_its_environment_and_ignores_signals_ends_with_its_window(tmp_path: Path) -> None:
+    text = """
+        import signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for step in range(100_000):
+            time.sleep(0.02)
+            print(f"iter {step}", flush=True)
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    given = settings(f"env -i {sys.executable} train.py", metrics={"step": r"iter (\d+)"})
+    done = attempt(tmp_path / "out", *given, cwd=tmp_path)
+    assert completed(done), done.stdout
+    assert alive(tmp_path) == []
+
+
 def test_a_script_that_ends_too_early_is_invalid(tmp_path: Path) -> None:
     write(tmp_path)
     done = attempt(tmp_path / "out", *settings("python train.py 30"), cwd=tmp_path)
@@ -162,6 +186,25 @@ def test_a_script_goes_on_in_the_next_attempt_where_its_deadline_stopped_it(tmp_
     assert found["instrument"]["steps_from"] == "hooks"
     assert found["instrument"]["device_name"] == "cpu"
     assert not (tmp_path / "out/checkpoint").exists()
+
+
+def test_a_script_without_steps_goes_on_and_took_the_time_of_all_its_jobs(tmp_path: Path) -> None:
+    text = """
+        import os, pathlib, sys, time
+        state = pathlib.Path(os.environ["SCALESTUDY_STATE"])
+        done = len(state.read_text()) if state.exists() else 0
+        time.sleep(2)
+        state.write_text("x" * (done + 1))
+        sys.exit(75 if done < 2 else 0)
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    given = settings("python train.py", "measure.whole_program=true", resume=True)
+    for number in (1, 2):
+        assert attempt(tmp_path / "out", *given, cwd=tmp_path).returncode == 75
+        assert json.loads((tmp_path / "out/state.json").read_text())["progress"] == number
+    done = attempt(tmp_path / "out", *given, cwd=tmp_path)
+    assert completed(done), done.stdout
+    assert result(tmp_path / "out")["metrics"]["wall_s"] > 6
 
 
 def test_two_ranks_of_torchrun_stop_when_they_are_asked_to_and_go_on(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from snakemake import cli
 
-from scalestudy.commands.one_run import checked_run, from_settings, refuse_foreign_folder
+from scalestudy.commands.one_run import checked_run, from_settings, refuse_foreign_folder, train_from_spec
 from scalestudy.commands.run import targets_and_config
 from scalestudy.errors import UserError
+from scalestudy.files import write_json
 from scalestudy.spec.config import changes_of, read_config
-from scalestudy.spec.ids import run_id
+from scalestudy.spec.ids import own_code, run_id
 
 
 def message_about(*settings: str) -> str:
@@ -78,6 +79,22 @@ def test_a_run_outside_the_dag_goes_into_an_empty_folder_or_one_of_the_same_run(
     (tmp_path / "spec.json").write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match="holds files that are not of a run"):
         refuse_foreign_folder(tmp_path, other)
+
+
+def test_a_program_that_was_edited_after_its_run_was_planned_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text("first", encoding="utf-8")
+    spec = checked_run({"program": {"command": "python train.py", "files": ["train.py"]}}, "try")
+    folder = tmp_path / "results/local/runs" / run_id(spec)
+    write_json(folder / "spec.json", spec.plain())
+    script.write_text("second", encoding="utf-8")
+    own_code.cache_clear()
+    with pytest.raises(UserError) as error:
+        train_from_spec(folder / "result.json")
+    assert error.value.remedy == "train.py was changed since the run was planned: run the same command again"
 
 
 def test_a_run_outside_the_dag_is_refused_below_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

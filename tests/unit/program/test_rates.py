@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +24,16 @@ def write(file: Path, step_s: float, **values: float) -> None:
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def rates(folder: Path) -> dict[str, float | None]:
+def evidence_in(folder: Path, measure: Measure = MEASURE) -> result.Evidence:
     traces = Traces(folder)
     traces.refresh()
-    job: Any = SimpleNamespace(spec=RunSpec(measure=MEASURE))
-    found = windows(traces.of("reported"), MEASURE)
-    evidence = result.Evidence(job, "reported", found, [], [], [])
-    speed = result._speed(evidence, result._total(found, "samples"))
+    job: Any = SimpleNamespace(spec=RunSpec(measure=measure))
+    return result.Evidence(job, "reported", windows(traces.of("reported"), measure), [], [], [])
+
+
+def rates(folder: Path) -> dict[str, float | None]:
+    evidence = evidence_in(folder)
+    speed = result._speed(evidence, result._total(evidence.windows, "samples"))
     return {name: speed[name] for name in ("bytes_per_s", "flops_per_s", "throughput_samples_per_s")}
 
 
@@ -56,3 +60,28 @@ def test_a_report_has_the_values_that_it_is_given(tmp_path: Path, monkeypatch: p
     (file,) = tmp_path.glob("reported.*.jsonl")
     line = json.loads(file.read_text(encoding="utf-8"))
     assert {name: line[name] for name in line if name != "clock"} == {"step": 3, "bytes": 1024, "flops": 2e9}
+
+
+@pytest.mark.parametrize("limit", [{}, {"steps": 40}, {"minutes": 0.05}])
+def test_a_program_that_counts_its_steps_anew_in_each_epoch_has_no_speed(tmp_path: Path, limit: dict[str, Any]) -> None:
+    lines = [json.dumps({"clock": 0.1 * done, "step": done % 20}) for done in range(90)]
+    (tmp_path / "reported.0.7.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    evidence = evidence_in(tmp_path, Measure(warmup_steps=5, **limit))
+    [reason] = result._window_is_long_enough(evidence, {})
+    assert reason == "the program counts its steps anew after 15 steps of the window: have it count on over all epochs"
+
+
+@pytest.mark.parametrize(("lines_of_a_block", "wrong"), [(50, True), (1, False), (5, False)])
+def test_a_program_whose_lines_come_in_large_blocks_has_no_speed(
+    tmp_path: Path, lines_of_a_block: int, wrong: bool
+) -> None:
+    """Steps of 10 ms; a line is read when its block is whole."""
+    marks = [(0.01 * (step // lines_of_a_block + 1) * lines_of_a_block + 1e-6 * step, step) for step in range(400)]
+    lines = [json.dumps({"clock": clock, "step": step}) for clock, step in marks]
+    (tmp_path / "reported.0.7.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    evidence = replace(evidence_in(tmp_path, Measure(warmup_steps=5, steps=220)), source="matched")
+    reasons = [*result._lines_come_one_by_one(evidence, {})]
+    assert (reasons != []) == wrong
+    if wrong:
+        assert evidence.slowest is not None and evidence.slowest.seconds / evidence.slowest.steps < 0.0095
+        assert "come in blocks, 0.5 s apart, in a window of 2 s: have it flush each line" in reasons[0]

@@ -58,6 +58,16 @@ def test_a_line_that_is_still_written_is_read_when_it_is_whole(tmp_path: Path) -
     assert [mark.step for mark in traces.of("steps")[0].marks] == [1, 2]
 
 
+def test_a_window_ends_where_steps_are_counted_anew_and_the_run_with_it(tmp_path: Path) -> None:
+    lines = [json.dumps({"clock": 0.1 * done, "step": done % 20}) for done in range(50)]
+    (tmp_path / "reported.0.7.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    traces, whole, cut = read(tmp_path), Measure(warmup_steps=5, steps=10), Measure(warmup_steps=5, steps=30)
+    [trace] = traces.of("reported")
+    assert [window.steps for measure in (whole, cut) for window in windows([trace], measure)] == [10, 15]
+    assert [trace.is_over(measure) for measure in (whole, cut)] == [True, False]
+    assert traces.is_over(cut)
+
+
 def test_a_window_is_over_once_every_rank_has_it(tmp_path: Path) -> None:
     measure = Measure(warmup_steps=1, steps=5)
     write(tmp_path / "reported.0.1.jsonl", list(range(10)))

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from scalestudy.errors import UserError
+from scalestudy.program import draft
 from scalestudy.program.draft import words_of
+from scalestudy.program.observe import Observation, Rank
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.config import checked
 from scalestudy.spec.expand_study import expand
@@ -74,6 +76,16 @@ def test_a_script_may_start_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: 
     words, script = words_of("env -C gpt python train.py --layers 2")
     assert words == ["env", "-C", "gpt", "python", "train.py", "--layers", "2"]
     assert script == Path("gpt/train.py")
+
+
+def test_a_first_study_has_the_command_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    rank = Rank(0, 1, 16, 1.6, 0.0, 0.0, (), False, False, False, 0.0)
+    monkeypatch.setattr(draft, "observe", lambda *_: [Observation((rank,), 5.0)])
+    assert 'command: "env STEPS=9 RANKS=2 python train.py"' in draft.draft("env STEPS=9 RANKS=2 python train.py")
+    with pytest.raises(UserError, match="cannot be split into words: No closing quotation"):
+        draft.draft("python 'train.py")
 
 
 def test_a_changed_file_makes_other_runs(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS, SPEEDS
 from scalestudy.spec.config import read_machine, read_site
-from scalestudy.spec.ids import dataset_id, run_id
+from scalestudy.spec.ids import dataset_id, own_code_now, run_id
 from scalestudy.spec.labels import speed_text
 from scalestudy.spec.layout import CHECKPOINTS, EXTENSIONS, RESULTS, manifest_file
 from scalestudy.spec.machine import Machine
@@ -47,8 +47,10 @@ def train_from_spec(out: Path) -> None:
     plain = read_json(file)
     spec = checked_run(plain, str(file))
     if folder.parent.name == "runs" and (identity := run_id(spec)) != folder.name:
-        what = f"describes another run than its folder names: {identity}"
-        raise UserError(what, str(file), "delete it; the spec of this run will be written again")
+        what, remedy = f"describes another run than its folder names: {identity}", "delete it; it will be written again"
+        if own := own_code_now(spec, EXTENSIONS):
+            remedy = f"{' or '.join(own)} was changed since the run was planned: run the same command again"
+        raise UserError(what, str(file), remedy)
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
     with only_trainer(folder) as keeper:
         now_at_most(file, *([] if spec.program else [manifest_file(dataset_id(spec.data))]))

@@ -134,7 +134,7 @@ def new(name: str | None, program: str | None) -> None:
     if program is not None:
         click.echo("The script runs for a few steps. Files that it writes itself are written.", err=True)
     text = TEMPLATE.read_text(encoding="utf-8") if program is None else draft(program)
-    write_text(file, text.replace("NAME", name))
+    write_text(file, text.replace("NAME", name, 1))
     click.echo(f"{file}\n  scalestudy check\n  snakemake {name} --profile profiles/local -n")
 
 

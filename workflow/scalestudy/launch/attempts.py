@@ -83,9 +83,13 @@ class Chain:
         return self.folder / CHECKPOINTS
 
     def add_to(self, result: dict[str, Any]) -> None:
-        """Add the attempts of a finished run, and warnings about them."""
+        """Add the attempts of a finished run, and warnings about them; it took the time of all that made steps."""
         self.done = result.get("steps_done", 0)
         self.attempts[-1].end(self.done, "the run is complete")
+        earlier = [attempt for attempt in self.attempts[:-1] if attempt.steps]
+        if earlier and result["metrics"].get("wall_s") is not None:
+            result["started"] = earlier[0].started
+            result["metrics"]["wall_s"] += sum(3600 * (attempt.hours or 0.0) for attempt in earlier)
         result["links"] = [attempt.entry() for attempt in self.attempts]
         result["warnings"] = [*self.warnings, *result.get("warnings", [])]
 
@@ -188,7 +192,7 @@ def _note_end(chain: Chain, error: Exception) -> None:
     names = [path.name for path in chain.checkpoints.glob("step-*") if OURS.fullmatch(path.name)]
     cause, progress = str(error).partition("\n")[0], int(max(names).removeprefix("step-")) if names else 0
     chain.attempts[-1].end(progress, cause)
-    if isinstance(error, UserError) and not progress:
+    if isinstance(error, UserError) and not progress and not (chain.checkpoints / STATE_FOLDER).exists():
         chain.clear()  # it never began
     else:
         chain.save()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import tempfile
 from pathlib import Path
@@ -21,7 +22,10 @@ MAX_OBSERVED_S = 600.0
 
 def words_of(command: str) -> tuple[list[str], Path]:
     """Return the words of a command, `train.py` alone being one too, and its script; `env -C FOLDER` may precede it."""
-    words = shlex.split(command)
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UserError(f"cannot be split into words: {error}", f"{OPTION} {command}", "close its quotes") from None
     words = ["python", *words] if words and words[0].endswith(".py") else words
     folders = [Path(), *(Path(word) for word in words if Path(word).is_dir())]
     scripts = (folder / word for word in words if word.endswith(".py") for folder in folders)
@@ -49,7 +53,4 @@ def draft(command: str) -> str:
         "STEPS": str(max(MIN_WINDOW_STEPS, math.ceil(WINDOW_S / seen.step_s))),
         "OBSERVED": ", ".join([ranks, f"{1e3 * seen.step_s:.3g} ms a step", *(sizes or ["no DataLoader"])]),
     }
-    text = TEMPLATE.read_text(encoding="utf-8")
-    for key, value in values.items():
-        text = text.replace(key, value)
-    return text
+    return re.sub("|".join(values), lambda key: values[key[0]], TEMPLATE.read_text(encoding="utf-8"))

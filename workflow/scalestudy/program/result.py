@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from scalestudy.files import read_json, write_with
 from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.measure.window import relative_half_width
@@ -28,6 +30,9 @@ REPORTED = "reported"
 OF_STEPS = (*SPEEDS, "step_time_s", "window_half_width", "j_per_sample", "loss")
 """Metrics that follow from the steps that a program reports, and from their samples, bytes and flops."""
 NOT_CHECKED = "what the program computed is not checked: whether its ranks hold equal parameters and saw their samples"
+MAX_IN_BLOCK, MIN_IN_BLOCK, MAX_UNKNOWN = 0.01, 0.8, 0.05
+"""Of lines that come in blocks: a gap within one, as a share of the largest; the share of such gaps; the share of a window
+that may be unknown."""
 MAX_UNLIKE = 0.1
 """Relative difference of reported steps from optimiser steps that is no warning."""
 
@@ -203,6 +208,8 @@ def _window_is_long_enough(evidence: Evidence, values: Mapping[str, float | None
             "no step was seen after the warm-up: lower measure.warmup_steps, call `scalestudy.report`, give "
             "`program.metrics`, or set measure.whole_program"
         )
+    elif slowest.trace.counts_anew(measure) and not slowest.trace.is_over(measure):
+        yield f"the program counts its steps anew after {slowest.steps} steps of the window: have it count on over all epochs"
     elif slowest.steps < MIN_WINDOW_STEPS or slowest.seconds < MIN_WINDOW_S:
         yield (
             f"the measured window is {slowest.steps} steps and {slowest.seconds:.2f} s; at least {MIN_WINDOW_STEPS} "
@@ -214,6 +221,20 @@ def _window_is_long_enough(evidence: Evidence, values: Mapping[str, float | None
         yield f"the program ended after {slowest.steps} steps of the window: let it train longer"
 
 
+def _lines_come_one_by_one(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
+    """Many programs write a pipe block by block: the ends of a window are then known to a block only."""
+    slowest = evidence.slowest
+    if evidence.source != "matched" or slowest is None or evidence.job.spec.measure.whole_program:
+        return
+    clocks, steps = np.array([(mark.clock_s, mark.step) for mark in slowest.marks]).T
+    gaps_s = np.diff(clocks)[np.diff(steps) > 0]  # ranks of one command write the same step
+    in_block = gaps_s < MAX_IN_BLOCK * gaps_s.max()
+    known_s = MAX_UNKNOWN * slowest.seconds
+    if in_block.mean() > MIN_IN_BLOCK and gaps_s[in_block].sum() < known_s < gaps_s.max():
+        what = f"the program's lines come in blocks, {gaps_s.max():.2g} s apart, in a window of {slowest.seconds:.2g} s"
+        yield f"{what}: have it flush each line (`stdbuf -oL`)"
+
+
 def _clock_was_kept(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
     yield from throttled(values.get("throttled_share"))
 
@@ -223,6 +244,7 @@ CHECKS = (
     _ranks_are_those_of_the_run,
     _loss_is_finite,
     _window_is_long_enough,
+    _lines_come_one_by_one,
     _clock_was_kept,
 )
 

@@ -81,7 +81,9 @@ def save_if_stopped(job: Job) -> None:
     traces = Traces(metrics_folder(job), earlier(job))
     traces.refresh()
     tensors = {trace.name: torch.tensor(_rows(trace.marks), dtype=torch.float64) for trace in traces.known.values()}
-    step = max((trace.marks[-1].step for trace in traces.of(traces.source or "")), default=0)
+    before = 0 if job.resume is None else checkpoint.read_facts(job.resume)["step"]
+    # Another state is progress, also of a program that reports no steps.
+    step = max([before + 1, *(trace.marks[-1].step for trace in traces.of(traces.source or ""))])
     records = [read_json(file) for file in metrics_folder(job).glob("rank.*.json")] or earlier_records(job)
     facts = {"run": job.run, "spec": job.spec.plain(), "ranks": job.spec.ranks, "code": code_digest(), "state": stamp}
     folder = _state_file(job).parent.parent

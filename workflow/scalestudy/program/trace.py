@@ -81,8 +81,8 @@ class Trace:
         waited_s = None if mark.waited_s is None else mark.waited_s + self._waited_before_s
         self.marks.append(replace(mark, waited_s=waited_s))
 
-    def window(self, measure: Measure) -> tuple[int, int] | None:
-        """Return the marks at which the window begins and ends; None where it has not begun.
+    def counted(self, measure: Measure) -> tuple[int, int] | None:
+        """Return the marks from the end of the warm-up to where the program counts its steps anew; None without such marks.
 
         The first mark is the end of the first step: it is never timed.
         """
@@ -90,20 +90,32 @@ class Trace:
         begin = next((index for index, count in enumerate(done) if count >= max(1, measure.warmup_steps)), None)
         if begin is None:
             return None
-        steps, minutes = measure.steps, measure.minutes
+        anew = (index for index in range(begin + 1, len(done)) if done[index] <= 1 < done[index - 1])
+        return begin, next(anew, len(done))
+
+    def counts_anew(self, measure: Measure) -> bool:
+        """Whether the program counts its steps anew after the warm-up, as some do in each epoch."""
+        counted = self.counted(measure)
+        return counted is not None and counted[1] < len(self.marks)
+
+    def window(self, measure: Measure) -> tuple[int, int] | None:
+        """Return the marks at which the window begins and ends; None where it has not begun."""
+        if (counted := self.counted(measure)) is None:
+            return None
+        steps, minutes, begin = measure.steps, measure.minutes, self.marks[counted[0]]
         ends = [
             index
-            for index in range(begin, len(done))
-            if (steps is None or done[index] - done[begin] <= steps)
-            and (minutes is None or self.marks[index].clock_s - self.marks[begin].clock_s <= 60 * minutes)
+            for index in range(*counted)
+            if (steps is None or self.marks[index].step - begin.step <= steps)
+            and (minutes is None or self.marks[index].clock_s - begin.clock_s <= 60 * minutes)
         ]
-        return begin, ends[-1]
+        return counted[0], ends[-1]
 
     def is_over(self, measure: Measure) -> bool:
         """Whether the window has all of its steps or minutes."""
-        if (measure.steps, measure.minutes) == (None, None) or (window := self.window(measure)) is None:
+        if (measure.steps, measure.minutes) == (None, None) or (counted := self.counted(measure)) is None:
             return False
-        begin, last = self.marks[window[0]], self.marks[-1]
+        begin, last = self.marks[counted[0]], self.marks[counted[1] - 1]
         if measure.steps is not None:
             return last.step - begin.step >= measure.steps
         return last.clock_s - begin.clock_s >= 60 * (measure.minutes or 0.0)
@@ -141,8 +153,9 @@ class Traces:
         return next((source for source in SOURCES if self.of(source)), None)
 
     def is_over(self, measure: Measure) -> bool:
-        """Whether every trace has its whole window."""
-        return bool(traces := self.of(self.source or "")) and all(trace.is_over(measure) for trace in traces)
+        """Whether every trace has its whole window, or will never have it."""
+        traces = self.of(self.source or "")
+        return bool(traces) and all(trace.is_over(measure) or trace.counts_anew(measure) for trace in traces)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -64,12 +64,15 @@ def main(job: Job, rank: int) -> int:
             )
     except OSError as error:
         raise UserError(f"`{words[0]}` cannot be started: {error.strerror}", "program.command") from error
-    reader = threading.Thread(target=_match, args=(process.stdout, program.metrics, folder, rank), daemon=True)
+    failures: list[Exception] = []
+    reader = threading.Thread(target=_match, args=(process, program.metrics, folder, rank, failures), daemon=True)
     if program.metrics:
         reader.start()
     status = _wait(process, job, Traces(folder, earlier))
     if program.metrics:
         reader.join(GRACE_S)
+    if failures and not (folder / OVER).exists():
+        raise failures[0]
     return status
 
 
@@ -141,6 +144,9 @@ def _wait(process: subprocess.Popen[bytes], job: Job, traces: Traces) -> int:
         if over.exists():
             process.send_signal(signal.SIGTERM)
             end_processes(str(folder))
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
+            process.kill()  # its environment may not show that it is of this run
             process.wait()
             return 0
         time.sleep(POLL_S)
@@ -151,19 +157,25 @@ def _wait(process: subprocess.Popen[bytes], job: Job, traces: Traces) -> int:
     return 128 - status if status < 0 else status
 
 
-def _match(output: IO[bytes] | None, metrics: dict[str, str], folder: Path, rank: int) -> None:
-    """Copy the command's output to this process's, and note the numbers of its lines."""
-    assert output is not None
+def _match(
+    process: subprocess.Popen[bytes], metrics: dict[str, str], folder: Path, rank: int, failures: list[Exception]
+) -> None:
+    """Copy the command's output to this process's, and note the numbers of its lines; a failure ends the command."""
+    assert process.stdout is not None
     patterns = {name: re.compile(pattern) for name, pattern in metrics.items()}
-    with (folder / f"matched.{rank}.jsonl").open("w", encoding="utf-8") as file:
-        for line in _lines(output):
-            clock = time.perf_counter()
-            sys.stdout.write(line)
-            found = {name: match for name, pattern in patterns.items() if (match := pattern.search(line))}
-            if "step" in found:
-                values = {name: _number(match[1]) for name, match in found.items()}
-                file.write(json.dumps({"clock": clock, **values, "step": int(values["step"])}) + "\n")
-                file.flush()
+    try:
+        with (folder / f"matched.{rank}.jsonl").open("w", encoding="utf-8") as file:
+            for line in _lines(process.stdout):
+                clock = time.perf_counter()
+                sys.stdout.write(line)
+                found = {name: match for name, pattern in patterns.items() if (match := pattern.search(line))}
+                if "step" in found and line.endswith(("\n", "\r")):  # not one that a signal cut off
+                    values = {name: _number(name, match[1]) for name, match in found.items()}
+                    file.write(json.dumps({"clock": clock, **values}) + "\n")
+                    file.flush()
+    except Exception as error:
+        failures.append(error)
+        process.kill()  # it would wait for ever for a reader of its output
 
 
 def _lines(output: IO[bytes]) -> Iterator[str]:
@@ -175,6 +187,11 @@ def _lines(output: IO[bytes]) -> Iterator[str]:
     yield rest
 
 
-def _number(text: str) -> float:
-    """Return a number as it is printed, with commas between thousands."""
-    return float(text.replace(",", ""))
+def _number(name: str, text: str | None) -> float:
+    """Return a number as it is printed, with commas between thousands. UserError where it is none."""
+    try:
+        number = float((text or "").replace(",", ""))
+        return int(number) if name == "step" else number
+    except (ValueError, OverflowError):
+        what, remedy = f"found `{text}` in the output, which is no number", "let its first group match a number alone"
+        raise UserError(what, f"program.metrics.{name}", remedy) from None

@@ -22,16 +22,20 @@ class AfterTorch(importlib.abc.MetaPathFinder):
         self.request = request
 
     def find_spec(self, name, path=None, target=None):
-        """Find torch as Python does, and install the hooks after it."""
+        """Find torch as Python does, and install the hooks after it; a script may look for torch before it imports it."""
         if name != "torch":
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
         if spec is None or spec.loader is None:
             return spec
         plain = spec.loader.exec_module
 
         def exec_module(module):
+            sys.meta_path.remove(self)
             plain(module)
             importlib.import_module("scalestudy_hooks.steps").Steps(self.request, module)
 
