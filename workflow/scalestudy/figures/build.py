@@ -172,7 +172,7 @@ def point_of(valid: Sequence[Row], column: str, place: float) -> Point:
     own = [half for row in valid if (half := own_half_width(row, column)) is not None]
     return Point(
         place, values.mean, values.low, values.high, values.n, kind, tuple(float(row[column]) for row in valid),
-        notes.emulated_parts(valid), sum(bool(row["disturbed"]) for row in valid), own=max(own, default=None),
+        notes.emulated_parts(valid, column), sum(bool(row["disturbed"]) for row in valid), own=max(own, default=None),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from scalestudy.analysis.scaling import Base
 from scalestudy.analysis.stats import FEWEST, with_interval
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
-from scalestudy.spec.columns import MAX_TESTED_FACTOR
+from scalestudy.spec.columns import MAX_TESTED_FACTOR, OF_THE_HOST
 from scalestudy.spec.labels import counted, listed, number
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_rows
@@ -56,12 +56,12 @@ STATED = {
 }
 
 
-def emulated_parts(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Parts of the system that are emulated in any of these runs."""
+def emulated_parts(rows: Iterable[Row], column: str = "") -> tuple[str, ...]:
+    """Parts of the system that are emulated in any of these runs, where the column depends on them."""
     rows = list(rows)
-    compute = ("compute",) if any(map(is_compute_emulated, rows)) else ()
+    compute = ("compute",) if column not in OF_THE_HOST and any(map(is_compute_emulated, rows)) else ()
     return compute + tuple(
-        part for part, columns in EMULATED.items() if any(_given(row.get(column)) for row in rows for column in columns)
+        part for part, keys in EMULATED.items() if any(_given(row.get(key)) for row in rows for key in keys)
     )
 
 
