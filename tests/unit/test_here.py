@@ -74,9 +74,19 @@ def made(rate: float, **spec: Any) -> tuple[RunSpec, dict[str, Any]]:
 
 def test_the_best_of_each_precision_is_said_with_its_energy() -> None:
     bfloat16 = {"autocast": "bfloat16", "memory_format": "channels_last"}
-    runs = [made(1000.0), made(1100.0), made(1200.0), made(900.0, batch={"per_rank": 8}), made(2500.0, **bfloat16)]
+    runs = [made(rate, repeat=repeat, seed=repeat) for repeat, rate in enumerate((1000.0, 1100.0, 1200.0))]
+    runs += [made(900.0, batch={"per_rank": 8}), made(2500.0, **bfloat16)]
     assert about_devices(runs) == [
         "Stand-in GPU:",
         "  resnet50, float32: 1,100 samples/s with a batch of 32, 500 W, 0.25 J per sample (median of 3)",
         "  resnet50, bfloat16, channels last: 2,500 samples/s with a batch of 32, 500 W, 0.25 J per sample (median of 1)",
+    ]
+
+
+def test_unlike_runs_are_not_taken_together_and_a_program_has_no_model_of_ours() -> None:
+    read, unread = made(1000.0), made(3000.0, loader={"mode": "synthetic"})
+    program = made(9000.0, program={"command": "python train.py", "files": ["train.py"]})
+    assert about_devices([read, unread, program]) == [
+        "Stand-in GPU:",
+        "  resnet50, float32: 3,000 samples/s with a batch of 32, 500 W, 0.25 J per sample (median of 1)",
     ]

@@ -26,12 +26,11 @@ def test_on_logarithms_the_mean_is_geometric_and_the_interval_lies_wider_above()
     assert found.mean == pytest.approx(math.e)
     assert math.log(found.low) == pytest.approx(1 - 2.484138, abs=1e-6)
     assert math.log(found.high) == pytest.approx(1 + 2.484138, abs=1e-6)
-    assert found.half_width == pytest.approx(found.high - math.e)
 
 
 def test_fewer_than_three_repeats_have_a_mean_and_no_interval() -> None:
     two, one = interval([1.0, 3.0]), interval([5.0, math.nan])
-    assert (two.mean, two.low, two.high, two.half_width) == (2.0, None, None, None)
+    assert (two.mean, two.low, two.high) == (2.0, None, None)
     assert (one.mean, one.n, one.low) == (5.0, 1, None)
     assert interval([math.nan]) is None
 

@@ -29,7 +29,7 @@ def _published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def side(step_time_s: float, **more: Any) -> tuple[dict[str, Any], ...]:
     row = {
-        "status": "valid", "device": "emulated:p100", "model": "m", "batch.per_rank": 1, "ranks": 1, "loader.workers": 0,
+        "status": "valid", "device": "emulated:p100", "model": "m", "batch.per_rank": 1, "batch.global": 1, "ranks": 1, "loader.workers": 0,
         "exchange_s": 0.0, "data_stall": 0.0, "step_time_s": step_time_s, **more,
     }  # fmt: skip
     return (row,) * 3
@@ -45,6 +45,14 @@ def side(step_time_s: float, **more: Any) -> tuple[dict[str, Any], ...]:
 def test_the_nearest_step_that_would_change_the_verdict_is_named(more: dict[str, Any], then: str) -> None:
     said = flip_text(CLAIM, ClaimPart(None, side(0.2, **more), side(0.1, **{**more, "data_stall": 0.0})))
     assert said == [f"With a step of {then} in place of 100 ms the verdict would flip, if all else stayed"]
+
+
+def test_of_throughputs_the_samples_of_a_step_count() -> None:
+    """Four ranks that exchange for 0.2 s train 4/3 times as much as two that do so for 0.1 s: with steps of 10.5 ms, 1.05 times."""
+    more = CLAIM.model_copy(update={"below": None, "above": 1.05})
+    four, two = side(0.3, ranks=4, **{"batch.global": 4}), side(0.2, ranks=2, **{"batch.global": 2})
+    said = flip_text(more, ClaimPart(None, four, two))
+    assert said == ["With a step of 10.5 ms in place of 100 ms the verdict would flip, if all else stayed"]
 
 
 @pytest.mark.parametrize(

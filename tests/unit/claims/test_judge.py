@@ -152,6 +152,27 @@ def test_a_share_of_a_difference_is_taken_round_by_round(tmp_path: Path) -> None
     assert (found.verdict, found.estimate) == ("reproduced", pytest.approx(0.75, abs=0.01))
 
 
+def test_there_is_no_share_of_a_whole_that_is_not_larger(tmp_path: Path) -> None:
+    """Of two epochs that take less time than one, set-up is no cause of taking longer."""
+    text = """kind: direction
+    column: setup_s
+    per: wall_s
+    compare: share
+    where: {strategy: allreduce}
+    of: {train.epochs: 2}
+    against: {train.epochs: 1}
+    above: 0.5
+    margin_reason: more than half"""
+
+    def numbers(run: Run) -> Mapping[str, Any]:
+        less = run.spec.train.epochs - 1
+        return {"setup_s": 9 - 3 * less * (1 + NOISE[run.spec.repeat]), "wall_s": 20 - 4 * less}
+
+    (found,) = verdicts(study_with(tmp_path, text), numbers)
+    assert found.verdict == "inconclusive"
+    assert "`wall_s` is not larger in every round" in found.reason
+
+
 def _ring(run: Run) -> bool:
     return run.spec.strategy.name == "allreduce"
 
@@ -221,6 +242,17 @@ def test_of_each_value_the_one_against_decides_and_of_several_configurations_the
     of_each, of_best = verdicts(study_with(tmp_path, each, most), numbers)
     assert [found.estimate for found in (of_each, of_best)] == pytest.approx([1.3, 1.3], rel=0.01)
     assert (of_each.verdict, "epochs 2" in of_each.sentence) == ("not reproduced", True)
+
+
+def test_a_value_that_this_machine_skips_is_named(tmp_path: Path) -> None:
+    each = DIRECTION.replace("where: {train.epochs: 1}", "where: {train.epochs: [1, 2]}\n    each: train.epochs")
+
+    def numbers(run: Run) -> Mapping[str, Any]:
+        is_lacking = not _ring(run) and run.spec.train.epochs == 2
+        return {"status": "skipped", "reason": "no memory"} if is_lacking else rates(80.0)(run)
+
+    (found,) = verdicts(study_with(tmp_path, each), numbers)
+    assert (found.verdict, "; not compared here: epochs 2; " in found.sentence) == ("reproduced", True)
 
 
 def test_stand_ins_with_their_values_place_and_disturbed_runs_are_in_the_verdict(tmp_path: Path) -> None:
@@ -304,6 +336,19 @@ def test_later_rounds_decide_nothing_before_the_next_planned_look(tmp_path: Path
     assert of_rounds(6, 2).reason == "2 of 6 runs have no result"
     assert (of_rounds(6, 6).confidence, of_rounds(6, 6).changed_after_measuring) == (pytest.approx(0.975), False)
     assert "6 rounds of this campaign, look 2 of 2" in of_rounds(10, 10).sentence
+
+
+def test_rounds_that_a_claim_leaves_out_are_none_of_its_rounds(tmp_path: Path) -> None:
+    """The first of four rounds is another thing, such as one that makes the copies which the others find."""
+    study = study_with(
+        tmp_path, DIRECTION.replace("{train.epochs: 1}", "{train.epochs: 1, repeat: [1, 2, 3]}"), repeats=4
+    )
+
+    def of_rounds(made: int) -> Verdict:
+        numbers = rates(80.0)
+        return verdicts(study, lambda run: numbers(run) if run.spec.repeat < made else {"status": "missing"})[0]
+
+    assert [(each.verdict, each.n) for each in map(of_rounds, (3, 4))] == [("not run", 0), ("reproduced", 3)]
 
 
 def test_from_three_campaigns_on_a_verdict_says_where_the_next_is_expected(tmp_path: Path) -> None:

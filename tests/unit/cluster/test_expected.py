@@ -166,6 +166,17 @@ def test_items_that_take_time_to_fetch_are_shared_by_the_workers() -> None:
     assert seconds == pytest.approx([24.0, 24.0, 8.0], abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [({}, False), ({"loader": {"mode": "synthetic"}}, True), ({"data": {"source": "synthetic"}}, True)],
+)
+def test_an_accelerator_that_takes_no_time_says_nothing_of_a_run_that_reads(
+    changes: dict[str, Any], known: bool
+) -> None:
+    instant = {**NO_EVALUATION, "device": "emulated:infinite", "strategy": {"name": "single"}, "ranks": 1}
+    assert expected({**instant, **changes}, P100).known is known
+
+
 def test_evaluations_and_what_is_loaded_ahead_are_counted() -> None:
     without, with_evaluation = expected(NO_EVALUATION, P100).low_s, expected(RESNET, P100)
     assert with_evaluation.low_s - without == pytest.approx(50_000 / 3 / 4 / 195, rel=0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
@@ -50,8 +51,8 @@ def folder(tmp_path: Path, published_numbers: None) -> Path:
     return tmp_path
 
 
-def planned(machine: str, *, backwards: bool = False, **config: str) -> Plan:
-    """The plan of everything, as if a dry run had announced each run and its dataset."""
+def planned(machine: str, *, backwards: bool = False, asked: Mapping[str, int] | None = None, **config: str) -> Plan:
+    """The plan of everything, as if a dry run had announced each run and its dataset; `asked` of runs by `--set-resources`."""
     project = Project({"machine": machine, **config})
     study = project.chosen[0]
     dataset = study.runs[0].dataset
@@ -59,7 +60,8 @@ def planned(machine: str, *, backwards: bool = False, **config: str) -> Plan:
     seen = [AnnouncedJob("dataset", {"dataset": dataset}, (), (manifest,), {}, 2_000_000)]
     for run in study.runs:
         wildcards, out = {"machine": machine, "run": run.id}, str(result_file(machine, run.id))
-        seen.append(AnnouncedJob("train", wildcards, (manifest,), (out,), {"study": study.name}, 1_000_000))
+        resources = {"study": study.name, **(asked or {})}
+        seen.append(AnnouncedJob("train", wildcards, (manifest,), (out,), resources, 1_000_000))
     return make_plan(project, seen[::-1] if backwards else seen)
 
 
@@ -104,6 +106,18 @@ def test_a_run_that_goes_on_in_further_jobs_starts_again_in_each(folder: Path) -
     assert slow_s - fast_s > 2 * 3000
 
 
+def test_a_shorter_walltime_that_is_asked_for_makes_more_jobs_of_a_run_and_no_fewer_hours(folder: Path) -> None:
+    def of_longest(plan: Plan) -> tuple[int, float, float]:
+        longest, *_ = (job for job in plan.submitted if job.ranks == 1 and job.strategy == "allreduce")
+        return longest.resources.links, plan.reserved([longest], "node"), plan.hours([longest], "node")[1]
+
+    (links, reserved, hours), (more_links, _, more_hours) = map(
+        of_longest, (planned("known"), planned("known", asked={"runtime": 60}))
+    )
+    assert more_links > 20 * links
+    assert reserved > more_hours > hours
+
+
 def test_the_percentiles_of_a_sum_lie_below_the_reservations_whatever_the_order_of_the_jobs(folder: Path) -> None:
     plan, other = planned("known"), planned("known", backwards=True)
     low, middle, high = plan.hours(plan.submitted, "gpu")
@@ -136,6 +150,12 @@ def test_the_cost_is_that_of_devices_and_nodes(folder: Path) -> None:
     cost = plan.cost(plan.submitted)
     assert cost[1] == pytest.approx(0.3 * gpu + node, rel=0.01)
     assert f"Cost         {cost[1]:,.2f} points expected, {cost[2]:,.2f} to request" in show.table(plan)
+
+
+def test_the_cost_to_request_holds_the_reservations_of_runs_without_an_estimate(folder: Path) -> None:
+    plan = planned("unknown")
+    # 24 GPU hours at 0.3 points; four runs on a node and four on two, half an hour each.
+    assert plan.cost(runs_of(plan)) == (0, 0, pytest.approx(24 * 0.3 + 12 * 0.5))
 
 
 def test_the_least_makespan_is_the_longest_chain_or_the_work_over_the_limits_of_a_user(folder: Path) -> None:

@@ -58,6 +58,19 @@ def test_extrapolated_times_are_points_of_their_own_kind(study: Study) -> None:
     assert {point.kind for point in series(chart(study, "throughput"), "ring & all_reduce").points} == {"measured"}
 
 
+def test_of_times_that_some_runs_never_reached_no_mean_of_the_others_is_drawn(tmp_path: Path) -> None:
+    text = SCALING.replace("{kind: efficiency}", "{kind: lines, name: reached, x: ranks, y: time_to_accuracy_s}")
+    study = read_study(tmp_path, f"{text}target_accuracy: 0.75\n")
+    below = [{"epoch": 1, "step": 10, "time_s": 9.0, "accuracy": 0.6}]
+    is_slow = next(run.id for run in study.runs if is_ring(run) and run.spec.ranks == 2)
+    write_results(study, lambda run: {"evaluations": below} if run.id == is_slow else {})
+
+    made = chart(study, "reached")
+
+    assert {line.label: len(line.points) for line in made.lines} == {"ring & all_reduce": 1, "parameter server": 2}
+    assert said(made, "Configurations with runs that ended without reaching it are not drawn: 1 run")
+
+
 def test_efficiency_prints_its_formula_and_baseline_and_leaves_shared_cores_out(study: Study, tmp_path: Path) -> None:
     three = read_study(tmp_path, SCALING.replace("ranks: [1, 2]", "ranks: [1, 2, 4]"), "three")
     write_results(three, lambda run: {"oversubscribed": run.spec.ranks == 4})
@@ -68,6 +81,15 @@ def test_efficiency_prints_its_formula_and_baseline_and_leaves_shared_cores_out(
     assert said(made, "Weak scaling (the batch of a rank is fixed): X(N)·N₀ / (N·X(N₀))")
     assert said(made, "Base: 71.4 samples/s on one rank (N₀ = 1), mean of 6 runs of all series at their fewest ranks")
     assert said(made, "Left out, more threads than cores: 4 ranks")
+
+
+def test_an_efficiency_above_the_usual_end_of_its_axis_is_drawn(study: Study) -> None:
+    write_results(study, lambda run: {"throughput_samples_per_s": 1000.0} if run.spec.ranks == 2 else {})
+
+    made = chart(study, "efficiency")
+
+    end = made.panels[0].y.limits
+    assert end is not None and end[1] >= max(point.y for point in series(made, "ring & all_reduce").points) > 1.5
 
 
 def test_times_of_ranks_that_share_cores_are_shaded(study: Study) -> None:
@@ -174,6 +196,21 @@ def test_mixed_instruments_and_drift_are_said(study: Study) -> None:
 
     assert said(made, "Instruments mixed: torch 2.1 / 2.2")
     assert said(made, "Drift: in round 3 throughput differs by -13.6")
+
+
+@pytest.mark.parametrize(("again", "mixed"), [("b", False), ("c", True)])
+def test_data_that_a_study_varies_is_no_mixed_instrument(tmp_path: Path, again: str, mixed: bool) -> None:
+    """Of each preprocessing, all runs have the same data, or one of them does not."""
+    varied = SCALING.replace("  ranks: [1, 2]", "  ranks: [1, 2]\n  data.shard.mib: [1, 2]")
+    study = read_study(tmp_path, varied.replace("digits", "synthetic_jpeg"))
+
+    def change(run: Run) -> dict[str, Any]:
+        data = "a" if run.spec.data.plain()["shard"]["mib"] == 1 else again if run.spec.repeat else "b"
+        return {"instrument": {**INSTRUMENT, "data": data}}
+
+    write_results(study, change)
+
+    assert said(chart(study, "exchange"), "Instruments mixed: data") is mixed
 
 
 def test_ideal_scaling_starts_at_the_mean_of_the_runs_without_exchange_and_not_at_the_best(

@@ -84,6 +84,26 @@ def test_without_declared_answers_the_first_figure_is_put_into_words() -> None:
     )
 
 
+def test_an_answer_from_extrapolated_numbers_says_so_and_beyond_the_tested_factor_there_is_none() -> None:
+    def extrapolated(factor: float) -> Any:
+        metrics = {"extrapolation_factor": factor}
+        return answer_of(
+            summarised(lambda run: {"kinds": {"training_time_s": "extrapolated"}, "metrics": metrics}, ""), MACHINE
+        )
+
+    near, far = extrapolated(100.0), extrapolated(2000.0)
+    assert all(said.endswith(" times (extrapolated from a window).") for said in near.sentences)
+    assert far.sentences == ()
+    assert far.left_out[0].endswith("training_time_s is extrapolated beyond the tested factor of 1,000")
+
+
+def test_a_figure_with_one_place_on_its_axis_is_no_answer_and_says_why() -> None:
+    study = read_study(Path.cwd(), SCALING.replace("ranks: [1, 2]", "ranks: [1]"))
+    write_results(study)
+    summarise(study, MACHINE)
+    assert answer_of(study, MACHINE).left_out == ("figure `time` has one value of `ranks`",)
+
+
 def test_a_ratio_without_an_interval_has_none_and_one_of_independent_means_is_as_wide_as_both() -> None:
     exact, wide = Number(2.0, 2.0, 2.0), Number(4.0, 3.6, 4.4, n=5)
     ratio = wide.over(exact)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from scalestudy.results import result
 from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
@@ -53,6 +58,26 @@ def test_the_energy_of_the_window_is_divided_by_the_samples_trained_in_it(tmp_pa
     # 320 W for 2 s, over 8 steps of 16 samples.
     assert values == {"device_utilisation": 0.9, "device_power_w": 320.0, "j_per_sample": pytest.approx(5.0)}
     assert warnings == []
+
+
+def test_the_energy_of_a_resumed_run_is_divided_by_the_samples_of_its_last_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 24 steps in the window, 8 were made after the stop; the host's clock is that of these."""
+
+    class Seen(Exception):
+        pass
+
+    def metrics(*given: Any) -> None:
+        raise Seen(given[-1])
+
+    made = [replace(report, window_usage_steps=8) for report in reports()]
+    measured = SimpleNamespace(reports=made, in_window=np.ones(24, bool))
+    monkeypatch.setattr(result, "read_reports", lambda job: measured)
+    monkeypatch.setattr(result, "metrics", metrics)
+    with pytest.raises(Seen) as seen:
+        result.measured_result(job(tmp_path), None, 1.0, None, tmp_path, samples(0, 320.0))  # type: ignore[arg-type]
+    assert seen.value.args[0]["j_per_sample"] == pytest.approx(5.0)
 
 
 def test_of_utilisation_the_share_of_seconds_counts_not_the_mean_alone(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.run import RunSpec, is_emulated
 
 Made = tuple[RunSpec, Mapping[str, Any]]
@@ -24,10 +25,9 @@ def about_devices(runs: Sequence[Made]) -> list[str]:
     of_device: dict[str, dict[tuple[str, str], dict[str, list[Made]]]] = {}
     for spec, result in runs:
         device = str((result.get("instrument") or {}).get("device_name") or "cpu")
-        if result["status"] == "valid" and not is_emulated(spec) and device != "cpu":
+        if result["status"] == "valid" and not is_emulated(spec) and spec.program is None and device != "cpu":
             of_kind = of_device.setdefault(device, {}).setdefault((spec.model.name, precision(spec)), {})
-            key = f"{spec.ranks}.{spec.rank_batch}.{spec.strategy.name}.{spec.loader.workers}.{spec.data.plain()}"
-            of_kind.setdefault(key, []).append((spec, result))
+            of_kind.setdefault(configuration_id(spec), []).append((spec, result))
     lines = []
     for device, of_model in of_device.items():
         lines.append(f"{device}:")

@@ -32,13 +32,6 @@ class Interval:
     high: float | None
     n: int
 
-    @property
-    def half_width(self) -> float | None:
-        """The larger distance from the mean to an end of the interval."""
-        if self.low is None or self.high is None:
-            return None
-        return max(self.high - self.mean, self.mean - self.low)
-
 
 def interval(
     values: Sequence[float], log: bool = False, own: Sequence[tuple[float, float, float]] = ()

@@ -142,12 +142,14 @@ def flip_text(claim: Sampled, part: ClaimPart) -> list[str]:
     A step that waits for data lasts as long as the data takes, or as the accelerator if that takes longer; else what a step
     has beside the accelerator's time stays as it is. Empty where a side computes, or no such step is found.
     """
-    if claim.compared_as != "ratio" or claim.column not in ("throughput_samples_per_s", "step_time_s") or claim.over:
+    is_rate, has_more = claim.column == "throughput_samples_per_s", claim.over or claim.per or claim.take
+    if claim.compared_as != "ratio" or has_more or not (is_rate or claim.column == "step_time_s"):
         return []
     of, against = (_emulated_step(side) for side in (part.of, part.against or ()))
     if of is None or against is None:
         return []
-    (low, high), sign = claim.bounds, -1 if claim.column == "throughput_samples_per_s" else 1
+    low, high = claim.bounds
+    samples = part.of[0]["batch.global"] / (part.against or part.of)[0]["batch.global"]
 
     def seconds(step: tuple[float, float, bool], factor: float) -> float:
         whole, accelerator, waits = step
@@ -155,7 +157,8 @@ def flip_text(claim: Sampled, part: ClaimPart) -> list[str]:
         return max(whole, slower) if waits else slower + max(0.0, whole - accelerator)
 
     def holds(factor: float) -> bool:
-        return bool(low < (seconds(of, factor) / seconds(against, factor)) ** sign < high)
+        ratio = seconds(of, factor) / seconds(against, factor)
+        return bool(low < (samples / ratio if is_rate else ratio) < high)
 
     # What workers could deliver to a faster accelerator is not known.
     ahead = any(row["loader.workers"] for row in part.rows)

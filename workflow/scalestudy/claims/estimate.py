@@ -176,11 +176,11 @@ def _share(claim: Sampled, part: ClaimPart) -> list[float]:
     assert part.against is not None and claim.per is not None
     of, against = (_one_configuration(claim, side, claim.column) for side in (part.of, part.against))
     whole_of, whole_against = (_one_configuration(claim, side, claim.per) for side in (part.of, part.against))
-    return [
-        (of[key].value - against[key].value) / whole
-        for key in _paired(claim, part, of, against, whole_of, whole_against)
-        if (whole := whole_of[key].value - whole_against[key].value)
-    ]
+    paired = _paired(claim, part, of, against, whole_of, whole_against)
+    wholes = {key: whole_of[key].value - whole_against[key].value for key in paired}
+    if any(whole <= 0 for whole in wholes.values()):
+        raise NotJudged(f"`{claim.per}` is not larger in every round: there is no difference to take a share of")
+    return [(of[key].value - against[key].value) / whole for key, whole in wholes.items()]
 
 
 def _slopes_of_part(claim: Sampled, part: ClaimPart) -> tuple[list[float], float]:

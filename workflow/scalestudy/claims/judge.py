@@ -35,7 +35,7 @@ from scalestudy.claims.outcome import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NO
 from scalestudy.claims.select import ClaimPart, Row, chosen, parts_of, published_rows, rows_of_claim
 from scalestudy.errors import duration
 from scalestudy.spec.columns import kind_of, matches
-from scalestudy.spec.labels import column_label, counted, lower
+from scalestudy.spec.labels import column_label, counted, listed, lower
 from scalestudy.spec.study import Study
 
 SAME = 1e-9
@@ -54,6 +54,8 @@ class _Estimated:
     """Rounds that were looked at."""
     found: list[Estimate]
     tested: Tested
+    left_out: list[Any]
+    """Values of `each` that this machine does not compare."""
 
     @property
     def deciding(self) -> Estimate:
@@ -234,7 +236,7 @@ def _depth(claim: Published, value: float) -> float:
 
 def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | _Estimated:
     every = parts_of(claim, rows)
-    parts = [part for part in every if not _is_skipped(part)]
+    parts, left_out = ([part for part in every if _is_skipped(part) is is_skipped] for is_skipped in (False, True))
     if not parts:
         reasons = (str(row["reason"]) for part in every for row in part.rows if row["status"] == "skipped")
         return verdict.not_here(next(reasons, "this machine does not have its runs"))
@@ -242,9 +244,10 @@ def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict
     needed = max(claim.repeats, claim.looks[0])
     if planned < needed:
         return verdict.too_few_planned(planned, needed, repeats_needed=needed)
-    complete = min((row["repeat"] for row in _once(parts) if row["status"] == "missing"), default=planned)
+    missing = [row["repeat"] for row in _once(parts) if row["status"] == "missing"]
+    complete = _rounds(parts).index(min(missing)) if missing else planned
     look = max((look for look in claim.looks if look <= complete), default=claim.looks[0])
-    parts = [_before(part, look) for part in parts]
+    parts = _before(parts, look)
     if look > complete:
         return _undecided(verdict, _once(parts), len(_once(parts)), "not complete")
     found = []
@@ -257,7 +260,8 @@ def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict
             used = _once([part])
             return _undecided(verdict, used, len(used), problem)
     region = Region(*claim.bounds, one_sided=isinstance(claim, Equivalence))
-    return _Estimated(claim, verdict, region, parts, look, found, together(region, found))
+    tested, not_compared = together(region, found), [part.value for part in left_out]
+    return _Estimated(claim, verdict, region, parts, look, found, tested, not_compared)
 
 
 def _is_skipped(part: ClaimPart) -> bool:
@@ -266,11 +270,19 @@ def _is_skipped(part: ClaimPart) -> bool:
     return part.of == part.against or any(all(row["status"] == "skipped" for row in side) for side in sides)
 
 
-def _before(part: ClaimPart, look: int) -> ClaimPart:
+def _rounds(parts: Sequence[ClaimPart]) -> list[int]:
+    """The repeats of a claim's runs; those that its `where` leaves out are none of its rounds."""
+    return sorted({row["repeat"] for row in _once(parts)})
+
+
+def _before(parts: Sequence[ClaimPart], look: int) -> list[ClaimPart]:
     """The rows of the rounds up to a look: later ones decide nothing before the next."""
-    of = tuple(row for row in part.of if row["repeat"] < look)
-    against = None if part.against is None else tuple(row for row in part.against if row["repeat"] < look)
-    return ClaimPart(part.value, of, against)
+    rounds = _rounds(parts)[:look]
+
+    def seen(side: Sequence[Row]) -> tuple[Row, ...]:
+        return tuple(row for row in side if row["repeat"] in rounds)
+
+    return [ClaimPart(one.value, seen(one.of), None if one.against is None else seen(one.against)) for one in parts]
 
 
 def _once(parts: Sequence[ClaimPart]) -> list[Row]:
@@ -314,10 +326,10 @@ def _with_next(verdict: Verdict, each: _Estimated, campaigns: Iterable[Sequence[
     """The verdict with the interval for the next campaign, by Student's prediction interval, once there are enough."""
     levels = [each.deciding.median]  # on logarithms where the claim is
     for rows in campaigns:
-        for part in parts_of(each.claim, rows):
+        for part in _before(parts_of(each.claim, rows), each.look):
             if part.value == each.value:
                 with suppress(NotJudged):
-                    levels.append(estimate(each.claim, _before(part, each.look)).median)
+                    levels.append(estimate(each.claim, part).median)
     if len(levels) < MIN_CAMPAIGNS:
         return replace(verdict, campaigns=len(levels))
     low, high = Estimate(tuple(levels), log=each.claim.is_log, of_next=True).interval(1 - ERROR)
@@ -366,6 +378,8 @@ def _finding(study: Study, each: _Estimated, verdict: Verdict) -> str:
     """The number of a judged claim with its sides, limit, rounds and reason."""
     number = words.interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit)
     said = f"{words.compared_text(study, each.claim, each.value)} = {number}; required: {verdict.threshold}"
+    if each.left_out:
+        said += f"; not compared here: {listed(words.side_text(study, {str(each.claim.each): one}) for one in each.left_out)}"
     if named := _reported(each):
         said += f"; {named} reported by the program"
     said += f"; {counted(verdict.n or 0, 'round')} of this campaign"

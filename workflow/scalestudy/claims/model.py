@@ -72,8 +72,8 @@ class Comparison(Claim):
     against: Where | None = None
     """The side that it is compared with, within `where`; without it the value itself is judged."""
     compare: Literal["ratio", "difference", "share"] | None = None
-    """`of` over `against`, `of` less `against`, or the difference in `column` as a share of the difference in `per`.
-    Unset: the difference for columns between 0 and 1, such as accuracies, else the ratio."""
+    """`of` over `against`, `of` less `against`, or the difference in `column` as a share of the difference in `per`,
+    which has to be above 0. Unset: the difference for columns between 0 and 1, such as accuracies, else the ratio."""
     each: str | None = None
     """The claim must hold for each value that this column has on either side."""
     margin_reason: Text

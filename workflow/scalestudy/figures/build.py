@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from scalestudy.analysis.scaling import Base, bases
-from scalestudy.analysis.stats import interval, interval_of, own_half_width
+from scalestudy.analysis.stats import CENSORED, interval, interval_of, own_half_width
 from scalestudy.analysis.summarise import kind_of_all
 from scalestudy.analysis.workload import workload_of
 from scalestudy.figures import notes
@@ -27,8 +27,8 @@ from scalestudy.spec.study import Study
 MAX_TICKED = 12
 """Whole numbers on an axis that all get a tick."""
 SHARE = (0.0, 1.0)
-MAX_EFFICIENCY = (0.0, 1.5)
-"""Ends of an axis of efficiencies: a wide interval stretches it no further."""
+MAX_EFFICIENCY = 1.5
+"""End of an axis of efficiencies, of which none is larger: a wide interval stretches it no further."""
 SHARED = "more threads than cores: not a scaling result"
 SHARED_EXCHANGE = (
     "exchange shares cores: more ranks and servers than cores exchange on a host, whose compute is emulated"
@@ -92,6 +92,7 @@ def chart_over(
         shown_bases += [(group.title, base) for base in found if lines]
     said = [
         notes.by_construction(runs, shown),
+        notes.censored(runs, y),
         *own,
         *_base_notes(y, panels, shown_bases),
         *(panel.shaded_why for panel in panels),
@@ -157,6 +158,8 @@ def _points(members: Sequence[Row], x: str, y: str, categories: list[str]) -> tu
     points = []
     for runs in by(members, "configuration").values():
         valid = [row for row in runs if row["status"] == "valid" and is_number(row.get(y))]
+        if any(row.get(f"{y}_kind") == CENSORED for row in runs):
+            continue  # the mean of the others would be one of a selection
         if valid and categories:
             points.append(point_of(valid, y, float(categories.index(canonical_json(valid[0].get(x))))))
         elif mean := interval([float(row[x]) for row in valid if row.get(x) is not None]):
@@ -204,11 +207,11 @@ def _panel(
 ) -> Panel:
     x, y = drawing.x, drawing.y
     places = {point.x for line in (*guides, *lines) if line.role != "ideal" for point in line.points}
-    values = [point.y for line in lines for point in line.points]
+    values = [value for line in lines for point in line.points for value in (point.y, *point.repeats)]
     log_x = drawing.log_x and not categories and min(places, default=1) > 0
     few = 0 < len(places) <= MAX_TICKED and all(place == int(place) and place < 1e5 for place in places)
     ticks = tuple(sorted(places)) if few and not categories else ()
-    limits = MAX_EFFICIENCY if drawing.ideal == "one" else SHARE if y in SHARES else None
+    limits = (0.0, max([MAX_EFFICIENCY, *values])) if drawing.ideal == "one" else SHARE if y in SHARES else None
     shaded_from, shaded_why = _shaded(drawing, group.runs) if x == "ranks" else (None, "")
     if shaded_from is not None and categories:
         shaded_from = list(categories).index(canonical_json(shaded_from))

@@ -26,7 +26,8 @@ def sentences(study: Study, rows: Sequence[Row], table: TableSpec) -> list[str]:
 
     Runs of one repeat share their seed and are compared with each other: by their ratios, for times, rates and sizes, else
     by their differences. It is judged against the margin, and all sentences of a table together
-    (Holm), so that a table of equals holds a false verdict in at most 5 %.
+    (Holm), so that a table of equals holds a false verdict in at most 5 %. `scalestudy compare` adjusts no *same*: its gate
+    claims it of all configurations at once, and here each sentence is read by itself.
     """
     assert table.decide is not None
     column, log = table.values[0], on_logarithms(table.values[0])

@@ -10,9 +10,10 @@ from typing import Any
 from scalestudy.analysis.periods import days, tie
 from scalestudy.analysis.recorded import VOLATILE
 from scalestudy.analysis.scaling import Base
-from scalestudy.analysis.stats import FEWEST, with_interval
+from scalestudy.analysis.stats import CENSORED, FEWEST, with_interval
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
+from scalestudy.files import canonical_json
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, OF_THE_HOST
 from scalestudy.spec.labels import counted, listed, number
 from scalestudy.spec.run import is_compute_emulated
@@ -228,6 +229,16 @@ def missing(rows: Sequence[Row]) -> str:
     return f"{len(absent)} of {len(rows)} runs missing: {', '.join(parts)}"
 
 
+def censored(rows: Sequence[Row], column: str) -> str:
+    """The note where configurations are not drawn because runs ended before they had reached the column's value."""
+    ended = sum(row.get(f"{column}_kind") == CENSORED for row in rows)
+    return (
+        f"Configurations with runs that ended without reaching it are not drawn: {counted(ended, 'run')}"
+        if ended
+        else ""
+    )
+
+
 def not_yet(rows: Sequence[Row]) -> str:
     """Why a panel without any valid run is blank; empty where there is one."""
     if any(row["status"] == "valid" for row in rows):
@@ -259,8 +270,15 @@ def _differing(rows: Sequence[Row]) -> list[str]:
     for key in sorted({key for row in rows for key in row if key.startswith("instrument.")}):
         name = key.removeprefix("instrument.")
         used = [row for row in rows if row[key] and not (name == "device_name" and is_compute_emulated(row))]
+        if name == "data" and len({(_form(row), row[key]) for row in used}) == len(set(map(_form, used))):
+            continue  # what differs is the data that the study varies
         values, word = sorted({str(row[key]) for row in used}), INSTRUMENT.get(name, name)
         if len(values) > 1 and name not in VOLATILE:
             several = f"{len(values)} kinds of {word}"
             found.append(f"{word} {' / '.join(values)}" if len(values) <= MAX_VALUES else several)
     return found
+
+
+def _form(row: Row) -> str:
+    """The form of a run's data, which its dataset is made from."""
+    return canonical_json({key: value for key, value in row.items() if key.startswith("data.")})

@@ -17,7 +17,7 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
 from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, UNITS, AnswerSpec, configurations, fields_of
-from scalestudy.spec.columns import MEASURED, OF_THE_HOST
+from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, OF_THE_HOST
 from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
 from scalestudy.spec.layout import RESULTS, study_folder
 from scalestudy.spec.run import emulated_parts
@@ -26,6 +26,8 @@ from scalestudy.spec.study import Study
 
 MAX_SERIES = 3
 """Series of a figure that are put into words."""
+KINDS = {"extrapolated": "extrapolated from a window", "predicted": "predicted", "reported": "reported by the program"}
+"""Kinds of number that are not measured, in words."""
 MAX_SENTENCES = 8
 """Sentences with which terminal and report begin."""
 AXES = {"time_over_ranks": ("ranks", "training_time_s"), "throughput_over_ranks": ("ranks", "throughput_samples_per_s")}
@@ -49,8 +51,8 @@ class Number:
     n: int = 0
     disturbed: int = 0
     emulated: tuple[str, ...] = ()
-    reported: bool = False
-    """Whether the program reported it."""
+    kinds: tuple[str, ...] = ()
+    """Of KINDS; several of a ratio."""
     unit: str = ""
     """Unit of its column; a ratio has none."""
 
@@ -68,8 +70,8 @@ class Number:
             low, high = ratio * math.exp(-below), ratio * math.exp(above)
         n = min((n for n in (self.n, other.n) if n), default=0)
         emulated = tuple(dict.fromkeys((*self.emulated, *other.emulated)))
-        reported = self.reported or other.reported
-        return Number(ratio, low, high, n, self.disturbed + other.disturbed, emulated, reported)
+        kinds = tuple(dict.fromkeys((*self.kinds, *other.kinds)))
+        return Number(ratio, low, high, n, self.disturbed + other.disturbed, emulated, kinds)
 
     def text(self, form: str) -> str:
         """The number in a unit, with its interval as far as it has one; its half-width alone for `±%`."""
@@ -175,22 +177,25 @@ def _number(study: Study, configuration: str, column: str, rows: Rows) -> Number
         raise NoNumber(", ".join(reasons) or "no run is valid")
     names = (column, f"{column}_low", f"{column}_high")
     mean, low, high = (float(row[name]) if row.get(name) else None for name in names)
+    kind = row.get(f"{column}_kind") or ""
+    if low is None and valid >= FEWEST and kind == "extrapolated":
+        raise NoNumber(f"{column} is extrapolated beyond the tested factor of {MAX_TESTED_FACTOR:,.0f}")
     if mean is None or not math.isfinite(mean) or (low is None and valid >= FEWEST):
         raise NoNumber(f"not all of its runs have {column}")
     spec = next(run.spec for run in study.runs if run.configuration == configuration)
     emulated = tuple(part for part in emulated_parts(spec) if part != "compute" or column not in OF_THE_HOST)
-    is_reported = row.get(f"{column}_kind") == "reported"
-    return Number(mean, low, high, valid, disturbed, emulated, is_reported, unit_of(column))
+    return Number(mean, low, high, valid, disturbed, emulated, (kind,) if kind in KINDS else (), unit_of(column))
 
 
 def _marks(numbers: Sequence[Number]) -> str:
     """What has to be known of a sentence's numbers, in brackets; nothing where all is measured, undisturbed and repeated."""
     measured = [number for number in numbers if number.n]
     emulated = dict.fromkeys(part for number in measured for part in number.emulated)
+    kinds = dict.fromkeys(kind for number in measured for kind in number.kinds)
     fewest = min((number.n for number in measured if number.low is None), default=0)
     marks = [
         f"on emulated {' and '.join(emulated)}" if emulated else "",
-        "reported by the program" if any(number.reported for number in measured) else "",
+        *(KINDS[kind] for kind in kinds),
         "with disturbed runs" if any(number.disturbed for number in measured) else "",
         f"n = {fewest}, so without an interval" if fewest else "",
     ]
@@ -233,6 +238,8 @@ def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows
             said.append(_step(label, y, ends, *(_number(study, name, y, rows) for name in (names[0], names[-1]))))
         except NoNumber as error:
             left_out.append(f"{label or column_label(y)}: {error}")
+    if not said and not left_out:
+        left_out.append(f"figure `{figure.file_name}` has one value of `{x}`")
     if len(said) > MAX_SERIES:
         left_out.append(f"{len(said) - MAX_SERIES} more series of figure `{figure.file_name}`")
     return Answer(tuple(said[:MAX_SERIES]), tuple(left_out))

@@ -117,7 +117,7 @@ def notes(comparison: MachineComparison) -> list[str]:
     campaigns = len(comparison.before)
     found = [
         f"Speed is {column_label(comparison.column).lower()}{inverse}; a change is that of the speed, with its 95 % interval "
-        f"on logarithms (Student's t). Margin {100 * comparison.margin:g} %.",
+        f"on logarithms, around Student's and that of the median. Margin {100 * comparison.margin:g} %.",
         f"slower, faster: beyond the margin at {ERROR:.0%} over all configurations together (Holm). same: the 90 % "
         "interval lies inside the margin. undecided: neither.",
     ]

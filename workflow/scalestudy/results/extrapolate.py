@@ -40,11 +40,6 @@ class ExtrapolatedTime:
     low: float | None = None
     high: float | None = None
 
-    @property
-    def half_width(self) -> float | None:
-        """Half the interval's width."""
-        return None if self.high is None or self.low is None else (self.high - self.low) / 2
-
 
 @dataclass(frozen=True)
 class RecurringCost:

@@ -209,9 +209,9 @@ def checkpoint_costs(report: Report) -> Values:
     }
 
 
-def kinds(spec: RunSpec, measured: Measured, values: Values) -> dict[str, str]:
+def kinds(spec: RunSpec, values: Values) -> dict[str, str]:
     """Which metrics are not measured: forecasts, and the training time of a run that was not the whole training."""
-    is_cut = not timed_in_full(spec, measured) and not spec.measure.whole_program
+    is_cut = not spec.runs_full_training and not spec.measure.whole_program
     found = dict.fromkeys(("training_time_s", "time_to_train_s") if is_cut else (), "extrapolated")
     return found | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
 
@@ -234,7 +234,7 @@ def extrapolation_factor(spec: RunSpec, measured: Measured, whole_s: float) -> f
     None where the training was timed in full, and where the program was timed and not its steps.
     """
     window_s = float(measured.window_s.max())
-    if timed_in_full(spec, measured) or spec.measure.whole_program or window_s <= 0:
+    if spec.runs_full_training or spec.measure.whole_program or window_s <= 0:
         return None
     return whole_s / window_s
 
@@ -245,7 +245,7 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturb
     The interval is wider where other processes `disturbed` the window.
     """
     report, every = measured.reports[0], spec.train.evaluate_every_epochs
-    if timed_in_full(spec, measured):
+    if spec.runs_full_training:
         return ExtrapolatedTime(float(max(report.loop_s for report in measured.reports)))
     steps = spec.train.epochs * epoch_steps(spec, manifest, report)
     done_s = float(np.diff(measured.marks[measured.slowest, :, [0, -1]], axis=0).sum())
@@ -259,11 +259,6 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturb
         RecurringCost([each.seconds for each in report.checkpoints], checkpoints),
     ]
     return extrapolated(done_s, step_intervals, steps - report.steps_done, costs, disturbed)
-
-
-def timed_in_full(spec: RunSpec, measured: Measured) -> bool:
-    """Whether this run was the whole training."""
-    return spec.runs_full_training
 
 
 def expected_read_bytes(spec: RunSpec, manifest: Manifest, epochs: float) -> float | None:

@@ -40,7 +40,8 @@ def measured_result(
     """
     measured = read_reports(job)
     reports, first = measured.reports, measured.reports[0]
-    hosts = facts_of_hosts(job, samples, reports, int(measured.in_window.sum()) * job.spec.global_batch)
+    # Its energy is that of the last attempt's window.
+    hosts = facts_of_hosts(job, samples, reports, first.window_usage_steps * job.spec.global_batch)
     at_ends = [row["anonymous_bytes"] for report in reports for row in report.host_rows]
     memory_bytes = max([memory_bytes, *at_ends]) if memory_bytes is not None else None
     values = metrics(job, measured, manifest, wall_s, memory_bytes, hosts.values)
@@ -55,7 +56,7 @@ def measured_result(
     return {
         **outcome(job, invalid_reason(evidence), values, hosts),
         "unchecked": unchecked(evidence),
-        "kinds": kinds(job.spec, measured, values),
+        "kinds": kinds(job.spec, values),
         "intervals": intervals(job, measured, manifest, hosts.disturbed),
         "emulated": is_emulated(job.spec),
         "evaluations": [evaluation.plain() for evaluation in first.evaluations],

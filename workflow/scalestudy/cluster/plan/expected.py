@@ -31,7 +31,7 @@ from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import history_files
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
-from scalestudy.spec.step_times import emulated_step_time
+from scalestudy.spec.step_times import INFINITE, emulated_step_time
 from scalestudy.spec.study import Run
 from scalestudy.strategies import cost
 from scalestudy.strategies.cost import Link
@@ -135,7 +135,7 @@ class Expectation:
         return (sum(self.start_up_s) + sum(self.set_up_s)) / 2
 
     def of(self, run: Run) -> TimeEstimate:
-        """Low and high seconds of a run's job, start-up, staging, evaluation and end included."""
+        """Low and high seconds of a run's job, start-up, evaluation and end included; staging by earlier runs alone."""
         spec = run.spec
         estimate = self._repeats(spec) or self._same_program(spec)
         if estimate is None and spec.program is not None and spec.program.explain:
@@ -219,6 +219,9 @@ class Expectation:
         accelerator = spec.accelerator or self.machine.accelerator
         if accelerator is None or (not spec.accelerator and self._device(spec) == "cpu"):
             return None
+        reads = not isinstance(spec.data, Synthetic) and spec.loader.mode != "synthetic"
+        if spec.accelerator == INFINITE and reads:
+            return None  # it takes as long as its data, of which nothing is known
         if spec.autocast and not spec.accelerator:
             accelerator += "_mixed"  # config/reference/README.md: mixed precision counts as a separate accelerator
         with suppress(UserError):  # of a model without published times

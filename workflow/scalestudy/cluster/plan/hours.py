@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from scalestudy.cluster.plan.expected import KINDS, UNKNOWN, TimeEstimate
 from scalestudy.cluster.plan.schedule import Limits, limits_of, makespan
-from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources
+from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources, walltime
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import left_out_of
 
@@ -158,11 +158,14 @@ class Plan:
         return self.hours(jobs, unit)[2] + self.reserved((job for job in jobs if not job.estimate.known), unit)
 
     def cost(self, jobs: Sequence[PlannedJob]) -> Percentiles | None:
-        """Percentiles of the price, in the machine's currency; None where it has no prices."""
+        """Percentiles of the price, in the machine's currency, the 90th with the reservations of jobs without an estimate, as
+        in `to_request`; None where the machine has no prices."""
         prices = self.machine.prices
         if prices is None:
             return None
-        return self._sums(jobs, [prices.per_hour(job.units("gpu"), job.units("node")) for job in jobs])
+        low, middle, high = self._sums(jobs, [prices.per_hour(job.units("gpu"), job.units("node")) for job in jobs])
+        unknown = [job for job in jobs if not job.estimate.known]
+        return low, middle, high + prices.per_hour(self.reserved(unknown, "gpu"), self.reserved(unknown, "node"))
 
     def makespan_s(self, jobs: Sequence[PlannedJob]) -> Percentiles:
         """Percentiles of the least seconds that these jobs take, without the others, from the first start to the last end."""
@@ -229,6 +232,8 @@ def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
         run = project.run(seen.wildcards["machine"], seen.wildcards["run"])
         spec, (known, estimate) = run.spec, planner.of(run)
         asked = _as_announced(known, seen)
+        if asked.runtime != known.runtime:  # it goes on in other jobs than those of its own walltime
+            asked = dataclasses.replace(asked, links=walltime(estimate, asked.runtime)[1])
         return PlannedJob(
             column, seen, str(seen.resources.get("study", "")), spec.strategy.name, spec.ranks, asked, estimate,
             planner.expectation.again_s,
