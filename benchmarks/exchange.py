@@ -54,6 +54,8 @@ from benchmarks.ratios import ratio_of_sets
 
 ALTERNATIONS, LEAST_SETS, HALF_WIDTH = 15, 10, 0.03
 STEPS_PER_SIDE = 5
+ETHERNET_PAYLOAD = 1448 / 1514
+"""Share of an Ethernet frame (1500 bytes of IP, 14 of header, as Linux counts them) that TCP with timestamps carries."""
 MIB_PER_S_OF_ALL = 64.0
 """Shared out evenly among the nodes: a few cores move what all of them send."""
 NODE_SIZES_MIB = (4, 8)
@@ -344,12 +346,12 @@ def nodes_against_formulas(counts: Sequence[int]) -> list[str]:
     """A line per algorithm, geometry and size."""
     lines = [
         f"links of {MIB_PER_S_OF_ALL:g} MiB/s over the number of nodes (token bucket); formulas with "
-        f"{cost.ETHERNET_PAYLOAD:.1%} of it as payload, no latency, no time to sum",
+        f"{ETHERNET_PAYLOAD:.1%} of it as payload, no latency, no time to sum",
         f"{'algorithm':42} {'nodes':>5} {'ranks':>5} {'MiB':>4} {'measured':>9} {'formula':>9} {'ratio':>6}",
     ]
     for count in counts:
         mib_per_s = MIB_PER_S_OF_ALL / count
-        between = cost.Link(mib_per_s * 2**20 * cost.ETHERNET_PAYLOAD)
+        between = cost.Link(mib_per_s * 2**20 * ETHERNET_PAYLOAD)
         try:
             with emulated_nodes(count, mib_per_s) as nodes:
                 for per_node in (1, 2):

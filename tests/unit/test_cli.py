@@ -69,6 +69,37 @@ def test_a_command_below_a_project_works_at_its_top_and_names_files_from_where_i
     assert (below / "manifest.json").is_file()
 
 
+def test_outside_of_a_project_that_is_said_to_verbs_that_need_one(tmp_path: Path) -> None:
+    code = "import sys; from scalestudy.cli import main; main()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+
+    for verb in ("check", "claims", "new"):
+        done = run(verb)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"scalestudy: {tmp_path}: no project is here"), done.stderr
+    assert run("check", "--help").returncode == 0
+    assert "there are no results here" in run("results").stderr
+
+
+def test_keys_are_listed_also_where_python_leaves_docstrings_out(folder: Path) -> None:
+    command = [
+        sys.executable,
+        "-OO",
+        "-c",
+        "from scalestudy.cli import main; main()",
+        "check",
+        "--keys",
+        "loader.workers",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    assert "  loader.workers: " in done.stdout, done.stderr
+
+
 @pytest.fixture
 def folder(project: Path) -> Path:
     """A project with a study at `mini` and one at `paper` alone."""
@@ -100,11 +131,14 @@ def test_check_reports_a_wrong_figure_beside_wrong_runs(folder: Path, capsys: py
     assert said.count("small.yaml:4: figures[0].kind: ") == 1
 
 
-def test_check_names_folders_of_data_that_are_not_there_and_succeeds(folder: Path) -> None:
+def test_check_names_folders_of_data_that_are_not_there_and_succeeds(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site, here = folder / "profiles/local/site.yaml", folder / "here"
+    monkeypatch.setenv("PICTURES", str(folder))
     here.mkdir()
     site.parent.mkdir(parents=True, exist_ok=True)
-    site.write_text(f"data_roots: {{imagenet: {here}, image_folder: /nowhere}}\n")
+    site.write_text(f"data_roots: {{imagenet: {here}, caltech256: $PICTURES/here, image_folder: /nowhere}}\n")
     study = "question: How?\nscales: {mini: {}}\nbase: {data: {source: caltech256, root: gone}}\n"
     (folder / "config/studies/small.yaml").write_text(study)
     done = CliRunner().invoke(cli.cli, ["check"], catch_exceptions=False)
@@ -122,6 +156,10 @@ def test_check_names_folders_of_data_that_are_not_there_and_succeeds(folder: Pat
     ("error", "said"),
     [
         (OSError(errno.EXDEV, "Invalid link", "there"), "there: Invalid link\n    fix this, then run the same command"),
+        (
+            OSError(errno.EFBIG, "File too large"),
+            "File too large\n    raise the limit of the size of a file (ulimit -f)",
+        ),
         (MemoryError(), "out of memory: no more could be allocated\n    close other programs"),
         (ImportError("a.so: failed to map segment from shared object"), "a.so: failed to map segment"),
         (RuntimeError("can't start new thread"), "can't start new thread\n    no process or thread can be started"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,18 @@ def test_a_run_that_is_being_made_is_not_deleted(
     assert wait_until(lambda: trainer_of(run_folder("local", run)) is None, 10)
     assert run_command(["forget", run, "--yes"]) == 0
     assert not run_folder("local", run).exists()
+
+
+@pytest.mark.parametrize("answer", ["", "n\n"])
+def test_without_a_yes_nothing_is_deleted_and_the_option_is_named(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    run = "small_cnn.digits.allreduce.x2.r0-0123456789ab"
+    run_folder("local", run).mkdir(parents=True)
+    assert run_command(["forget", run]) == 2
+    assert capsys.readouterr().err.endswith(
+        "scalestudy: forget: nothing is deleted\n    --yes deletes without asking\n"
+    )
+    assert run_folder("local", run).is_dir()

@@ -260,10 +260,10 @@ def test_a_model_without_parameters_is_named(tmp_path: Path) -> None:
         build(options, classes=10, channels=1, image_size=8, extensions=tmp_path)
 
 
-@pytest.mark.parametrize("shape", [(4, 7), (4, 12), (4,), (4, 10, 1)])
+@pytest.mark.parametrize("shape", [(4, 7), (4, 12), (4,), (4, 10, 1), (3, 10)])
 def test_logits_that_are_not_one_per_class_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(UserError, match="for data with 10 classes"):
-        outputs.check_trainable(torch.zeros(shape), 10)
-    outputs.check_trainable(torch.zeros(4, 10, requires_grad=True), 10)
+    with pytest.raises(UserError, match="for 4 samples of 10 classes"):
+        outputs.check_trainable(torch.zeros(shape), 4, 10)
+    outputs.check_trainable(torch.zeros(4, 10, requires_grad=True), 4, 10)
     with pytest.raises(UserError, match="no gradient"):
-        outputs.check_trainable(torch.zeros(4, 10), 10)
+        outputs.check_trainable(torch.zeros(4, 10), 4, 10)

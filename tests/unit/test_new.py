@@ -36,9 +36,7 @@ def test_a_name_that_no_study_can_have_is_one_message(name: str, capsys: pytest.
     assert list(FILE.parent.iterdir()) == []
 
 
-def test_outside_a_project_the_folder_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir("/")
-    assert run_command(["new", "mine"]) == 2
-    assert "there is no project here" in capsys.readouterr().err
+def test_a_command_with_an_open_quote_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["new", "mine", "--program", "python 'train.py"]) == 2
+    said = "scalestudy: --program python 'train.py: cannot be split into words: No closing quotation\n    close its quotes\n"
+    assert capsys.readouterr().err.endswith(said)

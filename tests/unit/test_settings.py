@@ -116,5 +116,10 @@ def test_what_is_given_to_run_stands_in_one_config_that_snakemake_reads_back() -
     assert read == {"machine": "mine", "campaign": "a", "scale": "paper", "budget_gpu_hours": 500}
 
 
+def test_a_word_of_the_configuration_without_a_value_is_named() -> None:
+    with pytest.raises(UserError, match="--config: `scale` is not a setting"):
+        targets_and_config(["gpu_scaling"], ["scale"])
+
+
 def test_changes_are_no_key_of_the_selection() -> None:
     assert read_config("config/config.yaml", {"set": ["repeats=5"], "scale": "paper"}).scale == "paper"

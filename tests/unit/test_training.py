@@ -21,7 +21,7 @@ from scalestudy.launch import largest_batch
 from scalestudy.results.metrics import expected_read_bytes, intervals, metrics
 from scalestudy.results.reports import Measured
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
-from scalestudy.results.warnings import window_warnings
+from scalestudy.results.warnings import pause_warnings, window_warnings
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training.evaluator import auroc_per_label, evaluate
@@ -159,6 +159,18 @@ def test_a_window_whose_halves_differ_and_one_that_others_disturbed_are_warned_o
     assert list(window_warnings(steady, 0.12)) == [
         "disturbed: other processes took 12% of the cores during the window, more than 5%"
     ]
+
+
+def test_a_run_that_stood_still_is_warned_of() -> None:
+    found, seconds = measured(spec(**CUT)), [{"node": 0.0, "clock_s": float(clock)} for clock in range(5)]
+    assert list(pause_warnings(found, seconds)) == []
+    (sentence,) = pause_warnings(found, [*seconds, {"node": 0.0, "clock_s": 44.0}])
+    assert sentence.startswith(
+        "the run stood still for 40 s, as a machine that sleeps or processes that are stopped do"
+    )
+    found.marks[0, 3, 2:] += 9.0
+    (sentence,) = pause_warnings(found, seconds)
+    assert sentence == "rank 0 stood still for 9 s in step 3; the median step takes 0.1 s"
 
 
 def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations() -> None:

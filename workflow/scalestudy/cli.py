@@ -59,9 +59,11 @@ def cli() -> None:
     """
 
 
-def run_command(arguments: list[str]) -> int:
-    """Run one command line; returns its exit status. Errors that a user can remedy have no traceback."""
+def run_command(arguments: list[str], *, by_hand: bool = False) -> int:
+    """Run one command line, `by_hand` in the project around this folder; returns its status. Users' errors have no traceback."""
     try:
+        if by_hand and not {"-h", "--help"} & {*arguments} and arguments[:1] and arguments[0] not in WHERE_THEY_ARE:
+            enter_project(arguments[0])
         return _called(arguments)
     except UserError as error:
         if isinstance(error, SiteFault):
@@ -111,13 +113,21 @@ def _called(arguments: list[str]) -> int:
 
 WHERE_THEY_ARE = ("agent", "compare", "explain")
 """Verbs that work in the folder where they are given: their arguments are commands, or folders of any project."""
+ANYWHERE = (*WHERE_THEY_ARE, "largest-batch", "prepare", "results", "stage", "train", "try", "unstage")
+"""Verbs that need no project."""
 
 
-def enter_project() -> None:
-    """Go to the top of the project around this folder, as git does; paths on the command line keep their meaning."""
+def enter_project(verb: str) -> None:
+    """Go to the top of the project around this folder, as git does; paths on the command line keep their meaning.
+
+    Raises UserError where there is none and the verb needs one.
+    """
     start = Path.cwd()
-    tops = (top for top in (start, *start.parents) if (top / "config/config.yaml").is_file())
-    if (top := next(tops, start)) != start:
+    top = next((top for top in (start, *start.parents) if (top / "config/config.yaml").is_file()), None)
+    if top is None and verb in VERBS and verb not in ANYWHERE:
+        what = "no project is here: neither this folder nor one above has config/config.yaml"
+        raise UserError(what, str(start), "go to the project's folder, and run the command there")
+    if top is not None and top != start:
         from scalestudy.commands.options import FilePath
 
         FilePath.started_in = str(start)
@@ -139,8 +149,6 @@ def main() -> None:
     """The console script. Commands that start ranks treat SIGTERM themselves."""
     open_closed_streams()
     gc.set_threshold(100_000, 20, 20)  # importing makes far more objects than Python's 700, and all of them stay
-    if sys.argv[1:2] and sys.argv[1] not in WHERE_THEY_ARE:
-        enter_project()
     if sys.argv[1:2] and sys.argv[1] in VERBS:
         signal.signal(signal.SIGTERM, _end_on_sigterm)
-    sys.exit(run_command(sys.argv[1:]))
+    sys.exit(run_command(sys.argv[1:], by_hand=True))

@@ -92,6 +92,7 @@ REMEDIES = {
     errno.EDQUOT: SPACE,
     errno.EROFS: "the disk is mounted read-only: have it made writable",
     errno.EIO: "the disk, or the connection to it, reports an error (see dmesg): have it repaired",
+    errno.EFBIG: "raise the limit of the size of a file (ulimit -f)",
     errno.EMFILE: "raise the limit of open files (ulimit -n 4096)",
     errno.ENFILE: "this machine has too many files open: end what opened them",
     errno.ENOMEM: MEMORY,

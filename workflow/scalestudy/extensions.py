@@ -74,5 +74,14 @@ def blamed_on(path: Path, doing: str, remedy: str = "") -> Iterator[None]:
         raise UserError(what, where, remedy or raised_by) from None
 
 
+def of_own_file(error: BaseException, folder: Path, remedy: str) -> UserError | None:
+    """Return an error with the line of the user's file below `folder` where it arose; None where no such file is in its stack."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
+    return (
+        UserError(f"{type(error).__name__}: {error}", f"{own[-1].filename}:{own[-1].lineno}", remedy) if own else None
+    )
+
+
 def _is(path: Path, name: str) -> bool:
     return Path(name).resolve() == path.resolve()

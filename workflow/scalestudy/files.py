@@ -43,6 +43,11 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def expanded(folder: str) -> Path:
+    """A folder as a person writes it, with `~` and `$VARIABLES`; a variable that is not set stays."""
+    return Path(os.path.expandvars(folder)).expanduser()
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Errors of the system in the block that name no file name `path`: a write does not say where."""

@@ -186,6 +186,24 @@ def test_a_job_that_cannot_be_submitted_is_a_sentence(tmp_path: Path, error: str
     assert not any(call.startswith("qdel") for call in calls)
 
 
+def test_two_doctors_that_start_in_one_second_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[Path] = []
+
+    def stop(folder: Path) -> str:
+        folders.append(folder)
+        raise UserError("far enough")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(job.time, "strftime", lambda form: "20261126-070858")
+    monkeypatch.setattr(job, "write_token", stop)
+    for _ in range(2):
+        with pytest.raises(UserError, match="far enough"):
+            job.probe_in_job(None, Machine(), 1, 1.0)
+    assert len(set(folders)) == 2
+
+
 def test_a_job_that_is_over_is_not_deleted_and_one_that_is_not_is(tmp_path: Path) -> None:
     calls: list[str] = []
     (tmp_path / "status").mkdir()

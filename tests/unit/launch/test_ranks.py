@@ -9,8 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from scalestudy.extensions import load_class
 from scalestudy.launch.failures import Failure, NodeFailed, RankFailed, failure_with_log, raise_cause
 from scalestudy.launch.ranks import Ranks
+from scalestudy.measure.system import Sampler
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
 
@@ -41,6 +43,29 @@ def test_a_lost_node_is_worth_another_try_and_a_failed_rank_is_not() -> None:
     with pytest.raises(RankFailed) as raised:
         raise_cause([Failure("node", "node beta ended"), Failure("failed", "rank 0 failed")], job)  # type: ignore[arg-type]
     assert not isinstance(raised.value, NodeFailed)
+
+
+def test_an_error_in_the_users_own_file_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nets.py").write_text("def forward(*_):\n    raise RuntimeError('Double and Float')\n")
+    monkeypatch.setattr("scalestudy.training.trainer.main", load_class(tmp_path / "nets.py", "forward"))
+    assert Ranks(job_in(tmp_path), [0], group=0)._train(0, (0, 1, 1, 0)) == 2
+    assert (tmp_path / "error.0").read_text() == (
+        f"rank 0: {tmp_path}/nets.py:2: RuntimeError: Double and Float\n    its stack is in {tmp_path}/log/rank.0.log"
+    )
+
+
+def test_where_no_thread_can_be_started_that_is_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Sampler) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Sampler, "start", refuse)
+    monkeypatch.setattr(Ranks, "_run", lambda *_: None)
+    ranks = Ranks(job_in(tmp_path), [0], group=0)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        try:
+            ranks.start()
+        finally:
+            ranks.end()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from scalestudy.cli import cli
-from scalestudy.files import write_json
+from scalestudy.files import read_json, write_json
 from scalestudy.spec.layout import result_file
 
 RUN = "made.r0-0123456789ab"
@@ -72,3 +72,12 @@ def test_a_skipped_run_has_nothing_to_explain(tmp_path: Path, monkeypatch: pytes
     skipped = {"run": RUN, "status": "skipped", "reason": "needs a GPU", "spec": {}, "metrics": {}}
     write_json(result_file("local", RUN), skipped)
     assert "was skipped: needs a GPU" in str(CliRunner().invoke(cli, ["explain", RUN]).exception)
+
+
+def test_an_invalid_run_is_called_so_and_a_mistyped_one_is_no_command(explained: Any) -> None:
+    explained({"ranks": 1})
+    file = result_file("local", RUN)
+    write_json(file, {**read_json(file), "status": "invalid", "reason": "the measured window is 1 steps"})
+    invalid, mistyped = (CliRunner().invoke(cli, ["explain", name]) for name in (RUN, f"{RUN}x"))
+    assert invalid.output.splitlines()[0] == "invalid: the measured window is 1 steps"
+    assert str(mistyped.exception).startswith(f"{RUN}x: is neither a command nor a run with a result on `local`")

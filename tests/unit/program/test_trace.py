@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from scalestudy.program.result import Evidence, _unmatched
 from scalestudy.program.trace import Mark, Traces, windows
-from scalestudy.spec.run import Measure
+from scalestudy.spec.run import Measure, RunSpec
 
 
 def write(file: Path, steps: list[int], step_s: float = 0.1, **values: float) -> None:
@@ -102,3 +105,16 @@ def test_earlier_attempts_are_there_before_this_one_has_a_step(tmp_path: Path) -
     traces = Traces(tmp_path, {"reported.0": [Mark(1.0, 10), Mark(2.0, 20)]})
     traces.refresh()
     assert [mark.step for mark in traces.of("reported")[0].marks] == [10, 20]
+
+
+def test_a_pattern_that_finds_no_number_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "matched.0.jsonl", [1, 2], loss=0.5)
+    metrics = {"step": r"step (\d+)", "loss": r"loss (\S+)", "samples": r"seen (\d+)"}
+    spec = RunSpec.model_validate_json(
+        json.dumps({"program": {"command": "python a.py", "files": ["a.py"], "metrics": metrics}})
+    )
+    job: Any = SimpleNamespace(spec=spec)
+    evidence = Evidence(job, "matched", [], [], [], [], read(tmp_path).of("matched"))
+    assert [*_unmatched(evidence)] == [
+        r"program.metrics.samples, `seen (\d+)`, found no number in the output, on a line with its step: see its log"
+    ]

@@ -32,6 +32,9 @@ BAD: list[tuple[str, str, str]] = [
     ("base: {device: gpu}", "2: base.device", "cpu|cuda"),
     ("base: {ranks: many}", "2: base.ranks", "valid integer, not `many`"),
     ("base: {optimiser: {learning_rate: 1e999}}", "2: base.optimiser.learning_rate", "finite number"),
+    ("base: {ranks: '2'}", "2: base.ranks", "leave out its quotes"),
+    ("title: 5", "2: title", "put it in quotes"),
+    ("base: {model: {import: 'torchvision.models:resnet18'}}", "2: base.model.import", "a file of config/extensions/"),
     ("base: {model: {import: 'nets:Net'}}", "2: base.model.import", "which does not exist"),
     ("base: {strategy: allreduce, ranks: 3, nodes: 2}", "2: base.nodes", "divided equally"),
     ("vary: {optimizer.learning_rate: [1]}", "2: vary.optimizer.learning_rate", "`optimiser.learning_rate`"),
@@ -52,6 +55,7 @@ BAD: list[tuple[str, str, str]] = [
     (FIGURE % "bars, x: ranks, y: step_time_s, log_y: true", "2: figures[0].log_y", "use kind `lines`"),
     ("base:\n  ranks: 1\n  ranks: 2", "4", "duplicate key"),
     ("base:\n\tranks: 1", "3", "is not valid YAML"),
+    ("---\nbase: {}", "2", "expected a single document in the stream, but found another document"),
     ("title: How: so?", "2", "mapping values are not allowed here"),
 ]
 
@@ -159,6 +163,16 @@ def test_a_file_whose_name_no_study_can_have_is_wrong_and_hides_no_other(name: s
     assert message_about(folder, [Path(name).stem]).startswith(f"{name}: ")
 
 
+def test_a_study_that_is_a_link_to_nothing_is_named_as_it_is(folder: Path) -> None:
+    (folder / "b.yaml").symlink_to("/nowhere")
+    assert message_about(folder, ["b"]).startswith("b.yaml: cannot be read: No such file or directory")
+
+
+def test_one_study_in_the_configuration_needs_no_list(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("scale: mini\nstudies: noise\n")
+    assert read_config(tmp_path / "config.yaml").studies == ("noise",)
+
+
 def test_the_names_that_no_study_can_have_are_those_of_the_rules() -> None:
     rules = {
         name
@@ -174,6 +188,7 @@ def test_the_names_that_no_study_can_have_are_those_of_the_rules() -> None:
         ("scale", "big", "scale", "'mini', 'node' or 'paper', not `big`"),
         ("studies", [], "studies", "at least 1 item"),
         ("stduies", "a", "stduies", "did you mean `studies`?"),
+        ("paths", {"data": "$NOT_SET_HERE/data"}, "paths.data", "names a variable that is not set"),
     ],
 )
 def test_a_wrong_value_on_the_command_line_is_answered(

@@ -46,5 +46,8 @@ def test_a_run_by_hand_finds_the_data_of_the_local_profile_and_a_job_does_not(
     file.parent.mkdir(parents=True)
     file.write_text("launcher: local\ndata_roots: {image_folder: ~/images}\n")
     assert (read_site().data_roots, read_site().launcher) == ({"image_folder": "~/images"}, "auto")
+    file.write_text("data_root: {image_folder: ~/images}\n")
+    with pytest.raises(UserError, match=r"site\.yaml:1: data_root: unknown key\n    did you mean `data_roots`"):
+        read_site()
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     assert read_site().data_roots == {}

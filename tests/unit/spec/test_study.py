@@ -11,6 +11,7 @@ from scalestudy.errors import UserError
 from scalestudy.spec.columns import columns_of, matches
 from scalestudy.spec.config import checked
 from scalestudy.spec.expand_study import expand
+from scalestudy.spec.labels import value_text
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Study, label_of
@@ -81,6 +82,10 @@ def test_labels_say_what_figures_write() -> None:
     )
     assert [label_of(study.labels, "ranks", ranks) for ranks in (1, 2, 4)] == ["one rank", "2.0", "4"]
     assert label_of(study.labels, "model", "mlp") == "deep"
+    assert [value_text(study, "optimiser.learning_rate", rate) for rate in (0.05, 0.0500000001)] == [
+        "0.05",
+        "0.0500000001",
+    ]
     of_data = made("vary: {data: [{value: {source: digits}, label: 8x8 digits}]}")
     assert label_of(of_data.labels, "data.source", "digits") == "8x8 digits"
 

@@ -34,7 +34,7 @@ NODES = 2
 )
 @click.option("--details", is_flag=True, help="Further columns, makespan, chains, assumptions.")
 @click.option("--proposal", type=TEXT_FILE, metavar="FILE.md", help="The page of an application for computing time.")
-@click.option("--budget", type=float, metavar="H", help="GPU hours; more to request ends with status 3.")
+@click.option("--budget", type=click.FloatRange(0), metavar="H", help="GPU hours; more to request ends with status 3.")
 def plan(
     targets: tuple[str, ...],
     profile: str,

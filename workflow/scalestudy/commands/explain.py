@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -55,9 +56,13 @@ def explain(
         if result["status"] == "skipped":
             raise UserError(f"was skipped: {result['reason']}", command_line[0], "explain a run that was made")
         if "program" not in result["spec"]:
-            click.echo("\n".join(_phases(result["metrics"])))
+            invalid = [f"invalid: {result['reason']}"] if result["status"] == "invalid" else []
+            click.echo("\n".join([*invalid, *_phases(result["metrics"])]))
             return
         command_line = _command_of(result)
+    elif len(command_line) == 1 and shutil.which(command_line[0]) is None:
+        what = f"is neither a command nor a run with a result on `{machine}`"
+        raise UserError(what, command_line[0], "`scalestudy results` lists the runs; a script is started by `python`")
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UserError("the folder is not empty", str(keep), "name a new one for --keep")
     click.echo(

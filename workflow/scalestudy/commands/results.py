@@ -248,9 +248,10 @@ def denominator(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
     """The number of claims, and the bases of their verdicts."""
     from scalestudy.claims.basis import OURS, tallies
     from scalestudy.claims.inference import ERROR, holm
+    from scalestudy.spec.labels import counted
 
     ours = sum(each["origin"] == OURS for each in verdicts)
-    said = [f"{len(verdicts)} claims: {len(verdicts) - ours} of documents, {ours} ours"]
+    said = [f"{counted(len(verdicts), 'claim')}: {len(verdicts) - ours} of documents, {ours} ours"]
     said += [f"  {tally}" for tally in tallies((each["basis"], each["origin"], each["verdict"]) for each in verdicts)]
     tested = [each for each in verdicts if each["p"] is not None]
     decided = [each["p_holm"] <= ERROR for each in tested]
@@ -423,6 +424,7 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
     """
     from scalestudy.launch.trainer_lock import trainer_of
     from scalestudy.results.stored import is_skipped, status_of
+    from scalestudy.spec.labels import counted
 
     folder = RESULTS / machine / "runs"
     # A link in the place of a run would have files elsewhere deleted.
@@ -442,8 +444,11 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
             what = f"is being made now, by {trainer}: nothing is deleted"
             raise UserError(what, str(run_folder(machine, run)), "wait for its end, or end that process first")
     click.echo("\n".join(f"{statuses[run]:9} {run}" for run in chosen))
-    if not yes and not click.confirm(f"Delete these {len(chosen)} runs?", default=False, err=True):
-        raise click.exceptions.Abort
+    if not yes:
+        with suppress(click.exceptions.Abort):  # Ctrl-C, or no terminal to ask on
+            yes = click.confirm(f"Delete {counted(len(chosen), 'run')}?", default=False, err=True)
+    if not yes:
+        raise UserError("nothing is deleted", "forget", "--yes deletes without asking")
     if any(statuses[run] == "skipped" for run in chosen):
         for manifest in (RESULTS / "data").glob("*/manifest.json"):
             if is_skipped(manifest):

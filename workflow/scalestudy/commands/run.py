@@ -83,7 +83,7 @@ def chosen(scale: str | None = None) -> MachineChoice:
 @CONFIG
 @click.option("--scale", help="mini, node or paper; unset: as config/config.yaml and the profile say.")
 @SET
-@click.option("--budget", type=float, metavar="H", help="GPU hours; what would exceed them is refused.")
+@click.option("--budget", type=click.FloatRange(0), metavar="H", help="GPU hours; what would exceed them is refused.")
 @click.option("--here", is_flag=True, help="What fits this machine: with an accelerator scale node, else mini.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only the plan, and a count of jobs per rule.")
 def run(
@@ -137,10 +137,12 @@ def targets_and_config(
     changes: Sequence[str] = (),
     budget: float | None = None,
 ) -> tuple[list[str], list[str]]:
-    """Targets among the words of a command line, and the words of one `--config`; UserError for a change that is none."""
+    """Targets among the words of a command line, and the words of one `--config`; UserError for a setting that is none."""
     from scalestudy.spec.config import changes_of
 
     changes_of(list(changes))
+    if wrong := [word for word in config if "=" not in word]:
+        raise UserError(f"`{wrong[0]}` is not a setting", "--config", "write key=value, for example scale=paper")
     keys = [*config, *(word for word in words if "=" in word)]
     if scale is not None:
         keys.append(f"scale={scale}")

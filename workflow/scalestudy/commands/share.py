@@ -97,10 +97,7 @@ def _code(study: Study, machine: str) -> Iterator[str]:
     from scalestudy.claims.check import documents_about
     from scalestudy.claims.model import Published
 
-    workflow = next((path for path in ("workflow/Snakefile", "Snakefile") if Path(path).is_file()), None)
-    if workflow is None:
-        raise UserError("there is no Snakefile here", str(Path.cwd()), "run the command at the top of the project")
-    yield workflow
+    yield "workflow/Snakefile" if Path("workflow/Snakefile").is_file() else "Snakefile"
     yield f"config/studies/{study.name}.yaml"
     yield f"config/machines/{machine_and_campaign(machine)[0]}.yaml"
     yield from map(str, documents_about(study.name))

@@ -12,7 +12,7 @@ import click
 
 from scalestudy.commands.options import FILE, of_study
 from scalestudy.errors import UserError
-from scalestudy.files import write_text
+from scalestudy.files import expanded, write_text
 
 if TYPE_CHECKING:
     from scalestudy.spec.config import Site
@@ -43,7 +43,7 @@ def check(file: Path | None, keys: str | None) -> None:
         return
     from scalestudy.claims.check import claims_of_mistyped_studies
     from scalestudy.cluster.plan.counts import short_windows
-    from scalestudy.errors import UserError, raise_all
+    from scalestudy.errors import raise_all
     from scalestudy.spec.config import SCALES, read_config, read_machine, read_site
     from scalestudy.spec.read_study import NoScale, find_studies
 
@@ -83,7 +83,7 @@ def missing_roots(site: Site, studies: Iterable[Study]) -> Iterator[str]:
         of_runs = (getattr(run.spec.data, "root", None) for run in study.runs)
         named += [(f"{study.name}: data.root", root) for root in of_runs if root]
     for key, root in dict.fromkeys(named):
-        if not Path(root).expanduser().is_dir():
+        if not expanded(root).is_dir():
             yield f"{key}: no folder {root} on this host; correct it, or take it out"
 
 
@@ -124,10 +124,10 @@ def new(name: str | None, program: str | None) -> None:
 
     name = name or (f"my_{words_of(program)[1].stem}" if program else "")
     file = STUDIES / f"{name}.yaml"
-    if not STUDIES.is_dir():
-        raise UserError("there is no project here", str(Path.cwd()), "run the command at the top of the project")
     if not re.fullmatch(NAME, name) or name in RESERVED:
-        remedy = "use lower-case letters, digits and `_`, starting with a letter; not the name of a rule"
+        remedy = (
+            "scalestudy new NAME: lower-case letters, digits and `_`, starting with a letter; not the name of a rule"
+        )
         raise UserError(f"`{name}` cannot be the name of a study", "new", remedy)
     if file.exists():
         raise UserError("is there already, and is not replaced", str(file), "choose another name, or edit it")

@@ -220,9 +220,7 @@ def plan_of(targets: Sequence[str], profile: str, config: Sequence[str] = ()) ->
 
 
 def known_profile(profile: str) -> None:
-    """Raise UserError where there is no project, or no such profile in it."""
-    if not any(Path(name).is_file() for name in ("Snakefile", "workflow/Snakefile")):
-        raise UserError("there is no Snakefile here", str(Path.cwd()), "run the command at the top of the project")
+    """Raise UserError where there is no such profile."""
     if not any((Path(profile) / name).is_file() for name in ("config.yaml", "profile.yaml")):
         known = sorted(str(path.parent) for path in Path("profiles").glob("*/config.yaml"))
         raise UserError("there is no such profile", profile, nearest(profile, known))

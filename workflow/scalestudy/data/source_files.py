@@ -10,6 +10,7 @@ from pathlib import Path
 from scalestudy.data.catalogue import AnyData
 from scalestudy.data.manifest import SourceFiles
 from scalestudy.errors import UserError
+from scalestudy.files import expanded
 from scalestudy.spec.config import Site
 
 MAX_EXAMINED = 100_000
@@ -23,7 +24,7 @@ def source_files(spec: AnyData, site: Site) -> SourceFiles | None:
     Hidden files are left out, links followed.
     """
     named = getattr(spec, "root", None) or site.data_roots.get(str(getattr(spec, "source", "")))
-    folder = None if named is None else Path(named).expanduser().absolute()
+    folder = None if named is None else expanded(named).absolute()
     if folder is None or not folder.is_dir():
         return None
     root, files, seen = str(folder), [], set()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import REMEDIES, Skipped, UserError, of_system
+from scalestudy.extensions import of_own_file
 from scalestudy.hardware import bus_ids
 from scalestudy.launch import binding
 from scalestudy.launch.failures import (
@@ -144,8 +145,9 @@ class Ranks:
         # Where each rank has an agent of its own, that of the first one looks at the machine's devices.
         devices = self.devices() if self.ranks[0] == self.job.on_host(self.host)[0] else ()
         pids = [process.pid or 0 for process in self.processes]
-        self.sampler = Sampler(pids, self.group, devices, self.job.spec.program is not None)
-        self.sampler.start()
+        sampler = Sampler(pids, self.group, devices, self.job.spec.program is not None)
+        sampler.start()
+        self.sampler = sampler
 
     def devices(self) -> list[str | None]:
         """PCI addresses of the accelerators that the run uses on this machine; None where one is not known."""
@@ -270,9 +272,11 @@ class Ranks:
         return status
 
     def _refused(self, error: BaseException, rank: int) -> int:
-        """Return the exit status after an error; with a message where a disk or a limit of the system caused it."""
+        """Return the exit status after an error; with a message where the system, or the user's own file, caused it."""
         told = of_system(error)
-        if told is not None and (not isinstance(error, OSError) or error.errno in REMEDIES):
+        if told is None or (isinstance(error, OSError) and error.errno not in REMEDIES):
+            told = of_own_file(error, self.job.extensions, f"its stack is in {self.job.log_of(rank)}")
+        if told is not None:
             with suppress(OSError):
                 (self.job.folder / f"error.{rank}").write_text(f"{self.job.title(rank)}: {told}", encoding="utf-8")
                 return USER_ERROR

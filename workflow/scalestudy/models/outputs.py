@@ -42,12 +42,12 @@ def predictions(output: Any) -> torch.Tensor:
     return logits_and_aux(output)[0]
 
 
-def check_trainable(output: Any, classes: int) -> None:
+def check_trainable(output: Any, batch: int, classes: int) -> None:
     """Raise UserError where the main logits are not [batch, classes], or have no gradient."""
     logits = predictions(output)
     shape = tuple(logits.shape)
-    if shape[1:] != (classes,):
-        what = f"the model returned logits of shape [{', '.join(map(str, shape))}] for data with {classes} classes"
+    if shape != (batch, classes):
+        what = f"the model returned logits of shape [{', '.join(map(str, shape))}] for {batch} samples of {classes} classes"
         raise UserError(what, "model", f"let its forward return [batch, {classes}]: take `classes` in its __init__")
     if not logits.requires_grad:
         remedy = "leave no_grad, inference_mode, detach and .data out of its forward"

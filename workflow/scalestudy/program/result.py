@@ -50,6 +50,8 @@ class Evidence:
     records: Sequence[Mapping[str, Any]]
     """What hooks recorded at the end of the window, by rank."""
     losses: Sequence[float]
+    matched: Sequence[Trace] = ()
+    """Matches of `program.metrics` in the output."""
 
     @property
     def slowest(self) -> Window | None:
@@ -103,6 +105,7 @@ def program_result(
         },
         "warnings": [
             *_unlike(evidence),
+            *_unmatched(evidence),
             *hosts.warnings,
             *debug_warnings(os.environ),
             *disturbance_warnings(hosts.values["foreign_cpu_share"]),
@@ -140,6 +143,7 @@ def _evidence(job: Job) -> Evidence:
         windows(traces.of("steps"), measure),
         sorted(records, key=lambda record: int(record["rank"])),
         tail[-max(1, len(tail) // 10) :],
+        traces.of("matched"),
     )
 
 
@@ -260,6 +264,15 @@ def _unlike(evidence: Evidence) -> Iterator[str]:
     rates = reported.steps / reported.seconds, seen.steps / seen.seconds
     if abs(rates[0] / rates[1] - 1) > MAX_UNLIKE:
         yield f"the program reports {rates[0]:.3g} steps/s, and its optimiser makes {rates[1]:.3g} steps/s"
+
+
+def _unmatched(evidence: Evidence) -> Iterator[str]:
+    """A warning for each pattern that found no number."""
+    assert evidence.job.spec.program is not None
+    marks = [mark for trace in evidence.matched for mark in trace.marks]
+    for name, pattern in evidence.job.spec.program.metrics.items():
+        if all(getattr(mark, name) is None for mark in marks):
+            yield f"program.metrics.{name}, `{pattern}`, found no number in the output, on a line with its step: see its log"
 
 
 def _write_steps(evidence: Evidence, file: Path) -> None:

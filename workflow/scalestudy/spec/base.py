@@ -124,7 +124,7 @@ def _remedy(model: type[BaseModel], path: KeyPath, item: ErrorDetails) -> str:
         valid = context.get("expected_tags") or context["expected"]
         return suggest(str(context.get("tag", item["input"])), re.findall(r"'(.*?)'", valid))
     if kind != "extra_forbidden":
-        return ""
+        return _of_value(kind, path, item["input"])
     known = dotted_keys(model)
     words = {word for key in known for word in key.split(".")}
     above = "".join(f"{part}." for part in path[:-1] if part in words)
@@ -135,6 +135,16 @@ def _remedy(model: type[BaseModel], path: KeyPath, item: ErrorDetails) -> str:
     others = [key for key in known if key != above + head]
     is_choice = len(item["loc"]) > len(path)  # its members have different keys
     return suggest(str(path[-1]), {key for key in level if "." not in key} - {head}, others, 0 if is_choice else 20)
+
+
+def _of_value(kind: str, path: KeyPath, value: Any) -> str:
+    """What to do about a value of a wrong type or form, where something helps."""
+    if kind == "string_type":
+        return "put it in quotes" if isinstance(value, int | float) else ""
+    if kind in ("int_type", "float_type"):
+        return "leave out its quotes" if isinstance(value, str) and value.replace(".", "", 1).isdigit() else ""
+    is_own = kind == "string_pattern_mismatch" and "import" in path[-1:]
+    return "name a file of config/extensions/ and a class or function in it: my_nets:MyNet" if is_own else ""
 
 
 def suggest(word: str, valid: Iterable[str], deeper: Iterable[str] = (), max_listed: int = 20) -> str:

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, Field
 
 from scalestudy.errors import UserError, nearest, raise_all
+from scalestudy.files import expanded
 from scalestudy.site_fault import CHANGES, SITE, Lackable, in_job
-from scalestudy.spec.base import Spec, parse, printable, shown
+from scalestudy.spec.base import Spec, parse, printable, refused, shown
 from scalestudy.spec.layout import MACHINES, folder_name, machine_and_campaign
 from scalestudy.spec.machine import AUTO, Machine
 from scalestudy.spec.run import LauncherName
@@ -26,10 +27,16 @@ Name = Annotated[str, Field(pattern=NAME)]
 SCALES = ("mini", "node", "paper")
 
 
+def _expanded(folder: str) -> str:
+    if "$" in (found := str(expanded(folder))):
+        raise refused(f"`{folder}` names a variable that is not set", "set it, or name a folder")
+    return found
+
+
 class Paths(Spec):
     """Where files are stored that need not be in results/."""
 
-    data: Annotated[str, AfterValidator(os.path.expanduser)] | None = None
+    data: Annotated[str, AfterValidator(_expanded)] | None = None
     """Folder for the bulk of prepared data, often scratch; unset: next to each manifest in results/data/."""
 
 
@@ -87,12 +94,13 @@ def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) ->
     """The configuration of one command: file below, `--config` on top."""
     document = read_yaml(file)
     given = dict(overrides or {})
-    if isinstance(given.get("studies"), str) and given["studies"] != "all":
-        given["studies"] = given["studies"].split(",")
     # Keys of the site, and changes of studies, belong to commands, not to the selection.
     changes_of(given.pop("set", None))
     given.pop("site", None)
-    value, problems = parse(Config, {**document.data, **given})
+    data = {**document.data, **given}
+    if isinstance(data.get("studies"), str) and data["studies"] != "all":
+        data["studies"] = data["studies"].split(",")
+    value, problems = parse(Config, data)
     errors = [(document.where(p.path) if p.path[0] not in given else f"--config {dotted(p.path)}", p) for p in problems]
     raise_all([UserError(problem.what, where, problem.remedy) for where, problem in errors])
     assert value is not None
@@ -140,17 +148,15 @@ def read_site() -> Site:
 
     Outside of a workflow and of a job, `scalestudy try` for one, the paths of profiles/local hold; else the site is empty.
     """
-    if file := os.environ.get(SITE):
-        document = read_yaml(file)
-        # As the executor reads them: `00123` and `1:30:00` are words of a submit line, not numbers.
-        words = words_of(Path(file).read_text(encoding="utf-8"))
-        words = {key: words[key] for key in SiteOfJobs.model_fields if document.data.get(key) is not None}
-        return checked(Site, replace(document, data={**document.data, **words}))
-    if not LOCAL_SITE.is_file() or in_job():
+    named = os.environ.get(SITE)
+    if not named and (not LOCAL_SITE.is_file() or in_job()):
         return Site()
-    document = read_yaml(LOCAL_SITE)
-    paths = ("data_roots", "scratch", "staged_gib")
-    return checked(Site, replace(document, data={key: document.data[key] for key in paths if key in document.data}))
+    document = read_yaml(named or LOCAL_SITE)
+    # As the executor reads them: `00123` and `1:30:00` are words of a submit line, not numbers.
+    words = words_of(Path(document.file).read_text(encoding="utf-8"))
+    words = {key: words[key] for key in SiteOfJobs.model_fields if document.data.get(key) is not None}
+    site = checked(Site, replace(document, data={**document.data, **words}))
+    return site if named else Site(data_roots=site.data_roots, scratch=site.scratch, staged_gib=site.staged_gib)
 
 
 BUDGET = "MULTINODE_BUDGET_GPU_HOURS"

@@ -106,7 +106,7 @@ def _checked_whole(document: YamlDocument, *options: Any) -> StudySpec:
 def _file_of(name: str, folder: Path) -> Path:
     """The file of a study; its name is the study's and a part of paths."""
     file = folder / f"{name}.yaml"
-    if not file.exists():
+    if not (file.exists() or file.is_symlink()):
         raise UserError("a study's file name ends in `.yaml`", str(folder / f"{name}.yml"), f"rename it {name}.yaml")
     if name in RESERVED:
         raise UserError(f"`{name}` is the name of a rule of the workflow", str(file), "rename the file")

@@ -68,7 +68,7 @@ class _Described(GenerateJsonSchema):
         return False
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
-        made: Schema = super().model_schema(schema)
+        made: Schema = {"description": "", **super().model_schema(schema)}  # python -OO has none
         texts: dict[str, str] = {}
         for owner in reversed(schema["cls"].__mro__):
             texts |= _attribute_docstrings(owner) if issubclass(owner, BaseModel) else {}

@@ -98,8 +98,9 @@ def _load(text: str, name: str) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
         what = (error.problem or error.context or "it cannot be parsed").partition("\n")[0]
+        what = f"{error.context}, {what}" if what.startswith("but ") else what
         raise UserError(f"is not valid YAML: {what}", where, "check keys, brackets, quotes and indentation") from None
-    except (YAMLError, ValueError) as error:
+    except (YAMLError, ValueError, RecursionError) as error:
         what = str(error).partition("\n")[0]
         raise UserError(f"is not valid YAML: {what}", name, "put text in quotes, and save it as plain text") from None
 

@@ -16,9 +16,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-ETHERNET_PAYLOAD = 1448 / 1514
-"""Share of an Ethernet frame (1500 bytes of IP, 14 of header, as Linux counts them) that TCP with timestamps carries."""
-
 
 @dataclass(frozen=True)
 class Link:

@@ -90,7 +90,7 @@ class Replica:
 
     def _loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
         if not self.emulated:
-            outputs.check_trainable(output, self.data.train.classes)
+            outputs.check_trainable(output, len(y), self.data.train.classes)
         return outputs.loss(output, y, self.data.train.task)
 
     # What is recorded and kept of it

@@ -57,7 +57,7 @@ def probe_in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) ->
 
     Raises UserError with the site file where the job is refused, or a line of its set-up fails.
     """
-    folder = (FOLDER / time.strftime("%Y%m%d-%H%M%S")).absolute()
+    folder = (FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}").absolute()
     folder.mkdir(parents=True)
     token = write_token(folder)
     request = probe_request(f"scalestudy-doctor.{token}", folder, machine, nodes)

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pynvml
 
-from scalestudy.files import write_json
+from scalestudy.files import expanded, write_json
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.limits import usable_cores
 from scalestudy.measure.instrument import code_digest
@@ -64,7 +64,7 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
         "fabric": _fabric(),
         "scratch": _scratch(site),
         "shared": told.is_file() and told.read_text(encoding="utf-8") == token,
-        "data_roots": {name: Path(root).expanduser().is_dir() for name, root in site.data_roots.items()},
+        "data_roots": {name: expanded(root).is_dir() for name, root in site.data_roots.items()},
     }
 
 
@@ -113,7 +113,7 @@ def _fabric() -> list[str]:
 
 def _scratch(site: Site) -> dict[str, Any]:
     """The node's own disk: its place, whether it can be written, its free space."""
-    folder = Path(os.path.expandvars(site.scratch or os.environ.get("TMPDIR") or "/tmp")).expanduser()
+    folder = expanded(site.scratch or os.environ.get("TMPDIR") or "/tmp")
     try:
         file = folder / f".scalestudy-doctor.{os.getpid()}"
         file.write_bytes(b"x")

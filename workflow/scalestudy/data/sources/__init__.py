@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scalestudy.data.index import Index, Labels
 from scalestudy.data.manifest import Split, Task
 from scalestudy.errors import Skipped, UserError
+from scalestudy.files import expanded
 from scalestudy.site_fault import site_file
 from scalestudy.spec.config import Site
 
@@ -93,7 +94,7 @@ def named_root(spec: Any, site: Site, wanted: str) -> Path:
     if named is None:
         keys = f"data.root, or data_roots.{spec.source} in {site_file()},"
         raise Skipped(f"no folder of {spec.source} is configured: set {keys} to one that holds {wanted}")
-    root = Path(named).expanduser().absolute()
+    root = expanded(named).absolute()
     if not root.is_dir():
         raise UserError(f"{key} names a folder that is not there", str(root), f"put these files there: {wanted}")
     return root

@@ -16,7 +16,7 @@ from scalestudy.data.catalogue import FashionMNIST
 from scalestudy.data.manifest import Split
 from scalestudy.data.sources import Arrays
 from scalestudy.errors import UserError
-from scalestudy.files import atomic_path
+from scalestudy.files import atomic_path, expanded
 from scalestudy.site_fault import lacking, site_file
 from scalestudy.spec.config import Site
 
@@ -47,7 +47,7 @@ def provide(spec: FashionMNIST, site: Site) -> Arrays:
     """60,000 samples for training and 10,000 held out, uint8 [samples, 1, 28, 28], 10 classes."""
     named = spec.root or site.data_roots.get("fashion_mnist")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scalestudy" / "fashion_mnist"
-    given = Path(named or "").expanduser()
+    given = expanded(named or "")
     places = [given, given / "FashionMNIST/raw"] if named else [PACKAGED, cache]
     folder = next((place for place in places if all((place / name).is_file() for name in CONTENTS)), None)
     if folder is None and named:

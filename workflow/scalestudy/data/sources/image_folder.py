@@ -15,10 +15,7 @@ from scalestudy.spec.config import Site
 EMPTY = "a class without images: none in it is named .jpg, .jpeg or .png"
 UNKNOWN = "not among the classes of train: name them alike"
 FOLDERS: dict[Split, str] = {"train": "train", "test": "val"}
-WANTED = (
-    "train/<class>/*.jpg and val/<class>/*.jpg (or .png); "
-    "for ImageNet-1k 1,281,167 and 50,000 files of 1,000 classes, about 145 GB"
-)
+WANTED = "train/<class>/*.jpg and val/<class>/*.jpg (or .png)"
 
 
 def provide(spec: ImageFolder, site: Site) -> EncodedImages:

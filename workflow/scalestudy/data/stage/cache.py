@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from scalestudy.errors import UserError
-from scalestudy.files import read_json, write_json
+from scalestudy.files import expanded, read_json, write_json
 from scalestudy.locks import holder, lock_patiently
 from scalestudy.spec.config import Site
 
@@ -33,7 +33,7 @@ def scratch_folder(site: Site) -> Path:
     Raises UserError where the site names a variable that is not set, or a folder that cannot be written.
     """
     named = site.scratch or os.environ.get("TMPDIR") or tempfile.gettempdir()
-    base = Path(os.path.expandvars(named)).expanduser()
+    base = expanded(named)
     if "$" in str(base):
         what = f"`{named}` names a variable that is not set in this job"
         raise UserError(what, "site: scratch", "set it, or name a folder")
