@@ -2,8 +2,7 @@
 
 A dry run is short: a count of jobs per rule and why they would run, above the plan (scalestudy/dag/driver.py); with
 `--printshellcmds` or `--verbose`, Snakemake lists every job. Other modes (`--lint`, `--report`, `--unlock` …) keep
-Snakemake's output. Imports of more than messages stand in functions: Snakemake makes the display before it reads the
-Snakefile.
+Snakemake's output. Imports other than `errors` stand in functions: the display is there before the Snakefile is read.
 """
 
 from __future__ import annotations

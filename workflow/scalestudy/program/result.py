@@ -31,8 +31,7 @@ OF_STEPS = (*SPEEDS, "step_time_s", "window_half_width", "j_per_sample", "loss")
 """Metrics that follow from the steps that a program reports, and from their samples, bytes and flops."""
 NOT_CHECKED = "what the program computed is not checked: whether its ranks hold equal parameters and saw their samples"
 MAX_IN_BLOCK, MIN_IN_BLOCK, MAX_UNKNOWN = 0.01, 0.8, 0.05
-"""Of lines that come in blocks: a gap within one, as a share of the largest; the share of such gaps; the share of a window
-that may be unknown."""
+"""Of lines in blocks: a gap within one over the largest gap; share of such gaps; share of a window that may be unknown."""
 MAX_UNLIKE = 0.1
 """Relative difference of reported steps from optimiser steps that is no warning."""
 
