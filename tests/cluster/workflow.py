@@ -188,14 +188,19 @@ class Driver:
             raise AssertionError(f"the driver does not end:\n{self.log.read_text()}") from None
 
 
-def python_below(pid: int) -> int:
-    """The process, as the host counts, of the Python that a command in a box runs, below nsenter and runuser."""
-    for _ in range(6):
+def python_below(pid: int, limit_s: float = 60) -> int:
+    """The process, as the host counts, of the Python that a command in a box runs, below nsenter and runuser.
+
+    It is waited for: on a busy machine they take a while.
+    """
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if arguments[0].endswith(b"python"):
             return pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        pid = int(children[0])
+        pid = int(children[0]) if children else pid
+        time.sleep(0.01)
     raise AssertionError("there is no driver")
 
 
