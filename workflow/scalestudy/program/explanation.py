@@ -124,13 +124,13 @@ def _part(name: str, values: Sequence[float], tests: int = 1) -> Part:
 
 
 def _pace(run: Observation, slow_rank: int | None) -> float:
-    """Of ranks that do not exchange, the step of the slowest; where a slow rank is a part of its own, the median of the others."""
+    """Return the longest step of ranks that do not exchange, or the median step of all but a slow rank that is a part."""
     own = [_of_rank_s(rank) for rank in run.ranks if rank.rank != slow_rank]
     return max(own) if slow_rank is None else statistics.median(own)
 
 
 def _own_s(run: Observation) -> float:
-    """Step without the time between steps, of ranks that exchange: they wait in it for the one that takes longest between two."""
+    """Return the step without the longest time between two, for which ranks that exchange wait within their step."""
     return run.step_s - _between_s(run)
 
 

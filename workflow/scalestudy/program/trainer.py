@@ -111,12 +111,13 @@ def values_of(job: Job, rank: int) -> dict[str, Any]:
 
 def environment(job: Job, earlier: Earlier | None = None) -> dict[str, str]:
     """Return the environment of the command: the rank's own, the hooks, where to report, and how to go on."""
-    folder, measure = str(metrics_folder(job)), job.spec.measure
+    program, folder, measure = job.spec.program, str(metrics_folder(job)), job.spec.measure
+    assert program is not None
     warmup, steps = measure.warmup_steps, measure.steps
     if seen := windows(Traces(metrics_folder(job), earlier or {}).of("steps"), measure):
         warmup, steps = 0, None if steps is None else max(1, steps - seen[0].steps)
     request = {"out": folder, "warmup": warmup, "steps": steps, "leave": False, "trace": True, "remove": (),
-               "stop_status": EXIT_STOPPED, "loss_tag": job.spec.program and job.spec.program.loss_tag}  # fmt: skip
+               "stop_status": EXIT_STOPPED, "loss_tag": program.loss_tag}  # fmt: skip
     address, port = job.store or ("127.0.0.1", 0)
     places = {"MASTER_ADDR": address, "MASTER_PORT": str(port), FOLDER: folder, "PYTHONUNBUFFERED": "1"}
     threads = job.spec.threads_per_rank
@@ -126,8 +127,7 @@ def environment(job: Job, earlier: Earlier | None = None) -> dict[str, str]:
         **({"OMP_NUM_THREADS": str(threads)} if threads else {}),
         **resume.variables(job),
     }
-    assert job.spec.program is not None
-    of_rank = () if job.spec.program.once_per == "rank" else OF_RANK
+    of_rank = () if program.once_per == "rank" else OF_RANK
     return {name: value for name, value in made.items() if name not in of_rank}
 
 
