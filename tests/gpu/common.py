@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 HAS_GPU = DEVICE.type == "cuda"
 needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
+rehearsed_in_soak = pytest.mark.gpu if HAS_GPU else pytest.mark.soak
+"""Takes many runs, of which a CPU shows no more than that they can be made."""
 Values = dict[str, Any]
 Record = Callable[..., None]
 TURNS = 7

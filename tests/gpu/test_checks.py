@@ -40,6 +40,7 @@ from tests.gpu.common import (
     matrices,
     needs_gpu,
     output_of,
+    rehearsed_in_soak,
     seconds_of,
     size,
     start,
@@ -120,6 +121,7 @@ def largest_difference(one: Path, other: Path) -> float:
     return max(float((a[name].double() - b[name].double()).abs().max()) for name in a if a[name].numel())
 
 
+@rehearsed_in_soak
 def test_two_runs_and_one_stopped_in_between_have_the_same_weights(record: Record, tmp_path: Path) -> None:
     settings = (*EXACT, *KEPT, f"train.epochs={size(16, 8)}", f"checkpoint.every_steps={size(100, 10)}")
     whole, again, stopped = (tmp_path / name for name in ("whole", "again", "stopped"))
@@ -138,6 +140,7 @@ def test_two_runs_and_one_stopped_in_between_have_the_same_weights(record: Recor
     assert largest_difference(whole, again) == largest_difference(whole, stopped) == 0.0
 
 
+@rehearsed_in_soak
 def test_float64_agrees_with_the_cpu(record: Record, tmp_path: Path) -> None:
     settings = ("model=small_cnn", "dtype=float64", "measure.warmup_steps=0", "measure.steps=20", "keep=weights")
     tried(tmp_path / "cpu", *settings, "device=cpu")
@@ -146,6 +149,7 @@ def test_float64_agrees_with_the_cpu(record: Record, tmp_path: Path) -> None:
     assert largest_difference(tmp_path / "cpu", tmp_path / "here") <= 1e-10
 
 
+@rehearsed_in_soak
 @pytest.mark.parametrize("autocast", ["bfloat16", "float16"] if HAS_GPU else ["bfloat16"])
 def test_mixed_precision_learns(autocast: str, record: Record, tmp_path: Path) -> None:
     settings = ("model=small_cnn", f"autocast={autocast}", f"train.epochs={size(20, 1)}", *KEPT)
@@ -240,6 +244,7 @@ def test_normalising_on_the_device_equals_the_cpu() -> None:
 # Devices and messages
 
 
+@rehearsed_in_soak
 def test_ranks_share_a_gpu_over_gloo_only_where_they_are_allowed_to(record: Record, tmp_path: Path) -> None:
     own = ("model=small_cnn", KEPT[0])
     alone = tried(tmp_path / "one", *own, "strategy=allreduce", "ranks=1", f"train.epochs={size(60, 1)}")
@@ -314,6 +319,7 @@ def test_nvml_reads_the_device_at_the_stated_rate(record: Record) -> None:
     assert counter_w == pytest.approx(power_w, rel=0.1)
 
 
+@rehearsed_in_soak
 def test_a_run_has_energy_per_sample_where_there_is_a_gpu(record: Record, tmp_path: Path) -> None:
     window = "measure.minutes=0.1" if HAS_GPU else "measure.steps=20"
     model = "model=resnet50" if HAS_GPU else "model=small_cnn"

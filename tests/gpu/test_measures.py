@@ -37,6 +37,7 @@ from tests.gpu.common import (
     images,
     median_s,
     paired,
+    rehearsed_in_soak,
     seconds_of,
     size,
     synchronise,
@@ -151,6 +152,7 @@ def images_per_s(batches: Iterator[Any], batch: int, count: int) -> float:
     return seen / (time.perf_counter() - begin)
 
 
+@rehearsed_in_soak
 def test_the_loader_beside_torchvision(record: Record, tmp_path: Path) -> None:
     """Random crop and flip at 224 with a worker per core; both are made anew in each turn, their start does not count."""
     from torchvision.io import ImageReadMode, decode_jpeg, read_file
@@ -194,6 +196,7 @@ JPEGS = "data=" + json.dumps(
 )  # fmt: skip
 
 
+@rehearsed_in_soak
 def test_cores_for_this_gpu_and_the_emulated_device_beside_the_real_one(record: Record, tmp_path: Path) -> None:
     """By number of loader workers: images/s and utilisation of a real run; with 4, in turns with one emulated at its pace."""
     alone = valid(tried(tmp_path / "alone", *COMMON, *REAL, MADE, "loader.mode=synthetic"), is_timed=True)

@@ -1,8 +1,8 @@
 """Commands in processes that are forked from one which has imported Snakemake and other libraries, once for all tests.
 
-For tests of what a command says and makes: each saves the time that importing takes. The code of this project is not
-imported beforehand: every process has that of its own folder, as a fresh one would. What a process inherits from its
-environment before Python starts (LD_PRELOAD, LD_LIBRARY_PATH) is that of the tests.
+For tests of what a command says and makes: each saves the time that importing takes. A process whose environment names
+code of its own (PYTHONPATH) imports this project's packages anew. What a process inherits from its environment before
+Python starts (LD_PRELOAD, LD_LIBRARY_PATH) is that of the tests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LIBRARIES = ("snakemake.cli", "snakemake.workflow", "snakemake.executors.dryrun", "snakemake.executors.local",
-             "snakemake.scheduling.milp", "pandas", "pyarrow.parquet", "pydantic", "jinja2", "psutil", "scipy.special", "yaml")  # fmt: skip
+             "snakemake.scheduling.milp", "pandas", "pyarrow.parquet", "pydantic", "jinja2", "psutil", "scipy.special", "yaml",
+             "scalestudy.dag", "scalestudy.cluster.plan.show", "scalestudy.commands.study", "scalestudy.commands.results",
+             "snakemake_executor_plugin_multinode", "snakemake_logger_plugin_scalestudy")  # fmt: skip
+OWN_PACKAGES = ("scalestudy", "snakemake_executor_plugin_multinode", "snakemake_logger_plugin_scalestudy")
 ENTRIES = {"snakemake": ("snakemake.cli", "main"), "scalestudy": ("scalestudy.cli", "main")}
 """Of each command the function that its console script calls."""
 
@@ -96,8 +99,10 @@ def _become(command: list[str], folder: str, environment: dict[str, str], output
     tempfile.tempdir = None  # a library may have asked for it already
     program = shutil.which(command[0])
     assert program is not None, command
-    own = environment.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:0] = [str(Path(program).parent), *filter(None, own)]
+    own = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    for module in [name for name in sys.modules if own and name.partition(".")[0] in OWN_PACKAGES]:
+        del sys.modules[module]
+    sys.path[:0] = [str(Path(program).parent), *own]
     sys.argv = [program, *command[1:]]
     module, function = ENTRIES[command[0]]
     sys.exit(getattr(importlib.import_module(module), function)())

@@ -76,7 +76,7 @@ def checkpoints(out: Path) -> list[Path]:
 @pytest.mark.parametrize(
     ("strategy", "ranks", "settings"),
     [
-        ("allreduce", 4, DRAWING),
+        ("allreduce", 2, DRAWING),
         ("{name: parameter_server, servers: 2}", 2, (*TINY, "batch={global: 64}")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

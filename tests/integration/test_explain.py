@@ -43,6 +43,15 @@ SHARDED = """
         optimiser.step()
 """
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")
+STARTS_TWO = """
+import os, socket, subprocess, sys
+with socket.create_server(("127.0.0.1", 0)) as free:
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+command = [sys.executable, *sys.argv[1:]]
+ranks = [subprocess.Popen(command, env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+"""A launcher that imports no torch."""
 
 
 @pytest.fixture
@@ -68,9 +77,11 @@ def part(found: dict, name: str) -> float:
     return sum(each["seconds"] for each in found["parts"] if each["name"] == name)
 
 
-@pytest.mark.parametrize("text", [TWO_RANKS, SHARDED], ids=["DDP", "FSDP2"])
-def test_a_slow_rank_is_named(explained, text):
-    found = explained(text, launcher=TORCHRUN, options=("--only", "exchange"))
+@pytest.mark.parametrize(
+    ("text", "launcher"), [(TWO_RANKS, TORCHRUN), (SHARDED, ("-c", STARTS_TWO))], ids=["DDP", "FSDP2"]
+)
+def test_a_slow_rank_is_named(explained, text, launcher):
+    found = explained(text, launcher=launcher, options=("--only", "exchange"))
     assert (found["ranks"], found["slow_rank"]) == (2, 1)
     assert part(found, "straggler") > 0.03
     assert [each["name"] for each in found["not_examined"]] == ["loading"]

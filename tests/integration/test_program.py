@@ -37,6 +37,14 @@ TRAIN = """
         loss = model(torch.randn(8, 16)).square().mean()
         optimiser.zero_grad(); loss.backward(); optimiser.step()
 """
+PLAIN = """
+    import sys, time
+    from scalestudy import report
+    for step in range(int(sys.argv[1])):
+        time.sleep(0.02)
+        loss = 1 / (1 + step)
+"""
+"""Nothing of it is torch's, whose import takes seconds."""
 RESUMES = """\
 import torch
 
@@ -52,7 +60,7 @@ def train_step():
 
 {}"""
 REPORTS = "    report(step=step, samples=8, loss=loss)\n"
-PRINTS = '    print(f"iter {step} loss {loss.item()}")\n'
+PRINTS = '    print(f"iter {step} loss {loss}", flush=True)\n'
 
 
 def settings(command: str, *more: str, **program: object) -> list[str]:
@@ -60,8 +68,8 @@ def settings(command: str, *more: str, **program: object) -> list[str]:
     return [f"program={text}", "measure.warmup_steps=5", "measure.steps=40", *more]
 
 
-def write(folder: Path, more: str = "") -> None:
-    (folder / "train.py").write_text(textwrap.dedent(TRAIN) + more, encoding="utf-8")
+def write(folder: Path, text: str, more: str = "") -> None:
+    (folder / "train.py").write_text(textwrap.dedent(text) + more, encoding="utf-8")
 
 
 def alive(folder: Path) -> list[psutil.Process]:
@@ -89,7 +97,7 @@ def test_the_page_writes_a_study_from_one_observed_run_and_plans_its_own(tmp_pat
 
 
 def test_what_the_script_reports_is_marked_as_reported(tmp_path: Path) -> None:
-    write(tmp_path, REPORTS)
+    write(tmp_path, TRAIN, REPORTS)
     done = attempt(tmp_path / "out", *settings("python train.py 1000"), cwd=tmp_path)
     assert completed(done), done.stdout
     found = result(tmp_path / "out")
@@ -103,7 +111,7 @@ def test_what_the_script_reports_is_marked_as_reported(tmp_path: Path) -> None:
 
 
 def test_two_ranks_of_torchrun_are_one_run_and_end_with_its_window(tmp_path: Path) -> None:
-    write(tmp_path, PRINTS)
+    write(tmp_path, PLAIN, PRINTS)
     command = f"{TORCHRUN} 100000"
     metrics = {"step": r"iter (\d+)", "loss": r"loss ([\d.e-]+)"}
     done = attempt(tmp_path / "out", *settings(command, "ranks=2", metrics=metrics), cwd=tmp_path)
@@ -117,7 +125,7 @@ def test_two_ranks_of_torchrun_are_one_run_and_end_with_its_window(tmp_path: Pat
 def test_the_loss_that_a_script_writes_to_tensorboard_is_reported_and_its_steps_are_measured(tmp_path: Path) -> None:
     writer = "from tensorboardX import SummaryWriter\nwriter = SummaryWriter('events')\n"
     writes = "    writer.add_scalar('train/other', 7.0, step)\n    writer.add_scalar('train/loss', 2.0 + step, step)\n"
-    write(tmp_path, writes)
+    write(tmp_path, TRAIN, writes)
     (tmp_path / "train.py").write_text(writer + (tmp_path / "train.py").read_text(encoding="utf-8"), encoding="utf-8")
     given = settings("python train.py 1000", loss_tag="train/loss")
     done = attempt(tmp_path / "out", *given, cwd=tmp_path)
@@ -152,13 +160,13 @@ def test_a_command_that_hides_its_environment_and_ignores_signals_ends_with_its_
 
 
 def test_a_script_that_ends_too_early_is_invalid(tmp_path: Path) -> None:
-    write(tmp_path)
+    write(tmp_path, PLAIN, REPORTS)
     done = attempt(tmp_path / "out", *settings("python train.py 30"), cwd=tmp_path)
     assert "the program ended after 25 steps of the window" in result(tmp_path / "out")["reason"], done.stdout
 
 
 def test_nothing_of_a_script_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
-    write(tmp_path)
+    write(tmp_path, PLAIN)
     given = settings(f"{TORCHRUN} 100000", "ranks=2", "measure.steps=90000")
     with begin(tmp_path / "out", *given, cwd=tmp_path) as process:
         try:
@@ -227,7 +235,7 @@ def test_two_ranks_of_torchrun_stop_when_they_are_asked_to_and_go_on(tmp_path: P
 
 
 def test_a_script_that_cannot_go_on_is_ended_when_it_is_asked_to_stop(tmp_path: Path) -> None:
-    write(tmp_path)
+    write(tmp_path, PLAIN)
     process = begin(tmp_path / "out", *settings("python train.py 100000", "measure.steps=90000"), cwd=tmp_path)
     with process:
         wait_until(lambda: alive(tmp_path) != [], 60)
@@ -239,7 +247,7 @@ def test_a_script_that_cannot_go_on_is_ended_when_it_is_asked_to_stop(tmp_path: 
 
 
 def test_a_script_that_stops_without_its_state_fails(tmp_path: Path) -> None:
-    write(tmp_path, "    if step == 30: sys.exit(75)\n")
+    write(tmp_path, PLAIN, "    if step == 30: sys.exit(75)\n")
     done = attempt(tmp_path / "out", *settings("python train.py 1000", resume=True), cwd=tmp_path)
     assert done.returncode == 2
     assert "SCALESTUDY_STATE: the command ended with status 75 and had not written its state" in done.stdout

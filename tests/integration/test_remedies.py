@@ -16,7 +16,7 @@ TRY = "scalestudy try device=cpu train.epochs=10 optimiser.learning_rate=0.05 --
 COLD = f"env SCALESTUDY_WARM=0 {TRY}"
 """Where a warm server would not have the limits or the network of its client."""
 SMALL = f"{TRY} train.epochs=3 batch.per_rank=8"
-SERVERS = f"{TRY} train.epochs=40 'model={{name: mlp, layers: 1}}' 'strategy={{name: parameter_server, servers: %d}}'"
+SERVERS = f"{TRY} 'model={{name: mlp, layers: 1}}' 'strategy={{name: parameter_server, servers: %d}}'"
 STAGED = (
     "printf 'launcher: local\\n%s\\n' > profiles/local/site.yaml; "
     f"{TRY} 'data={{source: synthetic_jpeg, samples: 96, shard: {{format: tar}}}}' stage.to=scratch loader.size=32 batch.per_rank=8"
@@ -33,7 +33,7 @@ CASES = [
     (f"{TRY} batch.per_rank=4000", "make the global batch 1437 or smaller", f"{TRY} batch.per_rank=64"),
     (SERVERS % 5, "use at most 2 servers", SERVERS % 2),
     (STAGED % "scratch: $HERE\\nstaged_gib: 0.00001", "raise `staged_gib`", STAGED % "scratch: $HERE\\nstaged_gib: 1"),
-    (STAGED % "scratch: /proc/none", "set `scratch` of the site to another folder", STAGED % "scratch: $HERE/scratch"),
+    (STAGED % "scratch: /proc/none", "set `scratch` of the site to another folder", STAGED % "scratch: $HERE\\nstaged_gib: 1"),
     (STAGED % "scratch: $NODE_DISK", "set it, or name a folder", f"export NODE_DISK=$HERE; {STAGED % 'scratch: $NODE_DISK'}"),
     pytest.param(
         f"PATH=${{PATH%%:*}} {TRY} strategy=mpi_allreduce ranks=2", "or load a module of MPI",

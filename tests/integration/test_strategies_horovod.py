@@ -11,11 +11,12 @@ import pytest
 from scalestudy.strategies.build import missing_build
 from scalestudy.strategies.catalogue import Horovod
 from tests.integration.forked import on_processes
-from tests.integration.trainings import MODELS, RANKS, Case, difference, reference, train_all
+from tests.integration.trainings import MODELS, Case, difference, reference, train_all
 from tests.integration.tries import attempt, completed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.usefixtures("one_thread")]
 
+RANKS = (2, 3)
 CASES = {model: Case(model, Horovod(name="horovod")) for model in MODELS}
 
 

@@ -63,7 +63,7 @@ def mpirun(ranks: int, folder: Path) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def by_doubling(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What 6 processes left that use Open MPI's recursive doubling, all of them or the first few."""
+    """What 4 processes left that use Open MPI's recursive doubling, all of them or the first few."""
     return mpirun(max(RANKS), tmp_path_factory.mktemp("doubling"))
 
 

@@ -31,11 +31,11 @@ REQUEST = {
 UNITS_S = {"hours": 3600, "minutes": 60, "seconds": 1}
 MACHINES = {"pbs": "flow_type2", "sge": "tsubame3", "slurm": "gpu_cluster"}
 CASES = [
-    *(("all", profile, ("all",)) for profile in MACHINES),
-    ("one figure", "pbs", (f"results/{MACHINES['pbs']}/paper/figures/tiny/time.svg",)),
+    ("all", "pbs", ("all",)),
+    ("one figure", "slurm", (f"results/{MACHINES['slurm']}/paper/figures/tiny/time.svg",)),
     ("forced", "sge", ("all", "--forcerun", "train")),
     ("half finished", "slurm", ("all",)),
-    ("a study just edited", "pbs", ("all",)),
+    ("a study just edited", "sge", ("all",)),
 ]
 
 

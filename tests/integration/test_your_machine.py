@@ -12,26 +12,18 @@ import pytest
 from tests.integration.project import ROOT, Project, make_project
 from tests.stand_ins import gpus
 
-BEYOND = """\
-question: What does this machine not have?
-base: {model: mlp, strategy: allreduce, data: {source: digits}, ranks_per_node: 4}
-vary: {ranks: [1, 4]}
-scales: {node: {}}
-"""
-
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project with the studies that `make run` chooses on a GPU, and one that needs four."""
+    """A project with the studies that `make run` chooses on a GPU."""
     project = make_project(tmp_path_factory.mktemp("yours") / "clone")
     for name in ("batch_and_precision", "loader_workers"):
         shutil.copy(ROOT / f"config/studies/{name}.yaml", project.study.parent)
     project.study.unlink()
-    (project.study.parent / "beyond.yaml").write_text(BEYOND)
     return project
 
 
-def test_a_gpu_machine_plans_the_gpu_scale_and_says_what_it_leaves_out(project: Project, tmp_path: Path) -> None:
+def test_a_gpu_machine_plans_the_gpu_scale(project: Project, tmp_path: Path) -> None:
     seen = gpus.environment(tmp_path / "nvml", 1, **gpus.H100)
     name = "h100_80gb_hbm3_x1"
     here = project.run("scalestudy", "run", "--here", "-n", **seen)
@@ -47,10 +39,3 @@ def test_a_gpu_machine_plans_the_gpu_scale_and_says_what_it_leaves_out(project: 
     trained = re.search(r"^train +(\d+)$", planned.stdout, re.MULTILINE)
     assert trained is not None
     assert int(trained[1]) >= 12
-
-    beyond = project.snakemake("-n", "all", "--config", "studies=beyond", "scale=node", "machine=auto", **seen)
-    said = f"Left out     beyond: 1 run: 4 ranks on a node need as many devices; machine `{name}` has 1 on each"
-    assert said in beyond.stdout, beyond.stdout
-    trained = re.search(r"^train +(\d+)$", beyond.stdout, re.MULTILINE)
-    assert trained is not None
-    assert int(trained[1]) == 1
