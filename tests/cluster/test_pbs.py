@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -16,8 +15,8 @@ from tests.cluster.box import USER
 from tests.cluster.pbs_box import PbsBox
 from tests.cluster.workflow import (
     Driver,
-    Shipped,
     Workflow,
+    assert_a_kill_and_a_ctrl_c_cost_no_job,
     assert_begun_once,
     assert_on_named_nodes,
     assert_path_refused,
@@ -175,23 +174,7 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(
 
 
 def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cost_no_job(pbs: PbsBox) -> None:
-    workflow = Shipped(pbs, "shipped", "pbs", {f"run{n}": {"steps": 60, "step_s": 1} for n in range(2)})
-    driver = workflow.start()
-    workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 90)
-    driver.kill()
-    assert driver.wait()[0] != 0
-    driver = workflow.start()
-    workflow.until(lambda: driver.log.read_text().count("adopted as") == 2, "both taken up again")
-    pbs.stop_server()
-    driver.kill(signal.SIGINT)
-    code, output = driver.wait()
-    pbs.start_server()
-    assert code == 1
-    assert "the scheduler did not delete 2 jobs (qdel: " in output
-    code, output = workflow.drive()
-    assert code == 0, output
-    assert workflow.results() == 2
-    assert workflow.starts() == {"run0": 1, "run1": 1}
+    assert_a_kill_and_a_ctrl_c_cost_no_job(pbs, "pbs", pbs.stop_server, pbs.start_server)
 
 
 def test_a_server_that_keeps_no_history_as_it_is_installed_loses_no_job_and_runs_none_twice(pbs: PbsBox) -> None:

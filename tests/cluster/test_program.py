@@ -1,4 +1,4 @@
-"""A study of a user's own script on a real Slurm: planned, run on one node and on two, over two walltimes, reported."""
+"""A study of a user's own script on a real Slurm: planned, run on two nodes, and over two walltimes, reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.box import Box
 from tests.cluster.slurm_box import SlurmBox
-from tests.cluster.study import MACHINE, ranks
+from tests.cluster.study import MACHINE
 from tests.cluster.try_box import command_of, copy_of_project
 from tests.cluster.workflow import ROOT
 
@@ -35,11 +35,11 @@ TORCHRUN = (
 QUICK = ("--latency-wait", "15", "--seconds-between-status-checks", "2", "--resources", "measure=1")
 
 
-def run_study(box: Box, profile: str, study: str, runs: int, *options: str) -> tuple[Path, list[dict[str, Any]]]:
-    """Plan the study and run it; returns its results, those of the fewest ranks first."""
+def run_study(box: Box, profile: str, study: str, name: str, *options: str) -> tuple[Path, list[dict[str, Any]]]:
+    """Plan a study of one run and run it; returns its clone and its results."""
     script = (ROOT / "tests/stand_ins/resuming.py").read_text()
     files = {"config/machines/box.yaml": MACHINE, "config/studies/script.yaml": study, "train.py": script}
-    clone = copy_of_project(box, f"own_script_{runs}", files)
+    clone = copy_of_project(box, name, files)
     of_box = ("--profile", f"profiles/{profile}", "--config", "machine=box", "scale=mini", "studies=script")
 
     def call(*words: str) -> str:
@@ -48,19 +48,18 @@ def run_study(box: Box, profile: str, study: str, runs: int, *options: str) -> t
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    assert re.search(rf"^train +{runs}$", call("snakemake", "all", "-n"), re.MULTILINE)
+    assert re.search(r"^train +1$", call("snakemake", "all", "-n"), re.MULTILINE)
     call("snakemake", "all", *options, *QUICK)
     found = [json.loads(file.read_text()) for file in clone.glob("results/box/runs/*/result.json")]
-    assert [result["status"] for result in found] == ["valid"] * runs
+    assert [result["status"] for result in found] == ["valid"]
     text = (clone / "results/box/mini/tables/script/speed.md").read_text()
-    assert len(re.findall(r"\| \\\*[\d,.]+†? \|", text)) == runs, "each throughput is marked as reported"
-    return clone, sorted(found, key=ranks)
+    assert re.search(r"\| \\\*[\d,.]+†? \|", text), "the throughput is marked as reported"
+    return clone, found
 
 
-def test_a_script_is_planned_run_and_reported_on_one_node_and_on_two(slurm: SlurmBox) -> None:
-    study = STUDY.format(command=TORCHRUN, once_per="node", vary="ranks: [2, 4]")
-    clone, [one, two] = run_study(slurm, "slurm", study, 2)
-    assert [ranks(one), ranks(two)] == [2, 4]
+def test_a_script_is_planned_run_and_reported_on_two_nodes(slurm: SlurmBox) -> None:
+    study = STUDY.format(command=TORCHRUN, once_per="node", vary="ranks: [4]")
+    clone, [two] = run_study(slurm, "slurm", study, "two_nodes")
     assert two["launch"]["launcher"] == "srun" and len(set(two["launch"]["hosts"])) == 2
     assert two["metrics"]["throughput_samples_per_s"] * two["metrics"]["step_time_s"] == pytest.approx(4 * 8)
     assert (clone / "results/box/mini/report.html").exists()
@@ -69,7 +68,7 @@ def test_a_script_is_planned_run_and_reported_on_one_node_and_on_two(slurm: Slur
 def test_a_script_goes_on_over_two_walltimes(slurm: SlurmBox) -> None:
     # One process: what many take to start on a busy machine is most of a job's minute.
     study = STUDY.format(command="python", once_per="rank", vary="measure.steps: [750]")
-    _, [long] = run_study(slurm, "slurm", study, 1, "--set-resources", "train:runtime=1")
+    _, [long] = run_study(slurm, "slurm", study, "two_walltimes", "--set-resources", "train:runtime=1")
     *stopped, _ = long["links"]
     assert {link["cause"] for link in stopped} == {"because its command ended with status 75"}
     assert len({link["job"] for link in long["links"]}) == len(long["links"]) > 1

@@ -15,11 +15,10 @@ from tests.cluster.sge_box import SgeBox
 from tests.cluster.test_program import STUDY, run_study
 from tests.cluster.workflow import (
     Driver,
-    Shipped,
     Workflow,
+    assert_a_kill_and_a_ctrl_c_cost_no_job,
     assert_begun_once,
     assert_on_named_nodes,
-    assert_refused,
     assert_requeued_runs_again,
     environment_of,
     message,
@@ -81,11 +80,6 @@ def test_qrsh_starts_the_ranks_of_the_other_host(sge: SgeBox) -> None:
     assert result["samples_seen"] == 11 * 128
 
 
-def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(sge: SgeBox) -> None:
-    site = {"kind": "sge", "queue": "nosuch.q"}
-    assert_refused(sge, site, "Job was rejected because job requests unknown queue")
-
-
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     sge: SgeBox, fates: tuple[Workflow, Driver]
 ) -> None:
@@ -138,31 +132,12 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
 
 def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cost_no_job(sge: SgeBox) -> None:
     sge.must(["qsub", "-h", "-t", "1-3", "-N", SWEEP, "-b", "y", "-o", "/dev/null", "-j", "y", "sleep", "100"], USER)
-    workflow = Shipped(sge, "shipped", "sge", {f"run{n}": {"steps": 60, "step_s": 1} for n in range(2)})
-    driver = workflow.start()
-    workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 90)
-    driver.kill()
-    assert driver.wait()[0] != 0
-    driver = workflow.start()
-    workflow.until(lambda: driver.log.read_text().count("adopted as") == 2, "both taken up again")
-    sge.stop_master()
-    driver.kill(signal.SIGINT)
-    time.sleep(0.5)
-    if driver.process.poll() is None:  # qdel fails at once, and the first Ctrl-C may have ended the driver
-        driver.kill(signal.SIGINT)
-    code, output = driver.wait()
-    sge.start_master()
-    assert code in (1, 130)
-    assert "the scheduler did not delete 2 jobs (qdel: " in output
-    code, output = workflow.drive()
-    assert code == 0, output
-    assert workflow.results() == 2
-    assert workflow.starts() == {"run0": 1, "run1": 1}
+    assert_a_kill_and_a_ctrl_c_cost_no_job(sge, "sge", sge.stop_master, sge.start_master)
     assert f" {SWEEP[:10]} " in sge.must(["qstat", "-u", USER])
 
 
 @pytest.mark.timeout(1200)
 def test_a_users_script_is_planned_run_and_reported(sge: SgeBox) -> None:
     study = STUDY.format(command="python", once_per="rank", vary="measure.steps: [60]")
-    _, [one] = run_study(sge, "sge", study, 1)
+    _, [one] = run_study(sge, "sge", study, "script")
     assert len(one["links"]) == 1

@@ -68,17 +68,6 @@ def study(slurm: SlurmBox) -> Shown:
     return ended
 
 
-def test_a_second_driver_is_refused_and_told_whose_folder_it_is(
-    slurm: SlurmBox, fates: tuple[Workflow, Driver]
-) -> None:
-    workflow, first = fates
-    code, output = workflow.drive()
-    assert code == 1
-    pid = json.loads((workflow.folder / ".multinode/driver.json").read_text())["pid"]
-    assert f"another driver works in this folder: process {pid} on box" in output
-    assert first.owns_lock()
-
-
 def test_a_driver_ended_three_times_submits_nothing_twice_and_loses_nothing_whatever_names_and_paths_are(
     slurm: SlurmBox, study: Shown, fates: tuple[Workflow, Driver]
 ) -> None:
@@ -202,15 +191,6 @@ def test_jobs_in_all_states_outlive_a_scheduler_that_is_stopped_and_started_agai
     assert set(workflow.starts().values()) == {1}
     assert (workflow.folder / ".multinode" / "driver.json").read_text() == ""
     assert not list((workflow.folder / ".multinode" / "jobs").iterdir())
-
-
-def test_a_budget_of_gpu_hours_is_kept(slurm: SlurmBox) -> None:
-    workflow = Workflow(slurm, "budget", SITE, {f"run{n}": {"gpus_per_node": 1, "runtime": 30} for n in range(2)})
-    code, output = workflow.drive("--multinode-budget-gpu-hours", "0.7")
-    assert code == 1
-    assert workflow.results() == 1
-    assert "it may use 0.5 GPU hours" in output
-    assert "of the budget of 0.7 are used or asked for; raise budget_gpu_hours to continue" in output
 
 
 def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[Workflow, Driver]) -> None:

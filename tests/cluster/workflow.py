@@ -221,6 +221,32 @@ def assert_begun_once(workflow: Workflow, *, twice: str, told: tuple[str, ...]) 
     assert submitted.count(twice) == 2
 
 
+def assert_a_kill_and_a_ctrl_c_cost_no_job(
+    box: Box, profile: str, stop: Callable[[], None], start: Callable[[], None]
+) -> None:
+    """Through the profile as it is shipped: a driver is killed; its successor is interrupted while the scheduler is away."""
+    workflow = Shipped(box, "shipped", profile, {f"run{n}": {"steps": 60, "step_s": 1} for n in range(2)})
+    driver = workflow.start()
+    workflow.until(lambda: len(workflow.starts()) == 2, "two starts", 90)
+    driver.kill()
+    assert driver.wait()[0] != 0
+    driver = workflow.start()
+    workflow.until(lambda: driver.log.read_text().count("adopted as") == 2, "both taken up again")
+    stop()
+    driver.kill(signal.SIGINT)
+    time.sleep(0.5)
+    if driver.process.poll() is None:  # a deletion may fail at once, and the first Ctrl-C have ended the driver
+        driver.kill(signal.SIGINT)
+    code, output = driver.wait()
+    start()
+    assert code in (1, 130)
+    assert "the scheduler did not delete 2 jobs (qdel: " in output
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.results() == 2
+    assert workflow.starts() == {"run0": 1, "run1": 1}
+
+
 def assert_requeued_runs_again(box: Box, site: dict[str, str], requeue: Callable[[str], None]) -> None:
     """A job that an administrator requeues, by its id, runs again, once, and succeeds."""
     workflow = Workflow(box, "requeued", site, {"run": {"steps": 10, "step_s": 1}})
