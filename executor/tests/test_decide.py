@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from snakemake_executor_plugin_multinode.decide import Limits, apply_status, decide
+from snakemake_executor_plugin_multinode.decide import Limits, decide
 from snakemake_executor_plugin_multinode.job import Action, JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.runstate import RunState
@@ -23,7 +23,6 @@ SAVED = RunState("checkpointed", 5.0, "the deadline is near", True)
 QUEUED = Status("1", State.QUEUED, "PENDING")
 RUNNING = Status("1", State.RUNNING, "RUNNING")
 NEVER = Status("1", State.NEVER, "PENDING PartitionNodeLimit")
-UNANSWERED = Status("1", State.UNANSWERED, "sacct: no answer")
 TIMEOUT = Status("1", State.ENDED, "TIMEOUT", Cause.WALLTIME)
 CANCELLED = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED)
 
@@ -145,16 +144,6 @@ def test_a_job_that_a_driver_before_submitted(state: JobState, known: Known, now
     assert decide(job(state, adopted=True), known, now_s, LIMITS).action is action
 
 
-@pytest.mark.parametrize("adopted", [False, True])
-def test_a_job_that_was_deleted_is_not_submitted_again_where_its_scheduler_keeps_no_record(adopted: bool) -> None:
-    state = ending(0.0, TERMINATED, asked_s=1.0, answers=2)
-    deleted = job(state, adopted=adopted)
-    deleted.request = replace(ASKED, runtime_min=60)
-    decision = decide(deleted, Known(began=BEGAN, run_state=SAVED, ran_s=600.0), 15.0, LIMITS)
-    assert decision.action is Action.FAIL
-    assert "deleted by somebody, or preempted; it has saved" in decision.why
-
-
 @pytest.mark.parametrize(
     ("state", "known", "now_s", "action"),
     [
@@ -174,31 +163,3 @@ def test_a_job_that_was_deleted_is_not_submitted_again_where_its_scheduler_keeps
 )
 def test_a_job_whose_deletion_was_asked_for(state: JobState, known: Known, now_s: float, action: Action) -> None:
     assert decide(job(state, adopted=True, cancelled=True), known, now_s, LIMITS).action is action
-
-
-@pytest.mark.parametrize(
-    ("state", "status", "phase", "since_s", "answers"),
-    [
-        (submitted(), RUNNING, Phase.ALIVE, 50.0, 0),
-        (submitted(), None, Phase.MISSING, 50.0, 1),
-        (submitted(), UNANSWERED, Phase.SUBMITTED, 0.0, 0),
-        (alive(), QUEUED, Phase.ALIVE, 0.0, 0),
-        (alive(), None, Phase.MISSING, 50.0, 1),
-        (alive(), NEVER, Phase.BLOCKED, 50.0, 1),
-        (alive(), TIMEOUT, Phase.ENDING, 50.0, 0),
-        (blocked(), NEVER, Phase.BLOCKED, 0.0, 6),
-        (blocked(), QUEUED, Phase.ALIVE, 50.0, 0),
-        (missing(0.0), None, Phase.MISSING, 0.0, 6),
-        (missing(0.0), RUNNING, Phase.ALIVE, 50.0, 0),
-        (missing(0.0), UNANSWERED, Phase.MISSING, 0.0, 5),
-        (ending(0.0, FAILED), None, Phase.ENDING, 0.0, 1),
-        (ending(0.0, FAILED), QUEUED, Phase.ENDING, 0.0, 0),
-        (ending(0.0, None, TIMEOUT), None, Phase.ENDING, 0.0, 1),
-        (ending(0.0, None, TIMEOUT), QUEUED, Phase.ALIVE, 50.0, 0),
-    ],
-)
-def test_an_answer_changes_the_state(
-    state: JobState, status: Status | None, phase: Phase, since_s: float, answers: int
-) -> None:
-    after = apply_status(state, status, 45.0, 50.0)
-    assert (after.phase, after.since_s, after.answers) == (phase, since_s, answers)

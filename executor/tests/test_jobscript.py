@@ -39,16 +39,6 @@ def end_of(folder: Path) -> End:
     return end
 
 
-@pytest.mark.parametrize("code", [0, 1, 75])
-def test_the_exit_status_of_the_command_is_marked(tmp_path: Path, code: int) -> None:
-    folder = script(tmp_path, f"exit {code}")
-    done = run(folder)
-    assert (done.returncode, done.stderr) == (code, "")
-    end = end_of(folder)
-    assert (end.code, end.signal) == (code, "")
-    assert end.ended_s >= end.began_s > 0
-
-
 def test_it_has_the_setup_the_environment_and_the_deadline(tmp_path: Path) -> None:
     folder = script(
         tmp_path, 'echo "$GREETING|$PWD|$MULTINODE_JOB|${PATH%%:*}"; echo $((MULTINODE_DEADLINE))',
@@ -93,20 +83,6 @@ def counting(folder: Path, code: int = 1, **more: object) -> Path:
 
 def runs(folder: Path) -> int:
     return len((folder / "ran").read_text().splitlines())
-
-
-@pytest.mark.parametrize("variable", ["SLURM_RESTART_COUNT", "RESTARTED"])
-def test_a_script_that_its_scheduler_requeued_runs_again_and_has_a_new_end(
-    tmp_path: Path, variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = counting(tmp_path)
-    run(folder)
-    first = end_of(folder)
-    monkeypatch.setenv(variable, "1")
-    time.sleep(1)  # the script's clock has whole seconds
-    assert run(folder).returncode == 1
-    assert runs(folder) == 2
-    assert end_of(folder).began_s > first.began_s
 
 
 @pytest.mark.parametrize(("answer", "again"), [("2", True), ("1", False), ("", False)])

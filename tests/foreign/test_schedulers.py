@@ -118,15 +118,6 @@ def test_entities_of_xml_are_not_expanded() -> None:
 SITES: dict[str, Mapping[str, str]] = {"slurm": SLURM, "pbs": PBS, "sge": SGE}
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.parametrize("kind", SITES)
-def test_a_damaged_description_of_a_cluster_is_read_as_far_as_possible(kind: str, damage: Callable[[str], str]) -> None:
-    for command, out in SITES[kind].items():
-        found = facts_of(kind, Recorded({**SITES[kind], command: damage(out)}))
-        assert all(node.kind.cores is None or 0 <= node.kind.cores < 10**19 for node in found.nodes)
-        assert all(queue.walltime_min is None or queue.walltime_min >= 0 for queue in found.queues)
-
-
 @pytest.mark.parametrize("answer", [[], 7, {"nodes": [1]}, {"nodes": {"a": {"resources_available": {"ncpus": [1]}}}}])
 def test_pbsnodes_in_another_shape_is_skipped(answer: object) -> None:
     found = facts_of("pbs", Recorded({**PBS, "pbsnodes -a -F json": json.dumps(answer)}))

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.claims.fixed import fix_claims
 from scalestudy.cluster.plan.expected import Expectation
-from scalestudy.dag import Ask
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
 from scalestudy.results.stored import append_history, write_result
@@ -30,25 +28,6 @@ claims:
 def folder(project: Path) -> Path:
     (project / "config/studies/small.yaml").write_text(STUDY)
     return project
-
-
-def test_its_runs_are_the_same_and_lie_in_a_folder_of_their_own(folder: Path) -> None:
-    plain, night = Project({}), Project({"campaign": "night_2"})
-    assert [run.id for run in plain.chosen[0].runs] == [run.id for run in night.chosen[0].runs]
-    assert night.report == "results/local+night_2/mini/report.html"
-    targets = Ask(night).everything(None)
-    assert {Path(target).parts[1] for target in targets} == {"local+night_2"}
-    assert "results/local+night_2/mini/studies/small/runs.parquet" in targets
-    assert "results/local+night_2/mini/claims/small.json" in targets
-    assert {Path(target).parts[1] for target in Ask(night).all_claims(None)} == {"local+night_2"}
-
-
-def test_its_claims_are_fixed_in_its_own_folder(folder: Path) -> None:
-    night = Project({"campaign": "night_2"})
-    fix_claims(night.all_studies(night.folder, night.scale, changed=False), night.folder)
-    assert [str(file) for file in folder.rglob("*.fixed.json")] == [
-        str(folder / "results/local+night_2/mini/claims/small.fixed.json")
-    ]
 
 
 @pytest.mark.parametrize("name", ["Night", "a b", "../a", ""])

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from scalestudy import cli
+from scalestudy.commands.options import FilePath
 from tests.integration.processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,33 +34,39 @@ def test_each_verb_is_a_command_of_that_name_with_an_example(verb: str) -> None:
 
 
 HEAVY = "torch numpy pandas pydantic snakemake"
-LATE = f"import sys; from scalestudy.cli import run_command; run_command(%r); heavy = '{HEAVY}'"
-PLAN = "import sys, scalestudy.dag, scalestudy.cluster.plan.show, scalestudy.cluster.doctor.examine; heavy = 'torch'"
-START = "import sys, scalestudy.data.prepare.datasets, scalestudy.launch.launch; heavy = 'torch'"
+HELP = f"""
+import sys
+from scalestudy.cli import run_command
+for words in (["--help"], ["--version"], ["plan", "--help"]):
+    run_command(words)
+heavy = "{HEAVY}"
+"""
+BEFORE_A_RUN = """
+import sys, scalestudy.dag, scalestudy.cluster.plan.show, scalestudy.cluster.doctor.examine
+import scalestudy.data.prepare.datasets, scalestudy.launch.launch
+heavy = "torch"
+"""
 
 
-@pytest.mark.parametrize(
-    "code",
-    [LATE % ["--help"], LATE % ["--version"], LATE % ["plan", "--help"], PLAN, START],
-    ids=["help", "version", "plan --help", "plan", "start"],
-)
+@pytest.mark.parametrize("code", [HELP, BEFORE_A_RUN], ids=["help", "before a run"])
 def test_help_imports_nothing_heavy_and_what_is_done_before_a_run_no_torch(code: str) -> None:
-    command = [sys.executable, "-c", f"{code}; print(sorted(sys.modules.keys() & heavy.split()))"]
+    command = [sys.executable, "-c", f"{code}print(sorted(sys.modules.keys() & heavy.split()))"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_command_below_a_project_works_at_its_top_and_names_files_from_where_it_is(folder: Path) -> None:
+def test_a_command_below_a_project_works_at_its_top_and_names_files_from_where_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     below = folder / "config/studies/deep"
     below.mkdir(parents=True)
+    monkeypatch.setattr(FilePath, "started_in", FilePath.started_in)  # a command that goes to the top notes it
 
     def run(*words: str) -> str:
-        command = [sys.executable, "-c", "from scalestudy.cli import main; main()", *words]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-        done = subprocess.run(command, cwd=below, capture_output=True, text=True, env=environment, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        monkeypatch.chdir(below)
+        assert cli.run_command([*words], by_hand=True) == 0
+        return capsys.readouterr().out
 
     assert "mini   1 studies, 1 runs  (chosen)" in run("check")
     assert "mini   1 studies, 1 runs  (chosen)" in run("check", "--config", "../../config.yaml")
@@ -69,20 +76,17 @@ def test_a_command_below_a_project_works_at_its_top_and_names_files_from_where_i
     assert (below / "manifest.json").is_file()
 
 
-def test_outside_of_a_project_that_is_said_to_verbs_that_need_one(tmp_path: Path) -> None:
-    code = "import sys; from scalestudy.cli import main; main()"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", code, *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
-
+def test_outside_of_a_project_that_is_said_to_verbs_that_need_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for verb in ("check", "claims", "new"):
-        done = run(verb)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith(f"scalestudy: {tmp_path}: no project is here"), done.stderr
-    assert run("check", "--help").returncode == 0
-    assert "there are no results here" in run("results").stderr
+        assert cli.run_command([verb], by_hand=True) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and said.err.startswith(f"scalestudy: {tmp_path}: no project is here"), said.err
+    assert cli.run_command(["check", "--help"], by_hand=True) == 0
+    cli.run_command(["results"], by_hand=True)
+    assert "there are no results here" in capsys.readouterr().err
 
 
 def test_keys_are_listed_also_where_python_leaves_docstrings_out(folder: Path) -> None:

@@ -159,31 +159,6 @@ def test_bad_input_is_one_message(
     assert message in capsys.readouterr().err
 
 
-NODES = """
-question: Which?
-base: {data: {source: digits}, ranks_per_node: 1, strategy: allreduce}
-vary: {nodes: each}
-repeats: 5
-scales: {mini: {}}
-"""
-
-
-def test_a_node_that_is_slower_than_the_others_is_named(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    # A whole round may be slower; the others' median, here 100, is that of three sound nodes.
-    Path("config/machines/local.yaml").write_text("hosts: ['n[1-4]']\ndevices_per_node: 1\n")
-    Path("config/studies/nodes.yaml").write_text(NODES)
-    machine = Machine(hosts=("n[1-4]",), devices_per_node=1)
-    over_nodes = read_studies(["nodes"], "mini", machine, machine_name="local")[0]
-    write(over_nodes, "local", lambda run: (0.8 if run.spec.hosts == ("n3",) else 1.0) * (100.0 + run.spec.repeat))
-    assert run("compare", "local", "--nodes") == 1
-    said = capsys.readouterr().out
-    assert said.startswith("nodes of local against the other nodes: 1 slower, 3 same, of 4 configurations\n")
-    assert "slower    nodes: host n3: speed -20" in said
-    rows = {row["configuration"]: row for row in table("results/comparisons/local_nodes.csv")}
-    (bad,) = [row for row in rows.values() if row["verdict"] == "slower"]
-    assert float(bad["ratio"]) == pytest.approx(0.8)
-
-
 def test_reported_speeds_are_marked_in_every_output(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
     reported = {"kinds": {"throughput_samples_per_s": "reported"}}
     write(study, "local", steady, **reported)

@@ -20,18 +20,6 @@ from tests.unit.conftest import See
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("count", [1, 8])
-def test_a_machine_with_gpus_chooses_a_gpu_scale_and_says_so(
-    project: Path, see: See, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    monkeypatch.setenv("SCALESTUDY_MACHINE", "")
-    see(count, STAND_IN_GPU_NAME="Stand-in GPU")
-    found = chosen()
-    assert (found.scale, found.machine) == ("node", "auto")
-    assert found.why.startswith(f"{count} x Stand-in GPU is here: scale node, on machine stand_in_gpu_x{count}")
-    assert found.config == ("studies=batch_and_precision,loader_workers", "scale=node", "machine=auto")
-
-
 def test_a_driver_that_torch_cannot_use_is_no_reason_to_take_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Accelerators("", (), "torch", unusable="nvmlInit_v2: Driver/library version mismatch; torch finds none")
     monkeypatch.setattr("scalestudy.hardware.accelerators", lambda: broken)

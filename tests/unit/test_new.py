@@ -7,19 +7,9 @@ from pathlib import Path
 import pytest
 
 from scalestudy.cli import run_command
-from scalestudy.spec.machine import Machine
-from scalestudy.spec.read_study import read_studies
 
 pytestmark = pytest.mark.usefixtures("project")
 FILE = Path("config/studies/mine.yaml")
-
-
-def test_the_template_is_a_study_of_the_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["new", "mine"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == str(FILE)
-    (study,) = read_studies(["mine"], "mini", Machine())
-    assert [run.spec.batch.per_rank for run in study.runs] == [16, 64] * 3
-    assert "snakemake mine --profile profiles/local -n" in FILE.read_text()
 
 
 def test_a_file_that_is_there_is_never_replaced(capsys: pytest.CaptureFixture[str]) -> None:

@@ -181,33 +181,6 @@ def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations()
     assert values["extrapolation_factor"] == pytest.approx(81.25)  # 65 s from 8 steps
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({}, None),
-        ({"finite": False}, "the loss or a weight is not finite on rank 1: lower optimiser.learning_rate"),
-        (
-            {"parameter_digest": "b"},
-            "different parameters after the last step: those of rank 1 are not those of rank 0",
-        ),
-        ({"computed_on": ["cpu"]}, None),
-        ({"computed_on": ["cpu", "cuda"]}, "rank 1 computed on cuda, but the run is on cpu"),
-        (
-            {"evaluations": [Evaluation(2, 9, 0.5, 0.1, invalid_reason="a score is odd")]},
-            "a score is odd, after epoch 2: see what the model",
-        ),
-        ({"samples_seen": 319}, "639 samples were seen, 640 were planned"),
-    ],
-)
-def test_a_fast_wrong_run_is_invalid_and_says_why(change: dict[str, object], reason: str | None) -> None:
-    run = spec(strategy="allreduce", ranks=2, **CUT)
-    found = measured(run, **change)
-    found_reason = invalid_reason(
-        RunEvidence(job(run), found, metrics(job(run), found, manifest(), 1.0, None), manifest())
-    )
-    assert found_reason is None if reason is None else reason in str(found_reason)
-
-
 def test_a_processor_that_was_slowed_down_against_heat_makes_the_run_invalid() -> None:
     run = spec(**CUT)
     for share, reason in ((0.05, None), (0.06, "thermally throttled for 6% of the window, more than 5%")):

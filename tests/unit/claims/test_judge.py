@@ -17,8 +17,6 @@ from scalestudy.spec.study import Run
 from tests.unit.claims.made_claims import DIRECTION, Numbers, as_fixed, frame_of, study_with, verdicts
 
 ROOT = Path(__file__).resolve().parents[3]
-NEEDED = ["run", "configuration", "repeat", "status", "reason", "strategy", "train.epochs", "wall_s"]
-"""Columns that a judgement of these claims reads, beside the numbers."""
 
 NOISE = (-0.010, 0.006, 0.000, -0.004, 0.008, 0.002, -0.007, 0.005, 0.001, -0.001)
 WILD = (-0.5, 0.4, 0.0, -0.3, 0.5)
@@ -419,20 +417,6 @@ def test_claims_that_are_judged_together_are_decided_together(tmp_path: Path) ->
     assert alone.verdict == "reproduced"
     assert {found.verdict for found in several} == {"inconclusive"}
     assert "decided alone, and not together with the study's other claims" in several[0].reason
-
-
-@pytest.mark.slow
-def test_at_most_5_percent_of_studies_without_any_difference_decide_a_claim(tmp_path: Path) -> None:
-    no_margin = [DIRECTION.replace("below: 0.95", "below: 1"), DIRECTION.replace("below: 0.95", "above: 1")]
-    other = [text.replace("train.epochs: 1", f"train.epochs: {epochs}") for text in no_margin for epochs in (2, 4, 8)]
-    study = study_with(tmp_path, *other)
-    draw = np.random.default_rng(0)
-    frame = frame_of(study, lambda run: {})[NEEDED]
-    decided = 0
-    for _ in range(100):
-        frame["throughput_samples_per_s"] = np.exp(draw.normal(0, 0.05, len(frame)))
-        decided += any(each.verdict != "inconclusive" for each in judge(study, frame, {}))
-    assert decided <= 5
 
 
 def test_a_claim_that_was_changed_or_declared_after_its_first_run_is_marked(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.plan import counts, neighbours
+from scalestudy.cluster.plan import counts
 from scalestudy.cluster.plan.expected import UTILISATION, Expectation, TimeEstimate
 from scalestudy.cluster.resources import Planner
 from scalestudy.data.manifest import Manifest, SplitInfo, write_manifest
@@ -99,19 +99,6 @@ def test_the_set_up_of_a_similar_run_is_not_scaled_with_the_samples() -> None:
     remember((steps(100), 28.0), throughput_samples_per_s=4 * 32 / 0.02)
     estimate = expected(steps(10_000))
     assert estimate.low_s < 226 < estimate.high_s < 700
-
-
-def test_an_expectation_from_similar_runs_widens_with_the_distance() -> None:
-    def seconds(ranks: int, rank_batch: int, samples: float, seen: neighbours.EndedRun) -> tuple[float, float]:
-        return neighbours.seconds_of(ranks, rank_batch, samples, neighbours.by_geometry([seen]))
-
-    seen = neighbours.EndedRun(1, 32, 3200.0, 100.0, 10.0)
-    spans = [seconds(ranks, 32, 3200.0, seen) for ranks in (1, 4, 128)]
-    assert spans[0] == pytest.approx((80.0, 150.0))
-    assert spans[1] == pytest.approx((64.0, 225.0)) == seconds(1, 128, 3200.0, seen)
-    assert spans[2][0] < 40 and spans[2][1] > 500
-    whole = seconds(4, 32, 1000.0, neighbours.EndedRun(4, 32, 100.0, 10.0))  # from all set-up to none
-    assert whole == pytest.approx((10 * 0.8**1.5, 100 * 1.5**1.5))
 
 
 def test_the_published_step_times_lie_within_the_utilisation_that_is_expected() -> None:

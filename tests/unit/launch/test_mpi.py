@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,14 +20,6 @@ VERSIONS = {
     "MPICH": "HYDRA build details:\n    Version:                                 4.0.2",
     "Intel MPI": "Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005 (id: 74c4a23)",
 }
-SUM = """\
-import os, sys
-import numpy
-from mpi4py import MPI
-part = numpy.full(10_001, MPI.COMM_WORLD.rank + 1.0, dtype=numpy.float32)
-MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, part)
-assert (part == 6).all()
-"""
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, folder: Path, says: str) -> None:
@@ -73,16 +62,3 @@ def test_a_launcher_of_no_known_family_is_named(tmp_path: Path, monkeypatch: pyt
     installed(monkeypatch, tmp_path, "some other launcher 1.0")
     with pytest.raises(Skipped, match=r"needs the mpirun of Open MPI or Intel MPI or MPICH; .* is none of these"):
         resolve(of({"name": "mpi_allreduce"}), Machine(), Site())
-
-
-def test_ranks_of_mpich_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mpi4py")
-    if shutil.which("mpirun.mpich") is None:
-        pytest.skip("there is no `mpirun.mpich` here (Debian: mpich)")
-    (tmp_path / "mpirun").write_text('#!/bin/sh\nexec mpirun.mpich "$@"\n')
-    (tmp_path / "mpirun").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    environment = {**os.environ, **mpi.variables_of_ranks(tmp_path)}
-    command = [*mpi.words("mpirun", 3, 3, ()), sys.executable, "-c", SUM]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr

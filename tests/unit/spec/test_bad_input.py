@@ -59,28 +59,6 @@ BAD: list[tuple[str, str, str]] = [
     ("title: How: so?", "2", "mapping values are not allowed here"),
 ]
 
-FOLLOWED = {
-    # Such a text, and what its answer advises: a name, a form, a number.
-    FIGURE % "efficiency, x: ranks": FIGURE % "lines, x: ranks, y: step_time_s",
-    FIGURE % "bars, x: ranks, y: step_time_s, log_y: true": FIGURE % "lines, x: ranks, y: step_time_s, log_y: true",
-    "figurs: []": "figures: []",
-    "base:\n  modle: mlp": "base:\n  model: mlp",
-    "base: {lr: 0.1}": "base: {optimiser: {learning_rate: 0.1}}",
-    "base: {batch.per_rank: 3}": "base: {batch: {per_rank: 3}}",
-    "base: {data: {source: digit}}": "base: {data: {source: digits}}",
-    "base: {dtype: float23}": "base: {dtype: float32}",
-    "base: {device: gpu}": "base: {device: cuda}",
-    "base: {strategy: allreduce, ranks: 3, nodes: 2}": "base: {strategy: allreduce, ranks: 4, nodes: 2}",
-    "vary: {optimizer.learning_rate: [1]}": "vary: {optimiser.learning_rate: [1]}",
-    "vary: {ranks: 5}": "vary: {ranks: [5]}\nbase: {strategy: ring, device: cpu}",
-    "vary: {repeat: [0, 1]}": "repeats: 2",
-    "include: [{seed: 1, repeats: 5}]\nrepeats: 3": "include: [{seed: 1, repeats: 5}]\nrepeats: 5",
-    "vary: {ranks: [1]}\nexclude: [{ranks: 1}]": "vary: {ranks: [1]}",
-    "figures: [{kind: efficiency, where: {ranks: 7}}]": "figures: [{kind: efficiency, where: {ranks: 1}}]",
-    "figures: [{kind: lines, x: ranks}]": "figures: [{kind: lines, x: ranks, y: step_time_s}]",
-    "vary: {seed: [1, 1]}": "vary: {seed: [1]}",
-}
-
 SECRETS = [
     "https://user:hunter2@example.org/data",
     "http://hunter2@example.org/data",
@@ -123,13 +101,6 @@ def test_a_wrong_study_is_answered_with_place_and_remedy(text: str, place: str, 
     said = message_about(folder, ["s"], "paper")
     assert said.startswith(f"s.yaml:{place}: "), said
     assert word in said
-
-
-@pytest.mark.parametrize(("text", "advised"), FOLLOWED.items())
-def test_a_study_is_right_once_its_answer_is_followed(text: str, advised: str, folder: Path) -> None:
-    assert text in {wrong for wrong, _, _ in BAD}
-    (folder / "s.yaml").write_text(f"question: How?\n{advised}\n", encoding="utf-8")
-    assert [study.name for study in read_studies(["s"], "paper", LAB, machine_name="lab", folder=folder)] == ["s"]
 
 
 def test_all_errors_of_a_file_are_listed(folder: Path) -> None:
