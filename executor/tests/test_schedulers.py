@@ -36,16 +36,10 @@ LEAST = Request("train.a.01", Path("/j/x.sh"), Path("/j/x.log"), 1, 1, 0, 1, Non
     [
         ({"kind": "slurm", "queue": "gpu", "account": "a1"}, WHOLE,
          "sbatch|--parsable|--no-requeue|-J|train.a.01|-N|2|--ntasks-per-node=4|--cpus-per-task=2|--gpus-per-node=4|--mem=64000M|-t|90|-p|gpu|-A|a1|-o|/j o/%%j.log|/j o/x.sh"),
-        ({"kind": "slurm"}, LEAST,
-         "sbatch|--parsable|--no-requeue|-J|train.a.01|-N|1|--ntasks-per-node=1|--cpus-per-task=1|-o|/j/x.log|/j/x.sh"),
         ({"kind": "sge", "options": ["-P", "p 1"]}, WHOLE,
          "qsub|-terse|-N|train.a.01|-S|/bin/bash|-r|n|-j|y|-o|/j o/%j.log|-pe|mpi|8|-l|gpu=1|-l|h_rt=5400|-P|p 1|/j o/x.sh"),
         ({"kind": "sge", "request": "-l f_node={nodes} [-l h_rt={walltime}]", "options": "-g group"}, WHOLE,
          "qsub|-terse|-N|train.a.01|-S|/bin/bash|-r|n|-j|y|-o|/j o/%j.log|-l|f_node=2|-l|h_rt=01:30:00|-g|group|/j o/x.sh"),
-        ({"kind": "pbs", "queue": "q"}, WHOLE,
-         "qsub|-N|train.a.01|-S|/bin/bash|-r|n|-j|oe|-o|/j o/%j.log|-l|select=2:ncpus=8:mpiprocs=4:ngpus=4:mem=64000mb|-l|place=scatter|-l|walltime=01:30:00|-q|q|/j o/x.sh"),
-        ({"kind": "pbs"}, LEAST,
-         "qsub|-N|train.a.01|-S|/bin/bash|-r|n|-j|oe|-o|/j/x.log|-l|select=1:ncpus=1:mpiprocs=1|-l|place=scatter|/j/x.sh"),
         ({"kind": "slurm"}, PINNED,
          "sbatch|--parsable|--no-requeue|-J|train.a.01|-N|2|--ntasks-per-node=1|--cpus-per-task=1|--nodelist=n01,n07|-o|/j/x.log|/j/x.sh"),
         ({"kind": "sge"}, PINNED,
@@ -198,9 +192,6 @@ def test_an_answer_to_a_submission_is_an_id_a_limit_a_refusal_or_none(
         found = type(error)
         assert not str(error).startswith(("sbatch: sbatch:", "qsub: qsub:"))
     assert found == outcome
-
-
-NO_JOBS = "<?xml version='1.0'?>\n<job_info></job_info>"
 
 
 def sge(living: str, qacct: str | tuple[int, str, str] = (1, "", "error: job id 7 not found")) -> Scheduler:

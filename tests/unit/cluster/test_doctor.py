@@ -11,7 +11,7 @@ import pytest
 
 from scalestudy import limits
 from scalestudy.cluster.doctor import examine, job
-from scalestudy.cluster.doctor.gpu_support import LOCKS, carries, problem
+from scalestudy.cluster.doctor.gpu_support import LOCKS, problem
 from scalestudy.cluster.doctor.probe import probe
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
@@ -88,24 +88,6 @@ def test_nodes_that_did_not_answer_are_counted_and_different_versions_found() ->
 NEW = {"version": "2.14.1+cu130", "cuda": "13.0", "arch": ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]}
 OLD = {"version": "2.7.1+cu126", "cuda": "12.6", "arch": ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_90"]}
 V100 = {"name": "Tesla V100", "capability": [7, 0], "driver_cuda": [13, 0]}
-
-
-@pytest.mark.parametrize(
-    ("arch", "capability", "runs"),
-    [
-        (["sm_80"], (8, 6), True),
-        (["sm_86"], (8, 0), False),
-        (["sm_90"], (10, 0), False),
-        (["sm_120"], (10, 3), False),
-        (["sm_90", "compute_90"], (12, 0), True),
-        (["compute_90"], (8, 9), False),
-        (["sm_90a"], (9, 0), True),
-    ],
-)
-def test_machine_code_runs_on_its_major_version_and_ptx_on_later_ones(
-    arch: list[str], capability: tuple[int, int], runs: bool
-) -> None:
-    assert carries(arch, capability) is runs
 
 
 @pytest.mark.parametrize(

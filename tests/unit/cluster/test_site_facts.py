@@ -14,8 +14,6 @@ from scalestudy.cluster.doctor.facts import (
     NodeKind,
     QueueFacts,
     facts_of,
-    mebibytes,
-    minutes,
 )
 from scalestudy.cluster.doctor.findings import differences
 from scalestudy.spec.machine import Machine
@@ -105,16 +103,6 @@ def test_a_scheduler_that_gives_no_answer_is_quoted_and_nothing_is_made_up(kind:
     found = facts_of(kind, Recorded({}))
     assert found.nodes == () and found.queues == ()
     assert any("not recorded" in note for note in found.notes)
-
-
-def test_times_and_sizes_of_all_systems() -> None:
-    assert [minutes(text, 1.0) for text in ("1-12:00:00", "36:30:00", "90", "2-12", "UNLIMITED", "INFINITY")] == [
-        2160.0, 2190.0, 90.0, 3600.0, None, None,
-    ]  # fmt: skip
-    assert minutes("3600", 1 / 60) == pytest.approx(60)
-    assert [mebibytes(text) for text in ("4000M", "395gb", "1048576kb", "15.6G", "1048576b", "-")] == [
-        4000, 404480, 1024, 15974, 1, None,
-    ]  # fmt: skip
 
 
 def said(machine: Machine, facts: ClusterFacts, **settings: Any) -> list[tuple[str, str]]:

@@ -99,13 +99,3 @@ def test_a_logarithmic_axis_has_few_round_ticks(limits: tuple[float, float], tic
 
     low, high = axes.get_ylim()
     assert [tick for tick in axes.get_yticks() if low <= tick <= high] == ticks
-
-
-def test_an_axis_of_shares_ends_at_one_whatever_the_whiskers_reach() -> None:
-    point = Point(1, 0.97, low=0.7, high=1.24, n=3)
-    panel = Panel("", Axis("x"), Axis("Held-out accuracy", limits=(0.0, 1.0)), (Line("a", (point,), "band"),))
-
-    with styled():
-        axes = render(Chart("", (panel,))).axes[0]
-
-    assert axes.get_ylim()[1] <= 1.02

@@ -156,10 +156,10 @@ def test_a_size_relative_to_the_memory_of_other_nodes_needs_their_machine_file_t
 def test_ten_times_as_many_runs_do_not_take_a_hundred_times_as_long_to_expand() -> None:
     def cpu_s(repeats: int) -> float:
         text = f"base: {{strategy: allreduce, model: resnet50}}\nrepeats: {repeats}\nvary:\n"
-        text += f"  ranks: {list(range(1, 21))}\n  batch.per_rank: {list(range(1, 11))}\n"
+        text += f"  ranks: {list(range(1, 11))}\n  batch.per_rank: {list(range(1, 6))}\n"
         start = time.process_time()
         study = made(text, machine=Machine())
-        assert len({run.id for run in study.runs}) == 200 * repeats
+        assert len({run.id for run in study.runs}) == 50 * repeats
         return time.process_time() - start
 
     cpu_s(1)  # reads what is kept from then on
