@@ -39,10 +39,12 @@ os.environ.setdefault("SCALESTUDY_LOCKS", tempfile.gettempdir())
 def _own_warm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests are the driver of what they start: it has a warm server, which ends with them.
 
-    Where several processes of pytest-xdist share the tests, the runs of one do not wait for those of another either.
+    Where several processes of pytest-xdist share the tests, they share the server too: starting one takes seconds. The
+    runs of one process do not wait for those of another.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(processes.DRIVER, processes.identity(os.getpid()) or "")
+        driver = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+        patch.setenv(processes.DRIVER, processes.identity(driver) or "")
         # As in Snakemake's jobs, which then use the same server: there is one for each value of these.
         for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR"):
             patch.setenv(f"{library}_NUM_THREADS", "1")

@@ -2,8 +2,8 @@
 
 Tests of schedulers wait most of the time, and so do those that watch a run from outside; Horovod computes for
 minutes. The first group, which is all that no other one has, is divided among several processes, file by file: one more
-than there are cores. Each has a lock for measured runs, a warm server and temporary files of its own. The first group's
-output is shown while it comes, that of the others when they have ended.
+than there are cores. They share a warm server; each has a lock for measured runs and temporary files of its own. The
+first group's output is shown while it comes, that of the others when they have ended.
 
 What failed is run once more when nothing else runs, and both outputs are shown: a test that fails again fails all. Ten
 minutes of eight busy processes on two cores show what a test expects of the machine's speed, and that is said, not counted.

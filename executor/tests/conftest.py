@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from running import REAL, STANDIN, Cluster
+from running import REAL, STANDIN
 
 DRIVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 
@@ -23,14 +23,10 @@ def _signal_handlers() -> Iterator[None]:
 
 
 @pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch system whose commands are in PATH."""
     for name in ("MULTINODE_FOLDER", "MULTINODE_BUDGET_GPU_HOURS"):
         monkeypatch.delenv(name, raising=False)
-    if REAL:
-        yield Cluster(REAL, None)
-        return
-    folder = tmp_path_factory.mktemp("standin")
-    monkeypatch.setenv("STANDIN", str(folder))
-    monkeypatch.setenv("PATH", f"{STANDIN}{os.pathsep}{os.environ['PATH']}")
-    yield Cluster("slurm", folder)
+    if not REAL:
+        monkeypatch.setenv("STANDIN", str(tmp_path_factory.mktemp("standin")))
+        monkeypatch.setenv("PATH", f"{STANDIN}{os.pathsep}{os.environ['PATH']}")

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,6 @@ STANDIN = Path(__file__).parent / "standin"
 REAL = os.environ.get("MULTINODE_TEST_SCHEDULER")
 SITE = Path(__file__).parent / "sites" / f"{REAL or 'slurm'}.yaml"
 """Names the batch system: a host may have the commands of several."""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Where jobs of a test run."""
-
-    kind: str
-    """Of the batch system."""
-    folder: Path | None
-    """That of the stand-in."""
-
-    def lines(self) -> list[str]:
-        """The submit lines so far; the stand-in alone keeps them."""
-        assert self.folder is not None
-        return (self.folder / "lines").read_text().splitlines()
-
 
 GROUP = """
 rule all:

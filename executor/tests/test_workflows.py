@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from running import GROUP, Cluster, command, drive, events
+from running import GROUP, command, drive, events
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cluster")]
 HERE = Path(__file__).parent
 
 
@@ -41,7 +41,7 @@ def drive_after_a_kill(folder: Path, adopted: str, *more: str) -> None:
     assert len(events(folder, "submitted")) == 1
 
 
-def test_a_group_whose_driver_was_killed_is_adopted(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_group_whose_driver_was_killed_is_adopted(tmp_path: Path) -> None:
     waiting = GROUP.replace("sleep 3; touch {output}", "while [ ! -e go ]; do sleep 0.2; done; touch {output}")
     (tmp_path / "Snakefile").write_text(waiting.replace("COMMAND", "touch {output}"))
     drive_after_a_kill(tmp_path, "adopted as", "--group-components", "both=3")
@@ -60,16 +60,14 @@ rule consume:
 """
 
 
-def test_a_pipe_whose_driver_was_killed_is_adopted_although_its_group_has_another_id(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_pipe_whose_driver_was_killed_is_adopted_although_its_group_has_another_id(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(PIPED)
     drive_after_a_kill(tmp_path, "consume_produce piped.txt: adopted as")
     assert (tmp_path / "piped.txt").read_text() == "word\n"
     assert (tmp_path / "produced").read_text() == "word\n"
 
 
-def test_a_group_that_fails_says_why(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_group_that_fails_says_why(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(GROUP.replace("COMMAND", "exit 3"))
     done = drive(tmp_path, "b.1")
     assert done.returncode == 1
@@ -77,7 +75,7 @@ def test_a_group_that_fails_says_why(cluster: Cluster, tmp_path: Path) -> None:
     assert "Traceback" not in done.stdout
 
 
-def test_the_example_of_a_chain_is_resumed_in_a_second_job(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_example_of_a_chain_is_resumed_in_a_second_job(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(HERE.parent / "examples/chain", tmp_path / "chain"))
     done = drive(folder, "counted/60.json", timeout=280)
     assert done.returncode == 0, done.stdout
@@ -87,3 +85,14 @@ def test_the_example_of_a_chain_is_resumed_in_a_second_job(cluster: Cluster, tmp
     assert 30 < float(str(first["progress"])) < 60
     assert len(events(folder, "submitted")) == 2
     assert second["cause"] == "finished"
+
+
+def test_scripts_groups_retries_and_configuration_work(tmp_path: Path) -> None:
+    everyday = Path(shutil.copytree(HERE / "everyday", tmp_path / "every day"))
+    groups = ("--groups", "text=texts", "count=texts", "--group-components", "texts=2")
+    done = drive(everyday, "--config", "word=two words", *groups)
+    assert done.returncode == 0, done.stdout
+    assert (everyday / "summary.txt").read_text() == "3 words\n" * 2
+    assert (everyday / "second.txt").exists()
+    # Two groups in one, the summary, and the rule that is tried twice inside.
+    assert len(events(everyday, "submitted")) == 3

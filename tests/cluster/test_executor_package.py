@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.box import USER, Box
 from tests.cluster.workflow import ROOT, environment_of
 
-TESTS = ("test_conformance.py", "test_workflows.py", "test_everyday.py")
+TESTS = ("test_conformance.py", "test_workflows.py")
 """What depends on the scheduler; all others are tried with a stand-in."""
 ON_EACH = {
     "test_simple_workflow",

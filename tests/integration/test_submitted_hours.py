@@ -105,3 +105,10 @@ def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
             shutil.rmtree(project.folder / f"results/{machine}", ignore_errors=True)
     assert printed == sum(hours_of(line, profile) for line in record.read_text().splitlines())
     subprocess.run(["rm", "-rf", str(project.folder / ".scalestudy"), str(project.folder / ".snakemake")], check=True)
+
+
+def test_over_budget_is_an_error_that_shows_the_plan(project: Project) -> None:
+    done = project.run("scalestudy", "plan", "--profile", "profiles/pbs", "--budget", "0.1")
+    assert done.returncode == 3, done.stdout
+    assert re.search(r"over budget: [\d,.]+ GPU hours to request, 0\.1 allowed", done.stdout), done.stdout
+    assert re.findall(r"^(data|tiny) +\d", done.stdout, re.MULTILINE) == ["tiny"], "the data is there"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,13 @@ def planned(machine: str, *, backwards: bool = False, asked: Mapping[str, int] |
 
 def runs_of(plan: Plan) -> list[PlannedJob]:
     return [job for job in plan.submitted if job.seen.rule == "train"]
+
+
+def test_rows_and_jobs_add_up_to_the_total_to_the_last_digit(folder: Path) -> None:
+    plan = show.as_json(planned("known"))
+    for parts in (plan["rows"], [job for job in plan["jobs"] if job["submitted"]]):
+        for name in ("gpu_hours_reserved", "node_hours_reserved"):
+            assert sum(Decimal(str(part[name])) for part in parts) == Decimal(str(plan["total"][name]))
 
 
 def details(plan: Plan) -> str:

@@ -27,16 +27,15 @@ def test_a_figure_is_the_same_bytes_when_drawn_again(study: Study) -> None:
     assert first == second
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("label", [r"$\frac{1$", "a \\$ b 50 % <&> $ \\"])
-def test_a_label_is_text_and_never_a_formula(study: Study, label: str) -> None:
+def test_a_label_is_text_and_never_a_formula(study: Study) -> None:
+    label = "$\\frac{1$ a \\$ b 50 % <&> $ \\"
     written = {key: dict.fromkeys(labels, label) for key, labels in study.labels.items()}
     study = replace(study, labels=written, title=label)
     write_results(study)
     summarise(study, MACHINE)
 
-    for figure in study.figures:
-        assert len(draw(study, MACHINE, figure.file_name)) == 4
+    for figure in ("time", "exchange"):  # labels in a legend, and on an axis
+        assert len(draw(study, MACHINE, figure)) == 4
 
 
 def test_a_caption_is_one_line_of_what_is_drawn_n_and_whiskers_and_notes_follow_it(study: Study) -> None:
