@@ -4,8 +4,6 @@ these answers cannot be had from a real one on demand. tests/cluster has the rea
 
 from __future__ import annotations
 
-import errno
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -198,40 +196,6 @@ def test_a_submission_that_never_arrived_is_given_up_for_good_and_made_again(ben
     bench.until(lambda: bench.told.done)
 
 
-def test_a_job_is_continued_as_long_as_there_is_progress_and_its_attempts_are_on_disk(
-    bench: Bench, tmp_path: Path
-) -> None:
-    state = tmp_path / "state.json"
-    bench.add(state_file=state)
-    for number in range(3):
-        bench.until(lambda number=number: len(bench.scheduler.submitted) == number + 1)
-        state.write_text(json.dumps({"state": "checkpointed", "progress": 100 * (number + 1), "cause": "the deadline"}))
-        bench.end(1, number)
-    bench.until(lambda: len(bench.scheduler.submitted) == 4)
-    links = json.loads(next((bench.folder / "jobs").glob("*/links.json")).read_text())["links"]
-    assert [link["progress"] for link in links] == [100, 200, 300, None]
-    assert [link["id"] for link in links][:3] == ["1", "2", "3"]
-    bench.end(0, 3)
-    bench.until(lambda: bench.told.done)
-    assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [3600] * 4
-
-
-def test_another_driver_adopts_what_lives_and_what_ended_and_submits_nothing_twice(tmp_path: Path) -> None:
-    folder = tmp_path / ".multinode"
-    first = Bench(folder)
-    for label in ("train a", "train b"):
-        first.add(label)
-    first.until(lambda: len(first.scheduler.submitted) == 2)
-    first.end(1, 1)  # `train b` fails while no driver looks
-    second = Bench(folder)
-    for label in ("train a", "train b"):
-        second.add(label)
-    second.until(lambda: "train b" in second.told.failures)
-    first.end(0, 0)
-    second.until(lambda: second.told.done == ["train a"])
-    assert second.scheduler.submitted == []
-
-
 def test_a_job_whose_end_is_judged_can_never_start_again(bench: Bench, tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     bench.add(state_file=state)
@@ -285,47 +249,6 @@ def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_
     assert Records(tmp_path / ".multinode").gpu_hours() == pytest.approx(0.2, abs=1e-4)
 
 
-def failing(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that a full disk stops so many times, before it does what it should."""
-    left = [times]
-
-    def call(*arguments: Any, **named: Any) -> Any:
-        if left[0] > 0:
-            left[0] -= 1
-            raise OSError(errno.EDQUOT, "Disk quota exceeded")
-        return then(*arguments, **named)
-
-    return call
-
-
-@pytest.mark.parametrize(
-    ("owner", "function"),
-    [
-        ("records", "read"), ("records", "write"), ("records", "note_submission"), ("records", "note_id"),
-        ("records", "note_end"), ("records", "forget"), ("records", "not_ended"), ("files", "names"), ("files", "end"),
-        ("files", "began"), ("files", "forget"),
-    ],
-)  # fmt: skip
-def test_a_disk_that_fails_for_a_while_loses_no_job_and_submits_none_twice(
-    bench: Bench, owner: str, function: str
-) -> None:
-    part, working = getattr(bench, owner), getattr(getattr(bench, owner), function)
-    setattr(part, function, failing(3, working))
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.begin()
-    bench.rounds(30)
-    setattr(part, function, failing(3, working))
-    bench.end(0)
-    bench.until(lambda: bench.told.done)
-    assert bench.told.done == ["train a"]
-    assert bench.told.failures == {}
-    assert len(bench.scheduler.submitted) == 1
-    assert bench.monitor.jobs == []
-    ends = [event["cause"] for event in bench.records.events() if event["event"] == "ended"]
-    assert ends == ["finished"]
-
-
 def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met(
     bench: Bench, monkeypatch: Any
 ) -> None:
@@ -375,25 +298,6 @@ def test_a_job_that_cannot_run_as_things_are_is_named_after_half_an_hour_and_sta
     bench.end(0)
     bench.until(lambda: bench.told.done)
     assert len(bench.scheduler.submitted) == 1
-
-
-@pytest.mark.parametrize("state", [State.QUEUED, State.HELD])
-def test_a_job_that_was_requeued_runs_again_and_its_first_end_is_not_judged(bench: Bench, state: State) -> None:
-    bench.add(gpus=1)
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.begin(began_s=100)
-    bench.scheduler.on_question = lambda jobs: {job.name: Status("1", state, "PENDING BeginTime") for job in jobs}
-    bench.end(1, signal="TERM", began_s=100)
-    bench.until(lambda: "train a: job 1 was requeued; it runs again" in bench.told.lines)
-    bench.rounds(60)
-    assert bench.told.failures == {}
-    bench.scheduler.on_question = FakeScheduler.all_running
-    bench.begin(began_s=9000)
-    bench.end(0, began_s=9000)
-    bench.until(lambda: bench.told.done == ["train a"])
-    assert len(bench.scheduler.submitted) == 1
-    assert bench.scheduler.deleted == []
-    assert [event["used_s"] for event in bench.records.events() if event["event"] == "ended"] == [7200]
 
 
 # limits on the jobs of a user: who waits, and who does not

@@ -131,28 +131,6 @@ def test_ctrl_c_deletes_what_this_driver_submitted_and_nothing_else_also_when_pr
     slurm.must(["scancel", "-n", "foreign"])
 
 
-def test_jobs_that_outlive_a_ctrl_c_while_the_controller_is_away_are_not_made_twice(
-    slurm: SlurmBox, fates: tuple[Workflow, Driver]
-) -> None:
-    workflow = Workflow(slurm, "undeleted", SITE, {f"run{n}": {"steps": 30, "step_s": 1} for n in range(2)})
-    driver = workflow.start()
-    workflow.until(lambda: len(workflow.starts()) == 2, "two starts")
-    slurm.stop_controller()
-    for _ in range(3):
-        driver.kill(signal.SIGINT)
-        time.sleep(0.5)
-    code, output = driver.wait()
-    slurm.start_controller()
-    assert code == 1
-    assert "cancelling 2 jobs; this may take a while" in output
-    assert "the scheduler did not delete 2 jobs (scancel: " in output
-    code, output = workflow.drive()
-    assert code == 0, output
-    assert output.count("although its deletion was asked for") == 2
-    assert workflow.results() == 2
-    assert workflow.starts() == {"run0": 1, "run1": 1}
-
-
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     slurm: SlurmBox, fates: tuple[Workflow, Driver]
 ) -> None:

@@ -14,11 +14,9 @@ from typing import Any
 import pytest
 
 from scalestudy.launch import connections as module
-from scalestudy.launch.agent import AS_JSON, AgentConfig
 from scalestudy.launch.connections import LIMIT_BYTES, Channel, Connections
 from scalestudy.launch.control import Control
 from scalestudy.launch.failures import NodeFailed
-from scalestudy.spec.base import parse
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
 
@@ -120,24 +118,3 @@ def test_messages_arrive_whole_and_an_endless_one_ends_the_connection() -> None:
     assert messages == [None]
     peer.close()
     channel.socket.close()
-
-
-RUN: dict[str, Any] = {
-    "model": {"import": "nets:Net", "kwargs": {"width": 3, "deep": [1, 2.5, None, "x"]}},
-    "data": {"source": "synthetic", "shape": [3, 8, 8]},
-    "batch": {"per_rank": None, "global": 64},
-    "ranks": 2,
-    "strategy": "allreduce",
-    "optimiser": {"learning_rate": 0.1 + 0.2},
-    "faults": [{"kind": "slow_rank", "rank": 0, "seconds": 0.1}, {"kind": "killed_rank", "rank": 1, "at_step": 3}],
-}
-
-
-def test_an_agent_reads_the_run_that_was_written() -> None:
-    spec, problems = parse(RunSpec, RUN)
-    assert spec is not None, problems
-    here = Path("a folder")
-    resolved = Resolved(2, 2, 1, "cpu", 4, step_time_s=0.0125)
-    job = Job("run", spec, resolved, here / "manifest.json", here, here / "own", None, hosts=("n1", "n2"), resume=here)
-    config = AgentConfig(job, ["10.0.0.1", "fe80::1"], 4711, "token", "ssh")
-    assert AS_JSON.validate_json(AS_JSON.dump_json(config, by_alias=True)) == config

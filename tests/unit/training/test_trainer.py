@@ -1,4 +1,4 @@
-"""The objects of one rank, without processes: a small training that is stopped, resumed, and begun from."""
+"""The objects of one rank, without processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from scalestudy.data.load.sampler import planned_checksums
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
@@ -45,27 +44,6 @@ def trainer(of: Job) -> Trainer:
     world = World(0, 1, 0, torch.device("cpu"), 1, None)
     data = TrainingData.open(of, 0)
     return Trainer(of, world, data, Replica(of, world, data))
-
-
-def weights(of: Trainer) -> list[list[float]]:
-    return [parameter.detach().flatten().tolist() for parameter in of.replica.model.parameters()]
-
-
-def test_a_resumed_rank_has_the_weights_losses_and_report_of_one_never_stopped(tmp_path: Path) -> None:
-    whole = trainer(job(tmp_path))
-    whole.run()
-    stopped = trainer(job(tmp_path, checkpoint={"every_steps": 5}))
-    stopped.train()
-    assert [cost.step for cost in stopped.recorder.report.checkpoints] == [5, 10, 15, 20]
-    resumed = trainer(dataclasses.replace(job(tmp_path), resume=tmp_path / "checkpoint/step-000000015"))
-    resumed.run()
-    assert weights(resumed) == weights(whole)
-    assert resumed.recorder.all_losses().tolist() == whole.recorder.all_losses().tolist()
-    report = resumed.recorder.report
-    assert (report.steps_done, report.samples_seen) == (24, 96)
-    assert report.pauses == [5, 10, 15, 16]
-    assert report.left_out == [(15, 20)]
-    assert [report.seen] == [whole.recorder.report.seen] == planned_checksums(32, 4, 1, 0, 0, 24)
 
 
 def test_the_digest_of_parameters_does_not_depend_on_their_memory_format(tmp_path: Path) -> None:
