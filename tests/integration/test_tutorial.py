@@ -74,7 +74,7 @@ def test_an_own_script_is_explained_and_becomes_a_study(tmp_path: Path) -> None:
         for command in block.splitlines():
             if command == "snakemake decoding --profile profiles/local":
                 # Planned as the page has it, and made smaller.
-                study = file.read_text().replace("repeats: 3", "repeats: 2").replace("steps: 100", "steps: 20")
+                study = file.read_text().replace("repeats: 3", "repeats: 1").replace("steps: 100", "steps: 20")
                 file.write_text(study)
             shorter = command.replace("--minutes 1 ", "--minutes 0.4 ")
             ended = project.shell(shorter, timeout=600, SCALESTUDY_LOCKS=str(tmp_path), **THREADS)
@@ -88,9 +88,9 @@ def test_an_own_script_is_explained_and_becomes_a_study(tmp_path: Path) -> None:
     # How busy the machine is, is not for a test to say.
     assert re.search("is waiting for data: with batches from memory it takes|the rounds differ so much", explained)
     assert jobs_in(planned)["train"] == 6
-    assert made.partition("To do:")[2].startswith(" 4 runs, 1 figure, 1 table")
+    assert made.partition("To do:")[2].startswith(" 2 runs, 1 figure, 1 table")
     found = [json.loads(one.read_text()) for one in project.results()]
-    assert len(found) == 4
+    assert len(found) == 2
     for one in found:
         assert held(one)
         assert one["instrument"]["steps_from"] == "hooks"
