@@ -19,8 +19,6 @@ from tests.cluster.workflow import (
     assert_a_kill_and_a_ctrl_c_cost_no_job,
     assert_begun_once,
     assert_on_named_nodes,
-    assert_path_refused,
-    assert_path_works,
     assert_refused,
     assert_requeued_runs_again,
     assert_waits_for_room,
@@ -44,8 +42,8 @@ FATES = {
 
 @pytest.fixture(scope="module")
 def fates(pbs: PbsBox) -> tuple[Workflow, Driver]:
-    """A driver, the second of its folder, whose jobs meet all kinds of fates while other tests go on beside it."""
-    workflow = Workflow(pbs, "fates", SITE, FATES)
+    """A driver, the second of a folder whose name needs quotes; its jobs meet all kinds of fates while other tests go on."""
+    workflow = Workflow(pbs, "a b 'c' \"d\" $HOME `e` -x;&", SITE, FATES)
     driver = workflow.start()
     workflow.until(lambda: len(workflow.starts()) == len(FATES) - 1, "all starts", 90)
     driver.kill()
@@ -93,15 +91,6 @@ def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(
     pbs: PbsBox, site: dict[str, str], why: str
 ) -> None:
     assert_refused(pbs, site, why)
-
-
-def test_a_folder_whose_name_needs_quotes_works(pbs: PbsBox) -> None:
-    assert_path_works(pbs, "a b 'c' \"d\" $HOME `e` -x;&", SITE)
-
-
-@pytest.mark.parametrize("folder", ["a,b", "ü", "line\nbreak"])
-def test_a_folder_that_the_scheduler_cannot_name_is_refused(pbs: PbsBox, folder: str) -> None:
-    assert_path_refused(pbs, folder, SITE, "PBS cannot take the path")
 
 
 def test_a_deletion_of_jobs_of_which_the_server_has_forgotten_one_leaves_it_alive(pbs: PbsBox) -> None:

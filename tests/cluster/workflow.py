@@ -287,14 +287,6 @@ def assert_refused(box: Box, site: dict[str, str], why: str) -> None:
     assert not workflow.starts()
 
 
-def assert_path_works(box: Box, folder: str, site: dict[str, str]) -> None:
-    """In a folder of that name, jobs with names that need quotes run."""
-    workflow = Workflow(box, folder, site, {"-dash": {}, "it's ü $HOME": {}})
-    code, output = workflow.drive()
-    assert code == 0, output
-    assert workflow.results() == 2
-
-
 def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]) -> None:
     """Jobs that name their nodes get these and no others: one on the first and two on the second, where a free choice
     packs all on one, and one on both. One that names none gets as many as it asks for.
@@ -307,12 +299,3 @@ def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]
     assert code == 0, output
     found = {name: json.loads((workflow.folder / f"results/{name}/result.json").read_text())["nodes"] for name in runs}
     assert found == {name: sorted(run.get("hosts", ",".join(hosts)).split(",")) for name, run in runs.items()}
-
-
-def assert_path_refused(box: Box, folder: str, site: dict[str, str], why: str) -> None:
-    """In a folder of that name nothing is submitted, and a sentence says why."""
-    workflow = Workflow(box, folder, site, {"run": {}})
-    code, output = workflow.drive()
-    assert code == 1
-    assert why in output
-    assert not workflow.starts()

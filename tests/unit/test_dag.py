@@ -47,19 +47,6 @@ def test_a_run_that_two_studies_share_is_made_for_the_one_that_the_call_names(fo
     assert names == ["a", "a", "b"]
 
 
-def test_a_study_is_requested_by_a_target_that_has_its_tables_not_by_a_file_of_it(folder: Path) -> None:
-    project = Project({})
-    tables = {name: f"results/local/mini/studies/{name}/runs.parquet" for name in "ab"}
-
-    def requested(inputs: list[str], output: list[str]) -> list[str]:
-        job = SimpleNamespace(input=inputs, output=output)
-        return [study.name for study in project.requested(SimpleNamespace(targetjobs=[job]))]
-
-    assert requested(list(tables.values()), []) == ["a", "b"]
-    assert requested([tables["a"]], []) == ["a"]
-    assert requested([tables["a"]], ["figure.svg"]) == []
-
-
 def test_a_wrong_study_ends_what_needs_it_and_is_named_once_by_what_does_not(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,13 +29,6 @@ def test_both_packages_read_the_same_scheduler_and_software(file: Path) -> None:
     assert (site.container.image, site.staged_gib, site.prepare) == ("007", 20, "driver")
 
 
-def test_an_unknown_key_is_named_with_its_line_and_the_nearest(file: Path) -> None:
-    file.write_text("scratch: /tmp\nscheduler:\n  kind: pbs\n  que: x\n")
-    with pytest.raises(UserError) as error:
-        read_site()
-    assert (error.value.where, error.value.remedy) == (f"{file}:4: scheduler.que", "did you mean `queue`?")
-
-
 def test_a_run_by_hand_finds_the_data_of_the_local_profile_and_a_job_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
