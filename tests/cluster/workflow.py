@@ -288,10 +288,10 @@ def assert_refused(box: Box, site: dict[str, str], why: str) -> None:
 
 
 def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]) -> None:
-    """Jobs that name their nodes get these and no others: one on the first and two on the second, where a free choice
-    packs all on one, and one on both. One that names none gets as many as it asks for.
+    """Jobs that name their nodes get these and no others: one on each, where a free choice packs all on one, and one on
+    both. One that names none gets as many as it asks for.
     """
-    runs: dict[str, dict[str, Any]] = {f"on {host} {n}": {"hosts": host} for n, host in enumerate((*hosts, hosts[1]))}
+    runs: dict[str, dict[str, Any]] = {f"on {host}": {"hosts": host} for host in hosts}
     runs["on both"] = {"hosts": ",".join(reversed(hosts)), "nodes": 2}
     runs["on any"] = {"nodes": 2, "gpus_per_node": 2}
     workflow = Workflow(box, "named nodes", site, {name: {**run, "ranks_per_node": 2} for name, run in runs.items()})
