@@ -72,7 +72,7 @@ def names(site: Path, kind: str) -> set[str]:
         ("machine:", Machine, "machine:prices.currency"),
         ("site:", Site, "site:launcher"),
         ("figure:", FigureSpec, "figure:reference"),
-        ("table:", TableSpec, "table:decide"),
+        ("table:", TableSpec, "table:values"),
         ("scale:", ScaleSpec, "scale:repeats"),
         ("study:", StudySpec, "study:repeats"),
         ("claim:", Direction, "claim:above"),

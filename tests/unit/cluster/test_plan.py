@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,10 +11,8 @@ from click.testing import CliRunner
 
 from scalestudy.cluster.plan import show
 from scalestudy.cluster.plan.hours import AnnouncedJob, Plan, PlannedJob, drawn, make_plan, percentiles
-from scalestudy.cluster.plan.proposal import proposal
 from scalestudy.commands.study import check
 from scalestudy.dag.project import Project
-from scalestudy.errors import UserError
 from scalestudy.spec.layout import result_file
 
 STUDY = """\
@@ -185,26 +181,10 @@ def test_the_least_makespan_is_the_longest_chain_or_the_work_over_the_limits_of_
 
 def test_data_takes_a_whole_node_unless_the_driver_prepares_it(folder: Path) -> None:
     plan = planned("unknown")
-    (data,) = plan.groups()["data",]
+    (data,) = plan.by_study()["data"]
     assert plan.reserved([data], "gpu") == 4 * plan.reserved([data], "node") == 8  # 120 minutes
     (folder / "site.yaml").write_text("prepare: driver\n")
     assert {job.seen.rule for job in planned("unknown", site="site.yaml").submitted} == {"train"}
-
-
-def test_a_proposal_has_questions_hours_by_study_jobs_by_nodes_and_the_notes_of_the_plan(folder: Path) -> None:
-    plan, studies = planned("known"), Project({"machine": "known"}).chosen
-    page = proposal(plan, studies, date(2026, 1, 31))
-    assert "planned on 2026-01-31" in page
-    assert "(`long`): What does it cost?" in page
-    assert f"To request: **{show.digits(plan.to_request(plan.submitted, 'gpu'))} GPU h**" in page
-    rows = [
-        line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith(("| total", "| 1 |", "| 2 |"))
-    ]
-    assert rows[0][1].startswith("9")
-    assert [row[3] for row in rows[1:]] == ["230", "230"]
-    assert "Sources of the estimates: published, rates." in page
-    with pytest.raises(UserError, match="nothing would be submitted"):
-        proposal(dataclasses.replace(plan, jobs=()), studies, date(2026, 1, 31))
 
 
 IMAGES = "data: {source: synthetic, samples: 256, shape: [3, 8, 8]}, batch: {per_rank: 32}, train: {epochs: 1}"

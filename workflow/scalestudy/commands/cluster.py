@@ -5,19 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalestudy.commands.options import CONFIG, PROFILE, SET, TEXT_FILE
-from scalestudy.files import write_text
+from scalestudy.commands.options import CONFIG, PROFILE, SET, FilePath
 from scalestudy.site_fault import SITE
-
-if TYPE_CHECKING:
-    from scalestudy.cluster.doctor.findings import Finding
 
 OVER_BUDGET, MISSING = 3, 1
 """Exit statuses."""
@@ -30,10 +23,13 @@ NODES = 2
 @CONFIG
 @SET
 @click.option(
-    "--json", "json_file", type=TEXT_FILE, metavar="FILE|-", help="The whole plan as JSON; -: standard output."
+    "--json",
+    "json_file",
+    type=FilePath(allow_dash=True),
+    metavar="FILE|-",
+    help="The plan as JSON; -: standard output.",
 )
 @click.option("--details", is_flag=True, help="Further columns, makespan, chains, assumptions.")
-@click.option("--proposal", type=TEXT_FILE, metavar="FILE.md", help="The page of an application for computing time.")
 @click.option("--budget", type=click.FloatRange(0), metavar="H", help="GPU hours; more to request ends with status 3.")
 def plan(
     targets: tuple[str, ...],
@@ -42,7 +38,6 @@ def plan(
     changes: tuple[str, ...],
     json_file: str | None,
     details: bool,
-    proposal: str | None,
     budget: float | None,
 ) -> None:
     """Plan what would run now: jobs, GPU hours, makespan, before anything is submitted.
@@ -56,26 +51,16 @@ def plan(
     from scalestudy.dag.driver import plan_of
 
     names, keys = targets_and_config(targets, config, changes=changes)
-    plan, project = plan_of(names, profile, keys)
+    plan = plan_of(names, profile, keys)
     if json_file != "-":
         click.echo(show.table(plan, details))
-    _put(json_file, json.dumps(show.as_json(plan), indent=1, ensure_ascii=False) + "\n")
-    if proposal is not None:
-        from scalestudy.cluster.plan.proposal import proposal as page
-
-        _put(proposal, page(plan, project.chosen, date.today()))
+    if json_file is not None:
+        with click.open_file(json_file, "w", encoding="utf-8") as file:
+            file.write(json.dumps(show.as_json(plan), indent=1, ensure_ascii=False) + "\n")
     needed_h = plan.to_request(plan.submitted, "gpu")
     if budget is not None and needed_h > budget:
         click.echo(f"over budget: {show.digits(needed_h)} GPU hours to request, {budget:,g} allowed", err=True)
         sys.exit(OVER_BUDGET)
-
-
-def _put(file: str | None, text: str) -> None:
-    """Write to a file, to standard output for `-`, nowhere for None."""
-    if file == "-":
-        sys.stdout.write(text)
-    elif file is not None:
-        write_text(file, text)
 
 
 @click.command(name="doctor")
@@ -83,7 +68,6 @@ def _put(file: str | None, text: str) -> None:
 @CONFIG
 @click.option("--nodes", type=click.IntRange(1), help="Nodes of the job; default 2, or the machine's if fewer.")
 @click.option("--wait", type=float, default=600, show_default=True, help="Seconds to wait for the job.")
-@click.option("--json", "json_file", type=TEXT_FILE, metavar="FILE|-", help="What was found, as JSON.")
 @click.option("--hosts", is_flag=True, help="Only ask the scheduler for the names of the nodes, for the machine file.")
 @click.option("--in-job", nargs=2, hidden=True, default=None)
 def doctor(
@@ -91,7 +75,6 @@ def doctor(
     config: tuple[str, ...],
     nodes: int | None,
     wait: float,
-    json_file: str | None,
     hosts: bool,
     in_job: tuple[str, str] | None,
 ) -> None:
@@ -121,15 +104,6 @@ def doctor(
         return
     choice = read_config("config/config.yaml", given)
     count = nodes or min(NODES, read_machine(choice.machine).nodes or 1)
-    sys.exit(_show(*examine.examine(choice.machine, profile, count, wait), json_file))
-
-
-def _show(reports: Sequence[dict[str, Any]], findings: Sequence[Finding], json_file: str | None) -> int:
-    """Print the findings, or write them as JSON; exit status 1 where there is a remedy to apply."""
-    from scalestudy.cluster.doctor.examine import text
-
-    data = {"nodes": reports, "findings": [vars(finding) for finding in findings]}
-    _put(json_file, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
-    if json_file != "-":
-        click.echo(text(reports, findings))
-    return MISSING if any(finding.remedy for finding in findings) else 0
+    reports, findings = examine.examine(choice.machine, profile, count, wait)
+    click.echo(examine.text(reports, findings))
+    sys.exit(MISSING if any(finding.remedy for finding in findings) else 0)

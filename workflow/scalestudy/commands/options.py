@@ -27,8 +27,6 @@ class FilePath(click.Path):
 
 
 FILE = FilePath(path_type=Path)
-TEXT_FILE = FilePath(allow_dash=True)
-"""A file, or `-` for standard output."""
 
 
 def _named(context: click.Context, option: click.Parameter, value: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import shutil
 import sys
@@ -12,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,9 +126,8 @@ def judge(machine: str, scale: str, study: str) -> None:
 @MACHINE
 @SCALE
 @click.option("--study", default=None, help="Name of a file in config/studies/; unset: all.")
-@click.option("--json", "as_json", is_flag=True, help="Everything that is known of each claim, as JSON.")
 @click.argument("name", required=False)
-def claims(machine: str, scale: str, study: str | None, as_json: bool, name: str | None) -> None:
+def claims(machine: str, scale: str, study: str | None, name: str | None) -> None:
     """Print each study's answer, the verdict on each claim with its number, and how many could be judged here.
 
     With the NAME of a claim, print its runs round by round: their numbers, what they are compared by, and their folders.
@@ -149,9 +146,6 @@ def claims(machine: str, scale: str, study: str | None, as_json: bool, name: str
         click.echo("\n".join(_in_full(known[name], name, machine)))
         return
     found = {each.name: verdicts_of(each, machine) for each in studies}
-    if as_json:
-        click.echo(json.dumps(found, indent=1, ensure_ascii=False))
-        return
     for each in studies:
         if verdicts := found[each.name]:
             answers = [f"→ {sentence}" for sentence in answer_of(each, machine).sentences]
@@ -159,14 +153,11 @@ def claims(machine: str, scale: str, study: str | None, as_json: bool, name: str
     click.echo("\n".join(["", *denominator([verdict for verdicts in found.values() for verdict in verdicts])]))
 
 
-def verdicts_of(study: Study, machine: str) -> list[dict[str, Any]]:
+def verdicts_of(study: Study, machine: str) -> list[Verdict]:
     """The verdicts on a study's claims, by the results that are there now."""
     from scalestudy.analysis.summarise import study_rows
-    from scalestudy.files import finite
 
-    if not study.claims:
-        return []
-    return [finite(asdict(verdict)) for verdict in _judged(study, machine, study_rows(study, machine))]
+    return _judged(study, machine, study_rows(study, machine)) if study.claims else []
 
 
 def _judged(study: Study, machine: str, rows: pd.DataFrame) -> list[Verdict]:
@@ -187,9 +178,9 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
     from scalestudy.figures.groups import selected
 
     claim = next(claim for claim in study.claims if claim.id == name)
-    verdict = next(verdict for verdict in verdicts_of(study, machine) if verdict["id"] == name)
+    verdict = next(verdict for verdict in verdicts_of(study, machine) if verdict.id == name)
     cited = ", ".join(filter(None, (claim.source, claim.place))) or claim.origin
-    yield from (f"{study.name}: {claim.statement}", f"  {cited}", f"  {verdict['sentence']}")
+    yield from (f"{study.name}: {claim.statement}", f"  {cited}", f"  {verdict.sentence}")
     if isinstance(claim, Published):
         for row in published_rows(claim):
             values = ", ".join(f"{column} {plain(row[column])}" for column in (claim.column, claim.per) if column)
@@ -224,42 +215,42 @@ def _of_run(claim: Comparison, row: Mapping[str, Any]) -> float | None:
     return float(value) / float(whole)
 
 
-def claim_lines(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
+def claim_lines(verdicts: Iterable[Verdict]) -> list[str]:
     """A line per claim: mark, verdict, number, statement; decided ones come first, and documents' claims before ours."""
     from scalestudy.claims.basis import BASES, MARKS, OURS, label
     from scalestudy.claims.words import interval_text
 
-    def place(each: Mapping[str, Any]) -> tuple[int, int, bool]:
-        return [*MARKS].index(each["verdict"]), [*BASES].index(each["basis"]), each["origin"] == OURS
+    def place(each: Verdict) -> tuple[int, int, bool]:
+        return [*MARKS].index(each.verdict), [*BASES].index(each.basis), each.origin == OURS
 
     said = []
     for each in sorted(verdicts, key=place):
-        word = label(each["verdict"], each["basis"])
-        number = interval_text(each["estimate"], each["low"], each["high"], each["unit"])
-        line = f"{MARKS[each['verdict']]} {word:28} {number:>26}  {'(ours) ' if each['origin'] == OURS else ''}"
-        line += f"{each['id']}: {each['statement']}"
-        line += f" ({each['reason']})" if each["reason"] else ""
-        line += f" [{'; '.join(each['stand_ins'])}]" if each["stand_ins"] else ""
-        said.append(line + (" [changed after measuring]" if each["changed_after_measuring"] else ""))
+        word = label(each.verdict, each.basis)
+        number = interval_text(each.estimate, each.low, each.high, each.unit)
+        line = f"{MARKS[each.verdict]} {word:28} {number:>26}  {'(ours) ' if each.origin == OURS else ''}"
+        line += f"{each.id}: {each.statement}"
+        line += f" ({each.reason})" if each.reason else ""
+        line += f" [{'; '.join(each.stand_ins)}]" if each.stand_ins else ""
+        said.append(line + (" [changed after measuring]" if each.changed_after_measuring else ""))
     return said
 
 
-def denominator(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
+def denominator(verdicts: Sequence[Verdict]) -> list[str]:
     """The number of claims, and the bases of their verdicts."""
     from scalestudy.claims.basis import OURS, tallies
     from scalestudy.claims.inference import ERROR, holm
     from scalestudy.spec.labels import counted
 
-    ours = sum(each["origin"] == OURS for each in verdicts)
+    ours = sum(each.origin == OURS for each in verdicts)
     said = [f"{counted(len(verdicts), 'claim')}: {len(verdicts) - ours} of documents, {ours} ours"]
-    said += [f"  {tally}" for tally in tallies((each["basis"], each["origin"], each["verdict"]) for each in verdicts)]
-    tested = [each for each in verdicts if each["p"] is not None]
-    decided = [each["p_holm"] <= ERROR for each in tested]
-    over_all = [p <= ERROR for p in holm(each["p"] for each in tested)]
+    said += [f"  {tally}" for tally in tallies((each.basis, each.origin, each.verdict) for each in verdicts)]
+    tested = [(each.p, each.p_holm) for each in verdicts if each.p is not None and each.p_holm is not None]
+    decided = [p_holm <= ERROR for _, p_holm in tested]
+    over_all = [p <= ERROR for p in holm(p for p, _ in tested)]
     if lost := sum(before and not after for before, after in zip(decided, over_all, strict=True)):
         family = "would not stand if all studies' claims were one family (Holm)"
         said.append(f"Of {sum(decided)} decisions {lost} {family}.")
-    if places := dict.fromkeys(place for each in verdicts for place in each.get("measured_on", ())):
+    if places := dict.fromkeys(place for each in verdicts for place in each.measured_on):
         said.append(f"Measured on {'; '.join(places)}.")
     return said
 
@@ -477,7 +468,6 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
 
     Example: scalestudy summary
     """
-    from scalestudy.analysis.on_devices import about_devices
     from scalestudy.cluster.ledger import read_ledger
     from scalestudy.report.answers import first_answers, this_machine
     from scalestudy.results.stored import read_result
@@ -486,7 +476,6 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
     found = studies_of(machine, scale, None if studies == "all" else studies.split(","))
     causes = {attempt.run: attempt.cause for attempt in read_ledger() if attempt.cause is not None}
     left_out: Counter[str] = Counter()
-    made = []
     for study in found:
         states: Counter[str] = Counter()
         for run in study.runs:
@@ -495,12 +484,9 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
             if result is None:
                 left_out[f"{study.name}: {why_missing(run_folder(machine, run.id), causes.get(run.id, ''))}"] += 1
                 continue
-            made.append((run.spec, result))
             if result["status"] != "valid":
                 left_out[f"{study.name}: {result['status']}: {result['reason']}"] += 1
         _print_products(study, machine, ", ".join(f"{count} {status}" for status, count in states.items()))
-    if lines := about_devices(made):
-        click.echo("\n  ".join(["\nFound about the accelerators:", *lines]))
     click.echo(f"\n{this_machine(found, machine)}")
     answers, unanswered = first_answers(found, machine)
     titles = [title for title, _ in answers]
@@ -512,7 +498,7 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
     for text in (*said, *(f"  Not answered: {reason}" for reason in unanswered)):
         click.echo(textwrap.fill(text, width, subsequent_indent="      ", break_on_hyphens=False))
     if verdicts := [verdict for study in found for verdict in verdicts_of(study, machine)]:
-        refuted = [verdict for verdict in verdicts if verdict["verdict"] == "not reproduced"][:MAX_REFUTED]
+        refuted = [verdict for verdict in verdicts if verdict.verdict == "not reproduced"][:MAX_REFUTED]
         lines = ["", *denominator(verdicts), *(f"  {line}" for line in claim_lines(refuted))]
         click.echo("\n".join([*lines, "  each, with its reason: scalestudy claims"]))
     beyond = left_out_of(found)

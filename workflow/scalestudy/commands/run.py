@@ -118,7 +118,7 @@ def run(
     if dry_run:
         from scalestudy.cluster.plan import show
 
-        plan, _ = plan_of(names, profile, keys)
+        plan = plan_of(names, profile, keys)
         counts = Counter(job.seen.rule for job in plan.jobs)
         jobs = ", ".join(f"{count:,} {rule}" for rule, count in counts.most_common())
         click.echo(f"{show.table(plan)}\nJobs         {jobs or 'none'}")

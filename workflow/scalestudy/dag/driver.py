@@ -199,7 +199,7 @@ def jobs_of(workflow: Any) -> list[AnnouncedJob]:
     ]
 
 
-def plan_of(targets: Sequence[str], profile: str, config: Sequence[str] = ()) -> tuple[Plan, Project]:
+def plan_of(targets: Sequence[str], profile: str, config: Sequence[str] = ()) -> Plan:
     """The plan of `snakemake TARGETS --profile PROFILE --config …` as of now; no scheduler is needed.
 
     Raises UserError where Snakemake cannot build the graph, and says why on standard error.
@@ -216,7 +216,7 @@ def plan_of(targets: Sequence[str], profile: str, config: Sequence[str] = ()) ->
         unknown = unknown_target(_read[-1][1]) if _read else None
         raise unknown or UserError("Snakemake cannot plan this", " ".join(targets) or "all", "its message stands above")
     project, workflow = _read[-1]
-    return make_plan(project, jobs_of(workflow), project.jobs_at_once), project
+    return make_plan(project, jobs_of(workflow), project.jobs_at_once)
 
 
 def known_profile(profile: str) -> None:

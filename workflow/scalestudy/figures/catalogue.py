@@ -72,7 +72,3 @@ class TableSpec(Spec):
     """Measured columns, each shown as mean with its interval."""
     where: dict[str, Any] = {}
     """Only runs with these values; a list stands for any of its values."""
-    decide: str | None = None
-    """Key of a run: for each of its values but the first, a sentence says what it does to the first of `values`."""
-    margin: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Change of that value that matters to `decide`: a share of it (0.05 where unset), of shares and scores the difference itself (0.01)."""

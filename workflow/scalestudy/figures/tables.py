@@ -18,7 +18,7 @@ from scalestudy.analysis.scaling import bases
 from scalestudy.analysis.stats import CENSORED, FEWEST, Interval, interval_of, with_interval
 from scalestudy.analysis.summarise import kind_of_all, read_rows
 from scalestudy.analysis.workload import varied_columns, workload_of
-from scalestudy.figures import decision, notes
+from scalestudy.figures import notes
 from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import OWN_PANEL, Row, by, selected
 from scalestudy.files import canonical_json, write_text
@@ -143,8 +143,7 @@ def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
     groups = by(rows, "configuration").values()
     configurations = tuple(_configuration(study, keys, spec.values, group, mixed) for group in groups)
     absent = tuple(f"{run_text(study, keys, row)}: {said(row)}" for row in rows if row["status"] != "valid")
-    decided = decision.sentences(study, rows, spec) if spec.decide else []
-    below = (*decided, *_notes(rows, configurations, spec), *_bases(study, every, rows, spec))
+    below = (*_notes(rows, configurations, spec), *_bases(study, every, rows, spec))
     labelled = tuple(key for key in keys if key in study.labels)
     return Table(spec.title or spec.name, tuple(keys), spec.values, configurations, below, absent, labelled)
 

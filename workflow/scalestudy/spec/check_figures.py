@@ -39,11 +39,13 @@ def figure_problems(study: Study) -> Iterator[Problem]:
 
 
 def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[KeyPath, str]]:
-    keys = ("decide",) if isinstance(drawing, TableSpec) else ("x", "y", "prediction", "series", "panel")
-    yield from (((key,), column) for key in keys if (column := getattr(drawing, key)) is not None)
     yield from ((("where", column), column) for column in drawing.where)
     if isinstance(drawing, TableSpec):
         yield from ((("values", index), value) for index, value in enumerate(drawing.values))
+        return
+    for key in ("x", "y", "prediction", "series", "panel"):
+        if (column := getattr(drawing, key)) is not None:
+            yield (key,), column
 
 
 def _where_problems(drawing: FigureSpec | TableSpec, rows: list[dict[str, Any]], path: KeyPath) -> Iterator[Problem]:

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from scalestudy.cluster.plan.expected import KINDS, UNKNOWN, TimeEstimate
-from scalestudy.cluster.plan.schedule import Limits, limits_of, makespan
 from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources, walltime
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import left_out_of
@@ -38,6 +37,9 @@ Unit = Literal["gpu", "node"]
 Percentiles = tuple[float, float, float]
 """The 10th, 50th and 90th."""
 Draws = npt.NDArray[np.float64]
+Limits = Mapping[str, tuple[float, float]]
+"""Most jobs and most nodes at one time, of each queue and, under an empty name, of the machine."""
+MACHINE = ""
 
 
 @dataclass(frozen=True)
@@ -130,14 +132,11 @@ class Plan:
         """GPUs, or nodes where no job holds a GPU."""
         return "gpu" if any(job.units("gpu") for job in self.jobs) else "node"
 
-    def groups(self, by: Sequence[str] = ()) -> dict[tuple[str, ...], list[PlannedJob]]:
-        """The submitted jobs by study, the most urgent first, and by these attributes."""
-        urgency: dict[str, int] = {}
-        for job in self.submitted:
-            urgency[job.study] = max(urgency.get(job.study, 0), job.seen.priority)
-        found: dict[tuple[str, ...], list[PlannedJob]] = {}
-        for job in sorted(self.submitted, key=lambda job: (-urgency[job.study], job.study, job.strategy, job.ranks)):
-            found.setdefault((job.study, *(str(getattr(job, name) or "") for name in by)), []).append(job)
+    def by_study(self) -> dict[str, list[PlannedJob]]:
+        """The submitted jobs of each study, the most urgent study first."""
+        found: dict[str, list[PlannedJob]] = {}
+        for job in sorted(self.submitted, key=lambda job: (-job.seen.priority, job.study)):
+            found.setdefault(job.study, []).append(job)
         return found
 
     def reserved(self, jobs: Iterable[PlannedJob], unit: Unit) -> float:
@@ -170,6 +169,41 @@ class Plan:
     def makespan_s(self, jobs: Sequence[PlannedJob]) -> Percentiles:
         """Percentiles of the least seconds that these jobs take, without the others, from the first start to the last end."""
         return percentiles(makespan(jobs, self.scheduled_s, self.limits)) if jobs else (0.0, 0.0, 0.0)
+
+
+def limits_of(machine: Machine, jobs: int | None = None) -> Limits:
+    """Limits of a machine and its queues; `jobs` is the driver's own `--jobs`."""
+
+    def least(*values: int | None) -> float:
+        return min((value for value in values if value is not None), default=math.inf)
+
+    whole = least(jobs, machine.limits.most_jobs), least(machine.nodes, machine.limits.most_nodes_running)
+    queues = {name: (least(one.most_jobs), least(one.most_nodes_running)) for name, one in machine.queues.items()}
+    return {MACHINE: whole, **queues}
+
+
+def makespan(jobs: Sequence[PlannedJob], seconds: Draws, limits: Limits) -> Draws:
+    """Least seconds [draws] from the first start to the last end, by each job's `seconds` [draws, jobs], without queueing.
+
+    The longer of two: the longest chain of jobs that need each other's files, of which a dry run names both ends; and the
+    job hours and node hours of the machine or of a queue over the jobs and nodes that it lets run at one time.
+    """
+    known = {job.column: job for job in jobs}
+    makers = {file: job.column for job in jobs for file in job.seen.outputs}
+
+    @functools.cache
+    def end(column: int) -> Draws:
+        needs = {makers[file] for file in known[column].seen.inputs if file in makers}
+        begin = np.max([end(need) for need in needs], axis=0, initial=0.0)
+        return np.asarray(begin + seconds[:, column])
+
+    least = [end(column) for column in known]
+    for queue, (most_jobs, most_nodes) in limits.items():
+        held = [job for job in jobs if job.submitted and queue in (MACHINE, job.resources.queue)]
+        each = seconds[:, [job.column for job in held]]
+        nodes = np.array([min(job.resources.nodes, most_nodes) for job in held], dtype=float)
+        least += [each.sum(axis=1) / most_jobs, each @ nodes / most_nodes]
+    return np.asarray(np.max(least, axis=0))
 
 
 def sources_of(jobs: Iterable[PlannedJob]) -> str:

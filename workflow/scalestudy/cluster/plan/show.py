@@ -15,8 +15,6 @@ from snakemake_executor_plugin_multinode.records import job_name
 from snakemake_executor_plugin_multinode.resources import request_of
 from snakemake_executor_plugin_multinode.schedulers import scheduler_of
 
-GROUPS = ("strategy", "ranks")
-"""Attributes by which the rows of JSON are grouped, beside the study."""
 UNITS: tuple[Unit, ...] = ("gpu", "node")
 WORDS: dict[Unit, str] = {"gpu": "GPU", "node": "node"}
 MAX_SPREAD = 5.0
@@ -34,13 +32,11 @@ MAX_NAMED = 5
 Row = dict[str, Any]
 
 
-def rows_of(plan: Plan, by: Sequence[str] = ()) -> list[Row]:
-    """A row per study and these attributes, then the total."""
-    keys = ("study", *by)
-    groups = {**plan.groups(by), ("total", *("" for _ in by)): plan.submitted}
+def rows_of(plan: Plan) -> list[Row]:
+    """A row per study, then the total."""
     return [
-        {**dict(zip(keys, key, strict=True)), **_row(plan, jobs), "makespan_s": round(plan.makespan_s(jobs)[1])}
-        for key, jobs in groups.items()
+        {"study": study, **_row(plan, jobs), "makespan_s": round(plan.makespan_s(jobs)[1])}
+        for study, jobs in {**plan.by_study(), "total": plan.submitted}.items()
     ]
 
 
@@ -124,7 +120,7 @@ def notes(plan: Plan) -> Iterator[str]:
         asked = hours(plan.reserved(plan.unknown, unit))
         yield f"Unknown      {len(plan.unknown)} jobs without an estimate: their {asked:,} reserved {word} h are in what is to be requested"
     wide: dict[str, list[str]] = {}
-    for (study,), jobs in plan.groups().items():
+    for study, jobs in plan.by_study().items():
         known = [job for job in jobs if job.estimate.known]
         low, _, high = plan.hours(known, unit)
         if high > MAX_SPREAD * low:
@@ -167,7 +163,7 @@ def minutes(value: int | None) -> str:
 
 def as_json(plan: Plan) -> dict[str, Any]:
     """The whole plan as plain data, with each job's submit line. No scheduler is contacted."""
-    *rows, total = rows_of(plan, GROUPS)
+    *rows, total = rows_of(plan)
     settings = read_site().scheduler
     try:
         scheduler = None if settings is None else scheduler_of(settings)
