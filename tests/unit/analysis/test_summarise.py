@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scalestudy.analysis.summarise import read_rows, study_rows, summarise, time_to_accuracy
+from scalestudy.analysis.summarise import periods_of, read_rows, study_rows, summarise, time_to_accuracy
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.layout import run_folder
@@ -172,3 +172,22 @@ def test_emulated_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_
     # Two cores; a parameter server is one process more.
     marked = {(row["strategy"], row["ranks"]) for _, row in rows[rows["exchange_shares_cores"]].iterrows()}
     assert marked == {("allreduce", 4), ("parameter_server", 2), ("parameter_server", 4)}
+
+
+def begun(started: str, wall_s: float = 60.0) -> dict[str, Any]:
+    return {"started": started, "wall_s": wall_s}
+
+
+def test_a_gap_of_more_than_twelve_hours_begins_another_period() -> None:
+    rows = [
+        begun("2026-12-03T08:00:00+00:00"),
+        begun("2026-11-20T08:00:00+00:00"),
+        begun("2026-11-20T19:59:00+00:00"),
+        begun(""),
+    ]
+    assert periods_of(rows) == [2, 1, 1, 0]
+
+
+def test_a_run_that_takes_a_day_is_followed_in_the_same_period() -> None:
+    rows = [begun("2026-11-20T08:00:00+00:00", 24 * 3600), begun("2026-11-21T09:00:00+00:00", math.nan)]
+    assert periods_of(rows) == [1, 1]

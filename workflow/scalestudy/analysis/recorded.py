@@ -1,4 +1,4 @@
-"""Results as rows, and all results of a folder, whatever study they were made for."""
+"""All results of a folder, whatever study they were made for."""
 
 from __future__ import annotations
 
@@ -8,39 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError, nearest
-from scalestudy.results.stored import checked_result
+from scalestudy.results.stored import checked_result, instrument_of
 from scalestudy.spec.base import parse
-from scalestudy.spec.columns import METRICS
 from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import RESULTS
 from scalestudy.spec.run import RunSpec
-
-VOLATILE = ("memory_gib", "system", "transport_within", "transport_between")
-"""What two measurements may differ in and still be of one instrument: transports differ with the ranks of a run."""
-
-
-def row_of(result: Mapping[str, Any], is_emulated: bool) -> dict[str, Any]:
-    """A result as one row: state, metrics and instrument."""
-    metrics: Mapping[str, Any] = result.get("metrics") or {}
-    kinds: Mapping[str, str] = result.get("kinds") or {}
-    return {
-        "status": result["status"],
-        "reason": result.get("reason") or "",
-        "kind": kinds.get("training_time_s", "measured"),
-        "reported": ", ".join(column for column, kind in kinds.items() if kind == "reported"),
-        "emulated": is_emulated,
-        "oversubscribed": bool(result.get("oversubscribed")),
-        "disturbed": bool(result.get("disturbed")),
-        "started": str(result.get("started") or ""),
-        **{column: metrics.get(column) for column in METRICS},
-        **{f"instrument.{key}": str(value) for key, value in sorted((result.get("instrument") or {}).items())},
-    }
-
-
-def instrument_of(result: Mapping[str, Any], is_compute_emulated: bool) -> dict[str, Any]:
-    """The part of an instrument that can change a number; the device is left out where compute is emulated."""
-    left_out = (*VOLATILE, "device_name") if is_compute_emulated else VOLATILE
-    return {key: value for key, value in (result.get("instrument") or {}).items() if key not in left_out}
 
 
 @dataclass(frozen=True)

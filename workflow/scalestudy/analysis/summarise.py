@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas.api.types import is_object_dtype
 
-from scalestudy.analysis.periods import periods_of
-from scalestudy.analysis.recorded import instrument_of, row_of
 from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text, write_with
-from scalestudy.results.stored import read_result, state_of
+from scalestudy.results.stored import instrument_of, read_result, row_of, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, columns_of_runs, kind_of
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.run import is_emulated
 from scalestudy.spec.study import Run, Study, label_of
 
+LONGEST_GAP = timedelta(hours=12)
+"""Between the end of one run and the start of the next, within one period."""
 STATUSES = ("valid", "invalid", "skipped", "missing")
 EXTRAPOLATED = ("training_time_s", "time_to_train_s", "epoch_time_s")
 """Metrics that a run cut short does not measure in full; they have a kind, and an interval of their own."""
@@ -128,6 +129,24 @@ def _missing(machine: str, run: Run) -> dict[str, Any]:
     state = state_of(run_folder(machine, run.id))
     what = "no result yet" if state.get("state") == "running" else state.get("state", "stopped")
     return {"status": "missing", "reason": f"{what}: {state['cause']}" if state.get("cause") else "no result yet"}
+
+
+def periods_of(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """For each run the number of its period of measuring, from 1; 0 where it is not known when it was measured.
+
+    `rows` have `started` (ISO 8601) and `wall_s`. Runs that were measured in one go share a period, whichever study
+    asked for them; a run measured more than 12 hours after the last one begins another.
+    """
+    starts = [(datetime.fromisoformat(row["started"]), index) for index, row in enumerate(rows) if row.get("started")]
+    found, number, end = [0] * len(rows), 0, None
+    for start, index in sorted(starts):
+        if end is None or start - end > LONGEST_GAP:
+            number += 1
+        wall_s = rows[index].get("wall_s")
+        known_s = float(wall_s) if wall_s is not None and math.isfinite(wall_s) else 0.0
+        end = max(end or start, start + timedelta(seconds=known_s))
+        found[index] = number
+    return found
 
 
 def time_to_accuracy(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> float:

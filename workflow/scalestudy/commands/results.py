@@ -363,8 +363,6 @@ def results(
 ) -> None:
     """List the runs that have a result, or write them as one tidy table: a row per run.
 
-    A file has the unit and meaning of each column: Parquet inside, CSV in a second file next to it.
-
     \b
     Example: scalestudy results --study gpu_scaling --where ranks=2 --status valid
     Example: scalestudy results --out runs.parquet
@@ -380,9 +378,8 @@ def results(
     rows = []
     for folder in folders:
         records = read_records(folder)
-        names = configuration_names(records.name, study)
-        named = {key: (name.study, name.scale) for key, name in names.items()}
-        rows += [row for row in tidy_rows([records], named) if study is None or row["study"]]
+        names = {key: (name.study, name.scale) for key, name in configuration_names(records.name, study).items()}
+        rows += [row for row in tidy_rows(records, names) if study is None or row["study"]]
         for run, reason in records.unreadable:
             click.echo(f"notice: {records.name}: {run}: {reason}", err=True)
     found = selected(rows, dict(setting(where, "results") for where in wheres), statuses)
@@ -396,9 +393,8 @@ def results(
         click.echo(f"{len(found)} of {len(rows)} runs")
         return
     frame = frame_of(found, _words(columns))
-    for file in write_table(frame, out):
-        click.echo(f"{file}")
-    click.echo(f"{len(frame)} runs, {len(frame.columns)} columns")
+    write_table(frame, out)
+    click.echo(f"{out}\n{len(frame)} runs, {len(frame.columns)} columns")
 
 
 @click.command(name="forget")

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scalestudy.analysis.periods import days, tie
-from scalestudy.analysis.recorded import VOLATILE
 from scalestudy.analysis.scaling import Base
 from scalestudy.analysis.stats import CENSORED, FEWEST, with_interval
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Line
 from scalestudy.files import canonical_json
+from scalestudy.results.stored import VOLATILE
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, OF_THE_HOST
 from scalestudy.spec.labels import counted, listed, number
 from scalestudy.spec.run import is_compute_emulated
@@ -125,28 +124,13 @@ def _base(base: Base) -> str:
 
 
 def _measured_apart(valid: Sequence[Row]) -> list[str]:
-    """The note where rows of several periods of measuring stand side by side, and what ties the periods."""
-    by_period: dict[int, list[Row]] = {}
-    for row in valid:
-        if row["period"] > 0:
-            by_period.setdefault(row["period"], []).append(row)
-    if len(by_period) < 2:
+    """The note where rows of several periods of measuring stand side by side."""
+    periods = Counter(row["period"] for row in valid if row["period"] > 0)
+    if len(periods) < 2:
         return []
-    named = [f"{days(members)} ({len(members)} runs)" for _, members in sorted(by_period.items())]
-    first, *others = sorted(by_period)
-    rows = [row for members in by_period.values() for row in members]
-    return [
-        f"Measured apart: {listed(named, 4)}. {listed(dict.fromkeys(_tie(rows, first, each) for each in others), 3)}"
-    ]
-
-
-def _tie(rows: Sequence[Row], first: int, other: int) -> str:
-    found = tie(rows, first, other, "throughput_samples_per_s")
-    if found is None:
-        return "No configuration was measured in both periods, so a machine change cannot be told from an effect: raise `repeats`"
-    low, high = (None if end is None else 100 * math.expm1(end) for end in (found.low, found.high))
-    change = with_interval(100 * math.expm1(found.mean), low, high)
-    return f"Configurations measured in both ({found.n}) are faster by {change} % the second time"
+    days = {number: min(str(row["started"])[:10] for row in valid if row["period"] == number) for number in periods}
+    named = [f"{days[number]} ({counted(periods[number], 'run')})" for number in sorted(periods)]
+    return [f"Measured apart: {listed(named, 4)}; a change of the machine in between cannot be told from an effect"]
 
 
 def emulated(rows: Iterable[Row]) -> str:

@@ -1,6 +1,5 @@
-"""`scalestudy doctor`: the fitness of a site for the runs, and the files that describe a new one.
+"""`scalestudy doctor`: the fitness of a site for the runs.
 
 `examine.py` collects the scheduler's facts (`facts.py`) and the reports of nodes (`job.py` submits `probe.py` by the
-executor's own job script). `findings.py` judges nodes and files, `gpu_support.py` torch; `write.py` writes a profile and a
-machine file.
+executor's own job script). `findings.py` judges nodes and files, `gpu_support.py` torch.
 """
