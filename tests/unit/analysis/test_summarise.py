@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from scalestudy.analysis.summarise import periods_of, read_rows, study_rows, summarise, time_to_accuracy
+from scalestudy.analysis.rows import read_rows
+from scalestudy.analysis.summarise import periods_of, study_rows, summarise, time_to_accuracy
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.layout import run_folder

@@ -11,10 +11,10 @@ from scalestudy.errors import UserError
 from scalestudy.spec.columns import columns_of, matches
 from scalestudy.spec.config import checked
 from scalestudy.spec.expand_study import expand
-from scalestudy.spec.labels import value_text
+from scalestudy.spec.labels import label_of, value_text
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
-from scalestudy.spec.study import Study, label_of
+from scalestudy.spec.study import Study
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml
 

@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas.api.types import is_object_dtype
 
+from scalestudy.analysis.rows import STATUSES, with_spec
 from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.analysis.workload import varied_columns
-from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text, write_with
 from scalestudy.results.stored import instrument_of, read_result, row_of, state_of
-from scalestudy.spec.columns import DERIVED, METRICS, columns_of_runs, kind_of
+from scalestudy.spec.columns import DERIVED, METRICS, kind_of, kind_of_all
+from scalestudy.spec.labels import label_of
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.run import is_emulated
-from scalestudy.spec.study import Run, Study, label_of
+from scalestudy.spec.study import Run, Study
 
 LONGEST_GAP = timedelta(hours=12)
 """Between the end of one run and the start of the next, within one period."""
-STATUSES = ("valid", "invalid", "skipped", "missing")
 EXTRAPOLATED = ("training_time_s", "time_to_train_s", "epoch_time_s")
 """Metrics that a run cut short does not measure in full; they have a kind, and an interval of their own."""
 
@@ -53,7 +53,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     """
     from scalestudy.analysis.drift import with_drift
 
-    rows = _with_spec(pd.DataFrame([_row(run, machine, study.target_accuracy) for run in study.runs]), study)
+    rows = with_spec(pd.DataFrame([_row(run, machine, study.target_accuracy) for run in study.runs]), study)
     numbers = {*METRICS, *DERIVED}
     for column in rows.columns:
         if column in numbers or column.removesuffix("_low").removesuffix("_high") in numbers:
@@ -64,29 +64,6 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     rows["round"] = [run.repeat for run in study.runs]
     rows["period"] = periods_of(rows.to_dict("records"))  # type: ignore[arg-type]
     return with_scaling(with_drift(rows), study)
-
-
-def read_rows(study: Study, machine: str) -> pd.DataFrame:
-    """The rows that `summarise` wrote, with the spec's values as the study has them. Raises UserError where they are not of this study."""
-    file = study_folder(machine, study.scale, study.name) / "runs.parquet"
-    remedy = f"make it: snakemake {file} --cores 1"
-    if not file.exists():
-        raise UserError(f"study `{study.name}` is not summarised yet", str(file), remedy)
-    try:
-        rows = pq.read_table(file).to_pandas()
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"cannot be read: {error}", str(file), f"delete it, then {remedy}") from None
-    if list(rows["run"]) != [run.id for run in study.runs]:
-        raise UserError(f"holds other runs than study `{study.name}` has now", str(file), remedy)
-    return _with_spec(rows, study)
-
-
-def _with_spec(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """`rows` with the keys of each run's spec as columns, values as they are: None stays None, 1 stays an integer."""
-    specs = columns_of_runs(study.runs)
-    keys = dict.fromkeys(key for spec in specs for key in spec)
-    columns = {key: pd.Series([spec.get(key) for spec in specs], dtype=object) for key in keys}
-    return pd.concat([rows.drop(columns=list(keys), errors="ignore"), pd.DataFrame(columns)], axis=1)
 
 
 def storable(rows: pd.DataFrame) -> pd.DataFrame:
@@ -247,8 +224,3 @@ def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str,
         if ends := [run[f"{column}_low"] for run in runs if run.get(f"{column}_kind") == CENSORED]:
             row[f"{column}_low"], row[f"{column}_kind"] = min(ends), CENSORED
     return row
-
-
-def kind_of_all(kinds: list[str]) -> str:
-    """The kind of a mean: the least certain one of its numbers."""
-    return next((kind for kind in ("predicted", "extrapolated", "reported") if kind in kinds), "measured")

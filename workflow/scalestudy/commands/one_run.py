@@ -19,7 +19,6 @@ from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.trainer_lock import LOCK, only_trainer
 from scalestudy.limits import free_memory_bytes
 from scalestudy.results.stored import is_skipped
-from scalestudy.spec.axes import with_key
 from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS, SPEEDS
@@ -30,7 +29,7 @@ from scalestudy.spec.layout import CHECKPOINTS, EXTENSIONS, RESULTS, manifest_fi
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes
-from scalestudy.spec.yamlfile import setting
+from scalestudy.spec.yamlfile import setting, with_key
 
 SHOWN = (*SPEEDS, "step_time_s", "data_s", "convert_s", "forward_s", "backward_s", "compute_s",
          "exchange_s", "exposed_exchange_s", "optimiser_s", "exchange_wait_s", "window_half_width", "foreign_cpu_share", "data_stall",

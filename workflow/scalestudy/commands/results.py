@@ -116,7 +116,7 @@ def judge(machine: str, scale: str, study: str) -> None:
     Example: scalestudy judge --study gpu_scaling
     """
     with _beside_runs(machine, scale, study) as (found,):
-        from scalestudy.analysis.summarise import read_rows
+        from scalestudy.analysis.rows import read_rows
         from scalestudy.report.verdicts import write_verdicts
 
         write_verdicts(found, machine, _judged(found, machine, read_rows(found, machine)))

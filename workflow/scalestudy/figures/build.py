@@ -11,7 +11,6 @@ import pandas as pd
 
 from scalestudy.analysis.scaling import Base, bases
 from scalestudy.analysis.stats import CENSORED, interval, interval_of, own_half_width
-from scalestudy.analysis.summarise import kind_of_all
 from scalestudy.analysis.workload import workload_of
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
@@ -19,7 +18,7 @@ from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Looks, Row, by, grouped, selected, styles
 from scalestudy.figures.reference import Published, Reference, read_reference
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import MEASURED, SHARES, kind_of, on_logarithms
+from scalestudy.spec.columns import MEASURED, SHARES, kind_of, kind_of_all, on_logarithms
 from scalestudy.spec.labels import column_label, unit_of, value_text
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study

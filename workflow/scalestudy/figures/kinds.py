@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from scalestudy.analysis.summarise import read_rows
+from scalestudy.analysis.rows import read_rows
 from scalestudy.analysis.workload import series_of
-from scalestudy.figures import of_results, stacked, timeline
 from scalestudy.figures.build import Drawing, chart_over, is_number
-from scalestudy.figures.caption import caption_file
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart
 from scalestudy.figures.groups import selected
+from scalestudy.figures.notes import caption_file
 from scalestudy.files import write_text
 from scalestudy.spec.labels import listed
 from scalestudy.spec.layout import figure_file
@@ -60,14 +61,27 @@ def _efficiency(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: s
     return chart_over(study, figure, drawn, EFFICIENCY, formula, left_out, every=rows)
 
 
-KINDS: dict[str, Drawing | Callable[[Study, FigureSpec, pd.DataFrame, str], Chart]] = {
+Maker = Callable[[Study, FigureSpec, pd.DataFrame, str], Chart]
+
+
+def _made_by(module: str, function: str) -> Maker:
+    """A function of a module of this folder, imported when a figure of that kind is drawn."""
+
+    def chart(*words: Any) -> Chart:
+        made: Chart = getattr(import_module(f"scalestudy.figures.{module}"), function)(*words)
+        return made
+
+    return chart
+
+
+KINDS: dict[str, Drawing | Maker] = {
     "lines": Drawing(),
     "bars": Drawing(bars=True),
     "time_over_ranks": Drawing("training_time_s", "ranks", log_x=True, log_y=True, ideal="time"),
     "throughput_over_ranks": Drawing("throughput_samples_per_s", "ranks", log_x=True, log_y=True, ideal="throughput"),
     "efficiency": _efficiency,
-    "stacked": stacked.chart,
-    "accuracy_over_time": of_results.accuracy,
-    "staleness": of_results.staleness,
-    "timeline": timeline.chart,
+    "stacked": _made_by("stacked", "chart"),
+    "accuracy_over_time": _made_by("of_results", "accuracy"),
+    "staleness": _made_by("of_results", "staleness"),
+    "timeline": _made_by("timeline", "chart"),
 }

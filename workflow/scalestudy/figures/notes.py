@@ -1,4 +1,4 @@
-"""Notes on a figure or table: numbers of runs, kinds of number, emulation, missing runs with their reasons."""
+"""Notes on a figure or table: numbers of runs, kinds of number, emulation, missing runs with their reasons; captions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 from scalestudy.analysis.scaling import Base
 from scalestudy.analysis.stats import CENSORED, FEWEST, with_interval
 from scalestudy.errors import UserError
-from scalestudy.figures.chart import Line
+from scalestudy.figures.chart import Chart, Line, Panel
 from scalestudy.files import canonical_json
-from scalestudy.results.stored import VOLATILE
-from scalestudy.spec.columns import MAX_TESTED_FACTOR, OF_THE_HOST
+from scalestudy.spec.columns import MAX_TESTED_FACTOR, OF_THE_HOST, VOLATILE
 from scalestudy.spec.labels import counted, listed, number
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_rows
@@ -266,3 +265,39 @@ def _differing(rows: Sequence[Row]) -> list[str]:
 def _form(row: Row) -> str:
     """The form of a run's data, which its dataset is made from."""
     return canonical_json({key: value for key, value in row.items() if key.startswith("data.")})
+
+
+# The figure in words
+
+
+def title_of(chart: Chart) -> str:
+    """The figure's title, or y over x."""
+    return chart.title or _axes(chart.panels[0])
+
+
+def caption(chart: Chart) -> str:
+    """One line: what is drawn, n, the whiskers, the marks."""
+    axes = dict.fromkeys(_axes(panel) for panel in chart.panels if panel.lines or panel.tracks)
+    return "; ".join(filter(None, [*axes, repeats(chart.lines), *_marks(chart.lines)]))
+
+
+def caption_file(chart: Chart) -> str:
+    """Title and caption in one line, then a line for each note and each source of published numbers."""
+    first = " ".join(f"{text}." for text in (chart.title, caption(chart)) if text)
+    return "\n".join([first, *(f"{note}." for note in chart.notes), *chart.sources]) + "\n"
+
+
+def _axes(panel: Panel) -> str:
+    return f"{panel.y.label} over {panel.x.label.lower()}" if panel.x.label else panel.y.label
+
+
+def _marks(lines: Iterable[Line]) -> list[str]:
+    """Meaning of the marks that are drawn."""
+    points = [point for line in lines if line.role not in ("published", "ideal") for point in line.points]
+    kinds = [kind for kind in ("extrapolated", "predicted") if any(point.kind == kind for point in points)]
+    emulated = dict.fromkeys(part for point in points for part in point.emulated)
+    return [
+        *([f"hollow: {' or '.join(kinds)}"] if kinds else []),
+        *([f"dot inside: {', '.join(emulated)} emulated"] if emulated else []),
+        *([f"{DISTURBED}: with disturbed runs"] if any(point.disturbed for point in points) else []),
+    ]

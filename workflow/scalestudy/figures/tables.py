@@ -14,15 +14,15 @@ from typing import Any
 
 import pandas as pd
 
+from scalestudy.analysis.rows import read_rows
 from scalestudy.analysis.scaling import bases
 from scalestudy.analysis.stats import CENSORED, FEWEST, Interval, interval_of, with_interval
-from scalestudy.analysis.summarise import kind_of_all, read_rows
 from scalestudy.analysis.workload import varied_columns, workload_of
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import OWN_PANEL, Row, by, selected
 from scalestudy.files import canonical_json, write_text
-from scalestudy.spec.columns import kind_of
+from scalestudy.spec.columns import kind_of, kind_of_all
 from scalestudy.spec.labels import column_label, configuration_text, friendly, run_text, unit_of, value_text, with_unit
 from scalestudy.spec.layout import table_file
 from scalestudy.spec.run import is_compute_emulated

@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
-from scalestudy.analysis.summarise import STATUSES, read_rows
+from scalestudy.analysis.rows import STATUSES, read_rows
 from scalestudy.claims.basis import BASES, MARKS, tallies
 from scalestudy.errors import visible
 from scalestudy.figures import notes

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scalestudy.analysis.summarise import STATUSES
+from scalestudy.analysis.rows import STATUSES
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.figures import notes
 from scalestudy.figures.build import is_number
-from scalestudy.figures.caption import caption, title_of
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.groups import Row
 from scalestudy.figures.kinds import chart_of
@@ -151,10 +150,10 @@ def _figure(study: Study, machine: str, figure: FigureSpec) -> dict[str, Any]:
         drawn = render(replace(chart, title=""))
         svg = svg_bytes(drawn)
     return {
-        "title": title_of(chart),
+        "title": notes.title_of(chart),
         "image": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}",
         "width": round(float(drawn.get_size_inches()[0]) * PIXELS_PER_INCH),
-        "caption": caption(chart),
+        "caption": notes.caption(chart),
         "notes": chart.notes,
         "sources": chart.sources,
         "file": str(figure_file(machine, study.scale, study.name, figure.file_name)),

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from scalestudy.errors import UserError, visible
 from scalestudy.files import canonical_json, finite, read_json, sha256_file, sha256_text, visible_texts, write_json
-from scalestudy.spec.columns import METRICS
+from scalestudy.spec.columns import METRICS, VOLATILE
 from scalestudy.spec.layout import HISTORY_FILE, STATE_FILE, machine_and_campaign, result_file
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Run
-
-VOLATILE = ("memory_gib", "system", "transport_within", "transport_between")
-"""What two measurements may differ in and still be of one instrument: transports differ with the ranks of a run."""
 
 
 def write_result(file: Path, result: dict[str, Any]) -> None:

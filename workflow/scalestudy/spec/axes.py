@@ -13,7 +13,7 @@ from scalestudy.spec.machine_axes import HOST_WORDS, MachineAxis, MachineCapacit
 from scalestudy.spec.program import own_keys
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study_file import MAX_REPEATS, Labelled, StudySpec
-from scalestudy.spec.yamlfile import YamlDocument, dotted
+from scalestudy.spec.yamlfile import YamlDocument, dotted, with_key
 
 
 @dataclass(frozen=True)
@@ -188,19 +188,3 @@ def applied(base: Mapping[str, Any], point: Point) -> dict[str, Any]:
     for setting in point:
         data = with_key(data, f"program.keys.{setting.key}" if setting.key in own else setting.key, setting.value)
     return data
-
-
-def with_key(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """`data` with another value for a dotted key; null removes it."""
-    head, _, rest = key.partition(".")
-    result = dict(data)
-    if rest:
-        below = data.get(head)
-        # `model: resnet50` stands for `{name: resnet50}`, so that `model.kwargs` can be set too.
-        below = below if isinstance(below, dict) else {"name": below} if isinstance(below, str) else {}
-        result[head] = with_key(below, rest, value)
-    elif value is None:
-        result.pop(head, None)
-    else:
-        result[head] = value
-    return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -198,6 +198,9 @@ EFFICIENCIES = {"efficiency": "baseline_ranks", "own_efficiency": "own_baseline_
 OF_THE_HOST = ("loader_samples_per_s", "stage_s", "staged_bytes", "preparation_s", "preparation_cpu_s", "dataset_bytes")
 """Columns that no accelerator has a part in, real or emulated."""
 
+VOLATILE = ("memory_gib", "system", "transport_within", "transport_between")
+"""Parts of the instrument in which two measurements may differ: transports differ with the ranks of a run."""
+
 SPEEDS = ("throughput_samples_per_s", "bytes_per_s", "flops_per_s")
 """Rates of work: more is faster. A program may report several."""
 RATE_UNITS = tuple(METRICS[column].unit for column in SPEEDS)
@@ -227,6 +230,11 @@ def kind_of(row: Mapping[str, Any], column: str) -> str:
     """The kind of one run's number: as its result says, forecasts are predicted, all else is measured."""
     of = "throughput_samples_per_s" if column in EFFICIENCIES else column
     return "predicted" if column in PREDICTED else str(row.get(f"{of}_kind") or "measured")
+
+
+def kind_of_all(kinds: Sequence[str]) -> str:
+    """The kind of a mean: the least certain one of its numbers."""
+    return next((kind for kind in ("predicted", "extrapolated", "reported") if kind in kinds), "measured")
 
 
 def columns_of(spec: RunSpec) -> dict[str, Any]:

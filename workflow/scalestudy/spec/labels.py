@@ -6,11 +6,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import MEASURED, SPEEDS
-from scalestudy.spec.study import Study, label_of
+
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Study
 
 DIGITS = 3
 """Significant digits of a number that has no interval."""
@@ -86,6 +88,11 @@ def unit_of(column: str) -> str:
     if match is None or (column.endswith("_per_s") and match[3] is None):
         return ""
     return match[1] or {"mib": "MiB", "gib": "GiB", "kib": "KiB", "bytes": "B"}[match[2]] + ("/s" if match[3] else "")
+
+
+def label_of(labels: Mapping[str, Mapping[str, str]], key: str, value: Any) -> str:
+    """Return a figure's label for a value of a varied key."""
+    return labels.get(key, {}).get(canonical_json(value), str(value))
 
 
 def value_text(study: Study, key: str, value: Any, *, named: bool = False) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from scalestudy.claims.model import AnyClaim
 from scalestudy.errors import UserError, nearest
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
-from scalestudy.files import canonical_json, sha256_text
+from scalestudy.files import sha256_text
 from scalestudy.spec.answer import AnswerSpec
 from scalestudy.spec.columns import columns_of
 from scalestudy.spec.layout import STUDIES
@@ -98,11 +98,6 @@ class Study:
             return run.repeat, sha256_text(f"{run.seed - run.repeat}:{run.repeat}:{run.configuration}")
 
         return tuple(run.id for run in sorted(self.runs, key=drawn))
-
-
-def label_of(labels: Mapping[str, Mapping[str, str]], key: str, value: Any) -> str:
-    """Return a figure's label for a value of a varied key."""
-    return labels.get(key, {}).get(canonical_json(value), str(value))
 
 
 MAX_SENTENCES = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,3 +129,19 @@ def setting(text: str, command: str) -> tuple[str, Any]:
         return key, _plain(_load(value, command))
     except UserError as error:
         raise UserError(error.what, f"{command}: {key}", error.remedy) from None
+
+
+def with_key(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """`data` with another value for a dotted key; null removes it."""
+    head, _, rest = key.partition(".")
+    result = dict(data)
+    if rest:
+        below = data.get(head)
+        # `model: resnet50` stands for `{name: resnet50}`, so that `model.kwargs` can be set too.
+        below = below if isinstance(below, dict) else {"name": below} if isinstance(below, str) else {}
+        result[head] = with_key(below, rest, value)
+    elif value is None:
+        result.pop(head, None)
+    else:
+        result[head] = value
+    return result
