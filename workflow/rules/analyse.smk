@@ -44,7 +44,7 @@ rule judge:
         runs=rules.summarise.output.runs,
         study=ancient(rules.study.output),
         reference=ask.references,
-        code=dag.code("analysis", "figures", "report"),
+        code=dag.code("analysis", "claims", "figures", "report"),
     output:
         json="results/{machine}/{scale}/claims/{study}.json",
         csv=report(

@@ -21,7 +21,7 @@ from scalestudy.limits import free_memory_bytes
 from scalestudy.results.stored import is_skipped
 from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.columns import METRICS, SPEEDS
+from scalestudy.spec.columns import METRICS
 from scalestudy.spec.config import read_machine, read_site
 from scalestudy.spec.ids import dataset_id, own_code_now, run_id
 from scalestudy.spec.labels import speed_text
@@ -31,12 +31,6 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes
 from scalestudy.spec.yamlfile import setting, with_key
 
-SHOWN = (*SPEEDS, "step_time_s", "data_s", "convert_s", "forward_s", "backward_s", "compute_s",
-         "exchange_s", "exposed_exchange_s", "optimiser_s", "exchange_wait_s", "window_half_width", "foreign_cpu_share", "data_stall",
-         "accelerator_utilisation", "loader_samples_per_s", "accuracy", "auroc", "loss", "training_time_s",
-         "stage_s", "staged_bytes", "first_batch_s", "time_to_train_s",
-         "setup_s", "trace_s", "profile_s", "search_s", "stages", "replicas", "micro_batches", "predicted_step_time_s",
-         "predicted_memory_mib", "device_memory_mib", "wall_s")  # fmt: skip
 AGAIN = "    once the cause is gone, the same command resumes the run from its last checkpoint, or starts it from the beginning"
 
 
@@ -87,7 +81,7 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
         result = _make(identity, spec, manifest, out / "result.json", Machine(), keeper)
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo("\n".join([": ".join(filter(None, (result["status"], result["reason"]))), *_remarks(result)]))
-    for name in SHOWN:
+    for name in METRICS:
         if (value := result["metrics"].get(name)) is not None:
             kind = result["kinds"].get(name, "")
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())

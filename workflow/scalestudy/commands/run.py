@@ -17,7 +17,6 @@ import click
 
 from scalestudy.commands.options import CONFIG, FILE, OUT, PROFILE, SET, FilePath, in_warm_server
 from scalestudy.errors import UserError
-from scalestudy.files import read_json
 
 if TYPE_CHECKING:
     from scalestudy.data.catalogue import AnyData
@@ -220,10 +219,10 @@ def largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
 
 @click.command(name="prepare")
 @OUT
-@click.option("--spec", "text", default=None, help="The dataset's spec as JSON; default: dataset.json next to --out.")
+@click.option("--spec", "text", default="", help="The dataset's spec as JSON; needed without --again.")
 @click.option("--bulk", default=None, type=FILE, help="Folder for the bulk; default: next to the manifest.")
 @click.option("--again", is_flag=True, help="Make the data of --out anew, from the source's files as they are now.")
-def prepare(out: Path, text: str | None, bulk: Path | None, again: bool) -> None:
+def prepare(out: Path, text: str, bulk: Path | None, again: bool) -> None:
     """Prepare a dataset and write its manifest.
 
     Example: scalestudy prepare --spec '{"source": "digits"}' --out /tmp/digits/manifest.json
@@ -238,7 +237,7 @@ def prepare(out: Path, text: str | None, bulk: Path | None, again: bool) -> None
         data, place = described_by(manifest, out), Path(manifest.bulk)
         bulk = place.parent if place.is_absolute() and not is_in_place(manifest) else None
     else:
-        data = _described(out.parent / "dataset.json", text)
+        data = _described(text)
     with beside_measured_runs():
         made = prepare(data, out, bulk, read_site(), again=again)
     if made.status == "skipped":
@@ -250,19 +249,18 @@ def prepare(out: Path, text: str | None, bulk: Path | None, again: bool) -> None
     click.echo(f"{made.train.samples:,} training samples, {size}{shards}{left_out}")
 
 
-def _described(file: Path, text: str | None) -> AnyData:
-    """The dataset that `text`, or else the file, describes; raises UserError where it is wrong."""
+def _described(text: str) -> AnyData:
+    """The dataset that `text` describes; raises UserError where it is wrong."""
     from scalestudy.commands.one_run import checked_run
     from scalestudy.spec.machine import Machine
     from scalestudy.spec.sizes import in_bytes
 
-    where = "--spec" if text is not None else str(file)
     try:
-        data = json.loads(text) if text is not None else read_json(file)
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         remedy = 'write, for example, {"source": "digits"}'
-        raise UserError(f"cannot be read as JSON: {error}", where, remedy) from None
-    return in_bytes(checked_run({"data": data}, where), Machine()).data
+        raise UserError(f"cannot be read as JSON: {error}", "--spec", remedy) from None
+    return in_bytes(checked_run({"data": data}, "--spec"), Machine()).data
 
 
 @click.command(name="stage")
