@@ -36,7 +36,7 @@ def made(text: str, machine: Machine = FOUR, changes: dict[str, object] | None =
 
 
 def values(study: Study, key: str) -> list[object]:
-    return [columns_of(run.spec)[key] for run in study.rounds()[0]]
+    return [columns_of(run.spec)[key] for run in study.runs if run.repeat == 0]
 
 
 THREE = with_devices(4, nodes=3)

@@ -29,7 +29,7 @@ def made(text: str, scale: str = "paper", machine: Machine = LAB, changes: dict[
 
 def values(study: Study, *keys: str) -> list[tuple[object, ...]]:
     """The values of some columns, for each run of the first round."""
-    return [tuple(columns_of(run.spec)[key] for key in keys) for run in study.rounds()[0]]
+    return [tuple(columns_of(run.spec)[key] for key in keys) for run in study.runs if run.repeat == 0]
 
 
 CASES: list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]] = [
@@ -70,7 +70,7 @@ def test_repeats_go_round_by_round_with_the_seed_one_higher_each() -> None:
     study = made("base: {seed: 10}\nvary: {batch.per_rank: [8, 16]}\nrepeats: 3")
     seen = [(run.spec.repeat, run.spec.seed, run.spec.batch.per_rank) for run in study.runs]
     assert seen == [(0, 10, 8), (0, 10, 16), (1, 11, 8), (1, 11, 16), (2, 12, 8), (2, 12, 16)]
-    assert [[run.spec.seed for run in one_round] for one_round in study.rounds()] == [[10, 10], [11, 11], [12, 12]]
+    assert [run.spec.seed for run in study.runs] == [10, 10, 11, 11, 12, 12]
     assert len({run.id for run in study.runs}) == 6
     assert len({run.configuration for run in study.runs}) == 2
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scalestudy.claims.inference import Estimate, own_error
-from scalestudy.spec.columns import extrapolated_too_far, on_logarithms
+from scalestudy.spec.columns import extrapolated_too_far, is_number, on_logarithms
 from scalestudy.spec.labels import number
 
 CONFIDENCE = 0.95
@@ -66,9 +66,9 @@ def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | No
     """
     if any(row.get(f"{column}_kind") == CENSORED for row in rows):
         return None
-    found = [row for row in rows if _finite(row.get(column))]
+    found = [row for row in rows if is_number(row.get(column))]
     came = [[row.get(f"{column}{end}") for end in ("_low", "", "_high")] for row in found]
-    own = [(float(low), float(value), float(high)) for low, value, high in came if _finite(low) and _finite(high)]  # type: ignore[arg-type]
+    own = [(float(low), float(value), float(high)) for low, value, high in came if is_number(low) and is_number(high)]
     mean = interval([float(row[column]) for row in found], on_logarithms(column), own)
     unknown = any(extrapolated_too_far(row, column) for row in found)
     return replace(mean, low=None, high=None) if mean and unknown else mean
@@ -77,13 +77,9 @@ def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | No
 def own_half_width(row: Mapping[str, Any], column: str) -> float | None:
     """Half the interval that a run's number came with, as a share of the number; None where it came with none."""
     value, low, high = (row.get(f"{column}{end}") for end in ("", "_low", "_high"))
-    if not (_finite(value) and _finite(low) and _finite(high)) or not value:
+    if not (is_number(value) and is_number(low) and is_number(high)) or not value:
         return None
-    return (float(high) - float(low)) / 2 / abs(float(value))  # type: ignore[arg-type]
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return (float(high) - float(low)) / 2 / abs(float(value))
 
 
 def with_interval(mean: float, low: float | None, high: float | None) -> str:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from scalestudy.claims.inference import Estimate, own_error
 from scalestudy.claims.model import Sampled
 from scalestudy.claims.select import ClaimPart, Row
-from scalestudy.spec.columns import EFFICIENCIES, MAX_TESTED_FACTOR, SHARES, extrapolated_too_far
+from scalestudy.spec.columns import EFFICIENCIES, MAX_TESTED_FACTOR, SHARES, extrapolated_too_far, is_number
 
 FEWEST = 2
 """One round has no spread."""
@@ -111,7 +111,9 @@ def _one_base(claim: Sampled, part: ClaimPart) -> None:
     """Raise NotJudged where the efficiencies of a part have bases of unlike rank counts."""
     for column in filter(None, (claim.column, claim.per)):
         if name := EFFICIENCIES.get(column):
-            ranks = sorted({int(row[name]) for row in part.rows if row["status"] == "valid" and _finite(row.get(name))})
+            ranks = sorted(
+                {int(row[name]) for row in part.rows if row["status"] == "valid" and is_number(row.get(name))}
+            )
             if len(ranks) > 1:
                 raise NotJudged(f"`{column}` has bases of {' and '.join(map(str, ranks))} ranks, which do not compare")
 
@@ -124,16 +126,16 @@ def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None =
     absent = 0
     for row in side:
         value, whole = row.get(wanted), row.get(per) if per else 1.0
-        if row["status"] != "valid" or not _finite(value) or not _finite(whole) or not whole:
+        if row["status"] != "valid" or not is_number(value) or not is_number(whole) or not whole:
             absent += row["status"] == "valid"
             continue
-        number = float(value) / float(whole)  # type: ignore[arg-type]
+        number = float(value) / float(whole)
         if extrapolated_too_far(row, wanted):
             raise NotJudged(f"`{wanted}` is extrapolated beyond the tested factor of {MAX_TESTED_FACTOR:,.0f}")
         if log and number <= 0:
             raise NotJudged(f"`{wanted}` is not above zero, and has no ratio")
         ends = row.get(f"{wanted}_low"), value, row.get(f"{wanted}_high")
-        own = own_error([ends], log) if _finite(ends[0]) and _finite(ends[2]) else 0.0  # type: ignore[list-item]
+        own = own_error([ends], log) if is_number(ends[0]) and is_number(ends[2]) else 0.0
         own /= 1.0 if log else abs(float(whole))
         of_round = found.setdefault(int(row["repeat"]), {})
         of_round[row["configuration"]] = Number(math.log(number) if log else number, own)
@@ -143,10 +145,6 @@ def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None =
         without = f"{absent} valid run{'s' if absent > 1 else ''} without `{wanted}`"
         raise NotJudged(f"{without}, and the others are a selection")
     return found
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _one_configuration(claim: Sampled, side: Sequence[Row], column: str | None = None) -> dict[int, Number]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -18,7 +17,7 @@ from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Looks, Row, by, grouped, selected, styles
 from scalestudy.figures.reference import Published, Reference, read_reference
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import MEASURED, SHARES, kind_of, kind_of_all, on_logarithms
+from scalestudy.spec.columns import MEASURED, SHARES, is_number, kind_of, kind_of_all, on_logarithms
 from scalestudy.spec.labels import column_label, unit_of, value_text
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
@@ -176,11 +175,6 @@ def point_of(valid: Sequence[Row], column: str, place: float) -> Point:
         place, values.mean, values.low, values.high, values.n, kind, tuple(float(row[column]) for row in valid),
         notes.emulated_parts(valid, column), sum(bool(row["disturbed"]) for row in valid), own=max(own, default=None),
     )  # fmt: skip
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _ideal(lines: Sequence[Line], kind: str, base: tuple[int, float] | None) -> list[Line]:

@@ -11,12 +11,13 @@ import pandas as pd
 
 from scalestudy.analysis.rows import read_rows
 from scalestudy.analysis.workload import series_of
-from scalestudy.figures.build import Drawing, chart_over, is_number
+from scalestudy.figures.build import Drawing, chart_over
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart
 from scalestudy.figures.groups import selected
 from scalestudy.figures.notes import caption_file
 from scalestudy.files import write_text
+from scalestudy.spec.columns import is_number
 from scalestudy.spec.labels import listed
 from scalestudy.spec.layout import figure_file
 from scalestudy.spec.run import is_compute_emulated

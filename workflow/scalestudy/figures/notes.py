@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from scalestudy.analysis.stats import CENSORED, FEWEST, with_interval
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Chart, Line, Panel
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import MAX_TESTED_FACTOR, OF_THE_HOST, VOLATILE
+from scalestudy.spec.columns import MAX_TESTED_FACTOR, OF_THE_HOST, VOLATILE, is_number
 from scalestudy.spec.labels import counted, listed, number
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_rows
@@ -60,7 +59,7 @@ def emulated_parts(rows: Iterable[Row], column: str = "") -> tuple[str, ...]:
     rows = list(rows)
     compute = ("compute",) if column not in OF_THE_HOST and any(map(is_compute_emulated, rows)) else ()
     return compute + tuple(
-        part for part, keys in EMULATED.items() if any(_given(row.get(key)) for row in rows for key in keys)
+        part for part, keys in EMULATED.items() if any(is_number(row.get(key)) for row in rows for key in keys)
     )
 
 
@@ -94,7 +93,7 @@ def extrapolated(rows: Iterable[Row], lines: Iterable[Line]) -> list[str]:
     if "reported" in kinds:
         found.append("Reported by the program, not measured")
     valid = [row for row in rows if row["status"] == "valid"]
-    given = [float(row["extrapolation_factor"]) for row in valid if _given(row.get("extrapolation_factor"))]
+    given = [float(row["extrapolation_factor"]) for row in valid if is_number(row.get("extrapolation_factor"))]
     if "extrapolated" in kinds and given:
         ends = dict.fromkeys(f"{float(f'{value:.2g}'):,.10g}" for value in (min(given), max(given)))
         untested = max(given) > MAX_TESTED_FACTOR
@@ -185,16 +184,12 @@ def _real(rows: Sequence[Row]) -> str:
     """What else these runs do, and whether it is real."""
     made = [row for row in rows if "synthetic" in (row.get("data.source"), row.get("loader.mode"))]
     real = ["loading"] if len(made) < len(rows) else []
-    real += ["exchange"] if any(_given(row.get("ranks")) and row["ranks"] > 1 for row in rows) else []
+    real += ["exchange"] if any((row.get("ranks") or 1) > 1 for row in rows) else []
     said = [f"{' and '.join(real)} {'is' if len(real) == 1 else 'are'} real"] if real else []
     if made:
         everywhere = len(made) == len(rows)
         said.append("data is made in memory, nothing is loaded" if everywhere else "some data is made in memory")
     return ", ".join(said)
-
-
-def _given(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not math.isnan(value) and value > 0
 
 
 def missing(rows: Sequence[Row]) -> str:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from scalestudy.figures import notes
-from scalestudy.figures.build import finished, is_number
+from scalestudy.figures.build import finished
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Row, by, disturbed, grouped, selected
+from scalestudy.spec.columns import is_number
 from scalestudy.spec.labels import column_label, listed, number, value_text
 from scalestudy.spec.study import Study
 

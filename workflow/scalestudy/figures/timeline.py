@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pandas as pd
 
-from scalestudy.figures.build import finished, is_number
+from scalestudy.figures.build import finished
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Panel, Track
 from scalestudy.figures.groups import Row, by, grouped, selected
 from scalestudy.figures.notes import not_yet
 from scalestudy.measure.timers import STEP, TRACED
+from scalestudy.spec.columns import is_number
 from scalestudy.spec.labels import counted, number, quantity
 from scalestudy.spec.layout import run_folder
 from scalestudy.spec.study import Study

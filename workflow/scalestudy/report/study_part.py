@@ -11,7 +11,6 @@ from typing import Any
 from scalestudy.analysis.rows import STATUSES
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.figures import notes
-from scalestudy.figures.build import is_number
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.groups import Row
 from scalestudy.figures.kinds import chart_of
@@ -21,7 +20,7 @@ from scalestudy.figures.tables import MARKS, Table, said, table_of
 from scalestudy.report.answers import Answer, answer_of
 from scalestudy.report.verdicts import Judged, read_verdicts
 from scalestudy.results.stored import read_result
-from scalestudy.spec.columns import MEASURED, SPEEDS, kind_of
+from scalestudy.spec.columns import MEASURED, SPEEDS, is_number, kind_of
 from scalestudy.spec.labels import column_label, configuration_text, quantity, run_text, value_text
 from scalestudy.spec.layout import figure_file, table_file
 from scalestudy.spec.study import Run, Study
@@ -65,7 +64,7 @@ def study_part(study: Study, machine: str, rows: Sequence[Row]) -> StudyPart:
         {row["run"]: _run(study, keys, row) for row in rows},
         [(run_text(study, keys, row), said(row)) for row in rows if row["status"] != "valid"],
         [*notes.trust(rows), *unchecked(study, machine, rows)],
-        _conditions(study, machine, rows),
+        _conditions(study, rows),
     )
 
 
@@ -95,25 +94,10 @@ def unchecked(study: Study, machine: str, rows: Sequence[Row]) -> list[str]:
     return [f"Not checked in {count} of {len(valid)} valid runs: {what.rstrip('.')}" for what, count in found.items()]
 
 
-def _conditions(study: Study, machine: str, rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Machine, instrument, repeats, dates and emulation of a study's runs."""
-    made = [row for row in rows if row["status"] == "valid"]
-
-    def values(key: str) -> str:
-        found = (row.get(f"instrument.{key}") for row in made)
-        return " / ".join(dict.fromkeys(str(value) for value in found if value))
-
-    place, _, campaign = machine.partition("+")
-    begun = sorted({_minute(row) for row in made} - {""})
-    cores = values("cores") and f"{values('cores')} cores"
-    versions = [
-        f"{notes.INSTRUMENT[key]} {values(key)}" for key in ("torch", "python", "allocator", "code") if values(key)
-    ]
+def _conditions(study: Study, rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Dates and emulation of a study's runs; the page ends with their instruments."""
+    begun = sorted({_minute(row) for row in rows if row["status"] == "valid"} - {""})
     facts = [
-        ("Machine", ", ".join(filter(None, (place, values("cpu"), cores, values("device_name"))))),
-        ("Instrument", ", ".join(versions)),
-        ("Campaign", campaign),
-        ("Repeats", f"n = {study.repeats} per configuration, unless a row of a table says otherwise"),
         ("Measured", " to ".join(dict.fromkeys((*begun[:1], *begun[-1:])))),
         ("Emulated", notes.emulated(rows) or "nothing"),
         ("Left out", "; ".join(study.left_out)),

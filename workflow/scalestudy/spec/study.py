@@ -83,10 +83,6 @@ class Study:
             raise UserError(f"study `{self.name}` has no {kind} `{name}`", where, nearest(name, parts))
         return parts[name]
 
-    def rounds(self) -> list[tuple[Run, ...]]:
-        """The runs of each repeat; one round is measured after the other, so that drift hits all configurations."""
-        return [tuple(run for run in self.runs if run.repeat == repeat) for repeat in range(self.repeats)]
-
     @functools.cached_property
     def order(self) -> tuple[str, ...]:
         """Ids of the runs in the order of measurement: round by round, and within each in an order that the seed draws.
