@@ -85,8 +85,6 @@ def test_outside_of_a_project_that_is_said_to_verbs_that_need_one(
         said = capsys.readouterr()
         assert said.out == "" and said.err.startswith(f"scalestudy: {tmp_path}: no project is here"), said.err
     assert cli.run_command(["check", "--help"], by_hand=True) == 0
-    cli.run_command(["results"], by_hand=True)
-    assert "there are no results here" in capsys.readouterr().err
 
 
 def test_keys_are_listed_also_where_python_leaves_docstrings_out(folder: Path) -> None:

@@ -23,7 +23,7 @@ def test_a_wrong_name_is_answered_with_the_nearest_run_or_their_number(
         run_folder("local", run).mkdir(parents=True)
     for wrong, remedy in (
         (f"{runs[7]}x", f"did you mean `{runs[7]}`?"),
-        ("WRONG", "`scalestudy results` shows the 300 runs here"),
+        ("WRONG", "its folder has 300 runs"),
     ):
         assert run_command(["forget", wrong, "--yes"]) == 2
         said = capsys.readouterr().err

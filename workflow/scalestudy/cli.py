@@ -21,7 +21,7 @@ from scalestudy.site_fault import SiteFault
 COMMANDS = {
     "study": ("check", "expand", "new"),
     "run": ("agent", "largest-batch", "prepare", "run", "stage", "train", "try", "unstage"),
-    "results": ("claims", "compare", "figure", "forget", "judge", "report", "results", "summarise", "summary", "table"),
+    "results": ("claims", "compare", "figure", "forget", "judge", "report", "summarise", "summary", "table"),
     "explain": ("explain",),
     "cluster": ("doctor", "plan"),
     "share": ("export",),
@@ -113,7 +113,7 @@ def _called(arguments: list[str]) -> int:
 
 WHERE_THEY_ARE = ("agent", "compare", "explain")
 """Verbs that work in the folder where they are given: their arguments are commands, or folders of any project."""
-ANYWHERE = (*WHERE_THEY_ARE, "largest-batch", "prepare", "results", "stage", "train", "try", "unstage")
+ANYWHERE = (*WHERE_THEY_ARE, "largest-batch", "prepare", "stage", "train", "try", "unstage")
 """Verbs that need no project."""
 
 

@@ -62,7 +62,7 @@ def explain(
         command_line = _command_of(result)
     elif len(command_line) == 1 and shutil.which(command_line[0]) is None:
         what = f"is neither a command nor a run with a result on `{machine}`"
-        raise UserError(what, command_line[0], "`scalestudy results` lists the runs; a script is started by `python`")
+        raise UserError(what, command_line[0], "the report lists the runs; a script is started by `python`")
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UserError("the folder is not empty", str(keep), "name a new one for --keep")
     click.echo(

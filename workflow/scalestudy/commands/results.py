@@ -1,4 +1,4 @@
-"""Verbs about results: their products, their list, their deletion, claims, comparisons, and the account at the end."""
+"""Verbs about results: their products, their deletion, claims, comparisons, and the account at the end."""
 
 from __future__ import annotations
 
@@ -318,7 +318,8 @@ def compare(
     if nodes:
         comparison = compare_nodes(new, margin, column, only)
     else:
-        comparison = compare(old, new, margin, _words(across), column, only)
+        words = [word.strip() for word in across.split(",") if word.strip()]
+        comparison = compare(old, new, margin, words, column, only)
     click.echo(headline(comparison))
     lines = shown_lines(comparison, names)
     for shown in lines:
@@ -331,70 +332,6 @@ def compare(
     write_comparison(comparison, lines, file)
     click.echo(f"  {file}")
     sys.exit(exit_status(comparison.verdicts))
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-LISTED = ("status", "study", "run", "throughput_samples_per_s", "accuracy", "training_time_s")
-
-
-@click.command(name="results")
-@click.option(
-    "--machine", "machines", multiple=True, help="Folder in results/, or a path; may be repeated. Default: all."
-)
-@click.option("--study", default=None, help="Only runs of this study.")
-@click.option(
-    "--where", "wheres", multiple=True, metavar="KEY=VALUE", help="Only runs with this value; may be repeated."
-)
-@click.option(
-    "--status", "statuses", multiple=True, type=click.Choice(["valid", "invalid", "skipped"]), help="Only these."
-)
-@click.option("--columns", default="", metavar="NAME,NAME", help="Columns to show or write; default a few, or all.")
-@click.option("--out", type=FILE, default=None, help="File to write instead of a list: .parquet or .csv.")
-def results(
-    machines: tuple[str, ...],
-    study: str | None,
-    wheres: tuple[str, ...],
-    statuses: tuple[str, ...],
-    columns: str,
-    out: Path | None,
-) -> None:
-    """List the runs that have a result, or write them as one tidy table: a row per run.
-
-    \b
-    Example: scalestudy results --study gpu_scaling --where ranks=2 --status valid
-    Example: scalestudy results --out runs.parquet
-    """
-    from scalestudy.analysis.recorded import read_records
-    from scalestudy.analysis.tidy import frame_of, selected, tidy_rows, write_table
-    from scalestudy.report.comparison import configuration_names
-    from scalestudy.spec.yamlfile import setting
-
-    folders = machines or tuple(sorted(path.parent.name for path in RESULTS.glob("*/runs")))
-    if not folders:
-        raise UserError("there are no results here", str(RESULTS), "measure first: snakemake --profile profiles/local")
-    rows = []
-    for folder in folders:
-        records = read_records(folder)
-        names = {key: (name.study, name.scale) for key, name in configuration_names(records.name, study).items()}
-        rows += [row for row in tidy_rows(records, names) if study is None or row["study"]]
-        for run, reason in records.unreadable:
-            click.echo(f"notice: {records.name}: {run}: {reason}", err=True)
-    found = selected(rows, dict(setting(where, "results") for where in wheres), statuses)
-    if not found:
-        remedy = "ask for more: loosen --study, --where or --status"
-        raise UserError(f"none of {len(rows)} runs matches", "results", remedy)
-    if out is None:
-        reported = ("reported",) if any(row["reported"] for row in found) else ()
-        frame = frame_of(found, _words(columns) or (*LISTED, *reported))
-        click.echo(frame.to_string(index=False, na_rep="", float_format=lambda value: f"{value:.5g}"))
-        click.echo(f"{len(found)} of {len(rows)} runs")
-        return
-    frame = frame_of(found, _words(columns))
-    write_table(frame, out)
-    click.echo(f"{out}\n{len(frame)} runs, {len(frame.columns)} columns")
 
 
 @click.command(name="forget")
@@ -419,7 +356,11 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
     for run in runs:
         if run not in known:
             near = difflib.get_close_matches(run, known, n=1)
-            remedy = f"did you mean `{near[0]}`?" if near else f"`scalestudy results` shows the {len(known)} runs here"
+            remedy = (
+                f"did you mean `{near[0]}`?"
+                if near
+                else f"its folder has {len(known)} runs; the report lists those of each study"
+            )
             raise UserError(f"there is no run `{run}`", str(folder), remedy)
     statuses = {run: status_of(machine, run) for run in (*runs, *(known if skipped else ()))}
     chosen = [run for run, status in statuses.items() if run in runs or status == "skipped"]

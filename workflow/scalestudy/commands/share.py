@@ -38,7 +38,7 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
     """Pack a study: specifications, results, claims, figures, code, and the software that made them.
 
     It contains no data, checkpoints or logs. Unpacked, it is a project of its own: its figures can be drawn there, and `compare`
-    and `results` read its results by their path.
+    reads its results by their path.
 
     Example: scalestudy export gpu_scaling
     """
