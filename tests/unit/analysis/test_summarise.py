@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scalestudy.analysis.recorded import read_records
 from scalestudy.analysis.rows import read_rows
 from scalestudy.analysis.summarise import periods_of, study_rows, summarise, time_to_accuracy
 from scalestudy.errors import UserError
@@ -107,7 +108,7 @@ def test_each_emulated_part_marks_a_run_and_the_device_is_no_part_of_the_instrum
     rows = study_rows(study, MACHINE)
 
     assert rows["emulated"].eq(emulated).all()
-    assert rows["instrument"].nunique() == instruments
+    assert len({str(run.instrument()) for run in read_records(MACHINE).runs}) == instruments
 
 
 def test_rows_come_back_as_they_were(study: Study, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError, nearest
-from scalestudy.results.stored import checked_result, instrument_of
+from scalestudy.results.stored import checked_result
 from scalestudy.spec.base import parse
+from scalestudy.spec.columns import VOLATILE
 from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import RESULTS
 from scalestudy.spec.run import RunSpec
@@ -45,9 +46,10 @@ class Recorded:
         return (self.result.get("kinds") or {}).get(column) == "reported"
 
     def instrument(self) -> dict[str, str]:
-        """The part of its instrument that can change a number."""
-        found = instrument_of(self.result, self.spec.accelerator is not None)
-        return {str(key): str(value) for key, value in found.items()}
+        """The part of its instrument that can change a number; without the device where compute is emulated."""
+        left_out = (*VOLATILE, "device_name") if self.spec.accelerator is not None else VOLATILE
+        found: Mapping[str, Any] = self.result.get("instrument") or {}
+        return {key: str(value) for key, value in found.items() if key not in left_out}
 
 
 @dataclass(frozen=True)

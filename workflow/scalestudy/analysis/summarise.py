@@ -17,8 +17,8 @@ from scalestudy.analysis.rows import STATUSES, with_spec
 from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.analysis.workload import varied_columns
-from scalestudy.files import canonical_json, now_at_most, sha256_text, write_text, write_with
-from scalestudy.results.stored import instrument_of, read_result, row_of, state_of
+from scalestudy.files import canonical_json, now_at_most, write_text, write_with
+from scalestudy.results.stored import read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, kind_of, kind_of_all
 from scalestudy.spec.labels import label_of
 from scalestudy.spec.layout import result_file, run_folder, study_folder
@@ -87,15 +87,21 @@ def storable(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
     result = read_result(machine, run) or _missing(machine, run)
-    row = row_of(result, is_emulated(run.spec))
-    instrument = instrument_of(result, run.spec.accelerator is not None) if result.get("instrument") else None
+    metrics, instrument, kinds = (result.get(key) or {} for key in ("metrics", "instrument", "kinds"))
     return {
         "run": run.id,
         "configuration": run.configuration,
-        **row,
+        "status": result["status"],
+        "reason": result.get("reason") or "",
+        "kind": kinds.get("training_time_s", "measured"),
+        "emulated": is_emulated(run.spec),
+        "oversubscribed": bool(result.get("oversubscribed")),
+        "disturbed": bool(result.get("disturbed")),
+        "started": str(result.get("started") or ""),
+        **{column: metrics.get(column) for column in METRICS},
+        **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
         "unchecked": len(result.get("unchecked") or ()),
         "exchange_shares_cores": exchange_shares_cores(run, result),
-        "instrument": "" if instrument is None else sha256_text(canonical_json(instrument))[:12],
         **_reached(result.get("evaluations") or [], target),
         **_kinds_and_intervals(result),
     }

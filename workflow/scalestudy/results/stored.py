@@ -6,14 +6,13 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalestudy.errors import UserError, visible
 from scalestudy.files import canonical_json, finite, read_json, sha256_file, sha256_text, visible_texts, write_json
-from scalestudy.spec.columns import METRICS, VOLATILE
 from scalestudy.spec.layout import HISTORY_FILE, STATE_FILE, machine_and_campaign, result_file
 
 if TYPE_CHECKING:
@@ -48,30 +47,6 @@ def checked_result(file: Path, run: str, machine: str | None = None) -> dict[str
             return result
     reason = f"not what was measured: {wrong} (measure it again: scalestudy forget {run})"
     return {"run": run, "status": "invalid", "reason": reason, "spec": {}, "metrics": {}, "kinds": {}}
-
-
-def row_of(result: Mapping[str, Any], is_emulated: bool) -> dict[str, Any]:
-    """A result as one row: state, metrics and instrument."""
-    metrics: Mapping[str, Any] = result.get("metrics") or {}
-    kinds: Mapping[str, str] = result.get("kinds") or {}
-    return {
-        "status": result["status"],
-        "reason": result.get("reason") or "",
-        "kind": kinds.get("training_time_s", "measured"),
-        "reported": ", ".join(column for column, kind in kinds.items() if kind == "reported"),
-        "emulated": is_emulated,
-        "oversubscribed": bool(result.get("oversubscribed")),
-        "disturbed": bool(result.get("disturbed")),
-        "started": str(result.get("started") or ""),
-        **{column: metrics.get(column) for column in METRICS},
-        **{f"instrument.{key}": str(value) for key, value in sorted((result.get("instrument") or {}).items())},
-    }
-
-
-def instrument_of(result: Mapping[str, Any], is_compute_emulated: bool) -> dict[str, Any]:
-    """The part of an instrument that can change a number; the device is left out where compute is emulated."""
-    left_out = (*VOLATILE, "device_name") if is_compute_emulated else VOLATILE
-    return {key: value for key, value in (result.get("instrument") or {}).items() if key not in left_out}
 
 
 def contents_digest(machine: str, runs: Iterable[str]) -> str:
