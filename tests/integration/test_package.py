@@ -86,14 +86,14 @@ def project(bare: Path, tmp_path: Path) -> Project:
     return found
 
 
-def test_it_checks_has_the_executor_and_plans_the_submit_lines_of_a_cluster(project: Project, bare: Path) -> None:
+def test_it_checks_has_the_executor_and_plans_the_jobs_of_a_cluster(project: Project, bare: Path) -> None:
     checked = project.run("scalestudy", "check")
     assert checked.returncode == 0, checked.stdout
     where = project.run("python", "-c", "import snakemake_executor_plugin_multinode as it; print(it.__file__)").stdout
     assert where.startswith(str(bare.parents[1]))
     planned = project.run("scalestudy", "plan", "--profile", "profiles/slurm", "--json", "-")
     assert planned.returncode == 0, planned.stdout
-    assert '"submit": "sbatch --parsable --no-requeue -J train.' in planned.stdout
+    assert '"rule": "train"' in planned.stdout and '"runtime": ' in planned.stdout
 
 
 def test_it_draws_a_study_that_was_handed_over(project: Project) -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from scalestudy.cluster.plan.hours import Plan, PlannedJob, Unit, sources_of
-from scalestudy.errors import UserError, duration
-from scalestudy.site_fault import site_file
-from scalestudy.spec.config import machine_file, read_site
-from snakemake_executor_plugin_multinode.records import job_name
-from snakemake_executor_plugin_multinode.resources import request_of
-from snakemake_executor_plugin_multinode.schedulers import scheduler_of
+from scalestudy.errors import duration
+from scalestudy.spec.config import machine_file
 
 UNITS: tuple[Unit, ...] = ("gpu", "node")
 WORDS: dict[Unit, str] = {"gpu": "GPU", "node": "node"}
@@ -162,13 +156,8 @@ def minutes(value: int | None) -> str:
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """The whole plan as plain data, with each job's submit line. No scheduler is contacted."""
+    """The whole plan as plain data."""
     *rows, total = rows_of(plan)
-    settings = read_site().scheduler
-    try:
-        scheduler = None if settings is None else scheduler_of(settings)
-    except ValueError as error:
-        raise UserError(str(error), f"{site_file()}: scheduler", "the README.md of the profile has examples") from None
     return {
         "machine": plan.machine_name,
         "scale": plan.scale,
@@ -178,15 +167,14 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "assumed": plan.assumed,
         "left_out": list(plan.left_out),
         "rows": rows,
-        "jobs": [_job(plan, job, scheduler) for job in plan.jobs],
+        "jobs": [_job(plan, job) for job in plan.jobs],
     }
 
 
-def _job(plan: Plan, job: PlannedJob, scheduler: Any) -> Row:
+def _job(plan: Plan, job: PlannedJob) -> Row:
     found: Row = {"rule": job.seen.rule, "name": job.seen.name, "submitted": job.submitted}
     if not job.submitted:
         return found
-    line, refused = (None, None) if scheduler is None else _submit_line(scheduler, job)
     return {
         **found,
         "study": job.study,
@@ -195,18 +183,4 @@ def _job(plan: Plan, job: PlannedJob, scheduler: Any) -> Row:
         "resources": job.resources.plain(),
         **_row(plan, [job]),
         "note": "; ".join(filter(None, (job.estimate.note, job.estimate.assumed))),
-        "submit": line,
-        "refused": refused,
     }
-
-
-def _submit_line(scheduler: Any, job: PlannedJob) -> tuple[str | None, str | None]:
-    """The submit line of a job, or why it cannot be submitted; UNIQUE stands for the part that differs each time."""
-    name = job_name(job.seen.rule, job.seen.wildcards.values()).rpartition(".")[0] + ".UNIQUE"
-    file = Path.cwd() / ".scalestudy/jobs" / job.seen.rule / name
-    asked = job.resources.plain()
-    try:
-        request = request_of(asked, 1, name, Path(f"{file}.sh"), Path(f"{file}.log"), scheduler.kind)
-        return shlex.join(scheduler.submit_command(request)), None
-    except ValueError as error:
-        return None, str(error)
