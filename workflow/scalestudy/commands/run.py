@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import sys
 from collections import Counter
@@ -266,10 +265,9 @@ def _described(text: str) -> AnyData:
 @click.command(name="stage")
 @click.argument("manifest", type=FilePath(path_type=Path, exists=True, dir_okay=False))
 @click.option("--from", "origin", default=None, help="A folder or an address that holds the same files.")
-@click.option("--share", default=None, help="K/N: what node K of N needs, counted from 0. By default everything.")
 @click.option("--streams", default=4, show_default=True, type=click.IntRange(1, 1024), help="Threads that copy.")
 @click.option("--mib-per-s", default=None, type=click.FloatRange(0, min_open=True), help="Limit of the copying rate.")
-def stage(manifest: Path, origin: str | None, share: str | None, streams: int, mib_per_s: float | None) -> None:
+def stage(manifest: Path, origin: str | None, streams: int, mib_per_s: float | None) -> None:
     """Copy prepared data to this node's own disk, ahead of the runs that will use the copies.
 
     A run with `stage` does this automatically. After an interruption, files that are whole are not copied again.
@@ -279,12 +277,8 @@ def stage(manifest: Path, origin: str | None, share: str | None, streams: int, m
     from scalestudy.data import stage
     from scalestudy.spec.config import read_site
 
-    part = re.fullmatch(r"(\d{1,6})/(\d{1,6})", share or "0/1")
-    if part is None or not int(part[1]) < int(part[2]):
-        remedy = "write K/N with K from 0 to N - 1, for example 0/4"
-        raise UserError(f"`{share}` is not a share", "--share", remedy)
     options = stage.StageOptions(origin=origin, streams=streams, mib_per_s=mib_per_s)
-    copies = stage.staged(manifest, options, stage.Share(int(part[1]), int(part[2])), read_site())
+    copies = stage.staged(manifest, options, stage.Share(), read_site())
     copied = copies.copied_bytes / 2**20
     rate = f", {copied / copies.seconds:,.0f} MiB/s" if copied else ""
     size = f"{copies.files:,} files, {copies.bytes / 2**20:,.1f} MiB"
