@@ -21,10 +21,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run all soak setup horovod check lint docs gallery test coverage quick format lock same bench-loader box sbom audit
 
-# The studies, the scale and the machine that fit what is here: `scalestudy run --here -n` says which, and why.
+# The studies, the scale and the machine that fit what is here: `scalestudy run -n` says which, and why.
 run: setup
 	@scalestudy check
-	@scalestudy run --here $(SCALE:%=--scale %)
+	@scalestudy run $(SCALE:%=--scale %)
 
 all: setup
 	@scalestudy check

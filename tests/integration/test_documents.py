@@ -45,7 +45,7 @@ DRY = ("make", "snakemake")
 """What is run with `-n`."""
 WITH_ALL_STUDIES = (
     "scalestudy check", "scalestudy plan --profile profiles/pbs", "snakemake all --profile profiles/local -n",
-    "scalestudy run --here -n",
+    "scalestudy run -n",
 )  # fmt: skip
 """What is run in a clone that has all shipped studies; all else in one that has one of them."""
 

@@ -26,7 +26,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_a_gpu_machine_plans_the_gpu_scale(project: Project, tmp_path: Path) -> None:
     seen = gpus.environment(tmp_path / "nvml", 1, **gpus.H100)
     name = "h100_80gb_hbm3_x1"
-    here = project.run("scalestudy", "run", "--here", "-n", **seen)
+    here = project.run("scalestudy", "run", "-n", **seen)
     assert here.returncode == 0, here.stdout
     assert f"1 x NVIDIA H100 80GB HBM3 is here: scale node, on machine {name}" in here.stdout
     assert (project.folder / f"config/machines/{name}.yaml").is_file()

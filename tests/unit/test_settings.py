@@ -1,4 +1,4 @@
-"""`key=value` settings of `try`, `largest-batch`, `run` and `plan --set`: read as study files are, none dropped."""
+"""`key=value` settings of `try`, `largest-batch` and `plan --set`: read as study files are, none dropped."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from snakemake import cli
 
+from scalestudy.commands.cluster import targets_and_config
 from scalestudy.commands.one_run import checked_run, from_settings, refuse_foreign_folder, train_from_spec
-from scalestudy.commands.run import targets_and_config
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.config import changes_of, read_config
@@ -106,19 +106,17 @@ def test_a_run_outside_the_dag_is_refused_below_results(tmp_path: Path, monkeypa
             refuse_foreign_folder(Path(out), run_id(checked_run({}, "try")))
 
 
-def test_what_is_given_to_run_stands_in_one_config_that_snakemake_reads_back() -> None:
-    targets, keys = targets_and_config(
-        ["gpu_scaling", "campaign=a"], ["machine=mine"], "paper", ["repeats=5", "ranks=[1, 2]"], 500.0
-    )
+def test_what_is_given_to_plan_stands_in_one_config_that_snakemake_reads_back() -> None:
+    targets, keys = targets_and_config(["gpu_scaling", "campaign=a"], ["machine=mine"], ["repeats=5", "ranks=[1, 2]"])
     read = cli.parse_config(keys)
     assert targets == ["gpu_scaling"]
     assert changes_of(read.pop("set")) == {"repeats": 5, "ranks": [1, 2]}
-    assert read == {"machine": "mine", "campaign": "a", "scale": "paper", "budget_gpu_hours": 500}
+    assert read == {"machine": "mine", "campaign": "a"}
 
 
 def test_a_word_of_the_configuration_without_a_value_is_named() -> None:
     with pytest.raises(UserError, match="--config: `scale` is not a setting"):
-        targets_and_config(["gpu_scaling"], ["scale"])
+        targets_and_config(["gpu_scaling"], ["scale"], [])
 
 
 def test_changes_are_no_key_of_the_selection() -> None:

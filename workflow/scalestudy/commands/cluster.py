@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from scalestudy.commands.options import CONFIG, PROFILE, SET, FilePath
+from scalestudy.errors import UserError
 from scalestudy.site_fault import SITE
 
 OVER_BUDGET, MISSING = 3, 1
@@ -47,10 +49,9 @@ def plan(
     Example: scalestudy plan gpu_scaling --profile profiles/slurm --set repeats=5 --json -
     """
     from scalestudy.cluster.plan import show
-    from scalestudy.commands.run import targets_and_config
     from scalestudy.dag.driver import plan_of
 
-    names, keys = targets_and_config(targets, config, changes=changes)
+    names, keys = targets_and_config(targets, config, changes)
     plan = plan_of(names, profile, keys)
     if json_file != "-":
         click.echo(show.table(plan, details))
@@ -61,6 +62,20 @@ def plan(
     if budget is not None and needed_h > budget:
         click.echo(f"over budget: {show.digits(needed_h)} GPU hours to request, {budget:,g} allowed", err=True)
         sys.exit(OVER_BUDGET)
+
+
+def targets_and_config(
+    words: Sequence[str], config: Sequence[str], changes: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Targets among the words of a command line, and the words of one `--config`; UserError for a setting that is none."""
+    from scalestudy.spec.config import changes_of
+
+    changes_of(list(changes))
+    if wrong := [word for word in config if "=" not in word]:
+        raise UserError(f"`{wrong[0]}` is not a setting", "--config", "write key=value, for example scale=paper")
+    keys = [*config, *(word for word in words if "=" in word)]
+    keys += [f"set={json.dumps(list(changes))}"] if changes else []
+    return [word for word in words if "=" not in word], keys
 
 
 @click.command(name="doctor")

@@ -1,4 +1,4 @@
-"""Verbs that run something: a study, one run, one dataset."""
+"""Verbs that run something: studies, one run, one dataset."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import json
 import os
 import shlex
 import sys
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from scalestudy.commands.options import CONFIG, FILE, OUT, PROFILE, SET, FilePath, in_warm_server
+from scalestudy.commands.options import FILE, OUT, FilePath, in_warm_server
 from scalestudy.errors import UserError
 
 if TYPE_CHECKING:
@@ -76,79 +74,34 @@ def chosen(scale: str | None = None) -> MachineChoice:
 
 
 @click.command(name="run")
-@click.argument("targets", nargs=-1)
-@PROFILE
-@CONFIG
-@click.option("--scale", help="mini, node or paper; unset: as config/config.yaml and the profile say.")
-@SET
-@click.option("--budget", type=click.FloatRange(0), metavar="H", help="GPU hours; what would exceed them is refused.")
-@click.option("--here", is_flag=True, help="What fits this machine: with an accelerator scale node, else mini.")
+@click.option(
+    "--scale", type=click.Choice(["mini", "node"]), help="Unset: node where there is an accelerator, else mini."
+)
 @click.option("-n", "--dry-run", is_flag=True, help="Only the plan, and a count of jobs per rule.")
-def run(
-    targets: tuple[str, ...],
-    profile: str,
-    config: tuple[str, ...],
-    scale: str | None,
-    changes: tuple[str, ...],
-    budget: float | None,
-    here: bool,
-    dry_run: bool,
-) -> None:
-    """Run studies: print the Snakemake command, then execute it. Takes what `scalestudy plan` takes.
+def run(scale: str | None, dry_run: bool) -> None:
+    """Run the studies that fit this machine, as `make run` does: print the Snakemake command, then execute it.
 
     \b
-    Example: scalestudy run gpu_scaling --profile profiles/slurm --scale paper --budget 500
-    Example: scalestudy run gpu_scaling --set repeats=5 -n
-    Example: scalestudy run --here -n
+    Example: scalestudy run -n
     """
-    from scalestudy.dag.driver import known_profile, plan_of
-
-    if here:
-        choice = chosen(scale)
-        click.echo(f"{choice.why}; studies {', '.join(choice.studies)}")
-        targets, config, scale = targets or ("all",), (*config, *choice.config), None
-        if choice.scale == "mini":
-            os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    names, keys = targets_and_config(targets, config, scale, changes, budget)
-    # `--config` stands once: of several, Snakemake keeps the last.
-    words = ["snakemake", *names, "--profile", profile, *(["--config", *keys] if keys else [])]
+    choice = chosen(scale)
+    click.echo(f"{choice.why}; studies {', '.join(choice.studies)}")
+    if choice.scale == "mini":
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    words = [
+        "snakemake",
+        "all",
+        "--profile",
+        "profiles/local",
+        "--config",
+        *choice.config,
+        *(["-n"] if dry_run else []),
+    ]
     click.echo(shlex.join(words))
-    if dry_run:
-        from scalestudy.cluster.plan import show
-
-        plan = plan_of(names, profile, keys)
-        counts = Counter(job.seen.rule for job in plan.jobs)
-        jobs = ", ".join(f"{count:,} {rule}" for rule, count in counts.most_common())
-        click.echo(f"{show.table(plan)}\nJobs         {jobs or 'none'}")
-        return
-    known_profile(profile)
     sys.stdout.flush()
     beside = Path(sys.executable).with_name("snakemake")
     # In the place of this process, so that signals reach Snakemake.
     os.execvp(str(beside) if beside.exists() else words[0], words)
-
-
-def targets_and_config(
-    words: Sequence[str],
-    config: Sequence[str],
-    scale: str | None = None,
-    changes: Sequence[str] = (),
-    budget: float | None = None,
-) -> tuple[list[str], list[str]]:
-    """Targets among the words of a command line, and the words of one `--config`; UserError for a setting that is none."""
-    from scalestudy.spec.config import changes_of
-
-    changes_of(list(changes))
-    if wrong := [word for word in config if "=" not in word]:
-        raise UserError(f"`{wrong[0]}` is not a setting", "--config", "write key=value, for example scale=paper")
-    keys = [*config, *(word for word in words if "=" in word)]
-    if scale is not None:
-        keys.append(f"scale={scale}")
-    if budget is not None:
-        keys.append(f"budget_gpu_hours={budget:g}")
-    if changes:
-        keys.append(f"set={json.dumps(list(changes))}")
-    return [word for word in words if "=" not in word], keys
 
 
 @click.command(name="train")
