@@ -191,7 +191,7 @@ def _compared(
     old, new = (sum(side) / len(side) if side else None for side in known)
     emulated = any(is_emulated(run.spec) for run in runs.values())
     disturbed = sum(bool(run.result.get("disturbed")) for run in used)
-    reported = any(run.is_reported(column) for run in used)
+    reported = any(run.result["kinds"].get(column) == "reported" for run in used)
     return Compared(key, _one(runs), change, old, new, emulated, disturbed, reported)
 
 

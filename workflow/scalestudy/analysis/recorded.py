@@ -41,10 +41,6 @@ class Recorded:
         value = (self.result.get("metrics") or {}).get(column)
         return None if value is None else float(value)
 
-    def is_reported(self, column: str) -> bool:
-        """Whether a program reported the number itself."""
-        return (self.result.get("kinds") or {}).get(column) == "reported"
-
     def instrument(self) -> dict[str, str]:
         """The part of its instrument that can change a number; without the device where compute is emulated."""
         left_out = (*VOLATILE, "device_name") if self.spec.accelerator is not None else VOLATILE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalestudy.claims.model import Comparison, Exact, OfRuns, Published
 from scalestudy.files import NUMBER, WHOLE, canonical_json, read_table
-from scalestudy.spec.columns import METRICS, columns_of_runs, matches
+from scalestudy.spec.columns import METRICS, agrees, columns_of_runs
 from scalestudy.spec.layout import REFERENCES
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ClaimPart:
 
 def chosen(rows: Iterable[Row], *wheres: Mapping[str, Any]) -> tuple[Row, ...]:
     """The rows that agree with all of `wheres`."""
-    return tuple(row for row in rows if all(matches(row.get(key), to) for where in wheres for key, to in where.items()))
+    return tuple(row for row in rows if all(agrees(row, where) for where in wheres))
 
 
 def parts_of(claim: Comparison, rows: Sequence[Row]) -> list[ClaimPart]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 
@@ -87,10 +87,6 @@ class Panel:
     """Rows of a timeline, in place of lines."""
     divided_at: tuple[float, ...] = ()
     """Where thin lines divide them."""
-
-    def up_to(self, end: float) -> Panel:
-        """The panel with a horizontal axis from 0 to there."""
-        return replace(self, x=replace(self.x, limits=(0.0, end)))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from scalestudy.analysis.stats import interval
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import columns_of_runs, matches
+from scalestudy.spec.columns import agrees, columns_of_runs
 from scalestudy.spec.labels import value_text
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
@@ -29,7 +29,7 @@ MOST_LINES = 6
 def selected(rows: pd.DataFrame, where: Mapping[str, Any]) -> list[Row]:
     """The rows that agree with `where`, as plain dictionaries; a list in `where` stands for any of its values."""
     records: list[Row] = rows.to_dict("records")  # type: ignore[assignment]
-    return [row for row in records if all(matches(row.get(key), wanted) for key, wanted in where.items())]
+    return [row for row in records if agrees(row, where)]
 
 
 @dataclass(frozen=True)

@@ -124,8 +124,9 @@ class Table:
 def write_table(study: Study, machine: str, name: str) -> list[Path]:
     """Write a table as CSV, Markdown and LaTeX; returns their paths."""
     table = table_of(study, machine, study.table(name))
-    written = []
-    for suffix, text in (("csv", _csv(table)), ("md", _markdown(table)), ("tex", _latex(table))):
+    columns, written = "l" * len(table.keys) + "r" * (1 + len(table.values)), []
+    tabular = booktabs(table.title, columns, table.head, table.lines, table.notes)
+    for suffix, text in (("csv", _csv(table)), ("md", _markdown(table)), ("tex", tabular)):
         written.append(table_file(machine, study.scale, study.name, name, suffix))
         write_text(written[-1], text)
     return written
@@ -249,11 +250,6 @@ def markdown(text: str) -> str:
     parts = re.split(r"(`[^`|]+`)", " ".join(text.split()))
     parts[::2] = [re.sub(r"([\\|*_`<~\[\]])", r"\\\1", part) for part in parts[::2]]
     return "".join(parts)
-
-
-def _latex(table: Table) -> str:
-    columns = "l" * len(table.keys) + "r" * (1 + len(table.values))
-    return booktabs(table.title, columns, table.head, table.lines, table.notes)
 
 
 def booktabs(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from scalestudy.figures.build import finished
@@ -39,7 +41,7 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
                 panels.append(_panel(title, table))
                 said.append(_what_hides_what(title, shown, len(traced)))
     last = max((panel.x.limits[1] for panel in panels if panel.x.limits), default=0.0)
-    panels = [panel if panel.blank else panel.up_to(last) for panel in panels]
+    panels = [panel if panel.blank else replace(panel, x=replace(panel.x, limits=(0.0, last))) for panel in panels]
     return finished(figure, runs, groups, panels, *said, SHARES if said else "")
 
 

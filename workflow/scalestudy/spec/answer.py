@@ -10,7 +10,7 @@ from pydantic import Field
 
 from scalestudy.errors import Problem, UserError
 from scalestudy.spec.base import Spec, shown, suggest
-from scalestudy.spec.columns import MEASURED, matches
+from scalestudy.spec.columns import MEASURED, agrees
 from scalestudy.spec.step_times import published_rows
 
 UNITS = {"": 1.0, "%": 0.01, "ms": 1e-3, "min": 60.0, "h": 3600.0, "MiB": 2.0**20, "GiB": 2.0**30}
@@ -61,7 +61,7 @@ def configurations(runs: Any, where: Mapping[str, Any]) -> list[str]:
     rows: dict[str, dict[str, Any]] = {}
     for run in runs:
         rows.setdefault(run.configuration, run.columns)
-    return [name for name, row in rows.items() if all(matches(row.get(key), wanted) for key, wanted in where.items())]
+    return [name for name, row in rows.items() if agrees(row, where)]
 
 
 def answer_problems(runs: Any, answers: tuple[AnswerSpec, ...], depends_on_machine: bool) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from typing import Any
 from scalestudy.errors import Problem, nearest
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.spec.base import KeyPath, shown, suggest
-from scalestudy.spec.columns import MEASURED, PREDICTED, columns_of_runs, matches
+from scalestudy.spec.columns import MEASURED, PREDICTED, agrees, columns_of_runs, matches
 from scalestudy.spec.layout import REFERENCES, reference_file
 from scalestudy.spec.study import Study
 
@@ -51,7 +51,7 @@ def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[KeyPath, st
 def _where_problems(drawing: FigureSpec | TableSpec, rows: list[dict[str, Any]], path: KeyPath) -> Iterator[Problem]:
     """A choice of runs that chooses none; measured columns cannot be judged yet."""
     where = {key: value for key, value in drawing.where.items() if any(key in row for row in rows)}
-    if any(all(matches(row.get(key), wanted) for key, wanted in where.items()) for row in rows):
+    if any(agrees(row, where) for row in rows):
         return
     for key, wanted in where.items():
         if not any(matches(row.get(key), wanted) for row in rows):

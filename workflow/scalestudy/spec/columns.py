@@ -297,3 +297,8 @@ def matches(value: Any, wanted: Any) -> bool:
     if isinstance(value, str) and isinstance(wanted, dict):
         return wanted in ({"name": value}, {"source": value})
     return False
+
+
+def agrees(row: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    """Whether a row has the wanted values of all keys of a choice."""
+    return all(matches(row.get(key), wanted) for key, wanted in where.items())
