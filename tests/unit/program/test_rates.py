@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from scalestudy import PROGRAM_FOLDER, report
 from scalestudy.program import result
-from scalestudy.program.reporting import FOLDER, report
 from scalestudy.program.trace import Traces, windows
 from scalestudy.spec.run import Measure, RunSpec
 
@@ -55,7 +55,7 @@ def test_a_rate_that_one_rank_does_not_report_has_no_number(tmp_path: Path) -> N
 
 
 def test_a_report_has_the_values_that_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setenv(PROGRAM_FOLDER, str(tmp_path))
     report(3, bytes=1024, flops=2e9)
     (file,) = tmp_path.glob("reported.*.jsonl")
     line = json.loads(file.read_text(encoding="utf-8"))

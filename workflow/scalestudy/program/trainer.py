@@ -18,11 +18,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from scalestudy import PROGRAM_FOLDER
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import write_json
 from scalestudy.program import resume
 from scalestudy.program.observe import GRACE_S, end_processes, hooked
-from scalestudy.program.reporting import FOLDER
 from scalestudy.program.resume import EXPLAINED, OVER, metrics_folder
 from scalestudy.program.trace import Earlier, Traces, windows
 from scalestudy.spec.columns import columns_of
@@ -82,7 +82,7 @@ def _explain(job: Job, words: list[str]) -> None:
     from scalestudy.program.takeaway import take_away
 
     os.environ.update(made := environment(job))
-    for name in {*os.environ} - {*made} | {FOLDER}:
+    for name in {*os.environ} - {*made} | {PROGRAM_FOLDER}:
         del os.environ[name]
     with _default_signals():
         observed = take_away(words, metrics_folder(job) / "rounds", EXPLAINED_STEPS, EXPLAINED_S, tell=print)
@@ -119,7 +119,7 @@ def environment(job: Job, earlier: Earlier | None = None) -> dict[str, str]:
     request = {"out": folder, "warmup": warmup, "steps": steps, "leave": False, "trace": True, "remove": (),
                "stop_status": EXIT_STOPPED, "loss_tag": program.loss_tag}  # fmt: skip
     address, port = job.store or ("127.0.0.1", 0)
-    places = {"MASTER_ADDR": address, "MASTER_PORT": str(port), FOLDER: folder, "PYTHONUNBUFFERED": "1"}
+    places = {"MASTER_ADDR": address, "MASTER_PORT": str(port), PROGRAM_FOLDER: folder, "PYTHONUNBUFFERED": "1"}
     threads = job.spec.threads_per_rank
     made = {
         **hooked(request),
