@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import json
 import math
@@ -116,6 +117,10 @@ def json_lines(file: Path) -> Iterator[dict[str, Any]]:
                     yield found
 
 
+NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+"""What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
+MAX_NOTE_BYTES = 4096
+"""Of a note in a lock."""
 TAIL_BYTES = 1 << 16
 
 

@@ -22,8 +22,7 @@ from pathlib import Path
 
 from scalestudy import processes
 from scalestudy.errors import UserError
-from scalestudy.files import write_text
-from scalestudy.locks import MAX_NOTE_BYTES, NO_LOCKS_HERE
+from scalestudy.files import MAX_NOTE_BYTES, NO_LOCKS_HERE, write_text
 
 LOCKS = "SCALESTUDY_LOCKS"
 """By this name a user says where the lock lies; runs with different folders do not wait for each other."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -15,10 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from scalestudy import processes
+from scalestudy.files import MAX_NOTE_BYTES
 
-NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-"""What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
-MAX_NOTE_BYTES = 4096
 SAY_AFTER_S, SAY_AGAIN_S = 30.0, 300.0
 POLL_S = 0.1
 

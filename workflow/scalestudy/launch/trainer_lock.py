@@ -12,8 +12,9 @@ from typing import IO, Any
 
 from scalestudy import processes
 from scalestudy.errors import UserError
+from scalestudy.files import NO_LOCKS_HERE
 from scalestudy.launch.keeper import Keeper, keeper
-from scalestudy.locks import NO_LOCKS_HERE, Note, is_gone, is_here, lock_patiently, me, note_in, shown, sign
+from scalestudy.locks import Note, is_gone, is_here, lock_patiently, me, note_in, shown, sign
 
 LOCK = ".trainer.lock"
 
