@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from scalestudy import PROGRAM_FOLDER, report
+from scalestudy import PROGRAM_FOLDER
 from scalestudy.program import result
 from scalestudy.program.trace import Traces, windows
 from scalestudy.spec.run import Measure, RunSpec
@@ -54,9 +57,9 @@ def test_a_rate_that_one_rank_does_not_report_has_no_number(tmp_path: Path) -> N
     assert found["throughput_samples_per_s"] == pytest.approx(80)
 
 
-def test_a_report_has_the_values_that_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PROGRAM_FOLDER, str(tmp_path))
-    report(3, bytes=1024, flops=2e9)
+def test_a_report_has_the_values_that_it_is_given(tmp_path: Path) -> None:
+    script = "from scalestudy import report; report(3, bytes=1024, flops=2e9)"
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, PROGRAM_FOLDER: str(tmp_path)}, check=True)
     (file,) = tmp_path.glob("reported.*.jsonl")
     line = json.loads(file.read_text(encoding="utf-8"))
     assert {name: line[name] for name in line if name != "clock"} == {"step": 3, "bytes": 1024, "flops": 2e9}

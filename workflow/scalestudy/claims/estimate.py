@@ -134,8 +134,8 @@ def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None =
             raise NotJudged(f"`{wanted}` is extrapolated beyond the tested factor of {MAX_TESTED_FACTOR:,.0f}")
         if log and number <= 0:
             raise NotJudged(f"`{wanted}` is not above zero, and has no ratio")
-        ends = row.get(f"{wanted}_low"), value, row.get(f"{wanted}_high")
-        own = own_error([ends], log) if is_number(ends[0]) and is_number(ends[2]) else 0.0
+        low, high = row.get(f"{wanted}_low"), row.get(f"{wanted}_high")
+        own = own_error([(low, value, high)], log) if is_number(low) and is_number(high) else 0.0
         own /= 1.0 if log else abs(float(whole))
         of_round = found.setdefault(int(row["repeat"]), {})
         of_round[row["configuration"]] = Number(math.log(number) if log else number, own)
