@@ -68,7 +68,7 @@ def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | No
         return None
     found = [row for row in rows if is_number(row.get(column))]
     came = [[row.get(f"{column}{end}") for end in ("_low", "", "_high")] for row in found]
-    own = [(ends[0], ends[1], ends[2]) for ends in came if all(map(is_number, ends))]
+    own = [(low, value, high) for low, value, high in came if is_number(low) and is_number(value) and is_number(high)]
     mean = interval([float(row[column]) for row in found], on_logarithms(column), own)
     unknown = any(extrapolated_too_far(row, column) for row in found)
     return replace(mean, low=None, high=None) if mean and unknown else mean
