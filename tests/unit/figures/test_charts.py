@@ -10,7 +10,7 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.figures.chart import Chart, Line
-from scalestudy.figures.kinds import chart_of
+from scalestudy.figures.kinds import chart_of, draw
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import INSTRUMENT, MACHINE, SCALING, read_study, write_results
 
@@ -58,7 +58,7 @@ def test_extrapolated_times_are_points_of_their_own_kind(study: Study) -> None:
     assert {point.kind for point in series(chart(study, "throughput"), "ring & all_reduce").points} == {"measured"}
 
 
-def test_of_times_that_some_runs_never_reached_no_mean_of_the_others_is_drawn(tmp_path: Path) -> None:
+def test_of_times_that_some_runs_never_reached_no_mean_of_the_others_is_drawn(study: Study, tmp_path: Path) -> None:
     text = SCALING.replace("{kind: efficiency}", "{kind: lines, name: reached, x: ranks, y: time_to_accuracy_s}")
     study = read_study(tmp_path, f"{text}target_accuracy: 0.75\n")
     below = [{"epoch": 1, "step": 10, "time_s": 9.0, "accuracy": 0.6}]
@@ -90,11 +90,18 @@ def test_times_of_ranks_that_share_cores_are_shaded(study: Study) -> None:
     assert chart(study, "throughput").panels[0].shaded_from == 1.0  # the second of two bars
 
 
+def test_bars_of_numbers_ascend_so_that_only_those_are_shaded_that_share_cores(study: Study, tmp_path: Path) -> None:
+    study = read_study(tmp_path, SCALING.replace("ranks: [1, 2]", "ranks: [2, 1]"))
+    write_results(study, lambda run: {"oversubscribed": run.spec.ranks == 2})
+    (panel,) = chart(study, "throughput").panels
+    assert (panel.x.categories, panel.shaded_from) == (("1", "2"), 1.0)
+
+
 def test_published_numbers_for_the_same_question_are_drawn_with_their_source(study: Study, tmp_path: Path) -> None:
     text = SCALING.replace("small_cnn", "resnet50").replace("epochs: 15", "epochs: 90")
     same = read_study(tmp_path, text.replace("source: digits", "source: imagenet"), "same")
     gpu = {"instrument": {**INSTRUMENT, "device_name": "Tesla P100-SXM2-16GB"}}
-    rate = {"throughput_samples_per_s": 200.0, "metrics": {"epoch_time_s": 1_280_000 / 200}}
+    rate: dict[str, Any] = {"throughput_samples_per_s": 200.0, "metrics": {"epoch_time_s": 1_280_000 / 200}}
     write_results(same, lambda run: {**rate, **gpu})
 
     made = chart(same, "time")
@@ -103,6 +110,11 @@ def test_published_numbers_for_the_same_question_are_drawn_with_their_source(stu
     assert [(point.x, point.y) for point in published.points] == [(1, 604987), (4, 154931), (32, 44862), (128, 135905)]
     assert "Table 2, row (a)" in made.sources[0]
     assert said(made, "1 and 4 GPUs extrapolated by the authors")
+
+    rate["metrics"] |= {"training_time_s": None}
+    write_results(same, lambda run: {**rate, **gpu})
+    assert said(chart(same, "time"), "are not drawn: ")
+    assert not any(note.startswith("Published: ") for note in chart(same, "time").notes)
 
 
 def test_models_get_panels_and_emulation_is_in_their_titles(study: Study, tmp_path: Path) -> None:
@@ -118,7 +130,41 @@ def test_models_get_panels_and_emulation_is_in_their_titles(study: Study, tmp_pa
     assert said(made, "Emulated compute waits")
 
 
-def test_a_prediction_is_drawn_hollow_under_the_name_of_what_it_predicts(tmp_path: Path) -> None:
+def test_a_value_that_is_no_number_has_its_place_on_an_axis_of_numbers(study: Study, tmp_path: Path) -> None:
+    drawn = "{kind: lines, name: cache, x: loader.memory_limit_mib, y: throughput_samples_per_s}"
+    text = SCALING.replace("{kind: efficiency}", drawn).replace(
+        "ranks: [1, 2]", "loader.memory_limit_mib: [null, 64, 256]"
+    )
+    study = read_study(tmp_path, text, "limited")
+    write_results(study)
+
+    made = chart(study, "cache")
+
+    assert made.panels[0].x.categories == ("no limit", "64", "256")
+    assert [point.x for point in series(made, "ring & all_reduce").points] == [0.0, 1.0, 2.0]
+
+
+def test_lines_of_a_measured_column_leave_out_runs_that_have_not_measured_it(study: Study, tmp_path: Path) -> None:
+    drawn = "{kind: lines, name: step, x: ranks, y: step_time_s, series: stages}"
+    study = read_study(tmp_path, SCALING.replace("{kind: efficiency}", drawn), "staged")
+    measured = {"metrics": {"step_time_s": 2.0, "stages": 2.0}}
+    write_results(study, lambda run: measured if is_ring(run) else None)
+    assert [line.label for line in chart(study, "step").lines] == ["stages 2"]
+    write_results(study, lambda run: {"status": "invalid", "reason": "bad loss"})
+    assert chart(study, "step").panels[0].blank.startswith("No valid run yet: 12 invalid")
+
+
+def test_an_efficiency_of_series_that_are_left_out_is_blank(study: Study, tmp_path: Path) -> None:
+    text = SCALING.replace("{kind: efficiency}", "{kind: efficiency, where: {strategy: single}}")
+    study = read_study(
+        tmp_path, text.replace("repeats: 3", "include: [{strategy: single, ranks: 1}]\nrepeats: 3"), "one"
+    )
+    write_results(study)
+    assert chart(study, "efficiency").panels[0].blank == "No run belongs into this figure"
+    assert len(draw(study, MACHINE, "efficiency")) == 4
+
+
+def test_a_prediction_is_drawn_hollow_under_the_name_of_what_it_predicts(study: Study, tmp_path: Path) -> None:
     drawn = "{kind: lines, name: step, x: ranks, y: step_time_s, prediction: predicted_step_time_s}"
     study = read_study(tmp_path, SCALING.replace("{kind: efficiency}", drawn), "predicted")
     write_results(
@@ -151,7 +197,9 @@ def test_curves_are_drawn_over_elapsed_time_with_the_interval_of_the_repeats(stu
     assert (point.low, point.high) == (pytest.approx(0.5515862), pytest.approx(1.0484138))
 
 
-def test_staleness_is_the_share_of_updates_with_each_value_over_the_asynchronous_runs(tmp_path: Path) -> None:
+def test_staleness_is_the_share_of_updates_with_each_value_over_the_asynchronous_runs(
+    study: Study, tmp_path: Path
+) -> None:
     names = "{value: async_parameter_server, label: asynchronous}, allreduce"
     text = SCALING.replace("  - {kind: efficiency}", "  - {kind: efficiency}\n  - {kind: staleness}")
     study = read_study(tmp_path, re.sub(r"strategy: \[.*\]", f"strategy: [{names}]", text))
@@ -190,7 +238,7 @@ def test_mixed_instruments_and_drift_are_said(study: Study) -> None:
 
 
 @pytest.mark.parametrize(("again", "mixed"), [("b", False), ("c", True)])
-def test_data_that_a_study_varies_is_no_mixed_instrument(tmp_path: Path, again: str, mixed: bool) -> None:
+def test_data_that_a_study_varies_is_no_mixed_instrument(study: Study, tmp_path: Path, again: str, mixed: bool) -> None:
     """Of each preprocessing, all runs have the same data, or one of them does not."""
     varied = SCALING.replace("  ranks: [1, 2]", "  ranks: [1, 2]\n  data.shard.mib: [1, 2]")
     study = read_study(tmp_path, varied.replace("digits", "synthetic_jpeg"))

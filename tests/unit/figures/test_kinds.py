@@ -69,6 +69,15 @@ def test_an_exchange_inside_the_backward_pass_is_named(study: Study, tmp_path: P
     assert said(chart(study, "stacked"), "Exchange overlapped with, and part of, the backward pass: allreduce")
 
 
+def test_parts_of_a_program_whose_batch_is_not_known_are_drawn_without_their_sum(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    base = '{program: {command: "python train.py {width}", files: [train.py]}}'
+    text = f"question: How?\nbase: {base}\nvary: {{width: [1, 2]}}\nfigures: [{{kind: stacked, x: width}}]\n"
+    study = read_study(tmp_path, text, "program")
+    write_results(study, lambda run: {"metrics": {"data_s": 0.1}})
+    assert [point.y for point in chart(study, "stacked").lines[0].points] == [0.1, 0.1]
+
+
 @pytest.mark.parametrize(
     ("figure", "message"),
     [
@@ -80,6 +89,11 @@ def test_an_exchange_inside_the_backward_pass_is_named(study: Study, tmp_path: P
 def test_what_a_kind_cannot_draw_is_an_error(study: Study, tmp_path: Path, figure: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         with_figure(tmp_path, figure)
+
+
+def test_a_table_of_a_key_is_an_error(study: Study, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="`strategy` is a key of a run, and values are measured"):
+        read_study(tmp_path, f"{SCALING}  - {{name: wrong, values: [strategy]}}\n", "tables")
 
 
 def test_a_series_keeps_its_colour_and_mark_where_others_are_left_out(study: Study, tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ def chart_over(
         guides: list[Line] = []
         if lines and not categories:
             guides = _ideal(lines, drawing.ideal, _base_rate(base_rows, found, y)) + reference.lines(group.runs)
+            shown += reference.drawable(group.runs)
         panels.append(_panel(figure, drawing, group, lines, guides, categories))
-        shown += reference.drawable(group.runs)
         shown_bases += [(group.title, base) for base in found if lines]
     said = [
         notes.by_construction(runs, shown),
@@ -113,7 +113,8 @@ def finished(
         notes.missing(runs),
         *notes.trust(runs),
     )
-    return Chart(figure.title or "", tuple(panels), tuple(dict.fromkeys(filter(None, said))))
+    blank = Panel("", Axis(""), Axis(""), (), blank=notes.not_yet(runs) or "No run belongs into this figure")
+    return Chart(figure.title or "", tuple(panels) or (blank,), tuple(dict.fromkeys(filter(None, said))))
 
 
 def _base_rate(rows: pd.DataFrame, found: Sequence[Base], column: str) -> tuple[int, float] | None:
@@ -133,10 +134,13 @@ def _base_notes(y: str, panels: Sequence[Panel], found: Sequence[tuple[str, Base
 
 
 def _categories(study: Study, drawing: Drawing, runs: Sequence[Row]) -> dict[str, str]:
-    """Texts below bars, or below the values of an axis of names, in the study's order; empty for an axis of numbers."""
-    values = [row.get(drawing.x) for row in runs]
-    if not drawing.bars and all(value is None or isinstance(value, float) or is_number(value) for value in values):
+    """Texts below bars, or below the values of an axis of names, in the study's order, numbers ascending; empty for an axis
+    of numbers. A key without a value, such as no limit, has no place among numbers: its axis is one of names."""
+    values: list[Any] = [row.get(drawing.x) for row in runs]
+    are_numbers = all(map(is_number, values))
+    if not drawing.bars and (are_numbers or drawing.x in MEASURED):
         return {}
+    values = sorted(values) if are_numbers else values
     return {canonical_json(value): value_text(study, drawing.x, value) for value in values}
 
 
@@ -216,7 +220,7 @@ def _panel(
         None if shaded_from is None else float(shaded_from),
         shaded_why,
         "" if lines else notes.not_yet(group.runs) or _unmeasured(group.runs, y),
-        (figure.mark.x, figure.mark.label) if figure.mark else None,
+        (figure.mark.x, figure.mark.label) if figure.mark and not categories else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from scalestudy.analysis.stats import interval
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import agrees, columns_of_runs
+from scalestudy.spec.columns import MEASURED, agrees, columns_of_runs
 from scalestudy.spec.labels import value_text
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
@@ -45,12 +46,15 @@ class Group:
 
 
 def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], series: str, x: str | None) -> list[Group]:
-    """Runs by panel and by line. What else is varied, and would put two configurations on one spot, joins the label.
+    """Runs by panel and by line. What else is varied, and would put two configurations on one spot, joins the label. Runs
+    of which the measured column of a series or panel is not known have no line.
 
     Without `panel`, a model, device, data source or number type that has to be told apart gets separate panels; so
     do the series themselves where lines would be too many.
     """
     panel = figure.panel
+    for key in {series, panel or series} & MEASURED.keys():
+        runs = [row for row in runs if row.get(key) is not None and math.isfinite(row[key])]
     if panel is None:
         extras = _extras(study, runs, series, x)
         panel = next((key for key in extras if key in OWN_PANEL), None)

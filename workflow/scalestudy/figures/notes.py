@@ -219,7 +219,7 @@ def censored(rows: Sequence[Row], column: str) -> str:
 
 def not_yet(rows: Sequence[Row]) -> str:
     """Why a panel without any valid run is blank; empty where there is one."""
-    if any(row["status"] == "valid" for row in rows):
+    if not rows or any(row["status"] == "valid" for row in rows):
         return ""
     return "No valid run yet: " + missing(rows).partition(": ")[2]
 

@@ -73,7 +73,8 @@ class Reference:
         why = f"they do not hold “{column_label(self.y)}” over “{column_label(self.x)}”"
         if usable is not None:
             unmet = ((column_label(key).lower(), usable[key].replace(OR, " or ")) for key in self._unmet(usable, runs))
-            why = f"they are for {', '.join(map(' '.join, unmet))}"
+            conditions = ", ".join(map(" ".join, unmet))
+            why = f"they are for {conditions}" if conditions else "nothing is drawn beside them"
         return f"Published numbers of {cited} are not drawn: {why}"
 
     def _has_both(self, row: Published) -> bool:

@@ -72,7 +72,8 @@ def _sums(valid: Sequence[Row]) -> str:
     """Share of the mean step, global batch over throughput, that the parts make up."""
     shares = []
     for row in valid:
-        if row["throughput_samples_per_s"] > 0 and (parts := parts_of([row])):
+        is_known = row["throughput_samples_per_s"] > 0 and is_number(row.get("batch.global"))
+        if is_known and (parts := parts_of([row])):
             step_s = float(row["batch.global"]) / float(row["throughput_samples_per_s"])
             shares.append(sum(parts.values()) / step_s)
     if not shares:

@@ -36,6 +36,8 @@ def figure_problems(study: Study) -> Iterator[Problem]:
             yield from _where_problems(drawing, rows, path)
             if isinstance(drawing, FigureSpec):
                 yield from _kind_problems(drawing, path)
+            else:
+                yield from _table_problems(drawing, known - set(MEASURED), path)
 
 
 def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[KeyPath, str]]:
@@ -60,6 +62,14 @@ def _where_problems(drawing: FigureSpec | TableSpec, rows: list[dict[str, Any]],
             yield Problem((*path, "where", key), what, f"there is {', '.join(list(values)[:10])}")
             return
     yield Problem((*path, "where"), "no run of this study agrees with all of it", "remove a key")
+
+
+def _table_problems(table: TableSpec, keys: set[str], path: KeyPath) -> Iterator[Problem]:
+    """Keys of a run among the values."""
+    for index, value in enumerate(table.values):
+        if value in keys:
+            remedy = "leave it out: a table begins with the keys that its study varies"
+            yield Problem((*path, "values", index), f"`{value}` is a key of a run, and values are measured", remedy)
 
 
 def _kind_problems(figure: FigureSpec, path: KeyPath) -> Iterator[Problem]:
