@@ -14,6 +14,7 @@ from scalestudy.analysis.rows import read_rows
 from scalestudy.analysis.summarise import periods_of, study_rows, summarise, time_to_accuracy
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
+from scalestudy.spec.columns import MEASURED, OF_A_ROW, columns_of
 from scalestudy.spec.layout import run_folder
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import INSTRUMENT, MACHINE, SCALING, read_study, write_results
@@ -96,7 +97,7 @@ def test_each_time_has_its_own_kind_and_interval(study: Study) -> None:
     ids=["compute", "network", "nothing"],
 )
 def test_each_emulated_part_marks_a_run_and_the_device_is_no_part_of_the_instrument_where_it_is_compute(
-    key: str, emulated: bool, instruments: int, tmp_path: Path
+    key: str, emulated: bool, instruments: int, study: Study, tmp_path: Path
 ) -> None:
     images = "{source: synthetic_jpeg, samples: 64, width: 64, height: 64, mean_kib: 2}"
     text = SCALING.replace("model: small_cnn", key).replace("{source: digits}", images)
@@ -110,6 +111,14 @@ def test_each_emulated_part_marks_a_run_and_the_device_is_no_part_of_the_instrum
     assert rows["emulated"].eq(emulated).all()
     own = [record for record in read_records(MACHINE).runs if record.run in {run.id for run in study.runs}]
     assert len({str(record.instrument()) for record in own}) == instruments
+
+
+def test_every_column_of_a_row_is_a_key_or_measured_or_one_that_no_key_of_ones_own_may_be_called(study: Study) -> None:
+    write_results(study)
+    known = {*MEASURED, *OF_A_ROW, *(key for run in study.runs for key in columns_of(run.spec))}
+    ends = ("_low", "_high", "_kind")
+    others = [name for name in study_rows(study, MACHINE).columns if not name.startswith("instrument.")]
+    assert [name for name in others if name not in known and not name.endswith(ends)] == []
 
 
 def test_rows_come_back_as_they_were(study: Study, tmp_path: Path) -> None:
@@ -145,7 +154,7 @@ def test_the_time_to_an_accuracy_lies_between_the_evaluations_around_it() -> Non
     assert time_to_accuracy([{"time_s": 5, "accuracy": None, "auroc": 0.8}], 0.7) == 5
 
 
-def test_a_run_that_never_reaches_the_accuracy_leaves_no_mean_but_a_bound(tmp_path: Path) -> None:
+def test_a_run_that_never_reaches_the_accuracy_leaves_no_mean_but_a_bound(study: Study, tmp_path: Path) -> None:
     study = read_study(tmp_path, SCALING.replace("repeats: 3", "repeats: 3\ntarget_accuracy: 0.7"), "reaching")
 
     def evaluated(run: Run) -> dict[str, Any]:
@@ -165,7 +174,9 @@ def test_a_run_that_never_reaches_the_accuracy_leaves_no_mean_but_a_bound(tmp_pa
     assert [rows["2"][f"time_to_accuracy_s{end}"] for end in ends] == ["", "20", "censored"]
 
 
-def test_emulated_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_marked(tmp_path: Path) -> None:
+def test_emulated_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_marked(
+    study: Study, tmp_path: Path
+) -> None:
     text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"')
     emulated = read_study(tmp_path, text.replace("ranks: [1, 2]", "ranks: [1, 2, 4]"), "emulated")
     write_results(emulated, lambda run: {"launch": {"hosts": ["here"]}})

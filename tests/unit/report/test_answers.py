@@ -9,7 +9,7 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
-from scalestudy.report.answers import MAX_SENTENCES, Number, answer_of, first_answers
+from scalestudy.report.answers import MAX_SENTENCES, NoNumber, Number, answer_of, first_answers
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -97,6 +97,32 @@ def test_an_answer_from_extrapolated_numbers_says_so_and_beyond_the_tested_facto
     assert far.left_out[0].endswith("training_time_s is extrapolated beyond the tested factor of 1,000")
 
 
+def test_a_key_of_ones_own_that_begins_as_a_count_of_runs_is_none() -> None:
+    Path("train.py").touch()
+    text = """
+question: How deep?
+base: {program: {command: "python train.py {n_layers}", files: [train.py]}}
+vary: {n_layers: [2, 4]}
+repeats: 3
+figures: [{kind: lines, x: n_layers, y: throughput_samples_per_s}]
+"""
+    study = read_study(Path.cwd(), text)
+    write_results(study)
+    summarise(study, MACHINE)
+    answer = answer_of(study, MACHINE)
+    assert answer.left_out == () and "at n layers 2 to" in answer.sentences[0]
+
+
+def test_a_figure_in_words_is_of_its_own_runs_whatever_keys_the_first_run_has() -> None:
+    where = "where: {strategy.servers: 1}"
+    text = SCALING.replace("kind: time_over_ranks, name: time,", f"kind: time_over_ranks, name: time, {where},")
+    study = read_study(Path.cwd(), text)
+    assert "strategy.servers" not in study.runs[0].columns
+    write_results(study)
+    summarise(study, MACHINE)
+    assert [said.partition(" goes from")[0] for said in answer_of(study, MACHINE).sentences] == ["Training time"]
+
+
 def test_a_figure_with_one_place_on_its_axis_is_no_answer_and_says_why() -> None:
     study = read_study(Path.cwd(), SCALING.replace("ranks: [1, 2]", "ranks: [1]"))
     write_results(study)
@@ -117,6 +143,8 @@ def test_a_number_is_written_in_the_unit_of_its_column_that_suits_it() -> None:
     assert Number(4.2e9, 4.1e9, 4.3e9, n=5, unit="B/s").text("unit") == "4.20 ± 0.10 GB/s"
     assert Number(2.5e-5, None, None, unit="s").text("unit") == "25 µs"
     assert Number(1.5, None, None).text("unit") == "1.5"
+    with pytest.raises(NoNumber, match="no half-width"):
+        Number(0.0, 0.0, 0.0, n=3).text("±%")
 
 
 def test_first_answers_are_those_that_studies_declare_and_no_more_than_fit() -> None:
@@ -124,7 +152,7 @@ def test_first_answers_are_those_that_studies_declare_and_no_more_than_fit() -> 
     figures = read_study(Path.cwd(), SCALING, "drawn")
     summarise(figures, MACHINE)
     shown, _ = first_answers([figures, declared], MACHINE)
-    assert [title for title, _ in shown[:2]] == ["scaling", "scaling"]
+    assert [study.title for study, _ in shown[:2]] == ["scaling", "scaling"]
     shown, left_out = first_answers([figures, declared] * 5, MACHINE)
     assert len(shown) == MAX_SENTENCES and "12 more sentences" in left_out[-1]
 

@@ -14,9 +14,10 @@ from scalestudy.errors import UserError
 from scalestudy.report.page import whole, write_report
 from scalestudy.report.study_part import unchecked
 from scalestudy.report.verdicts import Judged, read_verdicts
-from scalestudy.spec.layout import claims_file
+from scalestudy.results.stored import write_result
+from scalestudy.spec.layout import claims_file, result_file
 from scalestudy.spec.study import Study
-from tests.unit.analysis.fake_results import MACHINE, study_in, write_results
+from tests.unit.analysis.fake_results import MACHINE, result_of, study_in, write_results
 from tests.unit.report.made_claims import write_claims
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -128,6 +129,23 @@ def test_control_characters_are_shown_and_not_sent(study: Study) -> None:
 
     assert "red \\x1b[31m or\\x00 &lt;not&gt;\\x7f?" in page
     assert not set(page) & {chr(code) for code in (*range(9), *range(11, 32), 127)}
+
+
+def test_studies_of_one_title_have_each_its_own_answer_and_a_campaigns_page_is_made_again_by_its_name(
+    study: Study,
+) -> None:
+    folder = f"{MACHINE}+night_2"
+    slow = replace(study, name="slow", figures=study.figures[1:])
+    for run in study.runs:
+        write_result(result_file(folder, run.id), result_of(run))
+    for each in (study, slow):
+        summarise(each, folder)
+
+    page = write_report([study, slow], folder, "paper", Path("results/report.html")).read_text(encoding="utf-8")
+
+    found = page.partition('<dl class="answers">')[2].partition("</dl>")[0]
+    assert found.count("training time goes from") == found.count("throughput goes from") == 2
+    assert page.count("--config machine=fake scale=paper campaign=night_2</code>") == 3
 
 
 @pytest.fixture

@@ -117,6 +117,17 @@ def test_what_would_change_nothing_or_cannot_be_is_an_error(
     assert "mine.yaml:" in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["loss", "status", "reason"])
+def test_a_key_of_ones_own_that_is_a_column_of_the_results_is_an_error(tmp_path: Path, key: str) -> None:
+    study(tmp_path)
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        file.read_text().replace("{fsdp}", f"{{{key}}}").replace("fsdp: [true, false]", f"{key}: [ce, mse]")
+    )
+    with pytest.raises(UserError, match="is a column of the results"):
+        expanded(file)
+
+
 def test_explain_adds_one_run_for_each_configuration_that_one_process_starts(tmp_path: Path) -> None:
     made = study(
         tmp_path, more=", keys: {fsdp: true}", vary="measure.steps: [50, 60]", rest="explain: true\nrepeats: 2"

@@ -11,8 +11,6 @@ from scalestudy.spec.columns import columns_of_runs
 from scalestudy.spec.layout import study_folder
 from scalestudy.spec.study import Study
 
-STATUSES = ("valid", "invalid", "skipped", "missing")
-
 
 def read_rows(study: Study, machine: str) -> pd.DataFrame:
     """The rows that `summarise` wrote, with the spec's values as the study has them. Raises UserError where they are not of this study."""

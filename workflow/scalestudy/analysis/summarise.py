@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas.api.types import is_object_dtype
 
-from scalestudy.analysis.rows import STATUSES, with_spec
+from scalestudy.analysis.rows import with_spec
 from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.files import canonical_json, now_at_most, write_text, write_with
 from scalestudy.results.stored import read_result, state_of
-from scalestudy.spec.columns import DERIVED, METRICS, kind_of, kind_of_all
+from scalestudy.spec.columns import DERIVED, METRICS, STATUSES, kind_of, kind_of_all
 from scalestudy.spec.labels import label_of
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.run import is_emulated

@@ -426,10 +426,9 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
         _print_products(study, machine, ", ".join(f"{count} {status}" for status, count in states.items()))
     click.echo(f"\n{this_machine(found, machine)}")
     answers, unanswered = first_answers(found, machine)
-    titles = [title for title, _ in answers]
     said = [
-        f"      {sentence}" if title == before else f"  {title}: {sentence}"
-        for before, (title, sentence) in zip(["", *titles], answers, strict=False)
+        f"      {sentence}" if study is before else f"  {study.title}: {sentence}"
+        for before, (study, sentence) in zip([None, *(study for study, _ in answers)], answers, strict=False)
     ]
     width = min(shutil.get_terminal_size().columns, 120)
     for text in (*said, *(f"  Not answered: {reason}" for reason in unanswered)):
@@ -437,7 +436,8 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
     if verdicts := [verdict for study in found for verdict in verdicts_of(study, machine)]:
         refuted = [verdict for verdict in verdicts if verdict.verdict == "not reproduced"][:MAX_REFUTED]
         lines = ["", *denominator(verdicts), *(f"  {line}" for line in claim_lines(refuted))]
-        click.echo("\n".join([*lines, "  each, with its reason: scalestudy claims"]))
+        where = "" if (machine, scale) == ("local", "mini") else f" --machine {machine} --scale {scale}"
+        click.echo("\n".join([*lines, f"  each, with its reason: scalestudy claims{where}"]))
     beyond = left_out_of(found)
     if left_out or beyond:
         click.echo("\n  ".join(["\nLeft out:", *beyond, *(f"{count} × {why}" for why, count in left_out.items())]))

@@ -17,7 +17,7 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
 from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, UNITS, AnswerSpec, configurations, fields_of
-from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, OF_THE_HOST
+from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, OF_THE_HOST, STATUSES
 from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
 from scalestudy.spec.layout import RESULTS, study_folder
 from scalestudy.spec.run import emulated_parts
@@ -78,6 +78,8 @@ class Number:
         if form == HALF_WIDTH:
             if self.low is None or self.high is None:
                 raise NoNumber(f"{self.n} runs give no interval")
+            if self.mean <= 0:
+                raise NoNumber("a number of 0 or less has no half-width in per cent")
             return f"{number(100 * max(self.high / self.mean - 1, 1 - self.low / self.mean), 2)} %"
         if form == OWN_UNIT:
             factor, unit = friendly(self.unit, [self.mean])
@@ -119,13 +121,13 @@ def answer_of(study: Study, machine: str, results: Path = RESULTS) -> Answer:
     return Answer(tuple(said), tuple(left_out), declared=True)
 
 
-def first_answers(studies: Sequence[Study], machine: str) -> tuple[list[tuple[str, str]], list[str]]:
-    """The first sentences of all answers, each with its study's title, those that a study declares before those of figures;
+def first_answers(studies: Sequence[Study], machine: str) -> tuple[list[tuple[Study, str]], list[str]]:
+    """The first sentences of all answers, each with its study, those that a study declares before those of figures;
     and what is left out.
     """
     answers = [(study, answer_of(study, machine)) for study in studies]
     answers.sort(key=lambda pair: not pair[1].declared)
-    said = [(study.title, sentence) for study, answer in answers for sentence in answer.sentences]
+    said = [(study, sentence) for study, answer in answers for sentence in answer.sentences]
     declared = [(study, answer) for study, answer in answers if answer.declared]
     left_out = [f"{study.title}: {reason}" for study, answer in declared for reason in answer.left_out]
     if len(said) > MAX_SENTENCES:
@@ -169,9 +171,8 @@ def _sentence(study: Study, answer: AnswerSpec, rows: Rows) -> str:
 def _number(study: Study, configuration: str, column: str, rows: Rows) -> Number:
     """A column of a configuration of which every planned run is valid."""
     row = rows.get(configuration, {})
-    counts = {key.removeprefix("n_"): int(value or 0) for key, value in row.items() if key.startswith("n_")}
-    valid, disturbed = counts.pop("valid", 0), counts.pop("disturbed", 0)
-    planned = valid + sum(counts.values())
+    counts = {status: int(row.get(f"n_{status}") or 0) for status in STATUSES}
+    planned, valid, disturbed = sum(counts.values()), counts.pop("valid"), int(row.get("n_disturbed") or 0)
     if not valid or valid < planned:
         reasons = [f"{count} of {planned} runs {status}" for status, count in counts.items() if count]
         raise NoNumber(", ".join(reasons) or "no run is valid")
@@ -213,7 +214,7 @@ def _of_figure(study: Study, rows: Rows) -> Answer:
 
 def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows) -> Answer:
     specs = {run.configuration: run.columns for run in study.runs if run.repeat == 0}
-    where = {key: wanted for key, wanted in figure.where.items() if key in study.runs[0].columns}
+    where = {key: wanted for key, wanted in figure.where.items() if key not in MEASURED}
     chosen = {name: specs[name] for name in configurations(study.runs, where)}
     varied = [
         key

@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
-from scalestudy.analysis.rows import STATUSES, read_rows
+from scalestudy.analysis.rows import read_rows
 from scalestudy.claims.basis import BASES, MARKS, tallies
 from scalestudy.errors import visible
 from scalestudy.figures import notes
@@ -19,8 +19,9 @@ from scalestudy.figures.groups import Row, selected
 from scalestudy.files import write_text
 from scalestudy.report.answers import first_answers, this_machine
 from scalestudy.report.study_part import StudyPart, counts_of, study_part
-from scalestudy.spec.columns import MEASURED
+from scalestudy.spec.columns import MEASURED, STATUSES
 from scalestudy.spec.labels import quantity
+from scalestudy.spec.layout import config_of
 from scalestudy.spec.study import Study, left_out_of
 
 
@@ -35,6 +36,7 @@ def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path |
     page = environment.get_template("page.html.j2").render(
         machine=machine,
         scale=scale,
+        config=config_of(machine, scale),
         this_machine=this_machine(studies, machine),
         answers=answers,
         left_out=[*left_out, *left_out_of(studies)],

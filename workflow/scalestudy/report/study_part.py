@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scalestudy.analysis.rows import STATUSES
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
@@ -20,7 +19,7 @@ from scalestudy.figures.tables import MARKS, Table, said, table_of
 from scalestudy.report.answers import Answer, answer_of
 from scalestudy.report.verdicts import Judged, read_verdicts
 from scalestudy.results.stored import read_result
-from scalestudy.spec.columns import MEASURED, SPEEDS, is_number, kind_of
+from scalestudy.spec.columns import MEASURED, SPEEDS, STATUSES, is_number, kind_of
 from scalestudy.spec.labels import column_label, configuration_text, quantity, run_text, value_text
 from scalestudy.spec.layout import figure_file, table_file
 from scalestudy.spec.study import Run, Study

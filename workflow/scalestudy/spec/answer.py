@@ -92,7 +92,7 @@ def _number_problems(
     if sum(kind is not None for kind in (number.column, number.accelerator, number.ratio)) != 1:
         yield (), "needs one of column, accelerator and ratio", "set one of them"
     elif number.column is not None:
-        known = runs[0].columns
+        known = {key for run in runs for key in run.columns}
         unknown = next((key for key in number.where if key not in known), None)
         if number.column not in MEASURED:
             yield ("column",), f"{shown(number.column)} is not measured", suggest(number.column, MEASURED)

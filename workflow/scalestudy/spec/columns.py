@@ -178,6 +178,14 @@ DERIVED: dict[str, Column] = {
 # fmt: on
 MEASURED = {**METRICS, **DERIVED}
 
+STATUSES = ("valid", "invalid", "skipped", "missing")
+OF_A_ROW = (
+    "run", "configuration", "status", "reason", "kind", "emulated", "oversubscribed", "disturbed", "started", "unchecked",
+    "exchange_shares_cores", "training_samples", "round", "period", "drift", "drift_low", "drift_high", "drifted",
+    "baseline_ranks", "own_baseline_ranks", "scaling",
+)  # fmt: skip
+"""Columns of tables of runs that are neither a key of a run nor measured: a user's own key has another name."""
+
 PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 """Columns that nobody measured: what a model of the run expected."""
 

@@ -43,6 +43,12 @@ def machine_and_campaign(folder: str) -> tuple[str, str | None]:
     return machine, campaign if between else None
 
 
+def config_of(folder: str, scale: str) -> str:
+    """`machine=local scale=mini campaign=night_2`: the words of `--config` that choose a folder of results and a scale."""
+    machine, campaign = machine_and_campaign(folder)
+    return f"machine={machine} scale={scale}" + ("" if campaign is None else f" campaign={campaign}")
+
+
 def other_campaigns(folder: str) -> list[str]:
     """The other folders of results of the same machine."""
     machine, _ = machine_and_campaign(folder)

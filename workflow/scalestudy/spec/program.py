@@ -12,7 +12,7 @@ from pydantic import Field
 
 from scalestudy.errors import Problem
 from scalestudy.spec.base import Spec, suggest
-from scalestudy.spec.columns import flat
+from scalestudy.spec.columns import MEASURED, OF_A_ROW, flat
 
 if TYPE_CHECKING:
     from scalestudy.spec.run import RunSpec
@@ -102,8 +102,9 @@ def program_problems(spec: RunSpec, run_keys: tuple[str, ...]) -> Iterator[Probl
             remedy = f"set it in `program.keys` or vary it; {suggest(name, run_keys)}"
             yield Problem(("program", "command"), what, remedy)
     for name in program.keys:
-        if name in run_keys:
-            yield Problem(("program", "keys", name), "is a key of the run", "give your own key another name")
+        if name in (*run_keys, *MEASURED, *OF_A_ROW):
+            what = "is a key of the run" if name in run_keys else "is a column of the results"
+            yield Problem(("program", "keys", name), what, "give your own key another name")
         elif name not in program.placeholders:
             yield Problem(
                 ("program", "keys", name), f"the command does not have `{{{name}}}`", "add it, or leave it out"
