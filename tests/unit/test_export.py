@@ -78,13 +78,20 @@ def test_every_file_of_the_archive_has_its_digest(study: Study) -> None:
             assert hashlib.sha256(archive.read(name)).hexdigest() == digest
 
 
-def test_logs_caches_and_private_paths_stay_here(study: Study) -> None:
+def test_logs_caches_private_paths_and_tables_that_the_study_has_no_more_stay_here(study: Study) -> None:
     export()
     with zipfile.ZipFile("out.zip") as archive:
         made = f"results/local/runs/{study.runs[0].id}"
         assert {f"{made}/spec.json", f"{made}/result.json", f"{made}/steps.parquet"} < {*archive.namelist()}
-        assert not [name for name in archive.namelist() if "log" in name or "pycache" in name]
+        assert not [name for name in archive.namelist() if "log" in name or "pycache" in name or "times" in name]
         assert archive.read("config/config.yaml").decode() == "studies: [exchange]\nscale: mini\nmachine: local\n"
+
+
+def test_a_campaign_is_that_of_the_project_in_the_archive(study: Study) -> None:
+    Path("results/local").rename("results/local+night_2")
+    assert export("--machine", "local+night_2") == 0
+    with zipfile.ZipFile("out.zip") as archive:
+        assert archive.read("config/config.yaml").decode().endswith("machine: local\ncampaign: night_2\n")
 
 
 def test_results_of_an_unpacked_archive_are_read_by_their_path(study: Study, tmp_path: Path) -> None:

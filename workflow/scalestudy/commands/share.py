@@ -52,10 +52,13 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
             f"make it first: snakemake {study} --profile profiles/local",
         )
     folder = RESULTS / machine / scale
-    products = (path for pattern in PRODUCTS for path in sorted(folder.glob(pattern.format(study))))
+    products = [path for pattern in PRODUCTS for path in sorted(folder.glob(pattern.format(study)))]
+    drawn = {figure.file_name for figure in found.figures} | {table.name for table in found.tables}
+    products = [path for path in products if path.stem in drawn or path.parents[1].name not in ("figures", "tables")]
     outputs = [str(path) for path in products if path.is_file() and path.suffix != ".log"]
     of_runs = [str(path) for run in runs for name in FILES if (path := run_folder(machine, run) / name).exists()]
-    config = f"studies: [{study}]\nscale: {scale}\nmachine: {machine_and_campaign(machine)[0]}\n"
+    name, campaign = machine_and_campaign(machine)
+    config = f"studies: [{study}]\nscale: {scale}\nmachine: {name}\n" + (f"campaign: {campaign}\n" if campaign else "")
     contents = {"config/config.yaml": config.encode()}
     for name in (*_code(found, machine), *outputs, *of_runs):
         contents[name] = Path(name).read_bytes()
