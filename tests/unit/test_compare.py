@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scalestudy import cli
+from scalestudy.analysis.recorded import read_records
 from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.machine import Machine
@@ -111,6 +112,25 @@ def test_a_run_that_is_no_longer_valid_is_undecided_with_its_reason(
     write(study, "other", steady, status="invalid", reason="the loss is not finite")
     assert run("compare", *BEFORE, "other") == 3
     assert "(invalid after: the loss is not finite)" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_a_link_has_its_own_name(study: Study) -> None:
+    write(study, "disk", steady)
+    Path("results/local").symlink_to("disk")
+    assert read_records("local").name == "local"
+
+
+def test_runs_of_former_code_that_are_still_there_are_not_compared(study: Study) -> None:
+    """Their ids differ and their configuration does not; those of the new folder are the only slow ones."""
+    write_nights(study, started="2026-01-02T00:00:00+00:00")
+    write(study, "new", lambda run: 100.0 * noise(run), started="2026-01-02T00:00:00+00:00")
+    for folder in (*BEFORE, "new"):
+        for each in study.runs:
+            former = f"{each.id.rpartition('-')[0]}-{'f' * 12}"
+            rate = 50.0 if folder == "new" else steady(each)
+            result = result_of(each, throughput_samples_per_s=rate, started="2026-01-01T00:00:00+00:00")
+            write_result(result_file(folder, former), {**result, "run": former})
+    assert run("compare", *BEFORE, "new") == 0
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_the_results_of_another_run_or_machine_enter_no_table(study: Study) -> N
     assert rows.loc[foreign, "throughput_samples_per_s"].isna().all()
     assert set(rows.loc[~foreign, "status"]) == {"valid"}
     assert "it is the result of `" in rows["reason"][0]
+    assert rows["reason"][0].endswith(f"(measure it again: scalestudy forget {first.id} --machine {MACHINE})")
 
 
 def test_rows_say_which_runs_were_disturbed_and_what_was_not_checked_also_of_older_results(study: Study) -> None:

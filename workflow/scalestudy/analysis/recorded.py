@@ -58,9 +58,9 @@ class Records:
     unreadable: tuple[tuple[str, str], ...]
 
     def by_configuration(self) -> dict[str, dict[int, Recorded]]:
-        """The runs of each configuration by repeat."""
+        """The runs of each configuration by repeat; of several, as before and after a change of code, the last that began."""
         found: dict[str, dict[int, Recorded]] = {}
-        for run in self.runs:
+        for run in sorted(self.runs, key=lambda run: str(run.result.get("started") or "")):
             found.setdefault(run.configuration, {})[run.repeat] = run
         return found
 
@@ -87,4 +87,5 @@ def read_records(name: str) -> Records:
             unreadable.append((run, str(result.get("reason") or "its spec is not one of this version")))
     if not runs:
         raise UserError("no run has a result", str(folder), "measure first: snakemake --profile profiles/local")
-    return Records(folder, folder.resolve().name, tuple(runs), tuple(unreadable))
+    named = folder.resolve() if folder.name in ("", "..") else folder  # a link has its own name, not that of its target
+    return Records(folder, named.name, tuple(runs), tuple(unreadable))

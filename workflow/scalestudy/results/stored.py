@@ -45,7 +45,8 @@ def checked_result(file: Path, run: str, machine: str | None = None) -> dict[str
             wrong = f"it was measured on machine `{measured_on}` and lies below results/{machine}"
         else:
             return result
-    reason = f"not what was measured: {wrong} (measure it again: scalestudy forget {run})"
+    option = f" --machine {machine}" if machine else ""
+    reason = f"not what was measured: {wrong} (measure it again: scalestudy forget {run}{option})"
     return {"run": run, "status": "invalid", "reason": reason, "spec": {}, "metrics": {}, "kinds": {}}
 
 
