@@ -152,6 +152,17 @@ def test_a_size_relative_to_the_memory_of_other_nodes_needs_their_machine_file_t
     assert values(made(text.replace(": 1}", ": 2}"), machine=Machine(nodes=1)), "data.scale")
 
 
+def test_data_sized_by_this_hosts_memory_stay_where_an_update_of_its_kernel_takes_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = set()
+    for kib in (263_856_824, 263_851_212):
+        monkeypatch.setattr("scalestudy.spec.machine.usable_memory_bytes", lambda kib=kib: kib << 10)
+        study = made("base: {data: {source: image_folder, scale: 2x node memory}}", machine=Machine())
+        sizes |= set(values(study, "data.scale"))
+    assert len(sizes) == 1
+
+
 @pytest.mark.slow
 def test_ten_times_as_many_runs_do_not_take_a_hundred_times_as_long_to_expand() -> None:
     def cpu_s(repeats: int) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.spec import study_json
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study_json import expanded_study, stored_study, write_study
@@ -44,6 +45,9 @@ def test_a_study_whose_file_changes_or_machine_are_others_is_expanded_again(
     monkeypatch.delenv("SCALESTUDY_SET")
     yaml.write_text("question: Why?\n")
     assert expanded_study("local", "paper", "a").question == "Why?"
+    expanded_study("local", "paper", "a")
+    monkeypatch.setattr(study_json, "usable_cores", lambda: 4096)
+    assert stored_study("local", "paper", "a") is None
     for file in ("config/machines/local.yaml", "config/claims/document.yaml", "config/extensions/nets.py"):
         expanded_study("local", "paper", "a")
         Path(file).parent.mkdir(exist_ok=True)

@@ -12,6 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, sha256_file, sha256_text, write_json
+from scalestudy.hardware import VISIBLE
+from scalestudy.limits import usable_cores, usable_memory_bytes
 from scalestudy.site_fault import CHANGES
 from scalestudy.spec.layout import (
     CLAIMS,
@@ -33,13 +35,15 @@ def study_file(machine: str, scale: str, study: str) -> Path:
 
 
 def origin(machine: str, study: str) -> dict[str, Any]:
-    """Everything that an expansion is made from: digests of its files, changes of keys, and the code that expands."""
+    """Everything that an expansion is made from: digests of its files, changes of keys, what this host lets be used, and the
+    code that expands."""
     files = [STUDIES / f"{study}.yaml", MACHINES / f"{machine_and_campaign(machine)[0]}.yaml"]
     files += [*CLAIMS.glob("*.yaml"), *EXTENSIONS.glob("*.py"), reference_file("step_times")]
     code = [*(PACKAGE / "spec").glob("*.py"), *(PACKAGE / "claims").glob("*.py"), *PACKAGE.glob("*/catalogue.py")]
     return {
         "files": {str(file): sha256_file(file) for file in sorted(files) if file.is_file()},
         "set": os.environ.get(CHANGES, ""),
+        "here": [usable_cores(), usable_memory_bytes(), *map(os.environ.get, VISIBLE)],
         "code": sha256_text("".join(sha256_file(file) for file in sorted(code))),
     }
 
