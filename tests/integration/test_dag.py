@@ -95,6 +95,9 @@ def test_changed_figure_code_draws_again_and_trains_nothing(project: Project) ->
     file = project.with_own_code().code / "scalestudy/figures/style.py"
     file.write_text(file.read_text() + "\n# another line\n")
     assert project.planned() == {"figure": 1, "table": 1, "judge": 1, "report": 1}
+    file = project.code / "scalestudy/claims/judge.py"
+    file.write_text(file.read_text() + "\n# another line\n")
+    assert project.planned() == DRAWN
 
 
 def test_changed_code_of_the_training_and_its_rule_and_a_move_of_the_clone_train_nothing(

@@ -9,12 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 from snakemake import cli
+from snakemake.io import apply_wildcards
 
 from scalestudy import processes
 from scalestudy.dag import Ask, driver
 from scalestudy.dag.project import Project
+from scalestudy.results.stored import write_result
+from scalestudy.spec.layout import result_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
+from tests.unit.analysis.fake_results import result_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = (
@@ -79,6 +83,26 @@ def test_published_numbers_count_by_their_content(folder: Path) -> None:
     reference.write_text(reference.read_text() + "\n")
     os.utime(reference, (stat.st_atime - 99, stat.st_mtime - 99))
     assert published() != before
+
+
+def test_the_page_is_made_again_for_a_program_that_is_explained_again(folder: Path) -> None:
+    Path("train.py").touch()
+    program = "base: {program: {command: python train.py, files: [train.py]}}\nexplain: true\nscales: {mini: {}}\n"
+    (folder / "a.yaml").write_text(f"question: How?\n{program}")
+    project = Project({})
+    (run,) = project.chosen[0].explained
+    before = Ask(project).explained(wildcards())
+    write_result(result_file("local", run.id), result_of(run))
+    assert Ask(project).explained(wildcards()) != before
+
+
+def test_braces_in_a_title_are_no_wildcard_of_snakemakes_report(folder: Path) -> None:
+    text = STUDY.format(seed=1).replace("name: speed", "name: speed, title: 'Time of $10^{6}$ steps'")
+    (folder / "a.yaml").write_text(f"title: From {{first}} to last\n{text}")
+    ask = Ask(Project({}))
+    titles = (ask.of_study("title")(wildcards()), ask.labels(wildcards(figure="speed"))["figure"])
+    shown = [apply_wildcards(title, {}).replace("\u2060", "") for title in titles]
+    assert shown == ["From {first} to last", "Time of $10^{6}$ steps"]
 
 
 def test_a_study_has_a_target_though_it_is_wrong_and_a_reserved_name_has_none(folder: Path) -> None:

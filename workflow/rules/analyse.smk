@@ -20,7 +20,7 @@ rule summarise:
     input:
         results=ask.results,
         study=ancient(rules.study.output),
-        code=dag.code("analysis"),
+        code=dag.code("analysis", "claims", "spec"),
     output:
         runs="results/{machine}/{scale}/studies/{study}/runs.parquet",
         summary="results/{machine}/{scale}/studies/{study}/summary.csv",

@@ -83,6 +83,7 @@ rule report:
     params:
         studies=",".join(study.name for study in PROJECT.chosen),
         answers=[answer.plain() for study in PROJECT.chosen for answer in study.answers],
+        explained=ask.explained,
     shell:
         "scalestudy report --machine {wildcards.machine} --scale {wildcards.scale}"
         " --studies {params.studies} --out {output} > {log} 2>&1"

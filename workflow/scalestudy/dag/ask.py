@@ -81,6 +81,10 @@ class Ask:
         """Everything that the report shows."""
         return self._of_report(w.machine, w.scale)
 
+    def explained(self, w: Any) -> str:
+        """Digest of the results that explain programs, which the report alone shows."""
+        return contents_digest(w.machine, [run.id for study in self.project.chosen for run in study.explained])
+
     # Data and runs
 
     def dataset_json(self, w: Any) -> str:
@@ -158,7 +162,7 @@ class Ask:
     def labels(self, w: Any) -> dict[str, str]:
         """Labels of a figure or a table in Snakemake's report."""
         kind, part = self._part(w)
-        return {kind: part.title or getattr(w, kind)}
+        return {kind: _literal(part.title or getattr(w, kind))}
 
     def references(self, w: Any) -> list[str]:
         """The published numbers that a figure shows, or that a study's claims are about."""
@@ -175,7 +179,7 @@ class Ask:
 
     def of_study(self, name: str) -> Callable[[Any], Any]:
         """A study's `title` or `question`, for Snakemake's report."""
-        return guarded(lambda w: getattr(self._study(w), name))
+        return guarded(lambda w: _literal(getattr(self._study(w), name)))
 
     def _study(self, w: Any) -> Study:
         return self.project.study(w.machine, w.scale, w.study)
@@ -218,8 +222,7 @@ class Ask:
     def _of_report(self, machine: str, scale: str) -> list[str]:
         """Everything that the report of a machine and scale shows."""
         if not self.project.is_configured(machine, scale):
-            name, campaign = layout.machine_and_campaign(machine)
-            config = f"--config machine={name} scale={scale}" + (f" campaign={campaign}" if campaign else "")
+            config = f"--config {layout.config_of(machine, scale)}"
             raise UserError(
                 f"the report of machine {machine} at scale {scale} needs {config}",
                 f"results/{machine}",
@@ -233,6 +236,11 @@ class Ask:
         for error in self.project.found.wrong.values() if self.warn else ():
             sys.stderr.write(f"scalestudy: warning: a study is left out: {error}\n")
         self.warn = False
+
+
+def _literal(text: str) -> str:
+    """A text in which Snakemake's report sees no `{wildcard}`: an invisible word joiner follows each brace."""
+    return text.replace("{", "{\u2060")
 
 
 @functools.cache
