@@ -32,8 +32,10 @@ def explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     observed: list[tuple[str, ...]] = []
     monkeypatch.setattr("scalestudy.program.takeaway.take_away", lambda words, *_: observed.append(words))
 
-    def call(spec: dict[str, Any], hosts: tuple[str, ...] = ("here",)) -> tuple[str, list[tuple[str, ...]]]:
-        result = {"run": RUN, "status": "valid", "spec": spec, "metrics": {"step_time_s": 0.1, **PHASES, "exposed_exchange_s": 0.008},
+    def call(
+        spec: dict[str, Any], hosts: tuple[str, ...] = ("here",), step_time_s: float | None = 0.1
+    ) -> tuple[str, list[tuple[str, ...]]]:
+        result = {"run": RUN, "status": "valid", "spec": spec, "metrics": {"step_time_s": step_time_s, **PHASES, "exposed_exchange_s": 0.008},
                   "launch": {"hosts": list(hosts)}, "resolved": {"nodes": 1, "ranks_per_node": 2}}  # fmt: skip
         write_json(result_file("local", RUN), result)
         done = CliRunner().invoke(cli, ["explain", RUN])
@@ -53,6 +55,11 @@ def test_a_run_of_the_project_shows_its_measured_parts_the_longest_first(explain
         "      10 ms   10%  Exchange",
         "Without its exchange a step would be 8 ms shorter.",
     ]
+
+
+def test_a_run_that_was_timed_as_a_whole_has_no_step_to_explain(explained: Any) -> None:
+    output, _ = explained({"measure": {"whole_program": True}}, step_time_s=None)
+    assert output == "No steady step of it was timed.\n"
 
 
 def test_a_run_of_a_program_is_explained_by_its_command(explained: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.spec.config import Site
@@ -51,6 +52,14 @@ def test_the_digest_of_parameters_does_not_depend_on_their_memory_format(tmp_pat
     resnet = {"model": "resnet18", "data": {"source": "synthetic", "samples": 32, "shape": [3, 32, 32]}}
     plain = trainer(job(tmp_path, **resnet)).replica.digest()
     assert trainer(job(tmp_path, **resnet, memory_format="channels_last")).replica.digest() == plain
+
+
+def test_a_weight_of_two_names_is_kept_under_both(tmp_path: Path) -> None:
+    replica = trainer(job(tmp_path, model={"name": "mlp", "hidden": 16, "layers": 3})).replica
+    first, second = replica.model[1], replica.model[3]  # type: ignore[index]
+    second.weight = first.weight
+    replica.save_weights(tmp_path / "weights.safetensors")
+    assert load_file(tmp_path / "weights.safetensors").keys() == replica.model.state_dict().keys()
 
 
 def test_operations_are_counted_where_a_peak_is_stated(tmp_path: Path) -> None:

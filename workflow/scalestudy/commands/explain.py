@@ -102,7 +102,8 @@ def _phases(metrics: dict[str, Any]) -> list[str]:
     """Return lines on the measured parts of the mean step of a run of the project, the longest first."""
     from scalestudy.spec.columns import MEASURED
 
-    step_s = metrics["step_time_s"]
+    if (step_s := metrics["step_time_s"]) is None:
+        return ["No steady step of it was timed."]
     lines = [f"A step takes {1e3 * step_s:.3g} ms, in this run's own measurement."]
     for name in sorted(PHASES, key=lambda name: -(metrics[name] or 0)):
         if (metrics[name] or 0) >= 0.005 * step_s:

@@ -130,8 +130,9 @@ class Replica:
         """The weights, unsharded, under the model's own names; called inside the strategy's `full_parameters`."""
         from safetensors.torch import save_file
 
-        # Not by `state_dict()`, to which a sharded model answers with shards.
-        tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        # Not by `state_dict()`, to which a sharded model answers with shards; a shared tensor has several names.
+        parameters, buffers = self.model.named_parameters, self.model.named_buffers
+        tensors = {**dict(parameters(remove_duplicate=False)), **dict(buffers(remove_duplicate=False))}
         save_file({name: tensors[name].detach().cpu().contiguous().clone() for name in self.state_names}, file)
 
     # How it is made

@@ -7,6 +7,7 @@ import hashlib
 import os
 import urllib.request
 import zlib
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,6 @@ def _fetched(cache: Path) -> Path:
                 urllib.request.urlopen(f"{ADDRESS}{name}", timeout=TIMEOUT_S) as response,
             ):
                 temporary.write_bytes(response.read())
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise lacking(f"Fashion-MNIST is not available here and cannot be fetched ({error}); {remedy}") from None
     return cache

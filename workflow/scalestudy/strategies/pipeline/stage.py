@@ -128,7 +128,8 @@ class PipelineStage:
             if stage != self.number and name in self.shapes:
                 tensors[name].data = tensors[name].data.new_empty(self.shapes[name])
         for stage in range(self.plan.stages):
-            for dtype in {tensor.dtype for tensor in tensors.values()}:
+            # In one order on all ranks: that of a set is each process's own.
+            for dtype in sorted({tensor.dtype for tensor in tensors.values()}, key=str):
                 own = [tensors[n] for n, owner in self.owners.items() if owner == stage and tensors[n].dtype == dtype]
                 if own:
                     flat = FlatBuffer(own)
