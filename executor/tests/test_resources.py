@@ -95,15 +95,23 @@ def test_a_group_has_the_sum_of_what_it_shares_out_and_the_most_of_what_holds_fo
     members = [{"mem_mb_per_cpu": 500, "nodes": 1, "gpu": 1}, {"mem_mb_per_cpu": 800, "nodes": 1, "gpu": 1}]
     merged = {"mem_mb_per_cpu": 1300, "nodes": 2, "gpu": 2, "_cores": 3, "runtime": 7}
     found = of_group(merged, members)
-    assert found == {"mem_mb_per_cpu": 800, "gpu": 2, "_cores": 3, "runtime": 7}
+    assert found == {"mem_mb_per_cpu": 800, "gpu": 2, "_cores": 3, "runtime": 7, "cpus_per_rank": 3}
     request = request_of(found, 3, "a", *PATHS)
     assert (request.nodes, request.cpus_per_rank, request.gpus_per_node, request.mem_mb) == (1, 3, 2, 2400)
 
 
-@pytest.mark.parametrize("wide", [{"nodes": 2}, {"tasks": 2}, {"ranks_per_node": 2}, {"slurm_tasks": 2}])
-def test_a_member_of_a_group_has_one_node_and_one_task(wide: dict[str, int]) -> None:
+def test_a_member_of_a_group_has_one_node() -> None:
     with pytest.raises(ValueError, match="cannot be part of a group"):
-        of_group({}, [{}, wide], "slurm")
+        of_group({}, [{}, {"nodes": 2}], "slurm")
+
+
+@pytest.mark.parametrize("tasks", ["tasks", "ranks_per_node", "slurm_tasks"])
+def test_members_with_several_tasks_run_after_one_another_in_a_job_as_wide_as_the_widest(tasks: str) -> None:
+    members = [{tasks: 2, "cpus_per_rank": 2, "runtime": 3}, {tasks: 1, "cpus_per_rank": 3, "runtime": 4}]
+    found = of_group({tasks: 2, "cpus_per_rank": 3, "_cores": 1, "runtime": 7}, members, "slurm")
+    assert line("slurm", found) == ONE + "4 -t 7"
+    with pytest.raises(ValueError, match="cannot run side by side"):
+        of_group({tasks: 3, "cpus_per_rank": 5, "_cores": 2, "runtime": 4}, members, "slurm")
 
 
 def test_a_sites_template_can_name_them_all() -> None:

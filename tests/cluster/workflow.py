@@ -28,7 +28,7 @@ rule train:
     output: "results/{run}/result.json"
     log: "results/{run}/train.log"
     resources:
-        chain_state=lambda w: "results/" + w.run + "/state.json",
+        chain_state="state.json",
         **{
             key: (lambda key, default: lambda w: RUNS[w.run].get(key, default))(key, default)
             for key, default in dict(

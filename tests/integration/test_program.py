@@ -91,7 +91,7 @@ def test_the_page_writes_a_study_from_one_observed_run_and_plans_its_own(tmp_pat
     text = file.read_text(encoding="utf-8")
     assert 'program: {command: "python train.py --batch 64 --width 256", files: [train.py]}' in text
     assert "# Observed: 1 rank, " in text
-    assert "1 studies, 3 runs" in project.run("scalestudy", "check").stdout
+    assert "1 study, 3 runs" in project.run("scalestudy", "check").stdout
     file.write_text(blocks(PAGE, "yaml")[0], encoding="utf-8")
     assert project.planned("width")["train"] == 6
 

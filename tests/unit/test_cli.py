@@ -68,8 +68,8 @@ def test_a_command_below_a_project_works_at_its_top_and_names_files_from_where_i
         assert cli.run_command([*words], by_hand=True) == 0
         return capsys.readouterr().out
 
-    assert "mini   1 studies, 1 runs  (chosen)" in run("check")
-    assert "mini   1 studies, 1 runs  (chosen)" in run("check", "--config", "../../config.yaml")
+    assert "mini   1 study, 1 run  (chosen)" in run("check")
+    assert "mini   1 study, 1 run  (chosen)" in run("check", "--config", "../../config.yaml")
     run("new", "mine")
     assert (folder / "config/studies/mine.yaml").is_file()
     run("prepare", "--spec", '{"source": "digits"}', "--out", "manifest.json")

@@ -16,6 +16,7 @@ from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.launchers import commands, forwarded, node_script, write_script
 from scalestudy.launch.ranks import Heartbeats
 from scalestudy.results.transports import (
+    mpi_transports,
     nccl_transports,
     nccl_warnings,
     transports_named,
@@ -216,6 +217,18 @@ def test_a_transport_that_is_not_the_best_is_warned_of() -> None:
     assert transports_named(two, "nccl", None, best) == {"transport_between": "NET/IB", "transport_within": "P2P/IPC"}
     assert transports_named(two, "nccl", None, nccl_transports("")) == {}
     assert transports_named(two, "gloo", "ib0", nccl_transports("")) == {"transport_between": "TCP over ib0"}
+
+
+def test_open_mpis_log_names_what_ranks_send_through(tmp_path: Path) -> None:
+    two = replace(job(("a", "b")), log=tmp_path)
+    said = "[n1:80] mca: bml: Using {} btl for send to [[21042,1],{}] on node n1\n"
+    for rank in range(4):
+        beside, away = rank ^ 1, (rank + 2) % 4
+        lines = [said.format("self", rank), said.format("vader", beside), said.format("tcp", away)]
+        two.log_of(rank).write_text("Using interface: eth0\n" + "".join(lines))
+    assert transports_named(two, "gloo", "eth0", mpi_transports(two)) == {
+        "transport_between": "MPI tcp", "transport_within": "MPI vader",
+    }  # fmt: skip
 
 
 def test_a_transport_that_the_machine_promises_and_nccl_did_not_use_is_named() -> None:

@@ -11,6 +11,7 @@ rule train:
         "../../envs/conda.yaml"
     resources:
         measure=1,
+        host=1,
         gpu_slots=ask.of_run("gpu_slots"),
         nodes=ask.run_resource("nodes"),
         ranks_per_node=ask.run_resource("ranks_per_node"),
@@ -20,8 +21,7 @@ rule train:
         mem_mb=ask.run_resource("mem_mb"),
         runtime=ask.run_resource("runtime"),
         queue=ask.run_resource("queue"),
-        chain_state=ask.chain_state,
+        chain_state="state.json",  # beside the result: from there the executor continues a run in another job
         hosts=ask.run_resource("hosts"),
-        study=ask.of_run("study_name"),
     shell:
         "scalestudy train --out {output.result} > {log} 2>&1"

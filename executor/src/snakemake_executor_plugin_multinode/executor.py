@@ -289,7 +289,8 @@ class Executor(RemoteExecutor):
             command = self._command(job)
         state: Path | None = None
         with contextlib.suppress(ValueError):  # refused with the request
-            state = state_file(resources)
+            folder = Path(str(job.output[0])).parent if job.output else Path()
+            state = None if members is not None else state_file(resources, folder)
 
         def request(name: str, script: Path, log: Path) -> Request:
             asked = resources if members is None else of_group(resources, members, self.scheduler.kind)

@@ -83,36 +83,55 @@ def request_of(
     )
 
 
-def state_file(resources: Mapping[str, Any]) -> Path | None:
-    """The file in which a job says that it has saved its state, where it has one. ValueError where that is no path."""
+def state_file(resources: Mapping[str, Any], folder: Path = Path()) -> Path | None:
+    """The file in which a job says that it has saved its state, where it has one; `folder` is that of its first output.
+
+    ValueError where it is no path.
+    """
     value = resources.get("chain_state")
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"the resource `chain_state` must be the path of a file, not {value!r}")
-    return Path(value).absolute()
+    return (folder / value).absolute()
 
 
 def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], kind: str = "") -> dict[str, Any]:
     """The resources of a group of jobs: Snakemake has added up those of members that may run side by side.
 
-    That is right for cores, memory and GPUs, and wrong for properties of the whole job. ValueError for a member with
-    several nodes or ranks: all members run on the first node, each as one process.
+    That is right for cores, memory and GPUs, and wrong for properties of the whole job. The group is one task on one node,
+    with the cores that its widest member needs. ValueError for a member with several nodes, and where members with several
+    tasks may run side by side.
     """
-    if any((_count(member, meaning, kind) or 1) > 1 for member in members for meaning in WIDTHS):
+    if any((_count(member, "nodes", kind) or 1) > 1 for member in members):
         raise ValueError(
-            "a job over several nodes or with several tasks cannot be part of a group, whose members share one node; "
-            "take its rule out of the group"
+            "a job over several nodes cannot be part of a group, whose members share one node; take its rule out of the "
+            "group"
         )
-    widths = {name for meaning in WIDTHS for plain in COUNTS[meaning] for name in (plain, f"{kind}_{plain}")}
-    found = {name: value for name, value in merged.items() if name not in widths}
+    widest = max(_tasks(member, kind) for member in members)
+    if widest > 1 and _tasks(merged, kind) > widest:
+        raise ValueError(
+            "members of a group with several tasks cannot run side by side: let them have a resource of which there is one, "
+            "as `--resources alone=1 --set-resource-scopes alone=local` says"
+        )
+    replaced = {
+        name
+        for meaning in (*WIDTHS, "cpus_per_rank")
+        for plain in COUNTS[meaning]
+        for name in (plain, f"{kind}_{plain}")
+    }
+    found = {name: value for name, value in merged.items() if name not in replaced}
     for name in ("mem_mb_per_cpu", "gpus_held_per_node"):
         if name in found:
             found[name] = max(member.get(name) or 0 for member in members)
-    for name in COUNTS["cpus_per_rank"]:
-        if name in found:
-            found[name] = max(found[name], merged.get("_cores", 1))
-    return found
+    side_by_side = max(_count(merged, "cpus_per_rank", kind) or 1, merged.get("_cores", 1))
+    each = [_tasks(member, kind) * (_count(member, "cpus_per_rank", kind) or 1) for member in members]
+    return {**found, "cpus_per_rank": side_by_side if widest == 1 else max(side_by_side, *each)}
+
+
+def _tasks(resources: Mapping[str, Any], kind: str) -> int:
+    """Tasks of a job on one node."""
+    return max(_count(resources, meaning, kind) or 1 for meaning in ("ranks_per_node", "tasks"))
 
 
 def _named(resources: Mapping[str, Any], names: Sequence[str], kind: str) -> tuple[str, Any] | None:

@@ -45,6 +45,7 @@ def check(file: Path | None, keys: str | None) -> None:
     from scalestudy.cluster.plan.counts import short_windows
     from scalestudy.errors import raise_all
     from scalestudy.spec.config import SCALES, read_config, read_machine, read_site
+    from scalestudy.spec.labels import counted
     from scalestudy.spec.read_study import NoScale, find_studies
 
     file = file or CONFIG_FILE
@@ -65,7 +66,8 @@ def check(file: Path | None, keys: str | None) -> None:
         remarks |= dict.fromkeys(f"left out: {scale}: {name}: {said}" for name, said in left_out)
         remarks |= dict.fromkeys(f"too short: {scale}: {said}" for said in short_windows(found.studies))
         runs = {run.id for study in found.studies for run in study.runs}
-        click.echo(f"{scale:5}  {len(found.studies)} studies, {len(runs)} runs{'  (chosen)' if is_chosen else ''}")
+        studies = "1 study" if len(found.studies) == 1 else f"{len(found.studies)} studies"
+        click.echo(f"{scale:5}  {studies}, {counted(len(runs), 'run')}{'  (chosen)' if is_chosen else ''}")
     remarks |= dict.fromkeys(f"never judged: {sentence}" for sentence in claims_of_mistyped_studies())
     for remark in remarks:
         click.echo(remark, err=True)

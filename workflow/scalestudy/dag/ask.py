@@ -113,13 +113,9 @@ class Ask:
         return self._changed_since_skipped(str(layout.manifest_file(w.dataset)), self.project.folder)
 
     def of_run(self, name: str) -> Callable[[Any], Any]:
-        """What the project has for a run under this name: its `priority`, `gpu_slots`, `study_name`."""
+        """What the project has for a run under this name: its `priority`, `gpu_slots`."""
         ask = getattr(self.project, name)
         return guarded(lambda w: ask(w.machine, w.run))
-
-    def chain_state(self, w: Any) -> str:
-        """The file with a run's saved state: from there the executor continues it in another job."""
-        return str(layout.run_folder(w.machine, w.run) / layout.STATE_FILE)
 
     def run_resource(self, name: str) -> Callable[[Any], Any]:
         """One resource of a run's job."""

@@ -192,7 +192,7 @@ def jobs_of(workflow: Any) -> list[AnnouncedJob]:
             dict(job.wildcards_dict),
             tuple(map(str, job.input)),
             tuple(map(str, job.output)),
-            {name: value for name, value in job.resources.items() if name in (*NAMES, "study")},
+            {name: value for name, value in job.resources.items() if name in NAMES},
             job.priority if isinstance(job.priority, int) else 10**9,
         )
         for job in (dag.needrun_jobs(exclude_finished=False) if dag is not None else ())

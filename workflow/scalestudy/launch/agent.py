@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from scalestudy.files import write_json
+from scalestudy.launch import mpi
 from scalestudy.launch.connections import Channel
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.keeper import IGNORED_SIGNALS, keeper
@@ -72,6 +73,8 @@ def main(folder: Path, index: int | None) -> int:
         interface = rendezvous.interface_of(start["here"] if here == there else here)
         unset = interface is not None and "GLOO_SOCKET_IFNAME" not in os.environ
         environment = {"GLOO_SOCKET_IFNAME": str(interface)} if unset else {}
+        if config.launcher == "mpirun":
+            environment |= {name: value for name, value in mpi.SAYS_TRANSPORTS.items() if name not in os.environ}
         with keeper() as held:
             job = replace(job, store=(start["store"], start["port"]))
             processes = Ranks(job, ranks, held.group, environment)

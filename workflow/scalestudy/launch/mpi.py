@@ -49,6 +49,8 @@ HYDRA = Family(
 INTEL = replace(HYDRA, name="Intel MPI", says=("intel(r) mpi",), variables={**HYDRA.variables, "I_MPI_PIN": "off"})
 FAMILIES = (OPEN, INTEL, HYDRA)
 """Those whose options are known. Open MPI and MPICH are tested; Intel MPI, whose launcher is Hydra as MPICH's, is not."""
+SAYS_TRANSPORTS = {"OMPI_MCA_btl_base_verbose": "30"}
+"""By these variables Open MPI's ranks log how they send to each other; `results/transports.py` reads it."""
 INTERFACE = "libmpi.so.12"
 """The library that all of MPICH's binary interface have; Debian's MPICH calls it by another name."""
 OF_DEBIAN = "libmpich.so.12"

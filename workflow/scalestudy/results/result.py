@@ -13,7 +13,7 @@ from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.results.metrics import Values, intervals, kinds, metrics
 from scalestudy.results.records import HostFacts, facts_of_hosts, staleness, write_events, write_steps
 from scalestudy.results.reports import read_reports
-from scalestudy.results.transports import transports_named
+from scalestudy.results.transports import mpi_transports, transports_named
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import pause_warnings, warnings, window_warnings
 from scalestudy.spec.run import RunSpec, is_emulated
@@ -69,7 +69,7 @@ def measured_result(
             **instrument(first.device_name),
             **first.host,
             "decoder": first.decoder,
-            **transports_named(job, first.backend, first.interface, evidence.transports),
+            **transports_named(job, first.backend, first.interface, evidence.transports or mpi_transports(job)),
             "data": manifest.fingerprint[:12],
             **{name: digest[:12] for name, digest in first.imported.items()},
             **({"device_modes": modes} if modes else {}),

@@ -1,4 +1,4 @@
-"""The network that the ranks used, by NCCL's log and by gloo's interface."""
+"""The network that the ranks used, by the logs of NCCL and MPI, and by gloo's interface."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ VIA = re.compile(
     r"(?:Ring|Channel) \S+ : ([0-9]{1,9})(?![0-9])\S* -> ([0-9]{1,9})(?![0-9])\S* (?:\[\w{1,20}\] )?"
     r"via (\w{1,32}(?:/\w{1,32}){0,4})"
 )
+# `[n01:71] mca: bml: Using tcp btl for send to [[19046,1],1] on node n02`: Open MPI's log, for each rank that is sent to.
+BTL = re.compile(r"Using (\w{1,32}) btl for send to \[\[\d{1,9},\d{1,9}\],(\d{1,9})\]")
 MAX_LOG_BYTES = 1 << 26
 """Of each log: connections are in its first lines, and a trace of all calls can fill a disk."""
 
@@ -29,12 +31,22 @@ def nccl_transports(text: str) -> Transports:
 
 
 def transports_of(job: Job) -> Transports:
-    """The transports that the logs of all ranks name; none without NCCL."""
-    found: Transports = Counter()
-    for log in sorted(job.log.glob("nccl.*.log")):
-        with log.open("rb") as stream:
-            found += nccl_transports(stream.read(MAX_LOG_BYTES).decode(errors="replace"))
-    return found
+    """The transports that NCCL's logs of all ranks name; none without NCCL."""
+    return sum((nccl_transports(beginning(log)) for log in job.log.glob("nccl.*.log")), Counter())
+
+
+def mpi_transports(job: Job) -> Transports:
+    """The transports to other ranks that the logs of all ranks name in Open MPI's words; none without it."""
+    logs = [(rank, beginning(log)) for rank in range(job.spec.ranks) if (log := job.log_of(rank)).exists()]
+    return Counter(
+        (rank, int(to), f"MPI {via}") for rank, log in logs for via, to in BTL.findall(log) if int(to) != rank
+    )
+
+
+def beginning(log: Path) -> str:
+    """The first MAX_LOG_BYTES of a log."""
+    with log.open("rb") as stream:
+        return stream.read(MAX_LOG_BYTES).decode(errors="replace")
 
 
 def _pairs(job: Job, used: Transports) -> Iterator[tuple[int, int, str, bool, int]]:
@@ -65,10 +77,10 @@ def unpromised_transports(job: Job, used: Transports) -> Iterator[str]:
 
 
 def transports_named(job: Job, backend: str, interface: str | None, used: Transports) -> dict[str, str]:
-    """`transport_within` a node and `transport_between` nodes, as NCCL's log names them, or gloo's network; without those
-    that are not known.
+    """`transport_within` a node and `transport_between` nodes, as the log of NCCL or MPI names those that were `used`, or
+    gloo's network; without those that are not known.
     """
-    if backend == "gloo" and interface is not None and job.spec.ranks > 1:
+    if not used and backend == "gloo" and interface is not None and job.spec.ranks > 1:
         return {f"transport_{'between' if len(job.hosts) > 1 else 'within'}": f"TCP over {interface}"}
     found: dict[str, dict[str, None]] = {}
     for _, _, via, inside, _ in _pairs(job, used):

@@ -269,7 +269,7 @@ def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
         if asked.runtime != known.runtime:  # it goes on in other jobs than those of its own walltime
             asked = dataclasses.replace(asked, links=walltime(estimate, asked.runtime)[1])
         return PlannedJob(
-            column, seen, str(seen.resources.get("study", "")), spec.strategy.name, spec.ranks, asked, estimate,
+            column, seen, project.study_name(seen.wildcards["machine"], run.id), spec.strategy.name, spec.ranks, asked, estimate,
             planner.expectation.again_s,
         )  # fmt: skip
     if seen.rule == "dataset":
