@@ -167,10 +167,11 @@ def draw(confusion: Mapping[tuple[str, str], int], file: Path) -> None:
     axes.imshow(counts, cmap="Blues", aspect="auto", vmin=0)
     for y, cause in enumerate(rows):
         for x, part in enumerate(columns):
-            axes.text(x, y, str(counts[y][x] or ""), ha="center", va="center")
+            shade = "white" if counts[y][x] > max(map(max, counts)) / 2 else "black"
+            axes.text(x, y, str(counts[y][x] or ""), ha="center", va="center", color=shade)
             if part == CAUSES.get(cause, NONE):
                 axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False))
-    axes.set_xticks(range(len(columns)), [name.replace("_", " ") for name in columns])
+    axes.set_xticks(range(len(columns)), [name.replace("_", "\n") for name in columns])
     axes.set_yticks(range(len(rows)), [name or "clean" for name in rows])
     axes.set_xlabel("Part that explain named")
     axes.set_ylabel("Cause that was put in")
