@@ -95,7 +95,7 @@ def ranks(result: dict[str, Any]) -> int:
     return int(result["spec"].get("ranks", 1))
 
 
-def studies(box: Box, through: str = THROUGH) -> Studies:
-    """Set it up; `through` is the text of the study."""
+def studies(box: Box, through: str = THROUGH, folder: str = "scalestudy") -> Studies:
+    """Set it up in a folder of the box's user; `through` is the text of the study."""
     files = {"config/machines/box.yaml": MACHINE, "config/studies/through.yaml": through}
-    return Studies(box, copy_of_project(box, files=files))
+    return Studies(box, copy_of_project(box, folder, files))

@@ -86,7 +86,7 @@ def test_a_driver_ended_three_times_submits_nothing_twice_and_loses_nothing_what
     assert code == 1
     assert re.search("TERM: this driver exits and leaves . jobs with the scheduler", output), output
     driver = workflow.start()
-    workflow.until(lambda: workflow.results() >= 1, "that a run has ended", 100)
+    workflow.until(lambda: driver.owns_lock() and workflow.results() >= 1, "that it works and a run has ended", 100)
     driver.kill()
     assert driver.wait()[0] != 0
     code, output = workflow.drive()
@@ -230,7 +230,7 @@ def test_a_mini_study_goes_from_its_file_to_its_figure_by_a_driver_that_is_a_job
 
 def test_short_runs_of_one_node_share_a_job_that_requests_the_sum_of_their_walltimes(slurm: SlurmBox) -> None:
     bundled = THROUGH.replace("ranks: [1, 2, 4]", "ranks: [1, 2]").replace("epochs: 4", "epochs: 1") + "repeats: 2\n"
-    made = studies(slurm, bundled)
+    made = studies(slurm, bundled, "bundles")
     words = ("results/box/mini/studies/through/summary.csv", "--profile", "profiles/slurm", "--config", "machine=box",
              "scale=mini", "--groups", "train=bundle", "--group-components", "bundle=3", "--set-resources",
              "train:runtime=3")  # fmt: skip
