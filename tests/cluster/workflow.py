@@ -176,6 +176,7 @@ class Driver:
         lock = self.workflow.folder / ".multinode" / "driver.json"
         return (
             lock.exists()
+            and lock.read_text() != ""  # a driver that has left
             and f"NSpid:\t{self.pid()}\t{json.loads(lock.read_text())['pid']}\n"
             in Path(f"/proc/{self.pid()}/status").read_text()
         )
