@@ -42,7 +42,7 @@ FATES = {
 
 @pytest.fixture(scope="module")
 def fates(pbs: PbsBox) -> tuple[Workflow, Driver]:
-    """A driver, the second of a folder whose name needs quotes; its jobs meet all kinds of fates while other tests go on."""
+    """Return the second driver of a folder whose name needs quotes; other tests go on while its jobs end in all ways."""
     workflow = Workflow(pbs, "a b 'c' \"d\" $HOME `e` -x;&", SITE, FATES)
     driver = workflow.start()
     workflow.until(lambda: len(workflow.starts()) == len(FATES) - 1, "all starts", 90)

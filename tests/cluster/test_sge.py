@@ -41,7 +41,7 @@ SWEEP = "sweep_of_mine"
 
 @pytest.fixture(scope="module")
 def fates(sge: SgeBox) -> tuple[Workflow, Driver]:
-    """A driver, the second of a folder whose name needs quotes; its jobs meet all kinds of fates while other tests go on."""
+    """Return the second driver of a folder whose name needs quotes; other tests go on while its jobs end in all ways."""
     workflow = Workflow(sge, "a b 'c' \"d\" `e` ü -x;&", SITE, FATES)
     driver = workflow.start()
     workflow.until(lambda: len(workflow.starts()) == len(FATES), "all starts", 90)

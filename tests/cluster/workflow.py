@@ -289,8 +289,9 @@ def assert_refused(box: Box, site: dict[str, str], why: str) -> None:
 
 
 def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]) -> None:
-    """Jobs that name their nodes get these and no others: one on each, where a free choice packs all on one, and one on
-    both. One that names none gets as many as it asks for.
+    """Check that jobs get the nodes that they name: one on each, where a free choice would pack all on one, and one on both.
+
+    A job that names none gets as many as it asks for.
     """
     runs: dict[str, dict[str, Any]] = {f"on {host}": {"hosts": host} for host in hosts}
     runs["on both"] = {"hosts": ",".join(reversed(hosts)), "nodes": 2}

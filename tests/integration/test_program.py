@@ -44,7 +44,7 @@ PLAIN = """
         time.sleep(0.02)
         loss = 1 / (1 + step)
 """
-"""Nothing of it is torch's, whose import takes seconds."""
+"""It does without torch, whose import takes seconds."""
 RESUMES = """\
 import torch
 
@@ -261,7 +261,7 @@ base:
 explain: true
 scales: {mini: {}}
 """
-OBSERVED_BEFORE = """
+MADE_UP_ROUNDS = """
 import sys
 from scalestudy.cli import run_command
 from scalestudy.program import takeaway
@@ -269,7 +269,7 @@ from tests.unit.program.test_explanation import rounds, run
 takeaway.take_away = lambda *_, **more: rounds(whole=run(0.073), loading=run(0.038))
 sys.exit(run_command(sys.argv[1:]))
 """
-"""An explained run whose script is not observed anew: test_tutorial.py and test_explain.py observe scripts."""
+"""Makes an explained run from made-up rounds; test_tutorial.py and test_explain.py observe scripts."""
 
 
 def test_a_study_explains_its_script_in_runs_of_their_own_and_the_report_says_what_they_found(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_study_explains_its_script_in_runs_of_their_own_and_the_report_says_wh
     made = f"results/local/runs/{run[0]}"
     assert project.snakemake(f"{made}/spec.json").returncode == 0
     here = {"SCALESTUDY_WARM": "0", "PYTHONPATH": str(ROOT)}
-    done = project.run("python", "-c", OBSERVED_BEFORE, "train", "--out", f"{made}/result.json", **here)
+    done = project.run("python", "-c", MADE_UP_ROUNDS, "train", "--out", f"{made}/result.json", **here)
     assert done.returncode == 0, done.stdout
     found = json.loads((project.folder / made / "result.json").read_text())["explained"]
     loading = next(part for part in found["parts"] if part["name"] == "loading")

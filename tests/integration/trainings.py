@@ -38,7 +38,7 @@ class MLP(nn.Module):
 
 
 class Residual(nn.Module):
-    """A small residual network whose norms see a rank's share of the batch."""
+    """A small residual network; its BatchNorm normalises over the batch of one rank."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -56,7 +56,8 @@ def test_the_digest_of_parameters_does_not_depend_on_their_memory_format(tmp_pat
 
 def test_a_weight_of_two_names_is_kept_under_both(tmp_path: Path) -> None:
     replica = trainer(job(tmp_path, model={"name": "mlp", "hidden": 16, "layers": 3})).replica
-    first, second = replica.model[1], replica.model[3]  # type: ignore[index]
+    assert isinstance(replica.model, torch.nn.Sequential)
+    first, second = replica.model[1], replica.model[3]
     second.weight = first.weight
     replica.save_weights(tmp_path / "weights.safetensors")
     assert load_file(tmp_path / "weights.safetensors").keys() == replica.model.state_dict().keys()

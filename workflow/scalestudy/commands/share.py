@@ -71,7 +71,7 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
 
 
 def _code(study: Study, machine: str) -> Iterator[str]:
-    """Study file and machine file; what else the study reads; the workflow as it is here. Some files come twice.
+    """Yield study and machine file, what else the study reads, and the workflow as it is here; some files twice.
 
     A study reads claims of documents, published numbers and the user's own code; of profiles, those that name a site stay.
     """
