@@ -101,9 +101,21 @@ def test_tensors_come_through_worker_processes_and_from_memory(prepared: Prepare
         open_dataset(path, "train", spec(mode="stream"))
 
 
+@pytest.mark.timeout(60)
+def test_a_worker_process_and_its_loader_never_wait_for_each_other_to_read(prepared: Prepared) -> None:
+    """Of large batches of small samples, indices and labels are more than the kernel holds between two processes."""
+    path, _ = prepared(source="synthetic", samples=1 << 18, shape=[1], classes=1000)
+    loader = spec(kind="processes", workers=1, prefetch=6, size=None, augment="none")
+    data, order = open_dataset(path, "train", loader), [(0, np.arange(1 << 15) + (k << 15)) for k in range(8)]
+    with Loader(data, order, loader, seed=0) as made:
+        labels = torch.cat([y.clone() for _, y in made])
+    alone = data.batch(np.arange(1 << 18), size=None, augment="none", seed=0, epoch=0)[1]
+    assert torch.equal(labels, alone)
+
+
 def test_data_larger_than_memory_is_refused_by_mode_memory(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = prepared(**FORMS["tar"])
-    monkeypatch.setattr("scalestudy.data.load.readers.available_bytes", lambda: 1 << 16)
+    monkeypatch.setattr("scalestudy.data.load.readers.free_memory_bytes", lambda: 1 << 16)
     with pytest.raises(UserError, match="do not fit into the 0 MiB of free memory"):
         open_dataset(path, "train", spec(mode="memory"))
 
@@ -265,6 +277,40 @@ def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
     ):
         list(made)
     os.close(os.open(file, os.O_WRONLY))
+
+
+STOPPED = """
+import sys
+import numpy as np
+from pathlib import Path
+from scalestudy.data.load import batch_maker, stream
+from scalestudy.data.load.dataset import open_dataset
+from scalestudy.data.load.loader import Loader
+from tests.unit.data.test_modes import spec
+batch_maker.HANG_S = stream.WAIT_S = 1.0
+mode, kind = sys.argv[2:]
+loader = spec(mode=mode, kind=kind, workers=1, prefetch=1, storage={"latency_ms": 1500})
+data = open_dataset(Path(sys.argv[1]), "train", loader)
+with Loader(data, [(0, np.arange(0, 2)), (0, np.arange(2, 4))], loader, seed=0) as made:
+    print("begun", flush=True)
+    print(sum(len(x) for x, _ in made))
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("mode", "kind"), [("file", "threads"), ("file", "processes"), ("stream", "threads")])
+def test_a_run_that_is_suspended_and_goes_on_has_no_worker_that_hangs(mode: str, kind: str, prepared: Prepared) -> None:
+    """As a scheduler suspends a job: all of its processes at once, for longer than a sample may take."""
+    path, _ = prepared(**FORMS["files"])
+    command = [sys.executable, "-c", STOPPED, str(path), mode, kind]
+    root = Path(__file__).parents[3]
+    job = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert job.stdout is not None and job.stdout.readline() == "begun\n"
+    time.sleep(0.3)
+    for number, seconds in ((signal.SIGSTOP, 6.0), (signal.SIGCONT, 0.0)):
+        os.killpg(job.pid, number)
+        time.sleep(seconds)
+    assert job.communicate()[0] == "4\n" and job.returncode == 0
 
 
 def test_workers_end_when_their_loader_is_killed(prepared: Prepared) -> None:

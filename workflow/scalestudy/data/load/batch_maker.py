@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch.profiler import record_function
 
 from scalestudy.data.load.dataset import DEFAULT_SIDE, Dataset, PictureDataset
 from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED
+from scalestudy.data.progress import Watch
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError
 from scalestudy.spec import run
@@ -31,7 +31,6 @@ class BatchTask:
     epoch: int
     indices: NDArray[np.int64]
     slot: int
-    started_s: float = field(default_factory=time.monotonic)
     batch: Batch | None = None
     error: BaseException | None = None
     done: threading.Event = field(default_factory=threading.Event)
@@ -103,11 +102,11 @@ class BatchMaker:
             found = self._ring[number] = _empty((rows, side, side, 3), self.device)
         return found[:rows]
 
-    def stuck(self, task: BatchTask, progress: NDArray[np.int64], who: str) -> UserError | None:
+    def stuck(self, watch: Watch, progress: NDArray[np.int64], who: str) -> UserError | None:
         """The error to raise where the worker of a due task hangs; None where it does not."""
         sample, since_ns = progress.tolist()
         limit_s = HANG_S + self.dataset.handle.patience_s
-        if sample == UNWATCHED or time.monotonic() - max(since_ns / 1e9, task.started_s) < limit_s:
+        if watch.still_s((sample, since_ns)) < limit_s or sample == UNWATCHED:
             return None
         if sample != NO_SAMPLE and isinstance(self.dataset, PictureDataset):
             return self.dataset.pictures.unreadable(sample, f"{who} has worked on it for {limit_s:.0f} s")

@@ -53,7 +53,6 @@ class Loader:
         self._workers = kind(self._maker, spec.workers, slots=self._depth + 2)
         self.delivered: deque[Delivered] = deque()
         """The batches that were handed out, oldest first, until somebody takes them from here."""
-        self._closed = False
 
     @property
     def slow_decode(self) -> int:
@@ -61,7 +60,7 @@ class Loader:
         return self._maker.slow_decode
 
     def __iter__(self) -> Iterator[Batch]:
-        assert not self._closed, "the loader is closed"
+        assert not self._maker.closed.is_set(), "the loader is closed"
         ahead: deque[BatchTask] = deque()
         slots = itertools.cycle(range(self._depth + 2))
         for epoch, indices in self._planned():
@@ -91,7 +90,6 @@ class Loader:
 
     def close(self) -> None:
         """End the workers; threads finish their current batch."""
-        self._closed = True
         self._maker.closed.set()
         if self._stream is not None:
             self._stream.leave()

@@ -27,6 +27,7 @@ from scalestudy.data.manifest import Split, database_key
 from scalestudy.data.stores import Store
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
+from scalestudy.limits import free_memory_bytes
 
 Indices = NDArray[np.int64]
 REMEDY = "replace it, or delete the manifest and prepare the data again"
@@ -194,13 +195,6 @@ class DatabaseReader(Storage):
         return [self._folder / "data.mdb"]
 
 
-def available_bytes() -> int:
-    """Memory available without swapping, as the kernel estimates it."""
-    import psutil
-
-    return int(psutil.virtual_memory().available)
-
-
 class MemoryReader:
     """Keeps every sample that was read, in one anonymous file that worker processes share.
 
@@ -211,8 +205,8 @@ class MemoryReader:
         self._storage = storage
         self._offsets = np.concatenate([[len(sizes)], len(sizes) + np.cumsum(sizes)])
         total = int(self._offsets[-1])
-        if place is None and total > available_bytes():
-            what = f"{total / 2**20:,.0f} MiB do not fit into the {available_bytes() / 2**20:,.0f} MiB of free memory"
+        if place is None and total > (free := free_memory_bytes()):
+            what = f"{total / 2**20:,.0f} MiB do not fit into the {free / 2**20:,.0f} MiB of free memory"
             raise UserError(what, "loader.mode: memory", "set another mode, or lower `data.scale`")
         descriptor = os.open(place, os.O_RDWR) if place else os.memfd_create("scalestudy-samples")
         weakref.finalize(self, os.close, descriptor)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from scalestudy.data.load.readers import IndexedReader, Indices
+from scalestudy.data.progress import CHECK_S, Watch
 
 BLOCK_BYTES = 4 << 20
 """Bytes of one request: large enough that a latency of tens of milliseconds hardly counts."""
@@ -82,14 +82,15 @@ class Feed:
 
     def take(self, sample: int) -> Any:
         """Wait for the bytes of a sample."""
-        deadline = time.monotonic() + self._wait_s
+        watch = Watch()
         with self._turn:
             while sample not in self._there:
                 if sample in self._errors:
                     raise self._errors[sample]
                 if self._closed:
                     raise OSError("the stream was closed")
-                if not self._turn.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                self._turn.wait(CHECK_S)
+                if watch.still_s() >= self._wait_s:
                     raise TimeoutError(f"it did not arrive within {self._wait_s:.0f} s")
             found = self._there.pop(sample)
             self.left -= 1

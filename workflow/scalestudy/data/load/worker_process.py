@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import mmap
 import os
+import queue
 import signal
 import sys
+import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -114,11 +117,19 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with(parent)  # a worker that waits sees its connection end; one that hangs or computes does not
     keep_freed_memory()
-    try:
+    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with suppress(EOFError, ConnectionError):
         worker: Worker = connection.recv()
         worker.attach(memory)
         os.close(memory)
+        # In a thread: otherwise this process and the loader's could each wait for the other to read a large message.
+        threading.Thread(target=_receive, args=(connection, tasks), daemon=True).start()
+        while (task := tasks.get()) is not None:
+            connection.send(worker.make(*task))
+
+
+def _receive(connection: Connection, tasks: queue.SimpleQueue[Any]) -> None:
+    with suppress(EOFError, ConnectionError):
         while True:
-            connection.send(worker.make(*connection.recv()))
-    except (EOFError, ConnectionError):
-        pass
+            tasks.put(connection.recv())
+    tasks.put(None)

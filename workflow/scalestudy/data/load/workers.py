@@ -22,10 +22,9 @@ from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask, Regis
 from scalestudy.data.load.dataset import DEFAULT_SIDE, PictureDataset
 from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED, no_progress
 from scalestudy.data.load.worker_process import MadeBatch, Worker, shared_arrays
+from scalestudy.data.progress import CHECK_S, Watch
 from scalestudy.errors import UserError
 
-CHECK_S = 0.5
-"""Seconds between two checks whether a worker that is waited for hangs."""
 END_S = 5.0
 """Seconds in which threads have to end."""
 
@@ -93,10 +92,11 @@ class Threads(Workers):
             task.done.set()
 
     def finish(self, task: BatchTask) -> Batch:
+        watch = Watch()
         while not task.done.wait(CHECK_S):
             if task.worker >= 0:
                 who = f"worker {task.worker} (a thread)"
-                if stuck := self.maker.stuck(task, self._progress[task.worker], who):
+                if stuck := self.maker.stuck(watch, self._progress[task.worker], who):
                     raise stuck
         if task.error is not None:
             raise task.error
@@ -104,10 +104,7 @@ class Threads(Workers):
         return task.batch
 
     def close(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._tasks.get_nowait()
-        for _ in self._threads:
+        for _ in self._threads:  # those that wait; the others see that the maker is closed
             self._tasks.put(None)
         deadline = time.monotonic() + END_S
         for thread in self._threads:
@@ -158,10 +155,10 @@ class Processes(Workers):
 
     def finish(self, task: BatchTask) -> Batch:
         process, connection = self._workers[task.worker]
-        who = f"worker {task.worker} (process {process.pid})"
+        who, watch = f"worker {task.worker} (process {process.pid})", Watch()
         try:
             while not connection.poll(CHECK_S):
-                if stuck := self.maker.stuck(task, self._progress[task.worker], who):
+                if stuck := self.maker.stuck(watch, self._progress[task.worker], who):
                     raise stuck
             made: MadeBatch = connection.recv()
         except (EOFError, ConnectionError):
