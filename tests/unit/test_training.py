@@ -220,6 +220,20 @@ def test_two_ranks_of_a_stream_that_saw_the_same_samples_make_the_run_invalid() 
         assert reason in str(invalid_reason(RunEvidence(job(run), found, values, manifest(640))))
 
 
+def test_ranks_or_attempts_that_decoded_images_in_different_ways_make_the_run_invalid() -> None:
+    run = spec(strategy="allreduce", ranks=2, **CUT)
+    for second, reason in (
+        (["kernel, AVX2"], None),
+        (["plain"], "images were decoded in 2 ways (kernel, AVX2; plain)"),
+        (["kernel, AVX2", "plain"], "images were decoded in 2 ways (kernel, AVX2; plain)"),
+    ):
+        found = measured(run, decoders=second)
+        found.reports[0].decoders = ["kernel, AVX2"]
+        values = metrics(job(run), found, manifest(), 1.0, None)
+        said = invalid_reason(RunEvidence(job(run), found, values, manifest()))
+        assert said is None if reason is None else reason in str(said)
+
+
 def test_a_full_run_that_stopped_early_is_invalid() -> None:
     run = spec(train={"epochs": 2})
     found = measured(run)

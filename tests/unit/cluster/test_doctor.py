@@ -64,6 +64,7 @@ def test_of_nodes_where_all_is_well_nothing_is_said() -> None:
         ({"mpi": None}, "no mpirun", "a module of MPI: `modules` in profiles/lab/site.yaml"),
         ({"skew_s": -40.0}, "a clock that differs by more than a second from", "administrators"),
         ({"data_roots": {"image_folder": False}}, "no folder of `data_roots`", "profiles/lab/site.yaml"),
+        ({"decoder": "plain: simplejpeg and torch"}, "no C kernel to decode images", ""),
         ({"code": "000000000000"}, "another scalestudy than this one", "image again"),
         ({"node_cores": 32}, "fewer cores than `cores_per_node: 64` of config/machines/mine.yaml", "correct"),
         ({"memory_gib": 187.5}, "less memory than `memory_gib: 256.0` of config/machines/mine.yaml", "correct"),

@@ -10,12 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from scalestudy.data.decode import kernel
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.replica import Replica
+from scalestudy.training.report import Report
 from scalestudy.training.trainer import Trainer
 from scalestudy.training.training_data import TrainingData
 
@@ -52,6 +54,27 @@ def test_the_digest_of_parameters_does_not_depend_on_their_memory_format(tmp_pat
     resnet = {"model": "resnet18", "data": {"source": "synthetic", "samples": 32, "shape": [3, 32, 32]}}
     plain = trainer(job(tmp_path, **resnet)).replica.digest()
     assert trainer(job(tmp_path, **resnet, memory_format="channels_last")).replica.digest() == plain
+
+
+def test_the_decoders_of_all_attempts_are_reported(tmp_path: Path) -> None:
+    recorder = trainer(job(tmp_path)).recorder
+    recorder.report.decoders = ["plain"]
+    kept = {"marks": torch.zeros(0, 7), "losses": torch.zeros(0)}
+    recorder.restore(Report(0, decoders=["kernel, AVX2"]), kept, None)
+    assert recorder.report.decoders == ["kernel, AVX2", "plain"]
+
+
+def test_threads_that_decode_without_the_kernel_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jpegs = {"source": "synthetic_jpeg", "samples": 32, "width": 32, "height": 32, "mean_kib": 1.0}
+
+    def said(**loader: object) -> list[str]:
+        return list(TrainingData.open(job(tmp_path, data=jpegs, loader={"size": 16, **loader}), 0).slow_decoding())
+
+    monkeypatch.setattr(kernel, "loaded", lambda: None)
+    assert said(workers=4)[0].startswith("4 threads decode images through Python, where 4 load 3.2 times")
+    assert said(workers=1) == said(workers=4, kind="processes") == said(workers=4, mode="synthetic") == []
+    monkeypatch.setattr(kernel, "loaded", lambda: "a kernel")
+    assert said(workers=4) == []
 
 
 def test_a_weight_of_two_names_is_kept_under_both(tmp_path: Path) -> None:

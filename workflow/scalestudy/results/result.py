@@ -68,7 +68,7 @@ def measured_result(
         "instrument": {
             **instrument(first.device_name),
             **first.host,
-            "decoder": first.decoder,
+            "decoder": " / ".join(measured.decoders),
             **transports_named(job, first.backend, first.interface, evidence.transports or mpi_transports(job)),
             "data": manifest.fingerprint[:12],
             **{name: digest[:12] for name, digest in first.imported.items()},

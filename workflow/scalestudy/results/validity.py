@@ -167,6 +167,13 @@ def _ranks(numbers: Sequence[int]) -> str:
     return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
+def images_have_one_decoder(run: RunEvidence) -> Iterator[str]:
+    """All ranks, in all attempts at the run, decoded images in the same way."""
+    ways = run.measured.decoders
+    if len(ways) > 1 and run.manifest.format != "tensors" and run.job.spec.loader.mode != "synthetic":
+        yield f"images were decoded in {len(ways)} ways ({'; '.join(ways)}): see that every node has the C kernel, or none"
+
+
 def full_training_is_complete(run: RunEvidence) -> Iterator[str]:
     """A run that is the full training made all its steps."""
     spec, report = run.job.spec, run.measured.reports[0]
@@ -231,6 +238,7 @@ CHECKS = (
     parameters_are_equal,
     samples_are_as_planned,
     samples_are_those_planned,
+    images_have_one_decoder,
     full_training_is_complete,
     window_is_long_enough,
     staging_is_complete,

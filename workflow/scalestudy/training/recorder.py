@@ -62,7 +62,7 @@ class Recorder:
             device_modes=unusual_modes([device_bus_id(world.device)]) if world.device.type == "cuda" else [],
             host=of_rank(),
             backend=dist.get_backend() if dist.is_initialized() else "none",
-            decoder=kernel.state(),
+            decoders=[kernel.state()],
             placement=placement(device_bus_id(world.device)),
             interface=os.environ.get("GLOO_SOCKET_IFNAME"),
         )
@@ -96,7 +96,7 @@ class Recorder:
         named = [own_file(target, Path()).name for target in report.own_code]
         imported = imported_from(self.job.extensions) if named else {}
         report.imported = {name: digest for name, digest in sorted(imported.items()) if name not in named}
-        report.warnings += data.unusual()
+        report.warnings += [*data.unusual(), *data.slow_decoding()]
         report.uncounted_reads = next((uncounted_file_system(file) for file in data.files[:1]), None)
 
     def begin(self) -> None:
@@ -198,6 +198,7 @@ class Recorder:
         here, self.report = self.report, earlier
         for name in OF_THIS_PROCESS:
             setattr(earlier, name, getattr(here, name))
+        earlier.decoders = list(dict.fromkeys([*earlier.decoders, *here.decoders]))
         done = earlier.steps_done
         earlier.pauses.append(done)
         earlier.left_out.append((done, done + self.job.spec.measure.warmup_steps))

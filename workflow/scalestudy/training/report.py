@@ -141,7 +141,8 @@ class Report(_Plain):
     """Copies on this node's own disk, None where the data is read in place."""
     node_steps: int | None = None
     """Steps of an epoch, where each node has samples of its own and no others; else they follow from the data."""
-    decoder: str = ""
+    decoders: list[str] = field(default_factory=list)
+    """How images are decoded, in each attempt at the run; each way once."""
     parameters: int = 0
     parameter_digest: str | None = None
     own_code: dict[str, str] = field(default_factory=dict)

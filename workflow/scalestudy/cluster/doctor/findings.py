@@ -12,6 +12,7 @@ from typing import Any
 from scalestudy.cluster.doctor.facts import WORDS, ClusterFacts
 from scalestudy.cluster.doctor.gpu_support import problem
 from scalestudy.cluster.resources import memory_mb
+from scalestudy.data.decode import kernel
 from scalestudy.errors import nearest
 from scalestudy.measure.instrument import code_digest
 from scalestudy.site_fault import site_file
@@ -79,6 +80,7 @@ def _checks(machine: Machine, file: str) -> list[tuple[Callable[[Report], bool],
         (lambda r: r.get("node_cores", cores) < cores, f"fewer cores than `cores_per_node: {cores}` of {file}", "correct `cores_per_node`"),
         (lambda r: r.get("memory_gib", memory) < SLACK * memory, f"less memory than `memory_gib: {memory}` of {file}", "correct `memory_gib`"),
         (lambda r: abs(r["skew_s"] or 0.0) > SKEW_S, "a clock that differs by more than a second from that of the shared storage", "tell the administrators: deadlines depend on the clock"),
+        (lambda r: r.get("decoder", "").startswith("plain"), f"no C kernel to decode images, so that threads of the loader scale badly: `{kernel.BUILD}` builds it with a C compiler and libjpeg-turbo's headers", ""),
         (lambda r: not all(r["data_roots"].values()), "no folder of `data_roots`", f"correct it in {site}, or mount it on the nodes"),
     ]  # fmt: skip
 

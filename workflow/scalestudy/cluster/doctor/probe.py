@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pynvml
 
+from scalestudy.data.decode import kernel
 from scalestudy.files import expanded, write_json
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.limits import usable_cores
@@ -53,6 +54,7 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
         "python": {"version": platform.python_version(), "executable": sys.executable},
         "code": code_digest(),
         "torch": _python(TORCH),
+        "decoder": kernel.state(),
         "gpu": _gpu(),
         "gpu_modes": unusual_modes(),
         "mpi": mpi,

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER / "kernel.c"
 BUILT = FOLDER / "built"
+BUILD = "python3 -m scalestudy.data.decode.kernel.build"
+"""The command that builds it, where there are a C compiler and libjpeg-turbo's headers."""
 DONE = 0
 INSTRUCTIONS = ("plain C", "SSSE3", "AVX2")
 Region = tuple[float, float, float, float, bool]
