@@ -62,6 +62,16 @@ def test_a_job_that_nobody_follows_and_that_lives_on_is_left_alone_until_it_ends
     assert second.scheduler.deleted == []
 
 
+def test_a_clock_that_is_set_back_while_a_job_runs_makes_no_negative_use(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.add("train a", gpus=4)
+    bench.until(lambda: bench.scheduler.submitted)
+    name = bench.scheduler.submitted[0]
+    (bench.files.folder / f"{name}.ended").write_text("exit=0\nsignal=\nbegan=460\nended=100\nhost=n\n")
+    bench.until(lambda: bench.told.done)
+    assert [event["used_s"] for event in ended(bench)] == [0] and bench.records.gpu_hours() == 0.0
+
+
 # PBS copies what a job has printed after its script has ended
 
 

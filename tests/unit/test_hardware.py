@@ -80,6 +80,10 @@ def test_a_driver_by_which_people_train_is_one_of_nvidia_or_of_amd_with_its_own_
     assert has_gpu_to_train_on(tmp_path, with_memory)
     assert not has_gpu_to_train_on(tmp_path, inside_a_processor)
     assert not has_gpu_to_train_on(tmp_path, of_amd(tmp_path, 0, 512))
+    hidden = of_amd(tmp_path, 2, 32)
+    (hidden / "1/mem_banks/0/properties").unlink()
+    (hidden / "1/mem_banks/0/properties").mkdir()  # as a container that may not use it: reading it fails
+    assert not has_gpu_to_train_on(tmp_path, hidden)
     (tmp_path / "nvidia0").touch()
     assert has_gpu_to_train_on(tmp_path, inside_a_processor)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from scalestudy.limits import kernel_text
 from scalestudy.nvml import Nvml, NvmlDevice, NvmlError
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
@@ -118,7 +119,7 @@ def has_gpu_to_train_on(devices: Path = Path("/dev"), topology: Path = KFD_NODES
     if any(devices.glob(DEVICE_FILES[0])):
         return True
     for bank in topology.glob("*/mem_banks/*/properties") if (devices / "kfd").exists() else ():
-        said = dict(line.split(maxsplit=1) for line in bank.read_text(encoding="ascii").splitlines())
+        said = dict(line.split(maxsplit=1) for line in kernel_text(bank).splitlines())
         if said.get("heap_type") in OWN_MEMORY and int(said.get("size_in_bytes", 0)) >= MIN_OWN_BYTES:
             return True
     return False

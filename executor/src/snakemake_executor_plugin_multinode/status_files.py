@@ -62,6 +62,7 @@ class StatusFiles:
         with suppress(KeyError, ValueError):
             code, began_s, ended_s = (int(fields[key]) for key in ("exit", "began", "ended"))
             host, fault = fields.get("host", ""), fields.get("fault", "").strip()
+            ended_s = max(began_s, ended_s)  # a node's clock may be set back
             return End(code, fields.get("signal", ""), began_s, ended_s, host, fault)
         return None
 

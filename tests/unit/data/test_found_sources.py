@@ -140,7 +140,7 @@ def test_chest_pictures_have_any_number_of_14_findings_and_the_official_split(ch
 def test_every_fifth_picture_of_a_caltech_class_is_held_out(tmp_path: Path, prepared: Prepared) -> None:
     for label, name in enumerate(("001.ak47", "002.american-flag", "257.clutter"), 1):
         files = {f"{label:03d}_{n:04d}.jpg": photo(40 + 4 * n, 32) for n in range(1, 5 + 3 * label)}
-        laid(tmp_path / "256_ObjectCategories" / name, {**files, "RENAME2": b"no image"})
+        laid(tmp_path / "256_ObjectCategories" / name, {**files, "RENAME2": b"no image", "greg/notes": b"a folder"})
     for root in (tmp_path, tmp_path / "256_ObjectCategories"):
         path, manifest = prepared(root.name, source="caltech256", root=str(root))
         assert (manifest.train.samples, manifest.test.samples, manifest.classes) == (25, 5, 3)

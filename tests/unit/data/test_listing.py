@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,40 @@ def test_companions_of_macos_are_no_pictures_and_its_letters_those_of_other_syst
     (picture_folder / "val/cat").rename(picture_folder / "val/caf\N{LATIN SMALL LETTER E WITH ACUTE}")
     _, manifest = prepared("macos", source="image_folder", root=str(picture_folder))
     assert (manifest.train, manifest.classes, manifest.left_out) == (plain.train, 2, 0)
+
+
+def test_pictures_in_a_folder_inside_a_class_are_an_error_or_left_out(picture_folder: Path, prepared: Prepared) -> None:
+    (picture_folder / "train/cat/more").mkdir()
+    (picture_folder / "train/cat/0.jpg").rename(picture_folder / "train/cat/more/0.jpg")
+    with pytest.raises(UserError, match=r"train/cat/more: is a folder inside that of a class"):
+        prepared("fails", source="image_folder", root=str(picture_folder))
+    _, manifest = prepared("skips", source="image_folder", root=str(picture_folder), on_error="skip")
+    assert (manifest.train.samples, manifest.left_out) == (7, 1)
+
+
+def test_a_picture_that_vanishes_while_its_class_is_listed_is_an_error(
+    picture_folder: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Vanishing:
+        name, path = b"1.jpg", bytes(picture_folder / "train/cat/1.jpg")
+
+        def is_file(self) -> bool:
+            return True
+
+        def stat(self) -> os.stat_result:
+            Path(os.fsdecode(self.path)).unlink(missing_ok=True)
+            return Path(os.fsdecode(self.path)).stat()
+
+    @contextlib.contextmanager
+    def scandir(place: Any) -> Iterator[list[Any]]:
+        with real(place) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        yield [Vanishing() if entry.path == Vanishing.path else entry for entry in entries]
+
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(UserError, match=r"train/cat/1\.jpg: cannot be read: No such file or directory"):
+        prepared(source="image_folder", root=str(picture_folder))
 
 
 CLASSES: dict[str, Callable[[Path], object]] = {"empty": Path.mkdir, "dangling link": linked("/nowhere")}

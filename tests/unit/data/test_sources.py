@@ -217,6 +217,15 @@ def test_own_data_is_read_item_by_item_and_repeats_when_scaled(own: Path, prepar
     assert x[:, 0, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0] and y.tolist() == [0, 1] * 4
 
 
+def test_own_data_that_has_grown_since_it_was_prepared_is_an_error(own: Path, prepared: Prepared) -> None:
+    path, _ = prepared(**{"import": "mine:Mine"}, kwargs={"samples": 6}, scale=0.5)
+    own.write_text(OWN.replace("return self.samples", "return 2 * self.samples"))
+    with pytest.raises(
+        UserError, match=r"mine\.py: it has 12 items for train, another number than when it was prepared"
+    ):
+        open_dataset(path, "train")
+
+
 def test_own_data_without_items_is_an_error_with_its_file(own: Path, prepared: Prepared) -> None:
     with pytest.raises(UserError, match=r"config/extensions/mine\.py: .*has no items for train"):
         prepared(**{"import": "mine:Mine"}, kwargs={"samples": 0})

@@ -34,9 +34,9 @@ class DatasetSpec(Spec):
     shard: Shard = Shard()
     """In which file format images are stored."""
     on_error: Literal["fail", "skip"] = "fail"
-    """Damaged images, others (WebP, TIFF, …), links to nothing and classes without images: `fail` names the first and stops
-    (an image that cannot be decoded stops it where the data is stored anew; used where it lies, it is an error when it is
-    read); `skip` decodes every image once, and leaves them out and lists them."""
+    """Damaged images, others (WebP, TIFF, …), links to nothing, classes without images, and folders in classes: `fail`
+    names the first and stops (an image that cannot be decoded stops it where the data is stored anew; used where it lies,
+    it is an error when it is read); `skip` decodes every image once, and leaves them out and lists them."""
 
     @field_validator("shard")
     @classmethod
@@ -60,7 +60,7 @@ class FashionMNIST(DatasetSpec):
 
     source: Literal["fashion_mnist"]
     root: str | None = None
-    """Folder with the IDX files (plain or .gz). Unset: looked for, then downloaded, else the run is skipped."""
+    """Folder with the four IDX files (.gz). Unset: looked for, then downloaded, else the run is skipped."""
 
 
 class Synthetic(DatasetSpec):

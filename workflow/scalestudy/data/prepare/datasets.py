@@ -51,14 +51,16 @@ def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Si
     """
     identity = dataset_id(spec)
     bulk = (bulk_root.absolute() / identity) if bulk_root is not None else manifest_path.parent / "bulk"
+    manifest = None if again else _found(bulk, identity)  # the lock of what is there may be another user's
     with full_disk_reported(manifest_path.parent, ROOM):
         manifest_path.parent.mkdir(parents=True, exist_ok=True)
-        with full_disk_reported(bulk, ROOM), _alone_with(bulk) as work:
-            try:
-                there = None if again else _found(bulk, identity)
-                manifest = there or _made(spec, bulk, work, manifest_path, site)
-            except Skipped as reason:
-                manifest = Manifest(identity, "skipped", spec.plain(), reason=str(reason))
+        if manifest is None:
+            with full_disk_reported(bulk, ROOM), _alone_with(bulk) as work:
+                try:
+                    meanwhile = None if again else _found(bulk, identity)
+                    manifest = meanwhile or _made(spec, bulk, work, manifest_path, site)
+                except Skipped as reason:
+                    manifest = Manifest(identity, "skipped", spec.plain(), reason=str(reason))
         if manifest.bulk == ".":
             place = bulk.name if bulk_root is None else str(bulk)
             manifest = dataclasses.replace(manifest, bulk=place, index=manifest.index and f"{place}/{manifest.index}")

@@ -10,9 +10,10 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,23 +49,41 @@ def write_arrays(manifest: Manifest, scale: float | str, source: Arrays, folder:
     infos: dict[str, Any] = {}
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+
+    def hashed(block: bytes) -> bytes:
+        digest.update(block)
+        return block
+
     for split in SPLITS:
         x, y = source.splits[split]
         count = wanted_samples(scale, len(x), x[0].nbytes) if split == "train" else len(x)
         _require_room(folder, count * x[0].nbytes)
         order = chosen(y, count)
-        array = np.lib.format.open_memmap(folder / f"{split}.npy", "w+", np.uint8, (count, *x.shape[1:]))
-        for begin in range(0, count, BLOCK_SAMPLES):
-            block = x[order[begin : begin + BLOCK_SAMPLES]]
-            array[begin : begin + len(block)] = block
-            digest.update(block.tobytes())
-        array.flush()
-        np.save(folder / f"{split}_labels.npy", y[order])
-        digest.update(y[order].tobytes())
-        infos[split] = SplitInfo(count, array.nbytes)
+        for name, array in ((f"{split}.npy", x), (f"{split}_labels.npy", y)):
+            parts = (order[begin : begin + BLOCK_SAMPLES] for begin in range(0, count, BLOCK_SAMPLES))
+            _write_array(folder / name, array, count, (hashed(array[part].tobytes()) for part in parts))
+        infos[split] = SplitInfo(count, count * x[0].nbytes)
     cost = PreparationCost(bytes_out=size_of(folder))
-    more = {**infos, **shape_of(array.shape[1:]), "task": task_of(y), "fingerprint": digest.hexdigest()}
+    more = {**infos, **shape_of(x.shape[1:]), "task": task_of(y), "fingerprint": digest.hexdigest()}
     return dataclasses.replace(manifest, **more, cost=cost)
+
+
+def _write_array(path: Path, like: NDArray[Any], rows: int, blocks: Iterable[bytes]) -> None:
+    """A .npy file of at most so many rows, each as those of `like`.
+
+    As bytes: where a disk or a quota is full, a mapped array ends the process without a message (SIGBUS), and numpy.save
+    raises an error without a cause.
+    """
+    with open(path, "wb") as stream:
+
+        def head(rows: int) -> None:
+            facts = {"descr": like.dtype.str, "fortran_order": False, "shape": (rows, *like.shape[1:])}
+            np.lib.format.write_array_header_1_0(stream, facts)
+
+        head(rows)
+        size = sum(map(stream.write, blocks))
+        stream.seek(0)  # numpy leaves room for a shorter count
+        head(size // (like.itemsize * math.prod(like.shape[1:])))
 
 
 def write_pictures(manifest: Manifest, spec: DatasetSpec, source: EncodedImages, folder: Path) -> Manifest:
@@ -120,7 +139,8 @@ class _Split:
             return stored(job, runs, lambda _, kept: {"paths": [self._path(n, data) for n, data in kept]})
         if form == "files":
             parts = stored(job, np.array([0, count]), self._array)
-            np.save(self.folder / f"{self.split}_labels.npy", parts[0].index.labels)
+            labels = parts[0].index.labels
+            _write_array(self.folder / f"{self.split}_labels.npy", labels, len(labels), [labels.tobytes()])
             return parts
         if form == "lmdb":
             with _database(self.folder / f"{self.split}.lmdb") as environment:
@@ -143,16 +163,8 @@ class _Split:
 
     def _array(self, _parts: list[Part], kept: Kept) -> dict[str, Any]:
         """<split>.npy uint8 [samples, side, side, 3]."""
-
-        def head(count: int) -> dict[str, Any]:
-            return {"descr": "|u1", "fortran_order": False, "shape": (count, self.spec.resize, self.spec.resize, 3)}
-
-        with open(self.folder / f"{self.split}.npy", "wb") as stream:
-            np.lib.format.write_array_header_1_0(stream, head(len(self.labels)))
-            for _, data in kept:
-                stream.write(data)
-            stream.seek(0)  # numpy leaves room for a shorter count
-            np.lib.format.write_array_header_1_0(stream, head(len(kept.numbers)))
+        like = np.zeros((1, self.spec.resize, self.spec.resize, 3), np.uint8)
+        _write_array(self.folder / f"{self.split}.npy", like, len(self.labels), (data for _, data in kept))
         return {"paths": [""] * len(kept.numbers)}
 
     def _shard(self, parts: list[Part], kept: Kept) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 from scalestudy.data.catalogue import Caltech256
 from scalestudy.data.sources import EncodedImages, named_root
 from scalestudy.data.sources.image_folder import classes_in
-from scalestudy.data.sources.listing import labelled, left_out, whole
+from scalestudy.data.sources.listing import NESTED, labelled, left_out, whole
 from scalestudy.spec.config import Site
 
 FOLDER = "256_ObjectCategories"
@@ -22,6 +22,7 @@ def provide(spec: Caltech256, site: Site) -> EncodedImages:
     root = root if root.name == FOLDER else root / FOLDER
     remedy = f"put these files into {root.parent}: {WANTED}"
     classes, wrong = classes_in(root, "", remedy)
+    wrong = [one for one in wrong if one.why != NESTED]  # the archive has such a folder (056.dog), beside its images
     parts = [labelled(part, label) for label, part in enumerate(classes.values())]
     everything = whole(parts, wrong, root, remedy)
     first = np.concatenate([[0], np.cumsum(np.bincount(everything.labels, minlength=len(classes)))])

@@ -38,6 +38,7 @@ PACKAGED = Path("/usr/share/datasets/fashion-mnist")
 ADDRESS = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
 WANTED = f"{', '.join(CONTENTS)} (31 MB)"
 REMEDY = "install Debian's package dataset-fashion-mnist"
+ANEW = "copy it again; delete it where it was fetched: a proxy may have answered with a page of its own"
 TIMEOUT_S = 10.0
 """Limit of each wait for the server, seconds."""
 IMAGE_HEADER, LABEL_HEADER = 16, 8
@@ -66,9 +67,9 @@ def _unpacked(path: Path) -> bytes:
     try:
         data = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"cannot be read: {error}", str(path), "copy it again") from None
+        raise UserError(f"cannot be read: {error}", str(path), ANEW) from None
     if hashlib.sha256(data).hexdigest() != CONTENTS[path.name]:
-        raise UserError("is not Fashion-MNIST's file of that name, or is damaged", str(path), "copy it again")
+        raise UserError("is not Fashion-MNIST's file of that name, or is damaged", str(path), ANEW)
     return data
 
 

@@ -23,6 +23,7 @@ OTHER_SUFFIXES = (b".webp", b".bmp", b".jfif", b".tif", b".tiff", b".gif", b".pp
 """Images that other loaders of image folders read."""
 OTHER_FORMAT = "an image by its name, and neither .jpg, .jpeg nor .png"
 NO_FILE = "not a file, or a link that leads to none"
+NESTED = "a folder inside that of a class: its images would not be used"
 READERS = 16
 """Folders listed at once: listing spends most of its time waiting for the file system."""
 
@@ -62,13 +63,13 @@ def folders_in(root: Path, folder: str, remedy: str, prefix: str = "") -> list[s
 
 def _in_folder(root: Path, folder: str) -> Listed:
     """The images directly in a folder below `root`, in the order of names; none where it is a link to nothing."""
-    head = os.fsencode(folder) + b"/" if folder else b""
+    # As bytes: names may be in any encoding, and take half the memory. The listing itself holds the types, so that only
+    # links, and sizes, are asked for.
+    place, head = os.fsencode(root / folder), os.fsencode(folder) + b"/" if folder else b""
     sizes: dict[bytes, int] = {}
     wrong = []
     try:
-        # As bytes: names may be in any encoding, and take half the memory. The listing itself holds the types, so that
-        # only links, and sizes, are asked for.
-        with os.scandir(os.fsencode(root / folder)) as found:
+        with os.scandir(place) as found:
             for entry in found:
                 if entry.name.startswith(b"."):
                     continue
@@ -77,11 +78,12 @@ def _in_folder(root: Path, folder: str) -> Listed:
                 elif entry.name.lower().endswith(SUFFIXES + OTHER_SUFFIXES):
                     why = NO_FILE if entry.name.lower().endswith(SUFFIXES) else OTHER_FORMAT
                     wrong.append(Unusable(os.fsdecode(head + entry.name), why))
-    except FileNotFoundError:
-        pass
+                elif entry.is_dir():
+                    wrong.append(Unusable(os.fsdecode(head + entry.name), NESTED))
     except OSError as error:
-        where = os.fsdecode(error.filename) if error.filename else f"{root}/{folder}"
-        raise UserError(f"cannot be read: {error.strerror}", where, "make it readable and start again") from None
+        if not isinstance(error, FileNotFoundError) or error.filename != place:  # else a link to nothing
+            where = os.fsdecode(error.filename or place)
+            raise UserError(f"cannot be read: {error.strerror}", where, "make it readable and start again") from None
     names = sorted(sizes)
     return _index(names, [sizes[name] for name in names]), sorted(wrong)
 

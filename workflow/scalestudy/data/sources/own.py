@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scalestudy.data.catalogue import OwnData
 from scalestudy.data.index import check_labels
 from scalestudy.data.manifest import Manifest, Split
-from scalestudy.data.scale import chosen
+from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Generated
 from scalestudy.data.sources.samples import TensorDataset
 from scalestudy.errors import UserError
@@ -64,6 +64,10 @@ class OwnDataset(TensorDataset):
             check_labels(labels, manifest.classes, self._items.file, remedy)
         else:
             labels = np.zeros(len(self._items.items), np.int64)
+        scale, sample_bytes = spec.scale if split == "train" else 1.0, manifest.split(split).bytes / self.samples
+        if wanted_samples(scale, len(labels), sample_bytes) != self.samples:
+            what = f"it has {len(labels):,} items for {split}, another number than when it was prepared"
+            raise UserError(what, str(self._items.file), "prepare the data again: scalestudy prepare --again")
         self._order = chosen(labels, self.samples)
 
     def gather(self, indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:

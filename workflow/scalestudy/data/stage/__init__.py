@@ -117,7 +117,7 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
 def _usable(entry: CacheEntry, files: WantedFiles) -> bool:
     """Whether the copies are whole; then this process holds a shared lock on them."""
     entry.share()
-    looked = time.time() - entry.last_used_s < LOOKED_S
+    looked = abs(time.time() - entry.last_used_s) < LOOKED_S  # a clock may have been set back
     if entry.facts["state"] == "whole" and (looked or not len(missing(files, entry.folder))):
         os.utime(entry.record_file)  # it is used now
         return True
