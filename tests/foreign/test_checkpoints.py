@@ -51,7 +51,7 @@ def cut(project: Path) -> None:
 DAMAGES = {
     "another step than its name": (facts(lambda f: f.update(step=9)), "checkpoint.json is of step 9"),
     "no tensors": (lambda project: (project / STATE).unlink(), "state.safetensors is missing"),
-    "cut": (cut, "state.safetensors has "),
+    "cut": (cut, "state.safetensors is not what was written"),
     "a flipped bit": (flip, "state.safetensors is not what was written"),
 }
 

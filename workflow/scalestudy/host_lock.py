@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from scalestudy import processes
-from scalestudy.errors import UserError
+from scalestudy.errors import UserError, visible
 from scalestudy.files import MAX_NOTE_BYTES, NO_LOCKS_HERE, write_text
 
 LOCKS = "SCALESTUDY_LOCKS"
@@ -197,7 +197,7 @@ def _holders(folder: Path) -> str:
             # Anybody can write a note: it counts only for a living process of the user who wrote it.
             lives = processes.identity(int(process)) == said["process"]
             if lives and Path(f"/proc/{process}").stat().st_uid == owner:
-                name, since = (_printable(str(said[key])) for key in ("name", "since"))
+                name, since = (visible(str(said[key])[:200]) for key in ("name", "since"))
                 found.append(f"{name} of {_user(owner)} (process {process}, since {since})")
     return "; ".join(found)
 
@@ -207,10 +207,6 @@ def _user(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"user {uid}"
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)[:200]
 
 
 def _say(text: str) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 
 import pynvml
 
-IDLE = pynvml.nvmlClocksThrottleReasonGpuIdle
-"""The clock is low because nothing runs."""
 THROTTLE_REASONS = {
     pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting: "clocks set by an application",
     pynvml.nvmlClocksThrottleReasonSwPowerCap: "power cap",
@@ -78,8 +76,8 @@ class Nvml:
         """Read the state of one device; NaN where it does not answer.
 
         `utilisation` and `memory_utilisation`: shares of NVML's last sample period, 1/6 to 1 s, in which a kernel ran or
-        memory was accessed; `memory_bytes` in use; `power_w`; `clock_mhz` of the SMs; `throttle`: the bits of
-        THROTTLE_REASONS and IDLE; `energy_j` since the driver was loaded.
+        memory was accessed; `memory_bytes` in use; `power_w`; `clock_mhz` of the SMs; `throttle`: NVML's bits, of
+        which THROTTLE_REASONS are some; `energy_j` since the driver was loaded.
         """
         handle = device.handle
         rates = _answer(pynvml.nvmlDeviceGetUtilizationRates, handle)

@@ -68,7 +68,7 @@ SCHEDULE = {"schedule": "flat", "bucket_mib": 25.0}
 OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
     "model": [
         {"name": "small_cnn", "width": 32},
-        {"name": "small_resnet", "width": 16},
+        {"name": "small_densenet", "width": 16},
         {"name": "mlp", "hidden": 512, "layers": 10},
         {"name": "resnet50"},
     ],

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
-
-_SIZE = re.compile(r"^([0-9.]+) *([KMGT])(i?)B$")
+from scalestudy.spec.sizes import size_in_bytes
 
 
 def wanted_samples(scale: float | str, samples: int, sample_bytes: float) -> int:
@@ -19,10 +16,8 @@ def wanted_samples(scale: float | str, samples: int, sample_bytes: float) -> int
     """
     if not isinstance(scale, str):
         return max(1, round(samples * scale))
-    match = _SIZE.match(scale)
-    assert match is not None, "a size relative to memory is turned into bytes when a study is expanded"
-    size = float(match[1]) * (1024 if match[3] else 1000) ** (1 + "KMGT".index(match[2]))
-    return max(1, round(size / sample_bytes))
+    assert "memory" not in scale, "a size relative to memory is turned into bytes when a study is expanded"
+    return max(1, round(size_in_bytes(scale, 0) / sample_bytes))
 
 
 def stratified_order(labels: NDArray[np.integer]) -> NDArray[np.int64]:

@@ -94,9 +94,6 @@ class FolderStore(Store):
             os.close(descriptor)
 
     def _kept_open(self, name: str) -> int:
-        found = self._descriptors.get(name)
-        if found is not None:
-            return found
         with self._lock:
             if name not in self._descriptors:
                 descriptor = os.open(f"{self.folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)

@@ -15,7 +15,7 @@ from scalestudy.models.outputs import call_on_meta, predictions
 class Emulated(nn.Module):
     """A module with `model`'s own parameters and buffers; its forward and backward take `step_time_s` together.
 
-    Forward sleeps `forward_share` of it (backward computes two products where forward computes one) and returns logits
+    Forward sleeps a third of it (backward computes two products where forward computes one) and returns logits
     that are zero, [batch, classes], and no auxiliary ones. Backward lets a gradient of zero appear for every parameter
     in reverse order of definition, as far as autograd, its hooks and DistributedDataParallel can tell. The time of
     backward is shared equally by the modules that hold parameters; gradients of one module appear together: a convolution and a
@@ -26,12 +26,12 @@ class Emulated(nn.Module):
     times. Nothing is computed and a sleeping rank uses no CPU. `step_time_s` 0 is an infinitely fast accelerator.
     """
 
-    def __init__(self, model: nn.Module, step_time_s: float, forward_share: float = 1 / 3) -> None:
+    def __init__(self, model: nn.Module, step_time_s: float) -> None:
         super().__init__()
         self._parameters, self._buffers, self._modules = model._parameters, model._buffers, model._modules
         # Not as a submodule: names of parameters stay those of the model.
         self.real = (model,)
-        self.forward_s = forward_share * step_time_s
+        self.forward_s = step_time_s / 3
         self.backward_s = step_time_s - self.forward_s
         self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.ready_at = _ready_at(model)

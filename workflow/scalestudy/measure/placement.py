@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scalestudy.limits import kernel_text
+
 SYSTEM = Path("/sys")
 
 
@@ -49,12 +51,7 @@ def near_device(bus_id: str | None, system: Path = SYSTEM) -> list[int]:
     if bus_id is None:
         return []
     folder = system / "bus/pci/devices" / bus_id.lower()
-    try:
-        if int((folder / "numa_node").read_text()) < 0:
-            return []
-        return cpu_list((folder / "local_cpulist").read_text())
-    except (OSError, ValueError):
-        return []
+    return cpu_list(kernel_text(folder / "local_cpulist")) if kernel_text(folder / "numa_node").isdigit() else []
 
 
 def placement(bus_id: str | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from scalestudy.limits import quota_throttled_seconds
+from scalestudy.limits import kernel_text, quota_throttled_seconds
 from scalestudy.measure.devices import DeviceMeter
 from scalestudy.measure.placement import SYSTEM
 
@@ -83,11 +83,8 @@ def throttled_seconds(cores: Collection[int], system: Path = SYSTEM) -> float:
     """Time since the machine's start in which heat slowed these cores down, mean over them; NaN: the kernel has none."""
     found = []
     for core in cores:
-        counts = []
-        for name in THROTTLED:
-            with suppress(OSError, ValueError):
-                file = system / f"devices/system/cpu/cpu{core}/thermal_throttle" / name
-                counts.append(int(file.read_text(encoding="ascii")))
+        texts = (kernel_text(system / f"devices/system/cpu/cpu{core}/thermal_throttle" / name) for name in THROTTLED)
+        counts = [int(text) for text in texts if text.isdigit()]
         found += [max(counts) / 1000] if counts else []
     return sum(found) / len(found) if found else math.nan
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from scalestudy.errors import UserError
 from scalestudy.extensions import blamed_on, load_class
-from scalestudy.models.catalogue import MLP, AnyModel, OwnModel, SmallCNN, SmallRelative, Torchvision
+from scalestudy.models.catalogue import MLP, AnyModel, OwnModel, SmallCNN, SmallDenseNet, Torchvision
 from scalestudy.spec.layout import EXTENSIONS
 
 
@@ -39,11 +40,9 @@ def build(
         case SmallCNN():
             _height_and_width(options, size)
             return small_cnn(options, classes, channels)
-        case SmallRelative():
-            from scalestudy.models import relatives
-
+        case SmallDenseNet():
             _height_and_width(options, size, least=8)
-            return relatives.RELATIVES[options.name](options.width, classes, channels)
+            return small_densenet(options.width, classes, channels)
         case Torchvision():
             from scalestudy.models import vision
 
@@ -52,7 +51,7 @@ def build(
 
 
 def _height_and_width(
-    options: SmallCNN | SmallRelative | Torchvision, size: tuple[int, ...], least: int = 2
+    options: SmallCNN | SmallDenseNet | Torchvision, size: tuple[int, ...], least: int = 2
 ) -> tuple[int, int]:
     if len(size) != 2 or min(size) < least:
         shape = "x".join(map(str, size)) or "vectors"
@@ -100,6 +99,39 @@ def small_cnn(options: SmallCNN, classes: int, channels: int) -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(hidden, classes),
     )
+
+
+def small_densenet(width: int, classes: int, channels: int) -> nn.Sequential:
+    """DenseNet's shape for images from 8x8: each layer sees all outputs before it; a transition halves channels and sides."""
+    growth = width // 2
+    return nn.Sequential(
+        nn.Conv2d(channels, width, kernel_size=3, padding=1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        _Dense(width, growth),
+        _Dense(width + growth, growth),
+        nn.Conv2d(width + 2 * growth, width, kernel_size=1, bias=False),
+        nn.AvgPool2d(2),
+        _Dense(width, growth),
+        _Dense(width + growth, growth),
+        nn.BatchNorm2d(width + 2 * growth),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(width + 2 * growth, classes),
+    )
+
+
+class _Dense(nn.Module):
+    def __init__(self, inputs: int, growth: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.BatchNorm2d(inputs), nn.ReLU(), nn.Conv2d(inputs, growth, kernel_size=3, padding=1, bias=False)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, inputs, height, width] with `growth` channels appended."""
+        return torch.cat([x, self.body(x)], dim=1)
 
 
 def mlp(options: MLP, classes: int, sample_shape: Sequence[int]) -> nn.Sequential:

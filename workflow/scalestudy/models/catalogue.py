@@ -17,10 +17,10 @@ class SmallCNN(Spec):
     """Channels of the first convolution; the second has twice as many."""
 
 
-class SmallRelative(Spec):
-    """A small relative of ResNet or DenseNet, for CPUs and small images."""
+class SmallDenseNet(Spec):
+    """A small relative of DenseNet, for CPUs and small images."""
 
-    name: Literal["small_resnet", "small_densenet"]
+    name: Literal["small_densenet"]
     width: Annotated[int, Field(ge=2, le=4096)] = 16
     """Channels of the first convolution."""
 
@@ -79,5 +79,5 @@ class OwnModel(Spec):
         return self.import_.partition(":")[2]
 
 
-NamedModel = SmallCNN | SmallRelative | MLP | Torchvision
+NamedModel = SmallCNN | SmallDenseNet | MLP | Torchvision
 AnyModel = NamedModel | OwnModel

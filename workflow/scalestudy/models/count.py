@@ -24,17 +24,12 @@ def parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def flops_per_sample(model: nn.Module, shape: Sequence[int], training: bool = True) -> float:
-    """Floating-point operations for one sample of this shape (without batch), a multiply-add counted as two.
-
-    Convolutions and matrix products only, as torch counts them: forward, and with `training` the backward pass with
-    all auxiliary classifiers. The model's mode is left as it is found.
-    """
-    return sum(flops_by_kind(model, shape, training))
-
-
 def flops_by_kind(model: nn.Module, shape: Sequence[int], training: bool = True) -> tuple[float, float]:
-    """The same of convolutions, and of matrix products."""
+    """Floating-point operations of convolutions, and of matrix products, for one sample of this shape (without batch).
+
+    A multiply-add counts as two, as torch counts them: forward, and with `training` the backward pass with all auxiliary
+    classifiers. The model's mode is left as it is found.
+    """
     batch, was_training = 2, model.training  # BatchNorm in training mode refuses a batch of one
     model.train(training)
     try:
@@ -66,8 +61,8 @@ def cost_row(options: AnyModel, channels: int, size: int, classes: int) -> dict[
         "width": size,
         "classes": classes,
         "parameters": parameters(model),
-        "forward_flops": round(flops_per_sample(model, shape, training=False)),
-        "training_flops": round(flops_per_sample(model, shape)),
+        "forward_flops": round(sum(flops_by_kind(model, shape, training=False))),
+        "training_flops": round(sum(flops_by_kind(model, shape))),
         "source": f"counted by scalestudy.models.count, torch {torch.__version__.partition('+')[0]}, "
         f"torchvision {torchvision.__version__.partition('+')[0]}",
     }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from scalestudy.limits import kernel_text
 from scalestudy.training.job import Job
 
 if TYPE_CHECKING:
@@ -81,10 +82,8 @@ def addresses() -> list[str]:
 
 def speed(interface: str) -> int:
     """Megabits per second as the kernel has it; 0 where it does not know."""
-    try:
-        return max(0, int(Path(f"/sys/class/net/{interface}/speed").read_text(encoding="ascii")))
-    except (OSError, ValueError):
-        return 0
+    text = kernel_text(Path(f"/sys/class/net/{interface}/speed"))
+    return int(text) if text.isdigit() else 0
 
 
 def interface_of(address: str) -> str | None:

@@ -203,13 +203,7 @@ def show_pixels(data: Any, height: int, width: int, view: View, out: Pixels) -> 
     if fast is not None:
         fast.show_pixels(data, height, width, view, out)
         return
-    image = np.frombuffer(data, np.uint8).reshape(height, width, 3)
-    top, left, rows, columns, flip = view
-    if (rows, columns) == out.shape[:2]:
-        crop = image[top : top + rows, left : left + columns]
-        out[:] = crop[:, ::-1] if flip else crop
-    else:
-        show(image, view, out)
+    show(np.frombuffer(data, np.uint8).reshape(height, width, 3), view, out)
 
 
 def show(image: Pixels, view: View, out: Pixels) -> None:
