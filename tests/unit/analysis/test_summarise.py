@@ -58,6 +58,20 @@ def test_only_valid_runs_enter_a_mean(study: Study) -> None:
     assert row["training_time_s"] == ""
 
 
+def test_runs_that_decoded_images_otherwise_than_the_last_one_enter_no_mean(study: Study) -> None:
+    def by(run: Run) -> dict[str, Any]:
+        way = ["plain", "kernel, AVX2", ""][run.spec.repeat]  # the last repeat has decoded nothing
+        return {"instrument": {**INSTRUMENT, "decoder": way}, "started": f"2026-11-2{run.spec.repeat}T00:00:00+00:00"}
+
+    write_results(study, by)
+
+    row = next(row for row in summary_of(study) if row["strategy"] == "allreduce" and row["ranks"] == "2")
+
+    assert (row["n_valid"], row["n_invalid"]) == ("2", "1")
+    reason = next(filter(None, study_rows(study, MACHINE)["reason"]))
+    assert reason.startswith("it decoded images by plain, and the study's last run by kernel, AVX2: scalestudy forget")
+
+
 def test_the_summary_has_labels_means_and_intervals(study: Study) -> None:
     write_results(study)
 

@@ -289,7 +289,7 @@ def test_what_would_decide_an_undecided_claim_is_said_with_its_cost(tmp_path: Pa
     assert on_gpu.reason == f"{rounds}, 98 min, 1.6 GPU h"
 
 
-@pytest.mark.parametrize("apart", ["period", "instrument.torch", "instrument.decoder"])
+@pytest.mark.parametrize("apart", ["period", "instrument.torch", "instrument.cpu"])
 def test_sides_that_were_measured_apart_are_not_compared(tmp_path: Path, apart: str) -> None:
     """Three rounds are enough; of five, two and then three have a side that was measured at another time or elsewhere."""
 

@@ -10,7 +10,6 @@ from scalestudy.data.load.sampler import (
     StorageOrder,
     batches,
     epoch_order,
-    evaluation_share,
     planned_checksums,
     sample_checksum,
     steps_per_epoch,
@@ -41,13 +40,6 @@ def test_ranks_share_the_global_batch_that_one_rank_would_see(
     assert alone.shape == (samples // global_batch, global_batch)
     assert np.array_equal(np.concatenate(shared, axis=1), alone)
     assert len(np.unique(alone)) == alone.size
-
-
-@given(st.integers(0, 200), ranks)
-def test_evaluation_sees_each_sample_on_exactly_one_rank(samples: int, ranks: int) -> None:
-    shares = [evaluation_share(samples, rank, ranks) for rank in range(ranks)]
-    assert sorted(np.concatenate(shares)) == list(range(samples))
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 @st.composite

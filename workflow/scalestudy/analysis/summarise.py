@@ -25,6 +25,7 @@ from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.run import is_emulated
 from scalestudy.spec.study import Run, Study
 
+DECODER = "instrument.decoder"
 LONGEST_GAP = timedelta(hours=12)
 """Between the end of one run and the start of the next, within one period."""
 EXTRAPOLATED = ("training_time_s", "time_to_train_s", "epoch_time_s")
@@ -60,10 +61,22 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
             rows[column] = pd.to_numeric(rows[column])
         elif column.startswith("instrument.") or column.removesuffix("_kind") in numbers:
             rows[column] = rows[column].fillna("")
+    refuse_other_decoders(rows)
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
     rows["round"] = [run.repeat for run in study.runs]
     rows["period"] = periods_of(rows.to_dict("records"))  # type: ignore[arg-type]
     return with_scaling(with_drift(rows), study)
+
+
+def refuse_other_decoders(rows: pd.DataFrame) -> None:
+    """Mark runs invalid that decoded images in another way than the study's last one: there is no mean of the two."""
+    if DECODER not in rows:
+        return
+    decoded = rows[(rows["status"] == "valid") & (rows[DECODER] != "")].sort_values("started")
+    for index, way in decoded[DECODER].items():
+        if way != (last := decoded[DECODER].iloc[-1]):
+            reason = f"it decoded images by {way}, and the study's last run by {last}: scalestudy forget {rows['run'][index]}"
+            rows.loc[index, ["status", "reason"]] = "invalid", reason
 
 
 def storable(rows: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ FEWEST = 2
 """One round has no spread."""
 TIE = 1e-12
 """Distance of two shares that are equal but for rounding."""
-INSTRUMENT = ("code", "python", "torch", "cpu", "allocator", "decoder")
+INSTRUMENT = ("code", "python", "torch", "cpu", "allocator")
 """Parts of an instrument in which two sides may not differ; what else is recorded may follow from what a run is."""
 
 

@@ -20,7 +20,6 @@ from scalestudy.errors import Skipped
 
 CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWNET = 0x04000000, 0x10000000, 0x40000000
 INTERFACE = "net0"
-MOST_NODES = 250
 BURST, QUEUE = "64kb", "8mb"
 """What may pass at once (the kernel passes up to 64 KiB as one packet), and what may queue before packets are lost."""
 SEND_AHEAD_S, LEAST_AHEAD, MOST_AHEAD = 1 / 64, 2**17, 4 * 2**20
@@ -65,8 +64,6 @@ def emulated_nodes(count: int, mib_per_s: float) -> Iterator[list[EmulatedNode]]
 
     Raises Skipped, with the reason, where this system does not allow it.
     """
-    if count > MOST_NODES:
-        raise Skipped(f"at most {MOST_NODES} nodes can be emulated on one network, not {count}")
     of_user = os.geteuid() != 0
     keepers: list[subprocess.Popen[bytes]] = []
     try:

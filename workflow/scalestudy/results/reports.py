@@ -50,11 +50,6 @@ class Measured:
         return intervals(self.marks[self.slowest], self.stretches)
 
     @property
-    def decoders(self) -> list[str]:
-        """How ranks decoded images, in all attempts at the run; each way once."""
-        return list(dict.fromkeys(way for report in self.reports for way in report.decoders))
-
-    @property
     def slowest(self) -> int:
         """The rank with the longest window."""
         return int(np.argmax(self.window_s))

@@ -68,7 +68,7 @@ def measured_result(
         "instrument": {
             **instrument(first.device_name),
             **first.host,
-            "decoder": " / ".join(measured.decoders),
+            "decoder": " / ".join(evidence.decoders),
             **transports_named(job, first.backend, first.interface, evidence.transports or mpi_transports(job)),
             "data": manifest.fingerprint[:12],
             **{name: digest[:12] for name, digest in first.imported.items()},

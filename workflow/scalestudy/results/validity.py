@@ -38,6 +38,13 @@ class RunEvidence:
         """The verdict on its reads."""
         return judge_reads(self.job.spec, self.manifest, self.measured.reports, self.values)
 
+    @property
+    def decoders(self) -> list[str]:
+        """How ranks decoded images, in all attempts at the run; each way once. Empty where no image was decoded."""
+        if self.manifest.format == "tensors" or self.job.spec.loader.mode == "synthetic":
+            return []
+        return list(dict.fromkeys(way for report in self.measured.reports for way in report.decoders))
+
     @cached_property
     def transports(self) -> Transports:
         """The transports of NCCL."""
@@ -169,8 +176,8 @@ def _ranks(numbers: Sequence[int]) -> str:
 
 def images_have_one_decoder(run: RunEvidence) -> Iterator[str]:
     """All ranks, in all attempts at the run, decoded images in the same way."""
-    ways = run.measured.decoders
-    if len(ways) > 1 and run.manifest.format != "tensors" and run.job.spec.loader.mode != "synthetic":
+    ways = run.decoders
+    if len(ways) > 1:
         yield f"images were decoded in {len(ways)} ways ({'; '.join(ways)}): see that every node has the C kernel, or none"
 
 

@@ -14,7 +14,6 @@ from torch import nn
 from scalestudy.data.catalogue import OwnData
 from scalestudy.data.load.dataset import Dataset
 from scalestudy.data.load.normalise import normalise
-from scalestudy.data.load.sampler import evaluation_share
 from scalestudy.models import outputs
 from scalestudy.models.catalogue import OwnModel
 from scalestudy.spec.run import RunSpec
@@ -86,7 +85,7 @@ def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtyp
                 dist.all_reduce(buffer, group=world.workers)
                 buffer.div_(world.ranks)
     module.eval()
-    share = evaluation_share(data.samples, world.rank, world.ranks)
+    share = np.arange(world.rank, data.samples, world.ranks)  # each sample on exactly one rank
     scores, labels, loss = list[np.ndarray](), list[np.ndarray](), 0.0
     for begin in range(0, len(share), BATCH):
         indices = share[begin : begin + BATCH]

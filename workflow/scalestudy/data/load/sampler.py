@@ -147,11 +147,6 @@ def node_steps(counts: NDArray[np.int64], node_batch: int) -> int:
     return steps_per_epoch(int(counts.min()), node_batch)
 
 
-def evaluation_share(samples: int, rank: int, ranks: int) -> NDArray[np.int64]:
-    """The held-out samples of one rank: each sample on exactly one rank, counts differ by at most one."""
-    return np.arange(rank, samples, ranks)
-
-
 # One number for the samples that a rank trained on: what was lost, seen twice or seen by another rank changes it. It is
 # the sum of a hash of each epoch and sample, modulo 2^64: the order does not matter, the number of times does.
 

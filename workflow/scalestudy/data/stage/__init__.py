@@ -28,7 +28,7 @@ from scalestudy.data.stage.copying import copy, missing
 from scalestudy.data.stage.wanted import Share, WantedFiles, wanted
 from scalestudy.data.stores import Store, store_at
 from scalestudy.emulation.storage import Throttle
-from scalestudy.files import sha256_text
+from scalestudy.files import sha256_text, write_json
 from scalestudy.locks import Patience
 from scalestudy.spec.config import Site
 
@@ -157,7 +157,7 @@ def _completed(
     local = dataclasses.replace(manifest, bulk=".", index=INDEX if manifest.index else "")
     write_manifest(entry.folder / "manifest.json", local)
     sync(entry.folder)
-    entry.record({**facts, "state": "whole"})
+    write_json(entry.record_file, {**facts, "state": "whole"})
     return copied
 
 

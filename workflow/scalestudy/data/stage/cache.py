@@ -62,10 +62,6 @@ class CacheEntry:
             return {**FACTS, **read_json(self.record_file)}
         return dict(FACTS)
 
-    def record(self, facts: dict[str, Any]) -> None:
-        """Record its dataset, size and state."""
-        write_json(self.record_file, facts)
-
     @property
     def last_used_s(self) -> float:
         """When it was last used, seconds since 1970."""
@@ -133,7 +129,7 @@ def make_room(entry: CacheEntry, needed_bytes: int, limit_bytes: int | None, fac
                 )
                 raise UserError(short, str(entry.root), remedy)
             others.remove(gone)
-        entry.record(facts)
+        write_json(entry.record_file, facts)
 
 
 def _short(root: Path, others: list[CacheEntry], needed: int, whole: int, limit: int | None) -> str:
