@@ -86,7 +86,7 @@ def until_said(capsys: pytest.CaptureFixture[str], process: subprocess.Popen[str
 def test_who_waits_is_told_run_user_process_and_since_when(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with holder(HOLD, "run vgg-1\x1b[2J", "", TMPDIR=str(folder), SCALESTUDY_LOCKS=str(folder)) as other:
         said = until_said(capsys, other)
-    assert said.startswith("scalestudy: waiting for run vgg-1\N{REPLACEMENT CHARACTER}[2J of ")
+    assert said.startswith(r"scalestudy: waiting for run vgg-1\x1b[2J of ")
     assert f"(process {other.pid}, since 20" in said
 
 

@@ -73,9 +73,9 @@ def refuse_other_decoders(rows: pd.DataFrame) -> None:
     if DECODER not in rows:
         return
     decoded = rows[(rows["status"] == "valid") & (rows[DECODER] != "")].sort_values("started")
-    for index, way in decoded[DECODER].items():
+    for index, run, way in zip(decoded.index, decoded["run"], decoded[DECODER], strict=True):
         if way != (last := decoded[DECODER].iloc[-1]):
-            reason = f"it decoded images by {way}, and the study's last run by {last}: scalestudy forget {rows['run'][index]}"
+            reason = f"it decoded images by {way}, and the study's last run by {last}: scalestudy forget {run}"
             rows.loc[index, ["status", "reason"]] = "invalid", reason
 
 
