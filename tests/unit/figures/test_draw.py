@@ -63,6 +63,22 @@ def test_panels_legend_and_title_do_not_overlap(study: Study) -> None:
     assert above <= legend.y0 and legend.y1 <= figure.bbox.y1
 
 
+def test_panels_of_bars_have_the_same_numbers_on_their_axes() -> None:
+    heights = {"low": 1.0, "high": 2.0}
+    panels = [
+        Panel(title, Axis("x", categories=("a",)), Axis("y"), (Line("a", (Point(0, height),), "bar"),))
+        for title, height in heights.items()
+    ]
+
+    with styled():
+        low, high = render(Chart("", tuple(panels))).axes
+
+    assert low.get_ylim() == high.get_ylim()
+    assert [text.get_text() for text in low.get_yticklabels()] == [text.get_text() for text in high.get_yticklabels()]
+    assert "1" in [text.get_text() for text in high.get_yticklabels()]
+    assert (low.get_ylabel(), high.get_ylabel()) == ("y", "")
+
+
 @pytest.mark.parametrize(
     ("seconds", "written"),
     [

@@ -11,9 +11,10 @@ import pytest
 
 from scalestudy.errors import UserError
 from scalestudy.figures.catalogue import FigureSpec
-from scalestudy.figures.chart import Chart
+from scalestudy.figures.chart import Chart, Line
 from scalestudy.figures.kinds import KINDS, draw
 from scalestudy.figures.stacked import parts_of
+from scalestudy.figures.style import bar_look
 from scalestudy.spec.layout import run_folder
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
@@ -69,13 +70,14 @@ def test_an_exchange_inside_the_backward_pass_is_named(study: Study, tmp_path: P
     assert said(chart(study, "stacked"), "Exchange overlapped with, and part of, the backward pass: allreduce")
 
 
-def test_parts_of_a_program_whose_batch_is_not_known_are_drawn_without_their_sum(study: Study, tmp_path: Path) -> None:
+def test_of_a_program_the_parts_that_are_known_are_drawn_without_their_sum(study: Study, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    base = '{program: {command: "python train.py {width}", files: [train.py]}}'
+    base = '{program: {command: "python train.py {width}", files: [train.py]}, ranks: 2}'
     text = f"question: How?\nbase: {base}\nvary: {{width: [1, 2]}}\nfigures: [{{kind: stacked, x: width}}]\n"
     study = read_study(tmp_path, text, "program")
-    write_results(study, lambda run: {"metrics": {"data_s": 0.1}})
+    write_results(study, lambda run: {"metrics": {"data_s": 0.1, "exchange_s": None}})
     assert [point.y for point in chart(study, "stacked").lines[0].points] == [0.1, 0.1]
+    assert not said(chart(study, "stacked"), "Exchange overlapped")
 
 
 @pytest.mark.parametrize(
@@ -107,6 +109,14 @@ def test_a_series_keeps_its_colour_and_mark_where_others_are_left_out(study: Stu
         return next((line.style, line.mark) for line in made.lines if line.label == "parameter server")
 
     assert look(both) == look(one) == (1, 1)
+
+
+def test_bars_of_one_series_that_differ_in_something_else_have_one_colour_and_hatchings_of_their_own() -> None:
+    automatic, two_stages = (
+        bar_look(Line(label, (), "bar", 1, mark)) for label, mark in (("automatic", 1), ("two", 2))
+    )
+    assert automatic["facecolor"] == two_stages["facecolor"]
+    assert automatic["hatch"] != two_stages["hatch"]
 
 
 TIMELINE = "{kind: timeline, where: {ranks: 2}}"

@@ -128,7 +128,9 @@ def _base_rate(rows: pd.DataFrame, found: Sequence[Base], column: str) -> tuple[
 def _base_notes(y: str, panels: Sequence[Panel], found: Sequence[tuple[str, Base]]) -> list[str]:
     """The base of efficiencies or of the line of ideal scaling."""
     if y.startswith("own_"):
-        return ["Each series over its own smallest number of ranks"]
+        return [
+            "Each series over its own fewest ranks, or over one rank without exchange if it exchanges nothing there"
+        ]
     ideal = any(line.role == "ideal" for panel in panels for line in panel.lines)
     return notes.bases(found) if ideal or y == "efficiency" else []
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from scalestudy.analysis.rows import read_rows
 from scalestudy.analysis.workload import series_of
+from scalestudy.figures import of_results, stacked, timeline
 from scalestudy.figures.build import Drawing, chart_over
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart
@@ -62,27 +61,14 @@ def _efficiency(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: s
     return chart_over(study, figure, drawn, EFFICIENCY, formula, left_out, every=rows)
 
 
-Maker = Callable[[Study, FigureSpec, pd.DataFrame, str], Chart]
-
-
-def _made_by(module: str, function: str) -> Maker:
-    """A function of a module of this folder, imported when a figure of that kind is drawn."""
-
-    def chart(*words: Any) -> Chart:
-        made: Chart = getattr(import_module(f"scalestudy.figures.{module}"), function)(*words)
-        return made
-
-    return chart
-
-
-KINDS: dict[str, Drawing | Maker] = {
+KINDS: dict[str, Drawing | Callable[[Study, FigureSpec, pd.DataFrame, str], Chart]] = {
     "lines": Drawing(),
     "bars": Drawing(bars=True),
     "time_over_ranks": Drawing("training_time_s", "ranks", log_x=True, log_y=True, ideal="time"),
     "throughput_over_ranks": Drawing("throughput_samples_per_s", "ranks", log_x=True, log_y=True, ideal="throughput"),
     "efficiency": _efficiency,
-    "stacked": _made_by("stacked", "chart"),
-    "accuracy_over_time": _made_by("of_results", "accuracy"),
-    "staleness": _made_by("of_results", "staleness"),
-    "timeline": _made_by("timeline", "chart"),
+    "stacked": stacked.chart,
+    "accuracy_over_time": of_results.accuracy,
+    "staleness": of_results.staleness,
+    "timeline": timeline.chart,
 }

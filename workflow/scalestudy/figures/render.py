@@ -6,7 +6,6 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from matplotlib import ticker
@@ -67,15 +66,15 @@ def render(chart: Chart) -> Figure:
         _panel(one, panel)
     for unused in axes[len(panels) :]:
         unused.set_visible(False)
-    if not any(_is_stacked(panel) or panel.x.categories or panel.tracks for panel in panels):
-        _share_ranges(axes[: len(panels)])
-    for index, (before, after) in enumerate(pairwise(axes)):
-        if (index + 1) % columns and before.get_ylabel() == after.get_ylabel():
-            after.set_ylabel("")
-    for index, (panel, next_panel) in enumerate(pairwise(panels)):
-        names, next_names = ([track.label for track in one.tracks] for one in (panel, next_panel))
-        if (index + 1) % columns and names == next_names:
-            axes[index + 1].set_yticklabels([])
+    if not any(_is_stacked(panel) or panel.tracks for panel in panels):
+        for which in "y" if any(panel.x.categories for panel in panels) else "xy":
+            _share_range(axes[: len(panels)], which)
+    labels, rows_of = [one.get_ylabel() for one in axes], [[track.label for track in panel.tracks] for panel in panels]
+    for index, one in enumerate(axes[: len(panels)]):
+        if index % columns and labels[index] == labels[index - 1]:
+            one.set_ylabel("")
+        if index % columns and rows_of[index] == rows_of[index - 1] != []:
+            one.set_yticklabels([])
     if title or entries:
         figure.legend(
             [_handle(line) for line in entries], [line.label for line in entries], loc="outside upper left",
@@ -114,7 +113,7 @@ def legend_entries(chart: Chart) -> list[Line]:
 
 def _handle(line: Line) -> Line2D | Patch:
     if line.role in ("bar", "part"):
-        return Patch(**bar_look(line))
+        return Patch(**bar_look(line, all(point.kind in HOLLOW for point in line.points)))
     look = line_look(line)
     return Line2D([], [], **(look if line.connected else {**look, "linestyle": "none"}))
 
@@ -242,15 +241,14 @@ def _limits(axis: Axis, values: Sequence[float], zero: bool = False) -> tuple[fl
     return max(least, 0.0 if from_zero else low - pad), min(1.02 * most, high + pad)
 
 
-def _share_ranges(panels: Sequence[Axes]) -> None:
-    """One range for all panels with values of one size, so that they can be compared by eye."""
-    for which in ("x", "y"):
-        halves = [getattr(axes, f"{which}axis") for axes in panels]
-        lows, highs = zip(*(half.get_view_interval() for half in halves), strict=True)
-        is_linear = all(half.get_scale() == "linear" for half in halves)
-        if is_linear and len({half.get_label_text() for half in halves}) == 1 and max(highs) <= ALIKE * min(highs):
-            for axes in panels:
-                axes.set(**{f"{which}lim": (min(lows), max(highs))})
+def _share_range(panels: Sequence[Axes], which: str) -> None:
+    """One range of the axis `which` for all panels with values of one size, so that they can be compared by eye."""
+    halves = [getattr(axes, f"{which}axis") for axes in panels]
+    lows, highs = zip(*(half.get_view_interval() for half in halves), strict=True)
+    is_linear = all(half.get_scale() == "linear" for half in halves)
+    if is_linear and len({half.get_label_text() for half in halves}) == 1 and max(highs) <= ALIKE * min(highs):
+        for axes in panels:
+            axes.set(**{f"{which}lim": (min(lows), max(highs))})
 
 
 def _text(axes: Axes, x: float, y: float, text: str, transform: Transform, **style: Any) -> None:

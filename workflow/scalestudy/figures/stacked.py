@@ -87,6 +87,8 @@ def _sums(valid: Sequence[Row]) -> str:
 
 def _overlapped(valid: Sequence[Row]) -> str:
     """Strategies whose exchange is not a part of its own."""
-    hidden = [row["strategy"] for row in valid if row["ranks"] > 1 and not is_number(row.get("exchange_s"))]
+    # Of a program nothing is known of either.
+    several = [row for row in valid if row["ranks"] > 1 and is_number(row.get(COMPUTE))]
+    hidden = (row["strategy"] for row in several if not is_number(row.get("exchange_s")))
     names = dict.fromkeys(str(name).replace("_", " ") for name in hidden)
     return f"Exchange overlapped with, and part of, the backward pass: {listed(names, 4)}" if names else ""

@@ -121,7 +121,7 @@ def line_look(line: Line) -> dict[str, Any]:
             "markersize": 5,
             "markeredgewidth": 1.2,
         }
-    colour, mark = COLOURS[line.style % len(COLOURS)], line.style if line.mark is None else line.mark
+    colour, mark = _colour_and_mark(line)
     kinds = {point.kind for point in line.points}
     return {
         "color": colour,
@@ -133,12 +133,16 @@ def line_look(line: Line) -> dict[str, Any]:
     }
 
 
+def _colour_and_mark(line: Line) -> tuple[str, int]:
+    return COLOURS[line.style % len(COLOURS)], line.style if line.mark is None else line.mark
+
+
 def bar_look(line: Line, hollow: bool = False) -> dict[str, Any]:
-    """Face, edge and hatching of a bar; its hatching tells it apart in grey."""
-    colour = COLOURS[line.style % len(COLOURS)]
+    """Face, edge and hatching of a bar; its hatching tells it apart in grey, and from others of its colour."""
+    colour, mark = _colour_and_mark(line)
     return {
         "facecolor": "white" if hollow else colour,
         "edgecolor": colour if hollow else "white",
-        "hatch": HATCHES[line.style % len(HATCHES)],
+        "hatch": HATCHES[mark % len(HATCHES)],
         "linewidth": 0.9 if hollow else 0.4,
     }
