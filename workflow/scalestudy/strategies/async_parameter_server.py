@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.strategies.base import slots_of
-from scalestudy.strategies.parameter_server import PUSH, STATE, STOP, ParameterServer, wait
+from scalestudy.strategies.base import slots_of, wait
+from scalestudy.strategies.parameter_server import PUSH, STATE, STOP, ParameterServer
 
 FETCH = 3.0
 """A worker wants the weights as they are, without giving a gradient for them."""
@@ -89,11 +89,13 @@ class AsyncParameterServer(ParameterServer):
         return self.updates if self.world.is_server else {}
 
     def state(self) -> dict[str, torch.Tensor]:
-        """As every strategy; weights and optimiser's state are the servers', which answer to rank 0."""
+        """As every strategy; the weights are the servers'."""
         with self.full_parameters():
-            if self.world.rank == 0:
-                self.tell(STATE)
-            return super(ParameterServer, self).state()
+            return super().state()
+
+    def optimiser_state(self) -> dict[str, torch.Tensor]:
+        """As with synchronous servers, which all workers ask; here each question has its answer, so rank 0 alone asks."""
+        return super().optimiser_state() if self.world.rank == 0 else {}
 
 
 class _Reply:

@@ -178,12 +178,13 @@ class Strategy(ABC):
         buffers = dict(self.model.named_buffers())
         stored = self.model.state_dict()
         of_ranks = self.gather({name: kept(tensor) for name, tensor in stored.items() if name in buffers})
+        of_optimiser = self.optimiser_state()
         if self.world.rank > 0:
             return {}
         state = {f"model.{name}": kept(tensor) for name, tensor in stored.items()}
         for rank, own in enumerate(of_ranks[1:], start=1):
             state |= {f"rank{rank}.{name}": tensor for name, tensor in own.items()}
-        return state | self.optimiser_state()
+        return state | of_optimiser
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Resume from the result of `state` on rank 0, also in a run of another number of ranks.
@@ -197,8 +198,8 @@ class Strategy(ABC):
         self.load_optimiser_state(state)
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """`optimiser.<parameter>.<slot>` of this process's own optimiser; numbers become tensors without dimensions."""
-        return slots_of(self.optimiser, self.model)
+        """On rank 0 `optimiser.<parameter>.<slot>`, elsewhere {}; called by all ranks that train, after the same step."""
+        return slots_of(self.optimiser, self.model) if self.world.rank == 0 else {}
 
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
         """Load the state of this process's own parameters into its optimiser."""
@@ -238,6 +239,13 @@ class Strategy(ABC):
         if dist.is_initialized():
             for tensor in model.state_dict().values():
                 dist.broadcast(tensor, 0)
+
+
+def wait(*works: dist.Work | None) -> None:
+    """Wait for messages of groups that this process is in."""
+    for work in works:
+        assert work is not None
+        work.wait()
 
 
 # The state of an optimiser under the names of parameters, as checkpoints keep it

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scalestudy.strategies.base import MakeOptimiser, Strategy, load_slots, slots_of
+from scalestudy.strategies.base import MakeOptimiser, Strategy, load_slots, slots_of, wait
 from scalestudy.strategies.catalogue import ParameterServer as Options
 from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.parameter_server import place
@@ -81,18 +81,12 @@ class ColocatedParameterServer(Strategy):
         group = self.world.workers
         operations = [dist.P2POp(dist.irecv, tensor, group=group, group_peer=peer) for peer, tensor in receive]
         operations += [dist.P2POp(dist.isend, tensor, group=group, group_peer=peer) for peer, tensor in send]
-        for work in dist.batch_isend_irecv(operations) if operations else ():
-            work.wait()
+        wait(*(dist.batch_isend_irecv(operations) if operations else ()))
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """On rank 0 the state that the serving ranks have sent."""
-        return self.gathered
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """As every strategy; the optimiser's state comes from the ranks that serve."""
+        """As every strategy, from the ranks that serve."""
         own = slots_of(self.server, self.model) if self.own else {}
-        self.gathered = {name: tensor for part in self.gather(own) for name, tensor in part.items()}
-        return super().state()
+        return {name: tensor for part in self.gather(own) for name, tensor in part.items()}
 
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
         """Load the state of this rank's share."""

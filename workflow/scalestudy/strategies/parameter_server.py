@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from scalestudy.errors import UserError
-from scalestudy.strategies.base import MakeOptimiser, Strategy, slots_of
+from scalestudy.strategies.base import MakeOptimiser, Strategy, slots_of, wait
 from scalestudy.strategies.catalogue import ParameterServer as Options
 from scalestudy.strategies.flat import FlatBuffer
 
@@ -106,18 +106,14 @@ class ParameterServer(Strategy):
         self.tell(STOP)
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """On rank 0 that of all servers, together, which `state` requested."""
+        """As every strategy, from all servers."""
+        self.tell(STATE)
         state: dict[str, torch.Tensor] = {}
-        for link in self.links:
+        for link in self.links if self.world.rank == 0 else ():
             answer: list[Any] = [None]
             dist.recv_object_list(answer, link.server)
             state |= answer[0]
         return state
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """As every strategy; the optimiser's state comes from the servers."""
-        self.tell(STATE)
-        return super().state()
 
     def tell(self, wanted: float) -> None:
         """A message to every server that holds no gradients."""
@@ -158,10 +154,3 @@ def place(sizes: list[int], servers: int) -> list[list[int]]:
         shares[server].append(index)
         loads[server] += sizes[index]
     return [sorted(share) for share in shares]
-
-
-def wait(*works: dist.Work | None) -> None:
-    """Wait for messages of groups that this process is in."""
-    for work in works:
-        assert work is not None
-        work.wait()

@@ -55,17 +55,13 @@ class Zero1(Strategy):
         # From a copy: what is sent may not lie in what is received.
         all_gather(whole, part.detach().clone(), group=self.world.workers)
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """As every strategy; the optimiser's state is put together from all ranks."""
-        self.whole_slots = {slot: self._whole(value) for slot, value in self.part.state[self.own].items()}
-        return super().state()
-
     def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """The gathered state, cut into parameters."""
+        """As every strategy, put together from all ranks and cut into parameters."""
+        slots = {slot: self._whole(value) for slot, value in self.part.state[self.own].items()}
         names = {parameter: name for name, parameter in self.model.named_parameters()}
         return {
             f"optimiser.{names[parameter]}.{slot}": kept(torch.as_tensor(piece))
-            for slot, value in self.whole_slots.items()
+            for slot, value in (slots.items() if self.world.rank == 0 else ())
             for parameter, piece in zip(self.trainable, self._pieces(value), strict=True)
             if piece is not None
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from scalestudy.strategies import nodes
 from scalestudy.strategies.allreduce.schedule import Scheduled, Sum
+from scalestudy.strategies.base import wait
 
 PIECES, LEAST_PIECE = 4, 2**18
 """Into how many messages halving-doubling cuts what it swaps, and their least size in bytes."""
@@ -102,7 +103,7 @@ class SumByHalvingDoubling:
                 for operation, tensor in ((dist.irecv, turn.receive), (dist.isend, turn.send))
                 if tensor.numel()
             ]
-            _wait(dist.batch_isend_irecv(operations) if operations else ())
+            wait(*(dist.batch_isend_irecv(operations) if operations else ()))
             if turn.add_to is not None:
                 turn.add_to.add_(turn.receive)
 
@@ -125,7 +126,7 @@ class SumByHalvingDoubling:
                     arriving = self._receive(following)
                 if turn.add_to is not None:
                     ours.add_(theirs)
-            _wait(leaving)
+            wait(*leaving)
 
     def _send(self, turn: _Turn) -> list[Any]:
         group = self.group if self.rank < turn.peer else self.second
@@ -150,8 +151,3 @@ class SumByHalvingDoubling:
 def _pieces(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """A message in pieces, as both sides cut it; none of an empty one, of which both sides know."""
     return tensor.chunk(max(1, min(PIECES, tensor.nbytes // LEAST_PIECE))) if tensor.numel() else ()
-
-
-def _wait(works: Iterable[Any]) -> None:
-    for work in works:
-        work.wait()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from scalestudy.strategies.base import Loss, World
+from scalestudy.strategies.base import Loss, World, wait
 from scalestudy.strategies.pipeline.profile import Precision
 from scalestudy.strategies.pipeline.stage import Parcel, PipelineStage
 
 UNDER_WAY = 2
 """Messages to one rank at a time."""
-Messages = list[tuple[dist.Work, torch.Tensor]]
+Messages = list[tuple[dist.Work | None, torch.Tensor]]
 """Messages under way, with the tensors that have to be kept until then."""
 
 
@@ -45,7 +45,7 @@ class Step:
         self._outbox.finish()
         finish(self._sending)
         loss = dist.broadcast(self.value, stage.last, group=stage.replica_group, async_op=True)
-        self._sending = [(posted(loss), self.value)]
+        self._sending = [(loss, self.value)]
         return self.value
 
     def finish(self) -> None:
@@ -67,12 +67,12 @@ class Step:
                     if peer == rank:
                         place.copy_(share)
                     else:
-                        arriving.append((posted(dist.irecv(place, peer, group=group)), place))
+                        arriving.append((dist.irecv(place, peer, group=group), place))
                 whole[number] = rows.chunk(self.stage.plan.micro_batches)
         for share, receiver in receivers:
             if rank != receiver:
                 dense = share.contiguous()
-                self._sending.append((posted(dist.isend(dense, receiver, group=group)), dense))
+                self._sending.append((dist.isend(dense, receiver, group=group), dense))
         finish(arriving)
         self._samples, self._labels = whole
 
@@ -135,7 +135,7 @@ class Inbox:
             return []
         self.left -= 1
         buffers = [torch.empty(p.shape, dtype=getattr(torch, p.dtype), device=self.device) for p in self.parcels]
-        return [(posted(dist.irecv(buffer, self.peer, group=self.group)), buffer) for buffer in buffers]
+        return [(dist.irecv(buffer, self.peer, group=self.group), buffer) for buffer in buffers]
 
 
 class Outbox:
@@ -150,7 +150,7 @@ class Outbox:
         while len(self.going) >= UNDER_WAY:
             finish(self.going.popleft())
         dense = [tensor.detach().contiguous() for tensor in tensors]
-        self.going.append([(posted(dist.isend(tensor, self.peer, group=self.group)), tensor) for tensor in dense])
+        self.going.append([(dist.isend(tensor, self.peer, group=self.group), tensor) for tensor in dense])
 
     def finish(self) -> None:
         """Wait until all have gone."""
@@ -158,13 +158,6 @@ class Outbox:
             finish(self.going.popleft())
 
 
-def posted(work: dist.Work | None) -> dist.Work:
-    """The handle of an operation of a group that this rank is in."""
-    assert work is not None
-    return work
-
-
-def finish(messages: Iterable[tuple[dist.Work, torch.Tensor]]) -> None:
+def finish(messages: Messages) -> None:
     """Wait until messages have arrived, or have gone."""
-    for work, _ in messages:
-        work.wait()
+    wait(*(work for work, _ in messages))
