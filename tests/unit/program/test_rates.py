@@ -70,7 +70,7 @@ def test_a_program_that_counts_its_steps_anew_in_each_epoch_has_no_speed(tmp_pat
     lines = [json.dumps({"clock": 0.1 * done, "step": done % 20}) for done in range(90)]
     (tmp_path / "reported.0.7.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     evidence = evidence_in(tmp_path, Measure(warmup_steps=5, **limit))
-    [reason] = result._window_is_long_enough(evidence, {})
+    [reason] = result._window_is_long_enough(evidence)
     assert reason == "the program counts its steps anew after 15 steps of the window: have it count on over all epochs"
 
 
@@ -83,7 +83,7 @@ def test_a_program_whose_lines_come_in_large_blocks_has_no_speed(
     lines = [json.dumps({"clock": clock, "step": step}) for clock, step in marks]
     (tmp_path / "reported.0.7.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     evidence = replace(evidence_in(tmp_path, Measure(warmup_steps=5, steps=220)), source="matched")
-    reasons = [*result._lines_come_one_by_one(evidence, {})]
+    reasons = [*result._lines_come_one_by_one(evidence)]
     assert (reasons != []) == wrong
     if wrong:
         assert evidence.slowest is not None and evidence.slowest.seconds / evidence.slowest.steps < 0.0095

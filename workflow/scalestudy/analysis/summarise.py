@@ -209,10 +209,8 @@ def _kinds_and_intervals(result: Mapping[str, Any]) -> dict[str, Any]:
 def summary(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration: varied keys, number of runs, and mean and 95 % interval of each metric over valid runs."""
     keys = varied_columns(study)
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows.to_dict("records"):
-        groups.setdefault(row["configuration"], []).append({str(key): value for key, value in row.items()})
-    return pd.DataFrame([_summary_row(study, keys, group) for group in groups.values()])
+    groups = rows.groupby("configuration", sort=False)
+    return pd.DataFrame([_summary_row(study, keys, group.to_dict("records")) for _, group in groups])  # type: ignore[arg-type]
 
 
 def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -72,7 +72,8 @@ class Project:
         self.changes = changes_of(given) or None
         self.machine = functools.cache(read_machine)
         """The machine that a path names."""
-        self._planners: dict[str, Planner] = {}
+        self.planner = functools.cache(lambda machine: Planner(machine, self.machine(machine)))
+        """Requests and estimates of the runs on a machine."""
         self._studies: dict[tuple[str, str, str], Study] = {}
         self._runs: dict[str, dict[str, IndexedRun]] = {}
         self.found = find_studies(
@@ -167,12 +168,6 @@ class Project:
 
     # Jobs
 
-    def planner(self, machine: str) -> Planner:
-        """Requests and estimates of the runs on a machine."""
-        if machine not in self._planners:
-            self._planners[machine] = Planner(machine, self.machine(machine))
-        return self._planners[machine]
-
     def of_run(self, machine: str, run: str) -> Resources:
         """Request of a run's job."""
         return self.planner(machine).of(self.run(machine, run))[0]
@@ -192,7 +187,7 @@ class Project:
         """Study by study, in each round by round, and within a round in the order that the seed draws.
 
         So the first figure comes early, drift hits all configurations, and the after-effects of a run (a warm cache, a hot
-        processor) does not always meet the same next one.
+        processor) do not always meet the same next one.
         """
         indexed = self.indexed(machine, run)
         return 1_000_000 - 10_000 * min(indexed.study, 90) - min(indexed.place, 9_999)

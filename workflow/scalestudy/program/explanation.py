@@ -228,7 +228,7 @@ def _overlap(explanation: Explanation) -> Iterator[str]:
 
 
 def bar(explanation: Explanation) -> str:
-    """Return the step as a bar of letters with a legend; empty where no part was seen."""
+    """Return the step as a bar of letters with a legend; blank where no part was seen."""
     total = max(sum(part.seconds for part in explanation.parts), explanation.step.seconds)
     pieces, legend = "", []
     for part in explanation.parts:
@@ -240,11 +240,7 @@ def bar(explanation: Explanation) -> str:
 
 def unseen(explanation: Explanation) -> list[str]:
     """Return a line for each part that was not seen, and for each that was not examined."""
-    seen = [
-        f"not seen: {LABELS[name][1]} (at most {_ms(high)})"
-        for name, high in explanation.not_seen.items()
-        if name in LABELS
-    ]
+    seen = [f"not seen: {LABELS[name][1]} (at most {_ms(high)})" for name, high in explanation.not_seen.items()]
     return [*seen, *(f"not examined: {name}: {reason}" for name, reason in explanation.not_examined.items())]
 
 

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +84,14 @@ def program_result(
         "wall_s": wall_s,
         **hosts.values,
     }
-    reason = next((reason for check in CHECKS for reason in check(evidence, values)), None)
+    reasons = chain(*(check(evidence) for check in CHECKS), throttled(values["throttled_share"]))
     _write_steps(evidence, folder / "steps.parquet")
     first, source = evidence.records[0] if evidence.records else {}, evidence.source or ""
     versions = [file.read_text(encoding="utf-8") for file in metrics_folder(job).glob("torch.*")]
     reported = OF_STEPS if source in ("reported", "matched") else ("loss",)
     resolved = {name: getattr(job.resolved, name) for name in ("nodes", "ranks_per_node", "device")}
     return {
-        **outcome(job, reason, values, hosts),
+        **outcome(job, next(reasons, None), values, hosts),
         "unchecked": [NOT_CHECKED],
         "kinds": {name: REPORTED for name in reported if values[name] is not None},
         "intervals": {},
@@ -184,25 +185,25 @@ def _speed(evidence: Evidence, trained: float | None) -> dict[str, float | None]
 # Validity
 
 
-def _code_is_that_of_the_id(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
+def _code_is_that_of_the_id(evidence: Evidence) -> Iterator[str]:
     job = evidence.job
     if run_id_with(job.spec, own_code_now(job.spec, job.extensions)) != job.run:
         yield "a file of the program was changed meanwhile: run the command again for the files as they are now"
 
 
-def _ranks_are_those_of_the_run(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
+def _ranks_are_those_of_the_run(evidence: Evidence) -> Iterator[str]:
     worlds = {int(record["world"]) for record in evidence.records}
     if worlds and worlds != {evidence.job.spec.ranks}:
         ranks = " and ".join(map(str, sorted(worlds)))
         yield f"the program has {ranks} ranks and the run {evidence.job.spec.ranks}: give its launcher `{{ranks_per_node}}`"
 
 
-def _loss_is_finite(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
+def _loss_is_finite(evidence: Evidence) -> Iterator[str]:
     if any(not math.isfinite(loss) for loss in evidence.losses):
         yield "the loss that the program reports is not finite"
 
 
-def _window_is_long_enough(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
+def _window_is_long_enough(evidence: Evidence) -> Iterator[str]:
     measure, slowest = evidence.job.spec.measure, evidence.slowest
     if measure.whole_program:
         return
@@ -224,7 +225,7 @@ def _window_is_long_enough(evidence: Evidence, values: Mapping[str, float | None
         yield f"the program ended after {slowest.steps} steps of the window: let it train longer"
 
 
-def _lines_come_one_by_one(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
+def _lines_come_one_by_one(evidence: Evidence) -> Iterator[str]:
     """Many programs write a pipe block by block: the ends of a window are then known to a block only."""
     slowest = evidence.slowest
     if evidence.source != "matched" or slowest is None or evidence.job.spec.measure.whole_program:
@@ -238,17 +239,12 @@ def _lines_come_one_by_one(evidence: Evidence, values: Mapping[str, float | None
         yield f"{what}: have it flush each line (`stdbuf -oL`)"
 
 
-def _clock_was_kept(evidence: Evidence, values: Mapping[str, float | None]) -> Iterator[str]:
-    yield from throttled(values.get("throttled_share"))
-
-
 CHECKS = (
     _code_is_that_of_the_id,
     _ranks_are_those_of_the_run,
     _loss_is_finite,
     _window_is_long_enough,
     _lines_come_one_by_one,
-    _clock_was_kept,
 )
 
 

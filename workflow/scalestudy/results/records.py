@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -109,8 +109,8 @@ def facts_of_hosts(
         "foreign_cpu_share": max(foreign, default=None),
         "throttled_share": max(throttled, default=None),
         "device_utilisation": _mean(map(fmean, utilisation)),
-        "device_idle_share": _mean(_share(host, lambda used: used < NEARLY_IDLE) for host in utilisation),
-        "device_busy_share": _mean(_share(host, lambda used: used > BUSY) for host in utilisation),
+        "device_idle_share": _mean(fmean(used < NEARLY_IDLE for used in host) for host in utilisation),
+        "device_busy_share": _mean(fmean(used > BUSY for used in host) for host in utilisation),
         "device_power_w": sum(map(fmean, power)) if power else None,
         "device_used_mib": max(map(max, memory)) / 2**20 if memory else None,
         "j_per_sample": sum(joules) / trained if joules and trained else None,
@@ -144,11 +144,6 @@ def _windows(
 def _of_all(values: Sequence[Value | None]) -> list[Value]:
     """The values of all hosts; none of them where one has none."""
     return [] if None in values else [value for value in values if value is not None]
-
-
-def _share(samples: Sequence[float], holds: Callable[[float], bool]) -> float:
-    """The share of samples of which something holds."""
-    return sum(map(holds, samples)) / len(samples)
 
 
 def _mean(values: Iterable[float]) -> float | None:
