@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -14,7 +14,7 @@ from scalestudy.figures import notes
 from scalestudy.figures.build import SHARE, finished
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.figures.groups import Row, disturbed, grouped, selected, styles
+from scalestudy.figures.groups import Group, Row, disturbed, grouped, selected, styles
 from scalestudy.results.stored import checked_result
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.run import is_compute_emulated
@@ -36,13 +36,13 @@ def accuracy(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str)
     score = "auroc" if "accuracy" not in scores and "auroc" in scores else "accuracy"
     x = Axis("Time since training began", "s", bool(figure.log_x))
     y = Axis("Held-out accuracy" if score == "accuracy" else "Mean AUROC", "", bool(figure.log_y), limits=SHARE)
-
-    def panel(title: str, lines: list[Line], members: Sequence[Row]) -> Panel:
-        why = "" if lines else notes.not_yet(members) or "No valid run was evaluated on held-out data"
-        return Panel(title, x, y, tuple(lines), blank=why)
-
+    groups = grouped(study, figure, runs, figure.series or "strategy", None)
+    panels = []
+    for group, lines in _lines(study, figure, groups, found, partial(_curve, score), "band"):
+        why = "" if lines else notes.not_yet(group.runs) or "No valid run was evaluated on held-out data"
+        panels.append(Panel(group.title, x, y, lines, blank=why))
     none = Panel("", x, y, (), blank="No run with real compute: emulated compute learns nothing")
-    return _chart(study, figure, runs, found, lambda repeats, marked: _curve(repeats, score, marked), panel, none)
+    return finished(figure, runs, groups, panels or [none])
 
 
 def staleness(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
@@ -59,19 +59,17 @@ def staleness(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str
         for run, found in counts.items()
         if any(found.values())
     }
+    highest = max((value for found in shares.values() for value in found), default=0)
+    in_bars = highest < MAX_BARS
+    x = Axis("Staleness", "updates", categories=tuple(map(str, range(highest + 1))) if in_bars else ())
     y = Axis("Share of the updates", limits=SHARE)
-
-    def panel(title: str, lines: list[Line], members: Sequence[Row]) -> Panel:
-        highest = int(max((point.x for line in lines for point in line.points), default=0.0))
-        x = Axis("Staleness", "updates")
-        if highest < MAX_BARS:
-            lines = [replace(line, role="bar") for line in lines]
-            x = replace(x, categories=tuple(map(str, range(highest + 1))))
-        return Panel(title, x, y, tuple(lines), blank="" if lines else notes.not_yet(members))
-
-    meaning = "Staleness: updates that others made to the weights while a worker computed its gradient"
+    groups = grouped(study, figure, runs, figure.series or "strategy", None)
+    panels = []
+    for group, lines in _lines(study, figure, groups, shares, _distribution, "bar" if in_bars else "series"):
+        panels.append(Panel(group.title, x, y, lines, blank="" if lines else notes.not_yet(group.runs)))
     none = Panel("", Axis("Staleness"), y, (), blank="No run with an asynchronous exchange")
-    return _chart(study, figure, runs, shares, _distribution, panel, none, "series", meaning if shares else "")
+    meaning = "Staleness: updates that others made to the weights while a worker computed its gradient"
+    return finished(figure, runs, groups, panels or [none], meaning if shares else "")
 
 
 def _of_results(machine: str, runs: Sequence[Row], key: str) -> dict[str, Any]:
@@ -81,33 +79,26 @@ def _of_results(machine: str, runs: Sequence[Row], key: str) -> dict[str, Any]:
     return {run: value for run, value in found.items() if value}
 
 
-def _chart(
+def _lines(
     study: Study,
     figure: FigureSpec,
-    runs: Sequence[Row],
+    groups: Sequence[Group],
     found: dict[str, Any],
     points_of: Callable[[list[Any], int], tuple[Point, ...]],
-    panel: Callable[[str, list[Line], Sequence[Row]], Panel],
-    none: Panel,
-    role: Any = "band",
-    note: str = "",
-) -> Chart:
-    """Chart with a line per configuration, of the points that what was `found` in its repeats gives."""
-    series = figure.series or "strategy"
-    groups = grouped(study, figure, runs, series, None)
-    looks = styles(study, series, groups)
-    panels = []
+    role: Literal["band", "bar", "series"],
+) -> Iterator[tuple[Group, tuple[Line, ...]]]:
+    """Each group with a line per configuration, of the points that what was `found` in its repeats gives."""
+    looks = styles(study, figure.series or "strategy", groups)
     for group in groups:
         lines = []
         for label, members in group.lines.items():
             repeats = [found[row["run"]] for row in members if row["run"] in found]
             if points := points_of(repeats, disturbed(members)):
                 lines.append(Line(label, points, role, *looks[label]))
-        panels.append(panel(group.title, lines, group.runs))
-    return finished(figure, runs, groups, panels or [none], note)
+        yield group, tuple(lines)
 
 
-def _curve(repeats: Sequence[Evaluations], score: str, marked: int) -> tuple[Point, ...]:
+def _curve(score: str, repeats: Sequence[Evaluations], marked: int) -> tuple[Point, ...]:
     """Mean time and mean score of each evaluation, over the repeats that have it."""
     by_step: dict[int, Evaluations] = {}
     for evaluation in (one for evaluations in repeats for one in evaluations if one.get(score) is not None):
