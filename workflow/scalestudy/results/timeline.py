@@ -59,7 +59,9 @@ def write_timeline(job: Job, folder: Path) -> dict[str, float | None]:
     _write_compressed(folder / "trace.json.gz", json.dumps({"traceEvents": together}).encode())
     if (own := job.folder / OWN_TIMELINE).exists():
         _write_compressed(folder / f"{own.name}.gz", own.read_bytes())
-    write_with(folder / "timeline.parquet", pd.DataFrame(_table(ranks)).to_parquet)
+    write_with(
+        folder / "timeline.parquet", pd.DataFrame(_table(ranks), columns=["rank", "row", "begin_s", "end_s"]).to_parquet
+    )
     return columns(ranks)
 
 
@@ -186,13 +188,12 @@ def _of_rank(rank: int, events: Sequence[Event], shift_s: float) -> Iterator[dic
         yield {**event, "pid": name, "args": args, **time_us}
 
 
-def _table(ranks: Sequence[RankTrace]) -> dict[str, Any]:
-    """Row, begin and end of all intervals of the traced steps, and the steps, in seconds since the first one began."""
+def _table(ranks: Sequence[RankTrace]) -> list[tuple[int, str, float, float]]:
+    """Rank, row, begin and end of all intervals of the traced steps, and the steps, in seconds since the first one began."""
     zero = min(float(of_rank.steps[0, 0]) for of_rank in ranks)
-    rows = [
+    return [
         (of_rank.rank, row, begin - zero, end - zero)
         for of_rank in ranks
         for row, found in {STEP: of_rank.steps, **of_rank.rows}.items()
         for begin, end in intersection(found, of_rank.steps).tolist()
     ]
-    return {name: [row[index] for row in rows] for index, name in enumerate(("rank", "row", "begin_s", "end_s"))}
