@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,8 +20,6 @@ from scalestudy.spec.study import Study
 
 HEAD = ("Claim", "Verdict", "Basis", "Number", "Needed", "n", "Source")
 NOTE = "Number with its 95 % interval, of equivalences 90 %; n: rounds; consistent and inconsistent judge published rows alone"
-NUMBER = re.compile(r"[-−]?\d[\d.,]* \[[^\]]+\]")
-"""A number with its interval in a verdict's sentence: `0.571 [0.532 … 0.610]`."""
 
 
 def write_verdicts(study: Study, machine: str, verdicts: Sequence[Verdict]) -> list[Path]:
@@ -84,8 +81,8 @@ class Judged(Verdict):
         head, colon, rest = self.sentence.partition(": ")
         told = bool(colon) and head.lower().startswith(self.verdict)
         finding = (rest if told else self.sentence).strip().rstrip(".")
-        found = NUMBER.search(finding)
-        return (finding[: found.start()], found[0], finding[found.end() :]) if found else (finding, "", "")
+        number = interval_text(self.estimate, self.low, self.high, self.unit)
+        return finding.partition(number) if "[" in number else (finding, "", "")
 
 
 def read_verdicts(machine: str, scale: str, study: str, file: Path | None = None) -> tuple[Judged, ...]:
