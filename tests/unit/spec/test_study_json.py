@@ -8,6 +8,7 @@ import pytest
 
 from scalestudy.spec import study_json
 from scalestudy.spec.config import read_machine
+from scalestudy.spec.ids import own_code
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study_json import expanded_study, stored_study, write_study
 
@@ -54,3 +55,16 @@ def test_a_study_whose_file_changes_or_machine_are_others_is_expanded_again(
         Path(file).write_text("description: There\n" if file.endswith("local.yaml") else "# another line\n")
         assert stored_study("local", "paper", "a") is None, file
         Path(file).write_text("description: Here\n") if file.endswith("local.yaml") else Path(file).unlink()
+
+
+def test_a_study_whose_program_changes_is_expanded_again(project: Path) -> None:
+    program = "{command: python train.py, files: [train.py]}"
+    (project / "config/studies/a.yaml").write_text(f"question: How?\nbase: {{program: {program}}}\n")
+    ids = []
+    for script in ("first = 1\n", "second = 2\n"):
+        (project / "train.py").write_text(script)
+        own_code.cache_clear()
+        assert stored_study("local", "paper", "a") is None
+        ids.append(expanded_study("local", "paper", "a").runs[0].id)
+        assert stored_study("local", "paper", "a") is not None
+    assert ids[0] != ids[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,11 @@ def study_file(machine: str, scale: str, study: str) -> Path:
     return study_folder(machine, scale, study) / "study.json"
 
 
-def origin(machine: str, study: str) -> dict[str, Any]:
+def origin(machine: str, study: str, more: Iterable[str]) -> dict[str, Any]:
     """Everything that an expansion is made from: digests of its files, changes of keys, what this host lets be used, and the
-    code that expands."""
-    files = [STUDIES / f"{study}.yaml", MACHINES / f"{machine_and_campaign(machine)[0]}.yaml"]
-    files += [*CLAIMS.glob("*.yaml"), *EXTENSIONS.glob("*.py"), reference_file("step_times")]
+    code that expands. `more` are the files of its programs, which lie anywhere."""
+    files = {STUDIES / f"{study}.yaml", MACHINES / f"{machine_and_campaign(machine)[0]}.yaml", *map(Path, more)}
+    files |= {*CLAIMS.glob("*.yaml"), *EXTENSIONS.glob("*.py"), reference_file("step_times")}
     code = [*(PACKAGE / "spec").glob("*.py"), *(PACKAGE / "claims").glob("*.py"), *PACKAGE.glob("*/catalogue.py")]
     return {
         "files": {str(file): sha256_file(file) for file in sorted(files) if file.is_file()},
@@ -57,7 +58,8 @@ def write_study(study: Study, machine: str) -> Path:
     """Write study.json, with what it was expanded from."""
     file = study_file(machine, study.scale, study.name)
     plain = _adapter().dump_python(study, mode="json", by_alias=True, exclude_defaults=True)
-    write_json(file, {"origin": origin(machine, study.name), "study": plain})
+    of_programs = {name for run in study.runs if run.spec.program for name in run.spec.program.files}
+    write_json(file, {"origin": origin(machine, study.name, of_programs), "study": plain})
     return file
 
 
@@ -67,7 +69,8 @@ def stored_study(machine: str, scale: str, name: str) -> Study | None:
     if not file.exists() or not (STUDIES / f"{name}.yaml").exists():
         return None
     data = read_json(file)
-    if data.get("origin") != origin(machine, name):
+    known = data.get("origin") or {}
+    if known != origin(machine, name, known.get("files", ())):
         return None
     try:
         return _adapter().validate_json(json.dumps(data["study"]))
