@@ -72,6 +72,10 @@ def test_a_claim_by_its_name_shows_the_runs_of_each_round(study: Study, capsys: 
     assert lines[4] == "    round 1: 80 / 100 = 0.8"
     assert lines[5].startswith("      results/local/runs/") and Path(lines[5].strip(), "result.json").is_file()
     assert run_command(["claims", "nothing", "--scale", "paper"]) == 2
+    (file,) = Path("config/studies").glob("*.yaml")
+    file.with_name("other.yaml").write_text(file.read_text())
+    assert run_command(["claims", claim.id, "--scale", "paper"]) == 0
+    assert f"other: {claim.statement}" in capsys.readouterr().out.splitlines()
 
 
 def test_decided_claims_come_first_with_mark_number_and_reason(

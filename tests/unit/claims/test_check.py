@@ -55,6 +55,13 @@ def test_a_study_has_its_own_claims_and_those_of_documents_about_it(tmp_path: Pa
     assert (stated.id, stated.origin, stated.source, stated.place) == ("all_end", "document", "A", "p")
     (_, ours) = read(tmp_path, document=DOCUMENT.replace("source: A", "source: own")).claims
     assert (ours.id, ours.origin, ours.source) == ("all_end", "ours", "")
+    (_, quoted) = read(tmp_path, document=DOCUMENT.replace("study: s,", 'study: "s",')).claims
+    assert quoted.id == "all_end"
+    (tmp_path / "claims/.#a.yaml").symlink_to("me@host.1234")  # Emacs, while the file has changes that are not saved
+    assert len(read(tmp_path, document=DOCUMENT).claims) == 2
+    (tmp_path / "claims/b.yaml").write_bytes(b"source: \xe9\nclaims: [{study: s}]\n")
+    with pytest.raises(UserError, match=r"b\.yaml: is not UTF-8 text"):
+        read(tmp_path, document=DOCUMENT)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +70,7 @@ def test_a_study_has_its_own_claims_and_those_of_documents_about_it(tmp_path: Pa
         ("checks: [{column: status", "checks: [{column: stats", "claims/a.yaml:3: claims[0].checks[0].column: no run"),
         ("id: all_end", "id: faster", "claims/a.yaml:3: claims[0].id: two claims have the id `faster`"),
         ("source: A\n", "", "claims/a.yaml:1: source: key is missing"),
+        (" study: another,", "", "claims/a.yaml:4: claims[1].study: key is missing\n    name the study whose runs judge it"),
     ],
 )  # fmt: skip
 def test_a_wrong_claim_of_a_document_is_answered_with_its_line(
@@ -86,7 +94,9 @@ def test_a_scale_replaces_keys_of_a_claim_and_removes_them_by_null(tmp_path: Pat
     [
         ("column: thr", "colum: thr", "paper", "s.yaml:9: claims[0].colum: unknown key\n    did you mean `column`?"),
         ("column: throughput_samples_per_s", "column: throughput", "paper",
-         "s.yaml:9: claims[0].column: no run of this study has a column `throughput`\n    did you mean "),
+         "s.yaml:9: claims[0].column: `throughput` is not measured\n    did you mean "),
+        ("column: throughput_samples_per_s", "column: ranks", "paper", "claims[0].column: `ranks` is not measured"),
+        ("above: 1.1", "above: 1.1\n    each: stages", "paper", "claims[0].each: `stages` is no key of these runs"),
         ("where: {strategy: allreduce}", "where: {strategy: horovod}", "paper",
          "s.yaml:10: claims[0].where.strategy: no run of this study has `strategy` `horovod`\n    there is `allreduce`, `ring`"),
         ("    where: {strategy: allreduce}\n", "", "paper",
@@ -104,6 +114,8 @@ def test_a_scale_replaces_keys_of_a_claim_and_removes_them_by_null(tmp_path: Pat
         ("above: null,", "statement: Faster., above: null,", "mini", "`statement` is the same at every scale"),
         ("against: {ranks: 1}", "against: {ranks: 1}\n    over: ranks", "paper",
          "`over` needs two or more, one at each `ranks`"),
+        ("against: {ranks: 1}", "against: {ranks: 1}\n    compare: share\n    per: wall_s\n    take: most", "paper",
+         "s.yaml:15: claims[0].take: a share has no `take`"),
     ],
 )  # fmt: skip
 def test_a_wrong_claim_is_answered_with_its_line_and_what_to_write(
@@ -121,14 +133,15 @@ def test_a_published_claim_needs_a_file_and_one_row_for_each_side(
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "config/reference"
     folder.mkdir(parents=True)
-    (folder / "times.csv").write_text("ranks,nodes,training_time_s\n1,1,10\n4,1,4\n4,4,5\n")
+    (folder / "times.csv").write_text("ranks,nodes,training_time_s\n1,1,10\n2,1,0\n4,1,4\n4,4,5\n")
     text = STUDY.partition("    kind:")[0] + (
         "    kind: published\n    reference: [times]\n    column: training_time_s\n    of: {ranks: 1}\n"
         "    against: {ranks: 4}\n    above: 2\n    margin_reason: because\n"
     )
     for wanted, said in (
         (text, "`against` chooses 2 published rows, and needs one"),
-        (text.replace("{ranks: 4}", "{ranks: 8}"), "no published row has `ranks` `8`\n    there is `1`, `4`"),
+        (text.replace("{ranks: 4}", "{ranks: 8}"), "no published row has `ranks` `8`\n    there is `1`, `2`, `4`"),
+        (text.replace("{ranks: 4}", "{ranks: 2}"), "claims[0].column: a published number that is divided by is 0"),
         (text.replace("[times]", "[time]"), "there is no config/reference/time.csv\n    did you mean `times`?"),
         (text.replace("training_time_s", "wall_s"), "no row of these files has a number in `wall_s`"),
     ):

@@ -14,7 +14,7 @@ from scalestudy.claims.outcome import Verdict
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Run
-from tests.unit.claims.made_claims import DIRECTION, Numbers, as_fixed, frame_of, study_with, verdicts
+from tests.unit.claims.made_claims import CLAIM, DIRECTION, STUDY, Numbers, as_fixed, frame_of, study_with, verdicts
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -89,6 +89,22 @@ def test_an_exact_claim(tmp_path: Path, ring: str, staged: float, verdict: str) 
     assert found.verdict == verdict
 
 
+def test_an_exact_claim_is_not_reproduced_by_a_part_of_its_checks(tmp_path: Path) -> None:
+    """The machine has no pair of nodes: half of the claim was never looked at."""
+    where = "kind: exact\n    checks:\n      - {column: status, of: {ranks: 1}, equals: valid}\n"
+    text = STUDY.format(repeats=1) + CLAIM.format(
+        id="c", text=f"{where}      - {{column: status, of: {{ranks: 8}}, equals: valid}}"
+    )
+    (tmp_path / "s.yaml").write_text(
+        text.replace("vary:", "vary:\n  ranks: {to: machine}").replace("parameter_server", "ring")
+    )
+    study = read_studies(["s"], "paper", Machine(device="cpu", cores_per_node=2), folder=tmp_path)[0]
+    (found,) = verdicts(study, lambda run: {})
+    assert (found.verdict, found.reason) == ("not testable here", "this machine does not have its runs")
+    (wrong,) = verdicts(study, lambda run: {"status": "invalid", "reason": "too short"})
+    assert wrong.verdict == "not reproduced"
+
+
 PUBLISHED = """kind: published
     column: training_time_s
     reference: [times]
@@ -99,7 +115,10 @@ PUBLISHED = """kind: published
     margin_reason: whole numbers"""
 
 
-@pytest.mark.parametrize(("time", "verdict"), [("10100", "consistent"), ("10200", "inconsistent")])
+@pytest.mark.parametrize(
+    ("time", "verdict"),
+    [("10100", "consistent"), ("10150", "consistent"), ("10151", "inconsistent"), ("10200", "inconsistent")],
+)
 def test_a_published_table_is_consistent_or_not_and_never_reproduced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: str, verdict: str
 ) -> None:
@@ -110,6 +129,27 @@ def test_a_published_table_is_consistent_or_not_and_never_reproduced(
     (found,) = verdicts(study_with(tmp_path, PUBLISHED), lambda run: {"status": "missing"})
     assert (found.verdict, found.n, found.p) == (verdict, 1, None)
     assert f"= {float(time) / 100:g}; required: 101 ± 0.5" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("limit", "verdict"),
+    [
+        ("above: 2", "inconsistent"),
+        ("above: 1.99", "consistent"),
+        ("value: 1.995\n    within: 0.005", "consistent"),
+        ("value: 1.994\n    within: 0.005", "inconsistent"),
+    ],
+)
+def test_a_published_number_at_a_limit_is_not_beyond_it_and_at_the_end_of_a_rounding_is_within(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, verdict: str
+) -> None:
+    folder = tmp_path / "config/reference"
+    folder.mkdir(parents=True)
+    (folder / "times.csv").write_text("ranks,training_time_s\n1,200\n128,100\n")
+    monkeypatch.chdir(tmp_path)
+    text = PUBLISHED.replace("value: 101\n    within: 0.5", limit)
+    (found,) = verdicts(study_with(tmp_path, text), lambda run: {"status": "missing"})
+    assert found.verdict == verdict
 
 
 SLOPE = """kind: quantity
@@ -459,8 +499,8 @@ def test_controls_of_a_campaign_tell_whether_this_machine_could_see_5_percent(
     (study,) = read_studies(["noise"], "mini", Machine())
 
     def numbers(run: Run) -> Mapping[str, Any]:
-        ratio = {1: same if run.seed >= 100 else 1.0, 21: more}.get(run.spec.batch.accumulate, 1.0)
-        varies = run.seed >= 100 or run.spec.batch.accumulate == 21
+        ratio = {1: same if run.spec.seed >= 100 else 1.0, 21: more}.get(run.spec.batch.accumulate, 1.0)
+        varies = run.spec.seed >= 100 or run.spec.batch.accumulate == 21
         return {"step_time_s": 0.03 * ratio * float(np.exp(noise[run.spec.repeat] if varies else 0.0))}
 
     assert [found.verdict for found in verdicts(study, numbers)] == expected

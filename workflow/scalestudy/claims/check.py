@@ -13,14 +13,23 @@ from typing import Any
 
 from scalestudy.claims.basis import DOCUMENT
 from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Comparison, Exact, OfRuns, Published, Sampled
-from scalestudy.claims.select import Row, chosen, configurations, parts_of, published_rows, rows_of_claim, spec_rows
-from scalestudy.errors import Problem, UserError, nearest, raise_all
+from scalestudy.claims.select import (
+    Row,
+    chosen,
+    configurations,
+    parts_of,
+    published_number,
+    published_rows,
+    rows_of_claim,
+    spec_rows,
+)
+from scalestudy.errors import Problem, nearest, raise_problems
 from scalestudy.spec.base import KeyPath, Spec, parse, shown, suggest
-from scalestudy.spec.columns import MEASURED, SHARES, matches
+from scalestudy.spec.check_figures import choice_problems, unknown_column
+from scalestudy.spec.columns import MEASURED, SHARES
 from scalestudy.spec.config import checked
 from scalestudy.spec.layout import CLAIMS, REFERENCES, STUDIES
 from scalestudy.spec.machine_axes import MachineCapacity
-from scalestudy.spec.sizes import filter_in_bytes
 from scalestudy.spec.study import Study
 from scalestudy.spec.yamlfile import YamlDocument, read_yaml
 
@@ -58,7 +67,7 @@ def written_claims(document: YamlDocument, study: str, scale: str) -> list[Writt
     """The claims of a study file, then those in config/claims/ about this study."""
     found = list(_written(document, scale, {}))
     for file in documents_about(study, Path(document.file).parent.parent / "claims"):
-        claims = _document(str(file), file.read_text(encoding="utf-8"))
+        claims = _document(str(file), file.read_bytes())
         more = {} if claims.data["source"] == "own" else {"origin": DOCUMENT, "source": claims.data["source"]}
         found += [each for each in _written(claims, scale, more) if each.data.get("study") == study]
     return found
@@ -73,16 +82,20 @@ def _written(document: YamlDocument, scale: str, more: Mapping[str, Any]) -> Ite
 
 
 def documents_about(study: str, folder: Path = CLAIMS) -> list[Path]:
-    """The files of claims that name a study."""
-    names = re.compile(rf"\bstudy: *{re.escape(study)}\b")
-    return [file for file in sorted(folder.glob("*.yaml")) if names.search(file.read_text(encoding="utf-8"))]
+    """The files of claims in which the name of a study stands."""
+    name = re.compile(rf"\b{study}\b".encode())
+    return [file for file in _documents(folder) if name.search(file.read_bytes())]
+
+
+def _documents(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[!.]*.yaml"))
 
 
 def claims_of_mistyped_studies(folder: Path = CLAIMS, studies: Path = STUDIES) -> Iterator[str]:
     """Name the claims of documents about a study that is absent while one has nearly its name: no run judges them."""
     names = [file.stem for file in studies.glob("*.yaml")]
-    for file in sorted(folder.glob("*.yaml")):
-        document = _document(str(file), file.read_text(encoding="utf-8"))
+    for file in _documents(folder):
+        document = _document(str(file), file.read_bytes())
         for index, claim in enumerate(document.data.get("claims") or []):
             study = claim["study"]
             if study not in names and (near := difflib.get_close_matches(study, names, n=1, cutoff=0.8)):
@@ -91,8 +104,8 @@ def claims_of_mistyped_studies(folder: Path = CLAIMS, studies: Path = STUDIES) -
 
 
 @functools.cache
-def _document(file: str, text: str) -> YamlDocument:
-    """A checked file of claims; `text` is its content, which a file of the same name may change."""
+def _document(file: str, content: bytes) -> YamlDocument:
+    """A checked file of claims; the content of a file may change."""
     document = read_yaml(file)
     checked(ClaimsOfDocument, document)
     return document
@@ -116,9 +129,7 @@ def claims_at(written: Sequence[Written], capacity: MachineCapacity) -> tuple[An
 
 
 def _on(claim: AnyClaim, capacity: MachineCapacity) -> AnyClaim:
-    def resolved(where: Mapping[str, Any]) -> dict[str, Any]:
-        return filter_in_bytes(capacity.resolve(where), capacity.machine)
-
+    resolved = capacity.resolve
     update: dict[str, Any] = {"where": resolved(claim.where)}
     if isinstance(claim, Exact):
         update["checks"] = tuple(check.model_copy(update={"of": resolved(check.of)}) for check in claim.checks)
@@ -129,7 +140,7 @@ def _on(claim: AnyClaim, capacity: MachineCapacity) -> AnyClaim:
 
 def raise_claim_problems(problems: Iterable[Problem], written: Sequence[Written]) -> None:
     """Raise UserError with the line of each problem of a claim; nothing where there is none."""
-    raise_all([UserError(p.what, written[int(p.path[1])].where(p.path[2:]), p.remedy) for p in problems])
+    raise_problems(problems, lambda path: written[int(path[1])].where(path[2:]))
 
 
 # Against the runs
@@ -183,22 +194,29 @@ def _problems(claim: AnyClaim, rows: list[Row]) -> list[Problem]:
 
 
 def _column_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
-    known = {key for row in rows for key in row} | set(MEASURED)
+    keys = {key for row in rows for key in row}
+    either = (keys | set(MEASURED), "is no column of these runs")
+    # What the study sets decides nothing, and what is measured divides no claim before there are runs.
+    kinds = {"column": (set(MEASURED), "is not measured"), "each": (keys, "is no key of these runs")}
     for key in ("column", "per", "over", "each"):
-        column = getattr(claim, key)
+        column, (known, what) = getattr(claim, key), kinds.get(key, either)
         if column is not None and column not in known:
-            yield Problem((key,), f"no run of this study has a column {shown(column)}", suggest(column, known))
+            yield Problem((key,), f"{shown(column)} {what}", suggest(column, known))
     if claim.compared_as == "share" and claim.per is None:
         yield Problem(("compare",), "`share` needs `per`, the column whose difference is the whole", "add `per`")
     for key in ("compare", "take"):
         if claim.over is not None and getattr(claim, key) is not None:
             yield Problem((key,), f"a slope over an axis has no `{key}`", "remove it")
+    if claim.compared_as == "share" and claim.take is not None:
+        # It could choose one configuration by `column`, and another one by `per`.
+        yield Problem(("take",), "a share has no `take`", "choose one configuration for each side")
 
 
 def _side_problems(claim: Sampled | Published, rows: list[Row], kind: str = "run of this study") -> list[Problem]:
     """Sides that choose no row, or several configurations or published rows where there may be one."""
     sides = _sides(claim)
-    if found := [each for key, side in sides.items() for each in _where_problems(rows, claim.where, side, key, kind)]:
+    choices = ({"where": claim.where, key: side} for key, side in sides.items())
+    if found := [each for choice in choices for each in choice_problems(rows, choice, kind)]:
         return found
     for part in parts_of(claim, rows):
         at = f" at `{claim.each}` {shown(part.value)}" if claim.each else ""
@@ -265,32 +283,13 @@ def _margin_problems(claim: Sampled) -> list[Problem]:
     return [Problem((key,), what, "choose a limit that a measurement can miss; of a ratio, 1.05 is 5 % more")]
 
 
-def _where_problems(
-    rows: Sequence[Row], where: Mapping[str, Any], side: Mapping[str, Any], key: str, kind: str = "run of this study"
-) -> Iterator[Problem]:
-    known = {column for row in rows for column in row}
-    for place, given in (("where", where), (key, side)):
-        for column, wanted in given.items():
-            if column not in known:
-                yield Problem((place, column), f"no {kind} has a key {shown(column)}", suggest(column, known))
-                return
-            if not any(matches(row.get(column), wanted) for row in rows):
-                values = list(dict.fromkeys(shown(row.get(column)) for row in rows))
-                what = f"no {kind} has `{column}` {shown(wanted)}"
-                yield Problem((place, column), what, f"there is {', '.join(values[:10])}")
-                return
-    if not chosen(rows, where, side):
-        yield Problem((key,), f"no {kind} agrees with all of `where` and `{key}`", "remove a key")
-
-
 def _exact_problems(claim: Exact, rows: list[Row]) -> Iterator[Problem]:
     known = {key for row in rows for key in row} | set(MEASURED) | {"status", "reason"}
     for index, check in enumerate(claim.checks):
         path: KeyPath = ("checks", index)
         if check.column not in known:
-            what = f"no run of this study has a column {shown(check.column)}"
-            yield Problem((*path, "column"), what, suggest(check.column, known))
-        for problem in _where_problems(rows, claim.where, check.of, "of"):
+            yield unknown_column((*path, "column"), check.column, known)
+        for problem in choice_problems(rows, {"where": claim.where, "of": check.of}):
             yield Problem((*(path if problem.path[0] == "of" else ()), *problem.path), problem.what, problem.remedy)
 
 
@@ -300,6 +299,13 @@ def _published_problems(claim: Published) -> list[Problem]:
         if name not in known_files:
             what = f"there is no {REFERENCES}/{name}.csv"
             return [Problem(("reference",), what, nearest(name, known_files))]
-    if rows := published_rows(claim):
-        return _side_problems(claim, rows, "published row")
-    return [Problem(("column",), f"no row of these files has a number in `{claim.column}`", "name another column")]
+    if not (rows := published_rows(claim)):
+        return [Problem(("column",), f"no row of these files has a number in `{claim.column}`", "name another column")]
+    if found := _side_problems(claim, rows, "published row"):
+        return found
+    try:
+        for part in parts_of(claim, rows):
+            published_number(claim, part)
+    except ZeroDivisionError:
+        return [Problem(("column",), "a published number that is divided by is 0", "choose other rows")]
+    return []

@@ -189,7 +189,7 @@ def _slopes_of_part(claim: Sampled, part: ClaimPart) -> tuple[list[float], float
         return [sides[0][key].value for key in paired], _own(sides[0])
     if any(side[key].value <= 0 for side in sides for key in paired):
         raise NotJudged(f"`{claim.column}` does not grow over `{claim.over}`: its slopes have no ratio")
-    own = math.hypot(*(_own({key: Number(0, n.own / n.value) for key, n in side.items()}) for side in sides))
+    own = math.hypot(*(_own({key: Number(0, side[key].own / side[key].value) for key in paired}) for side in sides))
     return [math.log(sides[0][key].value / sides[1][key].value) for key in paired], own
 
 

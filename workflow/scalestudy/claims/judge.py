@@ -32,7 +32,7 @@ from scalestudy.claims.inference import (
 )
 from scalestudy.claims.model import AnyClaim, Check, Equivalence, Exact, Published, Sampled
 from scalestudy.claims.outcome import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict
-from scalestudy.claims.select import ClaimPart, Row, chosen, parts_of, published_rows, rows_of_claim
+from scalestudy.claims.select import ClaimPart, Row, chosen, parts_of, published_number, published_rows, rows_of_claim
 from scalestudy.errors import duration
 from scalestudy.spec.columns import kind_of, matches
 from scalestudy.spec.labels import column_label, counted, listed, lower
@@ -149,10 +149,11 @@ def _undecided(verdict: Verdict, rows: Sequence[Row], planned: int, problem: obj
 
 def _exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row]) -> Verdict:
     """Reproduced where every run of every check has the value; one run with another value decides against it."""
-    said, absent, held, repeats = [], {}, True, set()
+    said, absent, held, repeats, is_all_here = [], {}, True, set(), True
     for check in claim.checks:
-        values = []
-        for row in chosen(rows, claim.where, check.of):
+        values, runs = [], chosen(rows, claim.where, check.of)
+        is_all_here = is_all_here and bool(runs)
+        for row in runs:
             repeats.add(row["repeat"])
             value = _fact(row, check.column)
             if value is None:
@@ -162,6 +163,8 @@ def _exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row]) ->
         agreeing = sum(_agrees(value, check.equals) for value in values)
         held = held and agreeing == len(values)
         said.append(_check_text(study, check, agreeing, values))
+    if held and not is_all_here:
+        return verdict.not_here("this machine does not have its runs")
     if held and absent:
         without = list(absent.values())
         if all(row["status"] == "skipped" for row in without):
@@ -199,35 +202,20 @@ def _check_text(study: Study, check: Check, agreeing: int, values: Sequence[Any]
 
 def judge_published(study: Study, claim: Published, verdict: Verdict) -> Verdict:
     """Whether published rows agree with the document's statement of them, within its rounding."""
-    found = [(part, _number(claim, part)) for part in parts_of(claim, published_rows(claim))]
+    found = [(part, published_number(claim, part)) for part in parts_of(claim, published_rows(claim))]
     worst, value = min(found, key=lambda each: _depth(claim, each[1]))
     unit = f" {verdict.unit}" if verdict.unit else ""
     said = (
         f"by the published rows, {words.compared_text(study, claim, worst.value)}"
         f" = {words.plain(value)}{unit}; required: {verdict.threshold}{unit}"
     )
-    return verdict.decided(CONSISTENT if _depth(claim, value) >= 0 else INCONSISTENT, said, estimate=value)
-
-
-def _number(claim: Published, part: ClaimPart) -> float:
-    is_share = claim.compared_as == "share"
-
-    def of(row: Row) -> float:
-        return float(row[claim.column]) / (float(row[claim.per]) if claim.per and not is_share else 1.0)
-
-    (left,) = part.of
-    if part.against is None:
-        return of(left)
-    (right,) = part.against
-    if is_share:
-        return (of(left) - of(right)) / (float(left[str(claim.per)]) - float(right[str(claim.per)]))
-    return of(left) - of(right) if claim.compared_as == "difference" else of(left) / of(right)
+    return verdict.decided(CONSISTENT if _depth(claim, value) > 0 else INCONSISTENT, said, estimate=value)
 
 
 def _depth(claim: Published, value: float) -> float:
-    """How far inside the document's statement the number lies; negative outside."""
+    """How far inside the document's statement the number lies; not above 0 outside. The ends of a rounding are inside."""
     if claim.value is not None:
-        return (claim.within or 0.0) - abs(value - claim.value)
+        return (1 + SAME) * (claim.within or 0.0) - abs(value - claim.value)
     return value - claim.above if claim.above is not None else (claim.below or 0.0) - value
 
 

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from scalestudy.figures.catalogue import Name
 from scalestudy.files import canonical_json, sha256_text
@@ -62,7 +62,7 @@ class Comparison(Claim):
     """What is compared: one side, two sides, or a slope over an axis."""
 
     column: str
-    """The column whose values are compared."""
+    """The measured column whose values are compared."""
     per: str | None = None
     """Each value is divided by the same run's value in this column; with `compare: share` see there."""
     where: Where = {}
@@ -75,7 +75,7 @@ class Comparison(Claim):
     """`of` over `against`, `of` less `against`, or the difference in `column` as a share of the difference in `per`,
     which has to be above 0. Unset: the difference for columns between 0 and 1, such as accuracies, else the ratio."""
     each: str | None = None
-    """The claim must hold for each value that this column has on either side."""
+    """The claim must hold for each value that this key of the runs has on either side."""
     margin_reason: Text
     """Why the limit or the margin is what it is."""
 
@@ -235,6 +235,12 @@ class Published(Comparison):
         return self
 
 
+def _of_a_study(claim: Claim) -> Claim:
+    if not claim.study:
+        raise refused("key is missing", "name the study whose runs judge it", "study")
+    return claim
+
+
 AnyClaim = Annotated[Direction | Equivalence | Quantity | Exact | Published, Field(discriminator="kind")]
 OfRuns = Direction | Equivalence | Quantity | Exact
 
@@ -244,5 +250,5 @@ class ClaimsOfDocument(Spec):
 
     source: Text
     """The document, as verdicts cite it; `own`: the statements are ours."""
-    claims: list[AnyClaim] = []
+    claims: list[Annotated[AnyClaim, AfterValidator(_of_a_study)]] = []
     """Its statements, each with the `study` whose runs judge it."""

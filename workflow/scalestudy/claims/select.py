@@ -88,6 +88,22 @@ def published_rows(claim: Published) -> list[Row]:
     return [row for row in rows if all(isinstance(row.get(column), (int, float)) for column in needed)]
 
 
+def published_number(claim: Published, part: ClaimPart) -> float:
+    """The number of a claim about published rows, of which there is one on each side. ZeroDivisionError where it has none."""
+    is_share = claim.compared_as == "share"
+
+    def of(row: Row) -> float:
+        return float(row[claim.column]) / (float(row[claim.per]) if claim.per and not is_share else 1.0)
+
+    (left,) = part.of
+    if part.against is None:
+        return of(left)
+    (right,) = part.against
+    if is_share:
+        return (of(left) - of(right)) / (float(left[str(claim.per)]) - float(right[str(claim.per)]))
+    return of(left) - of(right) if claim.compared_as == "difference" else of(left) / of(right)
+
+
 def _value(cell: str) -> Any:
     """A cell as a number where it is one, None where it is empty."""
     if WHOLE.fullmatch(cell.removeprefix("-")):

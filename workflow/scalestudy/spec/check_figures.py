@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scalestudy.errors import Problem, nearest
@@ -31,9 +31,11 @@ def figure_problems(study: Study) -> Iterator[Problem]:
             names.add(name)
             for key, column in _columns_used(drawing):
                 if column not in known:
-                    what = f"no run of this study has a column {shown(column)}"
-                    yield Problem((*path, *key), what, suggest(column, known))
-            yield from _where_problems(drawing, rows, path)
+                    yield unknown_column((*path, *key), column, known)
+            # Measured columns cannot be judged yet.
+            where = {key: value for key, value in drawing.where.items() if any(key in row for row in rows)}
+            for problem in choice_problems(rows, {"where": where}):
+                yield Problem((*path, *problem.path), problem.what, problem.remedy)
             if isinstance(drawing, FigureSpec):
                 yield from _kind_problems(drawing, path)
             else:
@@ -50,18 +52,30 @@ def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[KeyPath, st
             yield (key,), column
 
 
-def _where_problems(drawing: FigureSpec | TableSpec, rows: list[dict[str, Any]], path: KeyPath) -> Iterator[Problem]:
-    """A choice of runs that chooses none; measured columns cannot be judged yet."""
-    where = {key: value for key, value in drawing.where.items() if any(key in row for row in rows)}
-    if any(agrees(row, where) for row in rows):
+def unknown_column(path: KeyPath, column: str, known: Iterable[str]) -> Problem:
+    """A column that no run has, with the nearest one that there is."""
+    return Problem(path, f"no run of this study has a column {shown(column)}", suggest(column, known))
+
+
+def choice_problems(
+    rows: Sequence[Mapping[str, Any]], choices: Mapping[str, Mapping[str, Any]], kind: str = "run of this study"
+) -> Iterator[Problem]:
+    """Find the first reason why no row agrees with all choices; each stands under its key."""
+    if any(all(agrees(row, given) for given in choices.values()) for row in rows):
         return
-    for key, wanted in where.items():
-        if not any(matches(row.get(key), wanted) for row in rows):
-            values = dict.fromkeys(shown(row.get(key)) for row in rows)
-            what = f"no run of this study has `{key}` {shown(wanted)}"
-            yield Problem((*path, "where", key), what, f"there is {', '.join(list(values)[:10])}")
-            return
-    yield Problem((*path, "where"), "no run of this study agrees with all of it", "remove a key")
+    known = {column for row in rows for column in row}
+    for place, given in choices.items():
+        for column, wanted in given.items():
+            if column not in known:
+                yield Problem((place, column), f"no {kind} has a key {shown(column)}", suggest(column, known))
+                return
+            if not any(matches(row.get(column), wanted) for row in rows):
+                values = list(dict.fromkeys(shown(row.get(column)) for row in rows))
+                what = f"no {kind} has `{column}` {shown(wanted)}"
+                yield Problem((place, column), what, f"there is {', '.join(values[:10])}")
+                return
+    keys = " and ".join(f"`{place}`" for place in choices)
+    yield Problem((list(choices)[-1],), f"no {kind} agrees with all of {keys}", "remove a key")
 
 
 def _table_problems(table: TableSpec, keys: set[str], path: KeyPath) -> Iterator[Problem]:
