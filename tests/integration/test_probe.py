@@ -41,7 +41,7 @@ def specs() -> dict[str, RunSpec]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         [study] = read_studies(["probe"], "mini", Machine(cores_per_node=2))
-    runs = [run.spec for run in study.runs if run.repeat == 0 and run.spec.program is not None]
+    runs = [run.spec for run in study.runs if run.spec.repeat == 0 and run.spec.program is not None]
     return {columns_of(spec)["part"]: spec for spec in runs}
 
 

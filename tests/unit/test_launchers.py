@@ -63,6 +63,8 @@ def test_slurms_nodes_are_listed_where_there_is_no_scontrol_as_in_a_container(mo
     assert slurm_hosts("gpu[08-10,12],login,r[1-2]n[01-02]-ib,x[5]") == [
         "gpu08", "gpu09", "gpu10", "gpu12", "login", "r1n01-ib", "r1n02-ib", "r2n01-ib", "r2n02-ib", "x5",
     ]  # fmt: skip
+    with pytest.raises(UserError, match=r"list of nodes cannot be read: `n\[1` has a bracket without its other one"):
+        allocation({"SLURM_JOB_NODELIST": "n[1"}, Site())
 
 
 # In a batch job of two nodes, processes of mpirun inherit what the batch script had, as seen on a Slurm 23.11.

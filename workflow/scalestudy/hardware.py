@@ -77,6 +77,14 @@ class Accelerators:
         """How many a run can use: runs use those of type `cuda`."""
         return len(self.devices) if self.kind == "cuda" else 0
 
+    @property
+    def refusal(self) -> str:
+        """Why runs cannot use what is here; empty where they can, and where nothing is here."""
+        if self.unusable:
+            return f"this machine has an accelerator, but it cannot be used: {self.unusable}"
+        is_other = self.kind and not self.count
+        return f"the accelerator here is one of type `{self.kind}`, which runs cannot use" if is_other else ""
+
 
 def accelerators() -> Accelerators:
     """The accelerators that are visible here: by NVML where it answers, else by torch in a process of its own.

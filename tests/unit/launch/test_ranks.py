@@ -32,7 +32,7 @@ def test_the_last_lines_are_those_that_say_something_and_move_no_cursor(tmp_path
         "Segmentation fault\n"
     )
     assert failure_with_log("failed", "", log).tail == (
-        "epoch 1: loss 0.3\N{REPLACEMENT CHARACTER}[2J", "Segmentation fault",
+        "epoch 1: loss 0.3\\x1b[2J", "Segmentation fault",
     )  # fmt: skip
 
 

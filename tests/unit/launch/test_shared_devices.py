@@ -69,7 +69,7 @@ def test_a_torch_for_cpus_alone_is_said_and_the_cpu_is_not_taken(monkeypatch: py
 def test_an_accelerator_that_runs_cannot_use_is_said_and_the_cpu_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     xpu = Accelerators("xpu", (Device("xpu", 0, None),), "a stand-in")
     monkeypatch.setattr("scalestudy.launch.resolve.accelerators", lambda: xpu)
-    with pytest.raises(Skipped, match="of type `xpu`, which scalestudy does not support; set `device: cpu`"):
+    with pytest.raises(Skipped, match="of type `xpu`, which runs cannot use; set `device: cpu`"):
         resolve(run(ranks=1), EIGHT_CORES, Site())
 
 

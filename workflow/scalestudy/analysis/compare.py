@@ -21,7 +21,7 @@ from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, Estimate, Region, 
 from scalestudy.errors import UserError, nearest
 from scalestudy.spec.columns import METRICS, RATE_UNITS
 from scalestudy.spec.ids import configuration_id
-from scalestudy.spec.run import is_emulated
+from scalestudy.spec.run import emulated_parts
 
 SPEED = "throughput_samples_per_s"
 DIRECTIONS = {**dict.fromkeys(RATE_UNITS, 1), "s": -1}
@@ -189,7 +189,7 @@ def _compared(
 ) -> Compared:
     known = ([value for value in side if value is not None] for side in (before, after))
     old, new = (sum(side) / len(side) if side else None for side in known)
-    emulated = any(is_emulated(run.spec) for run in runs.values())
+    emulated = any(emulated_parts(run.spec) for run in runs.values())
     disturbed = sum(bool(run.result.get("disturbed")) for run in used)
     reported = any(run.result["kinds"].get(column) == "reported" for run in used)
     return Compared(key, _one(runs), change, old, new, emulated, disturbed, reported)

@@ -22,7 +22,7 @@ from scalestudy.results.stored import read_result, state_of
 from scalestudy.spec.columns import DERIVED, METRICS, STATUSES, kind_of, kind_of_all
 from scalestudy.spec.labels import label_of
 from scalestudy.spec.layout import result_file, run_folder, study_folder
-from scalestudy.spec.run import is_emulated
+from scalestudy.spec.run import emulated_parts
 from scalestudy.spec.study import Run, Study
 
 DECODER = "instrument.decoder"
@@ -63,7 +63,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
             rows[column] = rows[column].fillna("")
     refuse_other_decoders(rows)
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
-    rows["round"] = [run.repeat for run in study.runs]
+    rows["round"] = [run.spec.repeat for run in study.runs]
     rows["period"] = periods_of(rows.to_dict("records"))  # type: ignore[arg-type]
     return with_scaling(with_drift(rows), study)
 
@@ -107,7 +107,7 @@ def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
         "status": result["status"],
         "reason": result.get("reason") or "",
         "kind": kinds.get("training_time_s", "measured"),
-        "emulated": is_emulated(run.spec),
+        "emulated": bool(emulated_parts(run.spec)),
         "oversubscribed": bool(result.get("oversubscribed")),
         "disturbed": bool(result.get("disturbed")),
         "started": str(result.get("started") or ""),

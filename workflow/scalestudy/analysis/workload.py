@@ -50,7 +50,7 @@ def _in_step(study: Study, rows: list[dict[str, object]]) -> set[str]:
 
 def varied_columns(study: Study) -> list[str]:
     """The fewest columns that tell a study's configurations apart: varied keys, or keys below them."""
-    rows = [run.columns for run in study.runs if run.repeat == 0]
+    rows = [run.columns for run in study.runs if run.spec.repeat == 0]
 
     def told_apart(columns: list[str]) -> int:
         return len({canonical_json([row.get(column) for column in columns]) for row in rows})

@@ -56,12 +56,8 @@ def chosen(scale: str | None = None) -> MachineChoice:
         why = "scale mini, as asked: this CPU, and accelerators that are emulated"
         return MachineChoice("mini", "local", ON_CPU, why)
     found = accelerators()
-    if found.devices and not found.count:
-        what = f"the accelerator here is one of type `{found.kind}`, which runs cannot use"
-        raise UserError(what, remedy=ASK_CPU)
-    if found.unusable:
-        what = f"this machine has an accelerator, but it cannot be used: {found.unusable}"
-        raise UserError(what, remedy=f"fix that first (`scalestudy doctor` says more); {ASK_CPU}")
+    if found.refusal:
+        raise UserError(found.refusal, remedy=f"fix that first (`scalestudy doctor` says more); {ASK_CPU}")
     if found.count:
         names = " and ".join(dict.fromkeys(device.name or "a part of a GPU" for device in found.devices))
         modes = "".join(f"; {said}" for said in unusual_modes([device.bus_id for device in found.devices]))
@@ -105,12 +101,7 @@ def run(scale: str | None, dry_run: bool) -> None:
 
 
 @click.command(name="train")
-@click.option(
-    "--out",
-    required=True,
-    type=FILE,
-    help="result.json to write; spec.json is in the same folder.",
-)
+@click.option("--out", required=True, type=FILE, help="result.json to write; spec.json is in the same folder.")
 def train(out: Path) -> None:
     """Make the run described by spec.json and write result.json.
 

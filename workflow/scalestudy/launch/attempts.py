@@ -20,7 +20,7 @@ from scalestudy.launch.signals import EndedBySignal
 from scalestudy.measure.instrument import code_digest
 from scalestudy.program.resume import STATE_FOLDER
 from scalestudy.spec.layout import CHECKPOINTS, STATE_FILE, STOP_FILE
-from scalestudy.training.control_files import STOPPED, write_state
+from scalestudy.training.control_files import write_state
 
 RECORD = "links.json"
 OURS = re.compile(r"step-[0-9]{9}|\.step-[0-9]{9}\.partial|damaged-step-[0-9]{9}|" + STATE_FOLDER)
@@ -203,10 +203,3 @@ def _note_end(chain: Chain, error: Exception) -> None:
 def now() -> str:
     """The time of day in UTC, ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def raise_if_stopped(folder: Path) -> None:
-    """Raise Stopped where the ranks have written, in the job's scratch folder, that they stopped on purpose."""
-    if (folder / STOPPED).exists():
-        stopped = read_json(folder / STOPPED)
-        raise Stopped(stopped["step"], stopped["cause"])

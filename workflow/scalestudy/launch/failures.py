@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from scalestudy.errors import Skipped, UserError
+from scalestudy.errors import Skipped, UserError, visible
 from scalestudy.files import tail
 from scalestudy.measure.instrument import debug_warnings
 from scalestudy.training.job import Job
@@ -24,7 +24,6 @@ SETTLE_S = 0.5
 TAIL_LINES = 30
 # `file.py:12: UserWarning: …` with the line of code below it, and `[W1123 00:00:00.0 file.cpp:12] Warning: …`.
 WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:[ \t]+\S.*\n?)?|^\[W\d+ .*\n?", re.MULTILINE)
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -58,10 +57,10 @@ class NodeFailed(RankFailed):
 def failure_with_log(kind: str, what: str, log: Path) -> Failure:
     """Return a failure with the last lines of the failed process's output.
 
-    Warnings of Python and of torch are left out, as they do not say why a process ended, and so are control characters.
+    Warnings of Python and of torch are left out, as they do not say why a process ended.
     """
     lines = WARNING.sub("", tail(log)).splitlines()[-TAIL_LINES:]
-    return Failure(kind, what, str(log), tuple(CONTROL.sub("\N{REPLACEMENT CHARACTER}", line) for line in lines))
+    return Failure(kind, what, str(log), tuple(map(visible, lines)))
 
 
 def raise_cause(failures: Sequence[Failure], job: Job) -> NoReturn:

@@ -84,7 +84,7 @@ class JobEnvironment:
             # PBS repeats a host once per slot, Grid Engine writes the number after it.
             lines = Path(nodes).read_text(encoding="utf-8").splitlines()
             return list(dict.fromkeys(line.split()[0] for line in lines if line.strip()))
-        except (OSError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise UserError(f"the job's list of nodes cannot be read: {error}", f"{name}={nodes}") from None
 
     def here(self, hosts: Sequence[str]) -> str:

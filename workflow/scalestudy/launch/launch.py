@@ -18,6 +18,7 @@ from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.ranks import run_here
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
+from scalestudy.program.result import explained_result, program_result
 from scalestudy.program.resume import EXPLAINED, save_if_stopped
 from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
@@ -26,21 +27,14 @@ from scalestudy.spec.config import machine_file
 from scalestudy.spec.layout import EXTENSIONS, machine_of
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
+from scalestudy.training.control_files import STOPPED
 from scalestudy.training.job import Job
 
 MAX_REMEASURED_S = 300.0
 """A disturbed run that took longer is marked, not measured again: a cluster would spend its node hours twice."""
 
 
-def run(
-    run_id: str,
-    spec: RunSpec,
-    manifest_file: Path,
-    out: Path,
-    machine: Machine,
-    keeper: Keeper,
-    extensions: Path = EXTENSIONS,
-) -> dict[str, Any]:
+def run(run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Machine, keeper: Keeper) -> dict[str, Any]:
     """Make one run, or resume it, and write `out` (result.json), with steps.parquet and system.parquet in its folder.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
@@ -50,13 +44,13 @@ def run(
     with attempts.attempt(run_id, out) as chain:
         started = now()
         try:
-            outcome = _measure(chain, spec, manifest_file, machine, keeper, extensions)
+            outcome = _measure(chain, spec, manifest_file, machine, keeper)
             if outcome["disturbed"] and can_remeasure(chain, spec, manifest_file, outcome["metrics"]["wall_s"]):
                 share = outcome["metrics"]["foreign_cpu_share"]
                 what = f"other processes took {share:.0%} of the cores during the window, which was measured once more"
                 chain.warnings.append(what)
                 print(f"scalestudy: {run_id}: {what}", file=sys.stderr, flush=True)
-                outcome = _measure(chain, spec, manifest_file, machine, keeper, extensions)
+                outcome = _measure(chain, spec, manifest_file, machine, keeper)
         except Skipped as error:
             outcome = skipped(spec, str(error))
         head = {"run": run_id, "status": outcome["status"], "reason": outcome["reason"], "spec": spec.plain()}
@@ -85,12 +79,7 @@ def can_remeasure(chain: attempts.Chain, spec: RunSpec, manifest_file: Path, wal
 
 
 def _measure(
-    chain: attempts.Chain,
-    spec: RunSpec,
-    manifest_file: Path,
-    machine: Machine,
-    keeper: Keeper,
-    extensions: Path,
+    chain: attempts.Chain, spec: RunSpec, manifest_file: Path, machine: Machine, keeper: Keeper
 ) -> dict[str, Any]:
     """Run all processes to their end; returns their measurements, as in a result. Raises Skipped."""
     begin, folder = time.perf_counter(), chain.folder
@@ -109,42 +98,32 @@ def _measure(
         keeper.scratch(scratch := Path(name)) as group,
     ):
         job = Job(
-            chain.run, spec, resolved, manifest_file.resolve(), scratch, extensions.resolve(), weights,
+            chain.run, spec, resolved, manifest_file.resolve(), scratch, EXTENSIONS.resolve(), weights,
             (folder / "log").resolve(), where.hosts, where.away, run_folder=folder.resolve(),
             resume=chain.resume and chain.resume.resolve(),
             network=tuple(nodes), deadline=JobEnvironment().deadline,
         )  # fmt: skip
         with signals.handled(scratch, spec.program):
-            samples = run_here(job, group) if where.launcher == "local" else _run_on_nodes(job, where.launcher)
+            if where.launcher == "local":
+                samples = run_here(job, group)
+            else:
+                from scalestudy.launch.control import Control
+
+                samples = Control(job, where.launcher).run()
             if spec.program is not None:
                 save_if_stopped(job)
         memory_bytes = write_samples(samples, folder / "system.parquet")
-        attempts.raise_if_stopped(scratch)
+        if (scratch / STOPPED).exists():  # the ranks stopped on purpose
+            raise attempts.Stopped(**read_json(scratch / STOPPED))
         wall_s = time.perf_counter() - begin
-        if manifest is None:
-            outcome = _of_program(job, wall_s, memory_bytes, folder, samples)
-        else:
+        if manifest is not None:
             outcome = measured_result(job, manifest, wall_s, memory_bytes, folder, samples)
+        elif spec.program is not None and spec.program.explain:
+            outcome = explained_result(job, wall_s, read_json(scratch / EXPLAINED))
+        else:
+            outcome = program_result(job, wall_s, memory_bytes, folder, samples)
         if weights is not None:
             with atomic_path(weights) as temporary:  # also on another file system
                 shutil.copyfile(scratch / "weights.safetensors", temporary)
     outcome["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
     return outcome
-
-
-def _run_on_nodes(job: Job, launcher: str) -> list[dict[str, float]]:
-    """Run all processes through agents on several nodes; returns samples of their use."""
-    from scalestudy.launch.control import Control
-
-    return Control(job, launcher).run()
-
-
-def _of_program(
-    job: Job, wall_s: float, memory_bytes: float | None, folder: Path, samples: list[dict[str, float]]
-) -> dict[str, Any]:
-    """What a user's program measured, or its explanation."""
-    from scalestudy.program.result import explained_result, program_result
-
-    if job.spec.program is not None and job.spec.program.explain:
-        return explained_result(job, wall_s, read_json(job.folder / EXPLAINED))
-    return program_result(job, wall_s, memory_bytes, folder, samples)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scalestudy.errors import Skipped
 from scalestudy.hardware import ON_PURPOSE, accelerators
+from scalestudy.launch import mpi
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import mpi_by_srun
 from scalestudy.limits import usable_cores
@@ -81,18 +82,13 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
     if device := spec.device or machine.device:
         return device, None
     found = accelerators()
-    if found.kind and not found.count:
-        what = f"the accelerator of this machine is of type `{found.kind}`, which scalestudy does not support"
-        raise Skipped(f"{what}; {ON_PURPOSE}")
-    if found.unusable:
-        raise Skipped(f"this machine has an accelerator, but it cannot be used: {found.unusable}; {ON_PURPOSE}")
+    if found.refusal:
+        raise Skipped(f"{found.refusal}; {ON_PURPOSE}")
     return "cuda" if found.count or machine.devices_per_node else "cpu", None
 
 
 def _check_mpi(spec: RunSpec, site: Site) -> None:
     """Require an mpirun with known options."""
-    from scalestudy.launch import mpi
-
     family, strategy = mpi.family("mpirun"), spec.strategy
     if family is None or (strategy.needs_build and family is not mpi.OPEN):
         names = [mpi.OPEN.name] if strategy.needs_build else [one.name for one in mpi.FAMILIES]

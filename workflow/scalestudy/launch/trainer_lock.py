@@ -33,16 +33,11 @@ def only_trainer(folder: Path) -> Iterator[Keeper]:
         with open(file, "a+b", buffering=0) as lock:
             if (owner := _owner(lock)) is not None:
                 if not _ends_by_itself(owner):
-                    where, kill = "", f"kill {owner.get('process', '').partition(':')[0]}"
-                    if is_here(owner):
-                        where = " on this machine"
-                    else:
-                        kill += f" (on {owner.get('host', 'its host')})"
-                    remedy = (
-                        f"wait for it, or have it write a checkpoint and end: {kill}"
-                        if owner
-                        else "wait for it, or end it"
-                    )
+                    where, remedy = " on this machine" if is_here(owner) else "", "wait for it, or end it"
+                    if owner:
+                        host = "" if where else f" (on {owner.get('host', 'its host')})"
+                        process = owner.get("process", "").partition(":")[0]
+                        remedy = f"wait for it, or have it write a checkpoint and end: kill {process}{host}"
                     raise UserError(f"{shown(owner)}{where} trains this run", str(folder), remedy)
                 lock_patiently(lock, "the end of what trains this run")
             if not file.exists() or not os.path.samestat(file.stat(), os.fstat(lock.fileno())):

@@ -45,6 +45,8 @@ READ_WHEN_LOADED = ("LD_", "GLIBC_", "MALLOC_", "PYTHON", "OMP_", "GOMP_", "KMP_
                     "ATEN_", "TORCH", "PYTORCH_", "NUMEXPR_")  # fmt: skip
 """Prefixes of variables that the loader, Python, OpenMP or torch read once, when they are loaded."""
 
+SERVER = "from scalestudy.cli import run_command; from scalestudy.launch.warm import serve; serve(run_command)"
+
 Work = Callable[[list[str]], int]
 """From the arguments of a command to its exit status."""
 
@@ -129,8 +131,9 @@ def _is_mine(connection: socket.socket) -> bool:
 def _start() -> socket.socket | None:
     """Start a server and connect to it. Of several that start at once, the one that gets the address stays."""
     quiet = subprocess.DEVNULL
-    command = [sys.executable, "-m", "scalestudy.commands.warm"]
-    server = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, cwd="/", start_new_session=True)
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdin=quiet, stdout=quiet, stderr=quiet, cwd="/", start_new_session=True
+    )
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and server.poll() in (None, 0):
         if connection := _connect():

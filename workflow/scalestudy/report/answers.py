@@ -213,7 +213,7 @@ def _of_figure(study: Study, rows: Rows) -> Answer:
 
 
 def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows) -> Answer:
-    specs = {run.configuration: run.columns for run in study.runs if run.repeat == 0}
+    specs = {run.configuration: run.columns for run in study.runs if run.spec.repeat == 0}
     where = {key: wanted for key, wanted in figure.where.items() if key not in MEASURED}
     chosen = {name: specs[name] for name in configurations(study.runs, where)}
     varied = [

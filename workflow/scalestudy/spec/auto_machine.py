@@ -42,13 +42,12 @@ def auto_machine(folder: Path = MACHINES) -> str:
         return named
     found = accelerators()
     if not found.count:
-        what = f"no accelerator was found here ({found.source}), and the CPU is not used instead"
-        remedy = "choose `machine: local` to measure the CPU"
-        if found.unusable:
-            what = f"this machine has an accelerator, but it cannot be used: {found.unusable}"
-            remedy = f"fix that, or choose `machine: local` and {ON_PURPOSE}"
-        if found.devices:
-            what = f"the accelerator here is one of type `{found.kind}`, which runs cannot use"
+        what = found.refusal or f"no accelerator was found here ({found.source}), and the CPU is not used instead"
+        remedy = (
+            f"choose `machine: local`, and {ON_PURPOSE}"
+            if found.refusal
+            else "choose `machine: local` to measure the CPU"
+        )
         raise UserError(what, "machine: auto", remedy)
     facts, name = facts_of(found), name_of(found)
     file = folder / f"{name}.yaml"

@@ -272,8 +272,9 @@ def columns_of(spec: RunSpec) -> dict[str, Any]:
 def columns_of_runs(runs: Iterable[Run]) -> list[dict[str, Any]]:
     """`columns_of` each run of a study; repeats of a configuration differ in `repeat` alone: `seed` is that of the first."""
     runs = list(runs)
-    known = {run.configuration: run for run in runs}
-    return [{**known[run.configuration].columns, "seed": run.seed - run.repeat, "repeat": run.repeat} for run in runs]
+    known = {run.configuration: run.columns for run in runs}
+    own = ({"seed": run.spec.seed - run.spec.repeat, "repeat": run.spec.repeat} for run in runs)
+    return [{**known[run.configuration], **of_run} for run, of_run in zip(runs, own, strict=True)]
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -351,11 +351,6 @@ def emulated_parts(spec: RunSpec) -> tuple[str, ...]:
     return tuple(name for name, emulated in parts.items() if emulated is not None)
 
 
-def is_emulated(spec: RunSpec) -> bool:
-    """Whether any part of a run is emulated."""
-    return bool(emulated_parts(spec))
-
-
 def is_compute_emulated(row: Mapping[str, Any]) -> bool:
     """The same of compute alone, for a row of a study's table: its ranks wait, use no core, and learn nothing."""
     return str(row.get("device") or "").startswith("emulated:")

@@ -33,16 +33,6 @@ class Run:
         """Every key of the run, dotted, with its value."""
         return columns_of(self.spec)
 
-    @property
-    def seed(self) -> int:
-        """Seed of this repeat."""
-        return self.spec.seed
-
-    @property
-    def repeat(self) -> int:
-        """Number of the round, from 0."""
-        return self.spec.repeat
-
 
 @dataclass(frozen=True)
 class Study:
@@ -91,7 +81,8 @@ class Study:
         """
 
         def drawn(run: Run) -> tuple[int, str]:
-            return run.repeat, sha256_text(f"{run.seed - run.repeat}:{run.repeat}:{run.configuration}")
+            repeat = run.spec.repeat
+            return repeat, sha256_text(f"{run.spec.seed - repeat}:{repeat}:{run.configuration}")
 
         return tuple(run.id for run in sorted(self.runs, key=drawn))
 
