@@ -211,3 +211,9 @@ def test_a_side_is_said_by_its_label_or_as_a_choice_of_values(tmp_path: Path) ->
     study = read(tmp_path, f"question: How?\nvary: {{loader.workers: [1, 2], faults: {faults}}}\n")
     assert side_text(study, {"faults": slowed}) == "0.1 s slower per batch"
     assert side_text(study, {"loader.workers": [1, 2]}) == "loader workers per rank 1 or 2"
+
+
+def test_a_value_that_one_side_lacks_is_not_compared_with_another(tmp_path: Path) -> None:
+    text = STUDY.replace("repeats: 3", "exclude: [{ranks: 1, strategy: ring}]\nrepeats: 3")
+    with pytest.raises(UserError, match="no run is left at `strategy` `ring`"):
+        read(tmp_path, text.replace("where: {strategy: allreduce}", "each: strategy"))

@@ -37,7 +37,8 @@ def chosen(rows: Iterable[Row], *wheres: Mapping[str, Any]) -> tuple[Row, ...]:
 
 
 def parts_of(claim: Comparison, rows: Sequence[Row]) -> list[ClaimPart]:
-    """The comparisons of a claim: one, or one per value of `each`. A side with a single such value is in all of them."""
+    """The comparisons of a claim: one, or one per value of `each`. A side with a single value, which the other does not have, is
+    in all of them."""
     of = chosen(rows, claim.where, claim.of)
     against = None if claim.against is None else chosen(rows, claim.where, claim.against)
     if claim.each is None:
@@ -49,9 +50,14 @@ def parts_of(claim: Comparison, rows: Sequence[Row]) -> list[ClaimPart]:
     # Values are those of the sides that have several; of the first side where neither has.
     several = [side for side in by_value if len(side) > 1] or by_value[:1]
     values = {name: side[name][0].get(claim.each) for side in several for name in side}
+
+    def rows_at(side: dict[str, list[Row]], name: str) -> tuple[Row, ...]:
+        is_in_all = len(side) == 1 and not side.keys() <= values.keys()
+        return tuple(next(iter(side.values())) if is_in_all else side.get(name, ()))
+
     parts = []
     for name, value in values.items():
-        left, right = (tuple(side.get(name, ()) if len(side) != 1 else next(iter(side.values()))) for side in by_value)
+        left, right = (rows_at(side, name) for side in by_value)
         parts.append(ClaimPart(value, left, None if against is None else right))
     return parts
 
