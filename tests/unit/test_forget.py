@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,17 @@ def test_without_a_yes_nothing_is_deleted_and_the_option_is_named(
         "scalestudy: forget: nothing is deleted\n    --yes deletes without asking\n"
     )
     assert run_folder("local", run).is_dir()
+
+
+def test_a_run_that_begins_while_the_question_stands_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = "small_cnn.digits.allreduce.x2.r0-0123456789ab"
+    folder = run_folder("local", run).absolute()
+    folder.mkdir(parents=True)
+    with ExitStack() as meanwhile:
+        monkeypatch.setattr("click.confirm", lambda *_, **__: meanwhile.enter_context(trainer(folder)) is not None)
+        assert run_command(["forget", run]) == 2
+        assert "is being made now" in capsys.readouterr().err
+        assert folder.is_dir()

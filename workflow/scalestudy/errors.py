@@ -6,7 +6,7 @@ import difflib
 import errno
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -63,6 +63,11 @@ def raise_all(errors: list[UserError]) -> None:
         raise unique[0]
     if unique:
         raise UserErrors(unique)
+
+
+def raise_problems(problems: Iterable[Problem], where: Callable[[tuple[str | int, ...]], str]) -> None:
+    """Raise UserError with each problem at its place, which follows from its path; nothing where there is none."""
+    raise_all([UserError(each.what, where(each.path), each.remedy) for each in problems])
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:

@@ -31,7 +31,7 @@ BAD: list[tuple[str, str, str]] = [
     ("base: {dtype: float23}", "2: base.dtype", "`float32`"),
     ("base: {device: gpu}", "2: base.device", "cpu|cuda"),
     ("base: {ranks: many}", "2: base.ranks", "valid integer, not `many`"),
-    ("base: {optimiser: {learning_rate: 1e999}}", "2: base.optimiser.learning_rate", "finite number"),
+    ("base: {optimiser: {learning_rate: 1e999}}", "2: base.optimiser.learning_rate", "valid number, not `1e999`"),
     ("base: {ranks: '2'}", "2: base.ranks", "leave out its quotes"),
     ("title: 5", "2: title", "put it in quotes"),
     ("base: {model: {import: 'torchvision.models:resnet18'}}", "2: base.model.import", "a file of config/extensions/"),
@@ -134,6 +134,14 @@ def test_a_file_whose_name_no_study_can_have_is_wrong_and_hides_no_other(name: s
     assert message_about(folder, [Path(name).stem]).startswith(f"{name}: ")
 
 
+def test_what_editors_and_other_systems_hide_beside_a_study_is_no_study(folder: Path) -> None:
+    (folder / "b.yaml").write_text("question: How?\n")
+    (folder / ".#b.yaml").symlink_to("me@host.1234")  # Emacs, while a file has changes that are not saved
+    (folder / "._b.yaml").write_bytes(b"\0\5\x16\7")  # macOS, on a disk of another system
+    found = find_studies(None, "paper", LAB, folder=folder)
+    assert ([study.name for study in found.studies], found.wrong) == (["b"], {})
+
+
 def test_a_study_that_is_a_link_to_nothing_is_named_as_it_is(folder: Path) -> None:
     (folder / "b.yaml").symlink_to("/nowhere")
     assert message_about(folder, ["b"]).startswith("b.yaml: cannot be read: No such file or directory")
@@ -168,12 +176,12 @@ def test_a_wrong_value_on_the_command_line_is_answered(
     (tmp_path / "config.yaml").write_text("scale: mini\n")
     with pytest.raises(UserError) as raised:
         read_config(tmp_path / "config.yaml", {key: value})
-    assert raised.value.where == f"--config {place}"
+    assert raised.value.where == f"--config or configfile: {place}"
     assert word in str(raised.value)
 
 
 def test_plain_words_numbers_and_dates_are_what_they_look_like() -> None:
-    words = ["00123", "1:30", "yes", "2020-01-01", "1_000", "0x10", ".inf", "-007"]
+    words = ["00123", "1:30", "yes", "2020-01-01", "1_000", "0x10", ".inf", "-007", "1e999"]
     assert parse_yaml(f"a: [{', '.join(words)}]", "s.yaml").data["a"] == words
     values = parse_yaml("a: [1e-3, null, ~, True, -0.5, +5, 10, '5']", "s.yaml").data["a"]
     assert values == [0.001, None, None, True, -0.5, 5, 10, "5"]
@@ -187,3 +195,8 @@ def test_every_value_knows_its_line_and_aliases_and_merge_keys_are_read(tmp_path
     assert document.line(("a", "b", 1)) == 4
     assert document.where(("a", "x", "y")) == f"{tmp_path}/s.yaml:1: a.x.y"
     assert document.data["e"] == {"b": [{"c": 1}, "d"], "f": 2}
+
+
+@pytest.mark.parametrize(("value", "remedy"), [("7", "leave out its quotes"), ("007", ""), ("1_000", "")])
+def test_quotes_are_named_where_there_are_some(value: str, remedy: str) -> None:
+    assert [problem.remedy for problem in parse(RunSpec, {"ranks": value})[1]] == [remedy]

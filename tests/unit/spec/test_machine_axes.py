@@ -36,7 +36,7 @@ def made(text: str, machine: Machine = FOUR, changes: dict[str, object] | None =
 
 
 def values(study: Study, key: str) -> list[object]:
-    return [columns_of(run.spec)[key] for run in study.runs if run.repeat == 0]
+    return [columns_of(run.spec)[key] for run in study.runs if run.spec.repeat == 0]
 
 
 THREE = with_devices(4, nodes=3)
@@ -69,6 +69,7 @@ def test_ranks_that_compute_on_cores_are_as_many_as_these(monkeypatch: pytest.Mo
     assert values(made(RANKS, Machine(cores_per_node=3)), "ranks") == [1, 2, 3]
     with pytest.raises(UserError, match="no accelerator is known of it, or found here"):
         made(RANKS, Machine(device="cuda"))
+    assert values(made(RANKS, Machine(device="cuda", cores_per_node=3), {"device": "cpu"}), "ranks") == [1, 2, 3]
     two = Accelerators("cuda", (Device("Stand-in GPU", 1 << 34, None),) * 2, "a stand-in")
     monkeypatch.setattr("scalestudy.spec.machine_axes.accelerators", lambda: two)
     assert values(made(RANKS, Machine(cores_per_node=16)), "ranks") == [1, 2]
@@ -157,6 +158,7 @@ def test_of_all_studies_those_over_nodes_without_names_are_left_out(tmp_path: Pa
     ("hosts", "what"),
     [
         (["node[3-1]"], "`3-1` is not a range of numbers such as 01-16"),
+        (["node[01-16"], "`node[01-16` has a bracket without its other one"),
         (["n[1-1000]x[1-1000]"], "`n[1-1000]x[1-1000]` names more than 100,000 nodes"),
         (["node[1-3]", "node2"], "the host `node2` is named twice"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,8 @@ def expanded(file: Path) -> Study:
     """The study in a file, on a machine of two cores."""
     own_code.cache_clear()
     document, machine = read_yaml(file), Machine(nodes=1, cores_per_node=2)
-    extensions = file.parent / "config/extensions"
-    return expand(document, checked(StudySpec, document), "mine", "paper", machine, extensions=extensions)
+    with contextlib.chdir(file.parent):
+        return expand(document, checked(StudySpec, document), "mine", "paper", machine)
 
 
 def test_it_varies_keys_of_the_run_and_of_its_own(tmp_path: Path) -> None:
@@ -54,6 +55,16 @@ def test_it_varies_keys_of_the_run_and_of_its_own(tmp_path: Path) -> None:
     row = columns_of(made.runs[0].spec)
     assert (row["model"], row["strategy"], row["fsdp"], row["batch.per_rank"]) == ("train", "program", True, 16)
     assert (row["data.source"], row["optimiser.learning_rate"]) == (None, None)
+
+
+def test_a_key_of_its_own_may_have_dots_as_hydra_has_them(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    file = tmp_path / "hydra.yaml"
+    program = "{command: 'python train.py optim.rate={optim.rate}', files: [train.py], keys: {optim.rate: 0.1}}"
+    file.write_text(f"question: How?\nbase: {{program: {program}}}\nvary: {{optim.rate: [0.2, 0.3]}}\n")
+    runs = [run.spec for run in expanded(file).runs]
+    assert [columns_of(run)["optim.rate"] for run in runs] == [0.2, 0.3]
+    assert runs[0].program and runs[0].program.words(columns_of(runs[0])) == ["python", "train.py", "optim.rate=0.2"]
 
 
 def test_its_command_has_the_values(tmp_path: Path) -> None:

@@ -48,13 +48,14 @@ def test_a_shipped_study_agrees_with_model_and_schema(file: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(("name", "text"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
-def test_an_example_of_the_reference_agrees_with_model_and_schema(name: str, text: str, tmp_path: Path) -> None:
+def test_an_example_of_the_reference_agrees_with_model_and_schema(name: str, text: str, project: Path) -> None:
     document = parse_yaml(text, name)
     if "studies" in name:
-        (tmp_path / "my_nets.py").write_text("class Wide: pass\n")
+        (project / "config/extensions").mkdir()
+        (project / "config/extensions/my_nets.py").write_text("class Wide: pass\n")
         spec = checked(StudySpec, document)
         for scale in ("mini", "paper"):
-            assert expand(document, spec, "example", scale, Machine(), extensions=tmp_path).runs
+            assert expand(document, spec, "example", scale, Machine()).runs
         assert complaints("study", document.data) == []
     elif "machines" in name:
         checked(Machine, document)

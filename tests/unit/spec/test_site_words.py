@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
 from snakemake_executor_plugin_multinode.site import Site as SiteOfJobs
@@ -27,6 +28,15 @@ def test_both_packages_read_the_same_scheduler_and_software(file: Path) -> None:
     assert {name: getattr(site, name) for name in SiteOfJobs.model_fields} == dict(of_jobs)
     assert (site.scheduler.account, site.scheduler.options) == ("00123", ("--time", "1:30:00", "1e3"))
     assert (site.container.image, site.staged_gib, site.prepare) == ("007", 20, "driver")
+
+
+def test_the_workflow_reads_the_site_of_its_profile_as_jobs_do(project: Path) -> None:
+    (project / "config/studies/a.yaml").write_text("question: How?\nscales: {mini: {}}\n")
+    site = project / "site of lab.yaml"
+    with pytest.raises(UserError, match=r"site of lab\.yaml: cannot be read: No such file"):
+        Project({"site": str(site)})
+    site.write_text("scheduler: {kind: slurm, account: 12345, options: [-A, 7]}\nprepare: driver\n")
+    assert Project({"site": str(site)}).prepares_data
 
 
 def test_a_run_by_hand_finds_the_data_of_the_local_profile_and_a_job_does_not(

@@ -29,7 +29,7 @@ def made(text: str, scale: str = "paper", machine: Machine = LAB, changes: dict[
 
 def values(study: Study, *keys: str) -> list[tuple[object, ...]]:
     """The values of some columns, for each run of the first round."""
-    return [tuple(columns_of(run.spec)[key] for key in keys) for run in study.runs if run.repeat == 0]
+    return [tuple(columns_of(run.spec)[key] for key in keys) for run in study.runs if run.spec.repeat == 0]
 
 
 CASES: list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]] = [
@@ -56,6 +56,8 @@ CASES: list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]] = [
     ("base: {model: mlp}\nvary: {seed: [0, 1]}\ninclude: [{seed: 7, model.layers: 2}]", ("seed", "model.layers"),
      [(0, 10), (1, 10), (7, 2)]),
     ("include: [{seed: 7}, {seed: 8}]", ("seed",), [(7,), (8,)]),
+    ("vary: {train.epochs: [7, 8], train: [{evaluate_every_epochs: 2}]}", ("train.epochs", "train.evaluate_every_epochs"),
+     [(7, 2), (8, 2)]),  # a map before the keys in it
     ("base: {strategy: allreduce, ranks: 4}\nvary: {batch: [{per_rank: 8}, {global: 64}]}",
      ("batch.per_rank", "batch.global", "scaling"), [(8, 32, "weak"), (16, 64, "strong")]),
 ]  # fmt: skip
@@ -90,6 +92,23 @@ def test_labels_say_what_figures_write() -> None:
     assert label_of(of_data.labels, "data.source", "digits") == "8x8 digits"
 
 
+def test_null_makes_no_map_of_what_is_not_there() -> None:
+    base = "base: {data: {source: synthetic_jpeg}}"
+    none, some = made(f"{base}\nvary: {{loader.storage.mib_per_s: [null, 50]}}").runs
+    assert none.spec.loader.storage is None
+    assert some.spec.loader.storage is not None and some.spec.loader.storage.mib_per_s == 50
+
+
+def test_a_scale_that_removes_an_axis_by_a_wrong_name_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"s.yaml:3: scales.mini.vary.rank: unknown key `rank`(?s:.*)mean `ranks`"):
+        made("vary: {ranks: [1]}\nscales: {mini: {vary: {rank: null}}}", "mini")
+
+
+def test_a_scale_whose_own_exclude_leaves_nothing_is_named_there() -> None:
+    with pytest.raises(UserError, match=r"s.yaml:4: scales.mini.exclude: `exclude` leaves no run at scale `mini`"):
+        made("exclude: [{ranks: 2}]\nscales:\n  mini: {exclude: [{ranks: 1}]}", "mini")
+
+
 def test_a_scale_merges_maps_replaces_values_and_lists_and_removes_by_null() -> None:
     text = (
         "base:\n"
@@ -119,6 +138,7 @@ def test_a_scale_merges_maps_replaces_values_and_lists_and_removes_by_null() -> 
         ("{name: mlp, layers: 3}", "{hidden: 8}", {"name": "mlp", "layers": 3, "hidden": 8}),
         ("{name: mlp, layers: 3}", "{name: resnet18}", {"name": "resnet18"}),
         ("resnet18", "{name: mlp, layers: 3}", {"name": "mlp", "layers": 3}),
+        ("mlp", "{layers: 3}", {"name": "mlp", "layers": 3}),
     ],
 )
 def test_a_map_that_names_another_replaces_the_one_below(below: str, above: str, model: dict[str, object]) -> None:
@@ -136,8 +156,10 @@ def test_a_map_that_names_another_replaces_the_one_below(below: str, above: str,
 )
 def test_a_size_is_turned_into_bytes_when_the_study_is_read(size: str, stored: str) -> None:
     figures = f"figures: [{{kind: efficiency, where: {{data.scale: {size}}}}}]"
-    study = made(f"vary: {{data.scale: [{size}]}}\nbase: {{data: {{source: image_folder}}}}\n{figures}")
-    assert study.figures[0].where == {"data.scale": stored}
+    number = f"{{column: loss, where: {{data.scale: {size}}}}}"
+    answers = f"answers: [{{say: 'It is {{loss}}.', numbers: {{loss: {number}}}}}]"
+    study = made(f"vary: {{data.scale: [{size}]}}\nbase: {{data: {{source: image_folder}}}}\n{figures}\n{answers}")
+    assert study.figures[0].where == study.answers[0].numbers["loss"].where == {"data.scale": stored}
     assert values(study, "data.scale") == [(stored,)]
     assert label_of(study.labels, "data.scale", stored) == size
 
@@ -225,12 +247,25 @@ def test_a_value_matches_itself_one_of_a_list_and_a_map_of_its_name(
         ("include: [{seed: 7}, {seed: 8}]", {"ranks": 1}, [(7, 1), (8, 1)]),
         ("vary: {seed: [0, 1]}\ninclude: [{seed: 1, train.epochs: 3}]", {"train.epochs": 10}, [(0, 10), (1, 10)]),
         ("vary: {seed: [0, 1], train.epochs: [1, 2]}", {"train.epochs": [5, 6]}, [(0, 5), (1, 5), (0, 6), (1, 6)]),
+        ("vary: {train: [{epochs: 1}, {evaluate_every_epochs: 0}]}", {"train.epochs": 10}, [(0, 10), (0, 10)]),
     ],
 )  # fmt: skip
 def test_a_change_replaces_a_key_wherever_the_study_sets_it(
     text: str, changes: dict[str, object], runs: list[tuple[object, ...]]
 ) -> None:
     assert values(made(text, changes=changes), "seed", "train.epochs") == runs
+
+
+def test_figures_tables_and_answers_of_runs_that_a_change_takes_away_are_left_out() -> None:
+    text = (
+        "base: {strategy: allreduce}\nvary: {ranks: [1, 2]}\n"
+        "figures: [{kind: efficiency, where: {ranks: 2}}, {kind: staleness}]\n"
+        "tables: [{name: two, values: [loss], where: {ranks: 2}}]\n"
+        "answers: [{say: '{loss}', numbers: {loss: {column: loss, where: {ranks: 2}}}}]\n"
+    )
+    study = made(text, changes={"ranks": 4})
+    assert ([figure.kind for figure in study.figures], study.tables, study.answers) == (["staleness"], (), ())
+    assert len(made(text, changes={"seed": 7}).answers) == 1
 
 
 def test_a_change_of_repeats_limits_those_of_included_runs() -> None:
@@ -241,8 +276,9 @@ def test_a_change_of_repeats_limits_those_of_included_runs() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"repeats": 0}, "--set repeats: must be a whole number from 1 to 10,000, not `0`"),
-        ({"train.epoch": 3}, "--set train.epoch: unknown key `train.epoch`\n    did you mean `train.epochs`?"),
+        ({"repeats": 0}, "set: repeats: must be a whole number from 1 to 10,000, not `0`"),
+        ({"train.epoch": 3}, "set: train.epoch: unknown key `train.epoch`\n    did you mean `train.epochs`?"),
+        ({"ranks": []}, "set: ranks: is an empty list\n    give it a value"),
     ],
 )
 def test_a_wrong_change_is_said_to_be_on_the_command_line(changes: dict[str, object], message: str) -> None:

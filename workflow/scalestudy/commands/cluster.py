@@ -67,10 +67,7 @@ def plan(
 def targets_and_config(
     words: Sequence[str], config: Sequence[str], changes: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Targets among the words of a command line, and the words of one `--config`; UserError for a setting that is none."""
-    from scalestudy.spec.config import changes_of
-
-    changes_of(list(changes))
+    """Targets among the words of a command line, and the words of one `--config`; UserError for one without a value."""
     if wrong := [word for word in config if "=" not in word]:
         raise UserError(f"`{wrong[0]}` is not a setting", "--config", "write key=value, for example scale=paper")
     keys = [*config, *(word for word in words if "=" in word)]

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from scalestudy.errors import UserError, raise_all
+from scalestudy.errors import UserError, raise_problems
 from scalestudy.files import now_at_most, read_json, write_json
 from scalestudy.host_lock import WaitedTooLong, measured_run
 from scalestudy.launch.keeper import Keeper
@@ -29,7 +29,7 @@ from scalestudy.spec.layout import CHECKPOINTS, EXTENSIONS, RESULTS, manifest_fi
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import in_bytes
-from scalestudy.spec.yamlfile import setting, with_key
+from scalestudy.spec.yamlfile import dotted, setting, with_key
 
 AGAIN = "    once the cause is gone, the same command resumes the run from its last checkpoint, or starts it from the beginning"
 
@@ -46,8 +46,8 @@ def train_from_spec(out: Path) -> None:
         raise UserError(what, str(file), remedy)
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
     with only_trainer(folder) as keeper:
-        now_at_most(file, *([] if spec.program else [manifest_file(dataset_id(spec.data))]))
         manifest = manifest_file(dataset_id(spec.data))
+        now_at_most(file, *([] if spec.program else [manifest]))
         result = _finished_result(out) or _make(folder.name, spec, manifest, out, machine, keeper)
     said = speed_text(result) if result["status"] == "valid" else result["reason"]
     print("\n".join([f"{result['status']}: {said}", *_remarks(result)]), flush=True)
@@ -143,14 +143,7 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
     click.echo(f"largest batch per rank that fits{limit}: {found:,}")
 
 
-def _make(
-    identity: str,
-    spec: RunSpec,
-    manifest: Path,
-    out: Path,
-    machine: Machine,
-    keeper: Keeper,
-) -> dict[str, Any]:
+def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, keeper: Keeper) -> dict[str, Any]:
     from scalestudy.data.prepare.datasets import ensure, prepare
     from scalestudy.launch import attempts, launch
     from scalestudy.launch.failures import NodeFailed, RankFailed
@@ -185,7 +178,7 @@ def checked_run(data: Any, where: str) -> RunSpec:
     """Plain data as a possible run; all its errors are raised together."""
     spec, problems = parse(RunSpec, data)
     problems = problems if spec is None else list(run_problems(spec))
-    raise_all([UserError(p.what, f"{where}: {'.'.join(map(str, p.path))}", p.remedy) for p in problems])
+    raise_problems(problems, lambda path: f"{where}: {dotted(path)}")
     assert spec is not None
     return spec
 
@@ -203,7 +196,7 @@ def from_settings(settings: tuple[str, ...], command: str) -> dict[str, Any]:
         if below := next((other for other in given if other.startswith(f"{key}.")), None):
             raise UserError(f"would drop `{below}`, which was given before", f"{command}: {key}", f"give `{key}` first")
         given.append(key)
-        data = with_key(data, key, value)
+        data = with_key(data, key.split("."), value)
     for key, default in (("data", {"source": "digits"}), ("model", {"name": "small_cnn"})):
         if isinstance(data.get(key), dict) and "import" not in data[key]:
             data[key] = {**default, **data[key]}

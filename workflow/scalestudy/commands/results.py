@@ -7,7 +7,6 @@ import math
 import shutil
 import sys
 import textwrap
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ import click
 from scalestudy.commands.options import FILE, MACHINE, OUT, SCALE, of_study, studies_of
 from scalestudy.errors import UserError, nearest, visible
 from scalestudy.files import tail
+from scalestudy.spec.columns import is_number
 from scalestudy.spec.layout import (
     RESULTS,
     comparison_file,
@@ -140,10 +140,12 @@ def claims(machine: str, scale: str, study: str | None, name: str | None) -> Non
 
     studies = studies_of(machine, scale, None if study is None else [study])
     if name is not None:
-        known = {claim.id: each for each in studies for claim in each.claims}
+        known = {claim.id for each in studies for claim in each.claims}
         if name not in known:
             raise UserError(f"there is no claim `{name}` at scale `{scale}`", "", nearest(name, known))
-        click.echo("\n".join(_in_full(known[name], name, machine)))
+        for each in studies:  # a claim's name is unique in its study
+            if any(claim.id == name for claim in each.claims):
+                click.echo("\n".join(_in_full(each, name, machine)))
         return
     found = {each.name: verdicts_of(each, machine) for each in studies}
     for each in studies:
@@ -210,7 +212,7 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
 def _of_run(claim: Comparison, row: Mapping[str, Any]) -> float | None:
     """The number of a valid run that a claim compares."""
     value, whole = row.get(claim.column), row.get(claim.per) if claim.per and claim.compared_as != "share" else 1.0
-    if row["status"] != "valid" or value is None or not whole or math.isnan(value):
+    if row["status"] != "valid" or not is_number(value) or not is_number(whole) or not whole:
         return None
     return float(value) / float(whole)
 
@@ -367,16 +369,16 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
     if not chosen:
         click.echo("nothing to forget")
         return
-    for run in chosen:
-        if trainer := trainer_of(run_folder(machine, run)):
-            what = f"is being made now, by {trainer}: nothing is deleted"
-            raise UserError(what, str(run_folder(machine, run)), "wait for its end, or end that process first")
     click.echo("\n".join(f"{statuses[run]:9} {run}" for run in chosen))
     if not yes:
         with suppress(click.exceptions.Abort):  # Ctrl-C, or no terminal to ask on
             yes = click.confirm(f"Delete {counted(len(chosen), 'run')}?", default=False, err=True)
     if not yes:
         raise UserError("nothing is deleted", "forget", "--yes deletes without asking")
+    for run in chosen:  # one may have begun since the question
+        if trainer := trainer_of(run_folder(machine, run)):
+            what = f"is being made now, by {trainer}: nothing is deleted"
+            raise UserError(what, str(run_folder(machine, run)), "wait for its end, or end that process first")
     if any(statuses[run] == "skipped" for run in chosen):
         for manifest in (RESULTS / "data").glob("*/manifest.json"):
             if is_skipped(manifest):
@@ -397,8 +399,7 @@ MAX_LINE, MAX_REFUTED = 200, 3
 @MACHINE
 @SCALE
 @click.option("--studies", default="all", help="Names, separated by commas, or all.")
-@click.option("--since", type=float, default=None, help="Start of the work, seconds since 1970.")
-def summary(machine: str, scale: str, studies: str, since: float | None) -> None:
+def summary(machine: str, scale: str, studies: str) -> None:
     """Answer the studies' questions, count the verdicts, and list omissions with reasons.
 
     Files come first, so that the answers stand where the terminal ends.
@@ -447,8 +448,6 @@ def summary(machine: str, scale: str, studies: str, since: float | None) -> None
     if text and all(f'<h2 id="{study.name}">' in text for study in found):
         is_old = page.stat().st_mtime < max(_newest_result_s(study, machine) for study in found)
         click.echo(f"  report  {page}{'  (older than its runs)' if is_old else ''}")
-    if since is not None:
-        click.echo(f"  took    {time.time() - since:,.0f} s")
 
 
 def _print_products(study: Study, machine: str, counts: str) -> None:

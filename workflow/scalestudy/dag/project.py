@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,16 +21,14 @@ from scalestudy.spec.config import (
     FOR_EXECUTOR,
     NAME,
     SCALES,
-    Site,
     changes_of,
-    checked,
     read_config,
     read_machine,
+    read_site,
 )
 from scalestudy.spec.read_study import find_studies, read_studies
 from scalestudy.spec.study import Run, Study
 from scalestudy.spec.study_file import RESERVED
-from scalestudy.spec.yamlfile import read_yaml
 
 
 class IndexedRun(NamedTuple):
@@ -59,10 +56,9 @@ class Project:
         """`caps` are Snakemake's caps on resources, `targets` those of its call, once they are known: a run that several
         studies share is made for the first of these. UserError where no configured study can be expanded.
         """
-        self.begin, self.caps, self.targets = time.time(), caps or {}, targets
+        self.caps, self.targets = caps or {}, targets
         self.site: str | None = config.get("site")
-        there = self.site is not None and Path(self.site).is_file()
-        self.prepares_data = there and checked(Site, read_yaml(str(self.site))).prepare == "driver"
+        self.prepares_data = bool(self.site) and read_site(self.site).prepare == "driver"
         """Whether the driver prepares data itself, in place of jobs."""
         self.config = read_config("config/config.yaml", config)
         self.folder, self.scale = self.config.folder, self.config.scale
@@ -238,4 +234,4 @@ class Project:
         """The command that reports on the studies that are requested as a whole; nothing to report on single files."""
         names = ",".join(study.name for study in self.requested(dag))
         where = f"--machine {self.folder} --scale {self.scale}"
-        return f"scalestudy summary {where} --studies {names} --since {self.begin}" if names else "true"
+        return f"scalestudy summary {where} --studies {names}" if names else "true"

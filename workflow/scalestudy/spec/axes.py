@@ -13,7 +13,7 @@ from scalestudy.spec.machine_axes import HOST_WORDS, MachineAxis, MachineCapacit
 from scalestudy.spec.program import own_keys
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study_file import MAX_REPEATS, Labelled, StudySpec
-from scalestudy.spec.yamlfile import YamlDocument, dotted, with_key
+from scalestudy.spec.yamlfile import YamlDocument, as_map, dotted, with_key
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def combinations(
 
     axes = [axis(key, values) for key, values in vary.items()]
     for zipped in zips:
-        columns = [[_setting(key, value) for value in values] for key, values in zipped.items() if values is not None]
+        columns = [[_setting(key, value) for value in values] for key, values in zipped.items()]
         axes += [list(zip(*columns, strict=True))] if columns else []
     top = ("include",) if document.at(("scales", scale, "include")) is None else ("scales", scale, "include")
     added = []
@@ -119,6 +119,8 @@ def _changed(
 ) -> tuple[dict[str, Any], list[Any], list[Any], int]:
     """The parts of a study with other values for some keys, wherever it sets them; a list stands for several values."""
     values = {key: value if isinstance(value, list) else [value] for key, value in changes.items() if key != "repeats"}
+    if empty := next((key for key, value in values.items() if not value), None):
+        raise UserError("is an empty list", f"set: {empty}", "give it a value; `null` stands for the default")
     replaced = {*values, *(["nodes"] if "hosts" in values else [])}
 
     def kept(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def _changed(
         repeats = changes["repeats"]
         if type(repeats) is not int or not 1 <= repeats <= MAX_REPEATS:
             what = f"must be a whole number from 1 to {MAX_REPEATS:,}, not {shown(repeats)}"
-            raise UserError(what, "--set repeats")
+            raise UserError(what, "set: repeats")
         include = [
             {**rule, "repeats": min(own, repeats)} if type(own := rule.get("repeats")) is int else rule
             for rule in include
@@ -147,7 +149,7 @@ def place_of(document: YamlDocument, scale: str, path: KeyPath, changes: Mapping
     """Place that sets a key of a run: the command line, the combination's entry, an axis, or `base`."""
     key = dotted(path)
     if changed := next((name for name in changes if key == name or key.startswith(f"{name}.")), None):
-        return f"--set {changed}"
+        return f"set: {changed}"
     for place, keys in _maps(document, scale, entry):
         for name in keys:
             if key == name or key.startswith((f"{name}.", f"{name}[")) or (key, name) == ("hosts", "nodes"):
@@ -169,22 +171,21 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     """`above` laid over `below`: maps merge, all else replaces, null removes."""
     result = dict(below)
     for key, value in above.items():
-        old = result.get(key)
         if value is None:
             result.pop(key, None)
         elif isinstance(value, dict):
-            is_same_kind = isinstance(old, dict) and not any(
-                name in value and value[name] != old.get(name) for name in ("name", "source", "import")
-            )
-            result[key] = merged(old if isinstance(old, dict) and is_same_kind else {}, value)
+            old = as_map(result.get(key))
+            is_other = any(name in value and value[name] != old.get(name) for name in ("name", "source", "import"))
+            result[key] = merged({} if is_other else old, value)
         else:
             result[key] = value
     return result
 
 
 def applied(base: Mapping[str, Any], point: Point) -> dict[str, Any]:
-    """The base with one value for each axis; a key of the user's own belongs to the program."""
+    """The base with one value for each axis, maps before the keys in them; a key of the user's own belongs to the program."""
     own, data = own_keys(base, dotted_keys(RunSpec)), dict(base)
-    for setting in point:
-        data = with_key(data, f"program.keys.{setting.key}" if setting.key in own else setting.key, setting.value)
+    paths = [("program", "keys", each.key) if each.key in own else tuple(each.key.split(".")) for each in point]
+    for path, setting in sorted(zip(paths, point, strict=True), key=lambda item: len(item[0])):
+        data = with_key(data, path, setting.value)
     return data

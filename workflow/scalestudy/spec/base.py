@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import math
 import re
 import types
 from collections.abc import Iterable, Iterator
@@ -40,6 +41,7 @@ OTHER_TOOLS = {
     "world_size": "ranks",
 }
 """Words of other tools for keys and names of a run; messages suggest ours."""
+NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 SENTENCES = {
     "missing": "key is missing",
     "union_tag_not_found": "key is missing",
@@ -142,7 +144,7 @@ def _of_value(kind: str, path: KeyPath, value: Any) -> str:
     if kind == "string_type":
         return "put it in quotes" if isinstance(value, int | float) else ""
     if kind in ("int_type", "float_type"):
-        return "leave out its quotes" if isinstance(value, str) and value.replace(".", "", 1).isdigit() else ""
+        return "leave out its quotes" if isinstance(value, str) and reads_as_number(value) else ""
     is_own = kind == "string_pattern_mismatch" and "import" in path[-1:]
     return "name a file of config/extensions/ and a class or function in it: my_nets:MyNet" if is_own else ""
 
@@ -161,6 +163,11 @@ def suggest(word: str, valid: Iterable[str], deeper: Iterable[str] = (), max_lis
     if near:
         return f"did you mean {' or '.join(f'`{name}`' for name in near[:3])}?"
     return f"valid: {', '.join(names)}" if 0 < len(names) <= max_listed else "`scalestudy check --keys` lists them"
+
+
+def reads_as_number(text: str) -> bool:
+    """Whether a text is a finite number as JSON writes them, or with a `+`, or without a digit beside the point."""
+    return NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
 
 
 def shown(value: Any) -> str:

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from scalestudy.errors import UserError, nearest, raise_all
+from scalestudy.errors import UserError, nearest, raise_problems
 from scalestudy.files import expanded
 from scalestudy.site_fault import CHANGES, SITE, Lackable, in_job
-from scalestudy.spec.base import Spec, parse, printable, refused, shown
+from scalestudy.spec.base import KeyPath, Spec, parse, printable, refused, shown
 from scalestudy.spec.layout import MACHINES, folder_name, machine_and_campaign
 from scalestudy.spec.machine import AUTO, Machine
 from scalestudy.spec.run import LauncherName
@@ -101,8 +101,12 @@ def read_config(file: Path | str, overrides: Mapping[str, Any] | None = None) ->
     if isinstance(data.get("studies"), str) and data["studies"] != "all":
         data["studies"] = data["studies"].split(",")
     value, problems = parse(Config, data)
-    errors = [(document.where(p.path) if p.path[0] not in given else f"--config {dotted(p.path)}", p) for p in problems]
-    raise_all([UserError(problem.what, where, problem.remedy) for where, problem in errors])
+
+    def where(path: KeyPath) -> str:
+        """Snakemake does not tell which keys come from a profile's `configfile`."""
+        return f"--config or configfile: {dotted(path)}" if path[0] in given else document.where(path)
+
+    raise_problems(problems, where)
     assert value is not None
     if value.machine != AUTO:
         return value
@@ -117,8 +121,7 @@ M = TypeVar("M", bound=Spec)
 def checked(model: type[M], document: YamlDocument) -> M:
     """The document's data as `model`; errors name file and line, in the order of the file."""
     value, problems = parse(model, document.data)
-    problems.sort(key=lambda problem: document.line(problem.path))
-    raise_all([UserError(problem.what, document.where(problem.path), problem.remedy) for problem in problems])
+    raise_problems(sorted(problems, key=lambda problem: document.line(problem.path)), document.where)
     assert value is not None
     return value
 
@@ -143,18 +146,18 @@ def read_machine(name: str, folder: Path | str = MACHINES) -> Machine:
 LOCAL_SITE = Path("profiles/local/site.yaml")
 
 
-def read_site() -> Site:
-    """The site that the profile names through `SCALESTUDY_SITE`.
+def read_site(file: str | None = None) -> Site:
+    """The site of a file; unset: of the one that the profile names through `SCALESTUDY_SITE`.
 
     Outside of a workflow and of a job, `scalestudy try` for one, the paths of profiles/local hold; else the site is empty.
     """
-    named = os.environ.get(SITE)
+    named = file or os.environ.get(SITE)
     if not named and (not LOCAL_SITE.is_file() or in_job()):
         return Site()
     document = read_yaml(named or LOCAL_SITE)
     # As the executor reads them: `00123` and `1:30:00` are words of a submit line, not numbers.
     words = words_of(Path(document.file).read_text(encoding="utf-8"))
-    words = {key: words[key] for key in SiteOfJobs.model_fields if document.data.get(key) is not None}
+    words = {key: words[key] for key in SiteOfJobs.model_fields if key in words and document.data.get(key) is not None}
     site = checked(Site, replace(document, data={**document.data, **words}))
     return site if named else Site(data_roots=site.data_roots, scratch=site.scratch, staged_gib=site.staged_gib)
 
@@ -170,8 +173,8 @@ def changes_of(given: object) -> dict[str, Any]:
     texts = [given] if isinstance(given, str) else [] if given is None else given
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         remedy = "write `set=KEY=VALUE`, or a list of these"
-        raise UserError(f"must be settings of studies, not {shown(given)}", "--config set", remedy)
-    return dict(setting(text, "--config set") for text in texts)
+        raise UserError(f"must be settings of studies, not {shown(given)}", "set", remedy)
+    return dict(setting(text, "set") for text in texts)
 
 
 def changes_of_call() -> dict[str, Any]:

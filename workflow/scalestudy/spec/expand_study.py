@@ -6,12 +6,11 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scalestudy.claims.check import claim_problems, claims_at, raise_claim_problems, written_claims
-from scalestudy.errors import Problem, UserError, raise_all
+from scalestudy.errors import Problem, UserError, raise_all, raise_problems
 from scalestudy.files import canonical_json
 from scalestudy.spec.answer import answer_problems
 from scalestudy.spec.axes import Combination, Combinations, applied, combinations, merged, place_of
@@ -20,12 +19,11 @@ from scalestudy.spec.check_figures import figure_problems
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import columns_of, matches
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
-from scalestudy.spec.layout import EXTENSIONS
 from scalestudy.spec.machine import SMALLER, Machine, geometry, machine_problems
 from scalestudy.spec.machine_axes import MachineCapacity, NoHosts
 from scalestudy.spec.program import own_keys
 from scalestudy.spec.run import Measure, RunSpec, one_or_more
-from scalestudy.spec.sizes import filter_in_bytes, in_bytes
+from scalestudy.spec.sizes import in_bytes
 from scalestudy.spec.study import Run, Study
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import YamlDocument, dotted
@@ -49,7 +47,6 @@ class _Expansion:
     base: Mapping[str, Any]
     found: Combinations
     capacity: MachineCapacity
-    extensions: Path
     changes: Mapping[str, Any]
     left_out: Counter[str] = field(default_factory=Counter)
     """Runs by reason."""
@@ -70,40 +67,43 @@ def expand(
     scale: str,
     machine: Machine,
     machine_name: str = "local",
-    extensions: Path = EXTENSIONS,
     changes: Mapping[str, Any] | None = None,
 ) -> Study:
     """All runs of a study at one scale, validated; raises UserError with all problems and their lines.
 
     Runs that exceed the machine are left out and listed in `left_out`; a study of which nothing remains is wrong.
-    `changes` replace values of keys; then duplicate runs count once.
+    `changes` replace values of keys; then duplicate runs count once, and what shows or judges other runs is left out.
     """
+
+    def where(path: KeyPath) -> str:
+        at_scale = ("scales", scale, *path)
+        return document.where(path if document.at(at_scale[:3]) is None else at_scale)
+
+    changes = changes or {}
     base = merged(merged({}, spec.base), spec.at(scale).base)
-    device = base.get("device")
+    device = changes.get("device", base.get("device"))
     capacity = MachineCapacity(machine, machine_name, device if isinstance(device, str) else None)
-    found = combinations(document, spec, scale, capacity, changes or {})
-    expansion = _Expansion(document, scale, base, found, capacity, extensions, changes or {})
+    found = combinations(document, spec, scale, capacity, changes)
+    expansion = _Expansion(document, scale, base, found, capacity, changes)
     _check_keys(expansion)
     configurations = _configurations(expansion)
     if not configurations and expansion.beyond:
         raise expansion.beyond[0]
     if not configurations and found.lacks:
-        raise NoHosts(found.lacks[0], document.where(("vary",)), "choose a machine of several nodes")
+        raise NoHosts(found.lacks[0], where(("vary",)), "choose a machine of several nodes")
     if not configurations:
-        raise UserError(f"`exclude` leaves no run at scale `{scale}`", document.where(("exclude",)), "exclude fewer")
+        raise UserError(f"`exclude` leaves no run at scale `{scale}`", where(("exclude",)), "exclude fewer")
     if changes:
         firsts = {configuration_id(each[0]): each for each in reversed(configurations)}
         configurations = list(firsts.values())[::-1]
-    rounds = _rounds(configurations, found.repeats, extensions)
+    rounds = _rounds(configurations, found.repeats)
     raise_all(list(_duplicates(expansion, configurations, rounds[0])))
-    drawn = {
-        part: tuple(
-            each.model_copy(update={"where": filter_in_bytes(each.where, machine)}) for each in spec.part(scale, part)
-        )
-        for part in ("figures", "tables")
-    }
+
+    def resolved(part: Any) -> Any:
+        """A part of the study that chooses runs by values that the machine sets."""
+        return part.model_copy(update={"where": capacity.resolve(part.where)})
+
     explained = _explained(expansion, configurations) if spec.explain else ()
-    # With other values for keys, the runs of a claim need not be there.
     written = [] if changes else written_claims(document, name, scale)
     study = Study(
         name=name,
@@ -115,10 +115,13 @@ def expand(
         runs=tuple(itertools.chain.from_iterable(rounds)),
         varied=tuple(dict.fromkeys(setting.key for _, entry in configurations for setting in entry.point)),
         labels=_labels(expansion, configurations),
-        figures=drawn["figures"],
-        tables=drawn["tables"],
+        figures=tuple(map(resolved, spec.part(scale, "figures"))),
+        tables=tuple(map(resolved, spec.part(scale, "tables"))),
         claims=claims_at(written, capacity),
-        answers=tuple(spec.part(scale, "answers")),
+        answers=tuple(
+            each.model_copy(update={"numbers": {name: resolved(one) for name, one in each.numbers.items()}})
+            for each in spec.part(scale, "answers")
+        ),
         target_accuracy=spec.part(scale, "target_accuracy"),
         explained=explained,
         cannot_show=(spec if scale == "paper" else spec.at(scale)).cannot_show or "",
@@ -129,12 +132,16 @@ def expand(
     )
     settings = itertools.chain.from_iterable(itertools.chain.from_iterable(found.axes))
     depends_on_machine = bool(study.left_out) or any(setting.of_machine for setting in settings)
-    errors = []
-    for problem in (*figure_problems(study), *answer_problems(study.runs, study.answers, depends_on_machine)):
-        at_scale: KeyPath = ("scales", scale, *problem.path)
-        place = problem.path if document.at(at_scale[:3]) is None else at_scale
-        errors.append(UserError(problem.what, document.where(place), problem.remedy))
-    raise_all(errors)
+    problems = [*figure_problems(study), *answer_problems(study.runs, study.answers, depends_on_machine)]
+    if changes:
+        # With other values for keys, the runs of a figure, a table, an answer or a claim need not be there.
+        wrong = {problem.path[:2] for problem in problems}
+        fitting: dict[str, Any] = {
+            part: tuple(each for index, each in enumerate(getattr(study, part)) if (part, index) not in wrong)
+            for part in ("figures", "tables", "answers")
+        }
+        return replace(study, **fitting)
+    raise_problems(problems, where)
     raise_claim_problems(claim_problems(study, depends_on_machine), written)
     return study
 
@@ -147,7 +154,8 @@ def _check_keys(expansion: _Expansion) -> None:
     settings = [*itertools.chain.from_iterable(itertools.chain.from_iterable(found.axes))]
     settings += itertools.chain.from_iterable(each.point for each in found.include)
     problems = [Problem((key,), f"`{key}` varies twice", "keep one of them") for key in varied if varied.count(key) > 1]
-    for key in [*(setting.key for setting in settings), *(key for rule in found.exclude for key in rule)]:
+    removed = document.at(("scales", expansion.scale, "vary")) or ()
+    for key in [*(setting.key for setting in settings), *(key for rule in found.exclude for key in rule), *removed]:
         if key not in known and key not in own and not key.startswith(KWARGS):
             problems.append(Problem((key,), f"unknown key `{printable(key)}`", suggest(key, known)))
     where = {p: place_of(document, expansion.scale, p.path, expansion.changes) for p in problems}
@@ -178,7 +186,7 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
         if entry.place == ("vary",) and any(_is_excluded(data, run, rule) for rule in found.exclude):
             continue
         if run is not None:
-            problems = [*own_code_problems(run, expansion.extensions), *run_problems(run, capacity.machine)]
+            problems = [*own_code_problems(run), *run_problems(run, capacity.machine)]
             if run.repeat:
                 what = "`repeat` is set by the study's `repeats`"
                 problems.append(Problem(("repeat",), what, "remove it, and set `repeats`"))
@@ -230,14 +238,14 @@ def _capacity_problems(run: RunSpec, capacity: MachineCapacity, limits_workers: 
         yield Problem(("loader", "workers"), what, SMALLER)
 
 
-def _rounds(configurations: list[Configuration], repeats: int, extensions: Path) -> list[list[Run]]:
+def _rounds(configurations: list[Configuration], repeats: int) -> list[list[Run]]:
     """The runs of each repeat."""
     rounds: list[list[Run]] = [[] for _ in range(repeats)]
     for first, entry in configurations:
-        configuration, dataset = configuration_id(first), dataset_id(first.data, extensions)
+        configuration, dataset = configuration_id(first), dataset_id(first.data)
         for repeat in range(entry.repeats):
             spec = first.model_copy(update={"seed": first.seed + repeat, "repeat": repeat}) if repeat else first
-            rounds[repeat].append(Run(run_id(spec, extensions), spec, configuration, dataset))
+            rounds[repeat].append(Run(run_id(spec), spec, configuration, dataset))
     return rounds
 
 
@@ -255,7 +263,7 @@ def _explained(expansion: _Expansion, configurations: list[Configuration]) -> tu
             continue
         program = first.program.model_copy(update={"explain": True, "metrics": {}, "resume": False})
         spec = first.model_copy(update={"program": program, "measure": Measure()})
-        run = Run(run_id(spec, expansion.extensions), spec, configuration_id(spec), dataset_id(spec.data))
+        run = Run(run_id(spec), spec, configuration_id(spec), dataset_id(spec.data))
         made.setdefault(run.id, run)
     return tuple(made.values())
 

@@ -15,6 +15,8 @@ MOST_HOSTS = 100_000
 def slurm_hosts(text: str) -> list[str]:
     """`node[1-2,07],r[1-2]n1` as [node1, node2, node07, r1n1, r2n1]. ValueError, with a sentence, for a range that is none."""
     hosts: list[str] = []
+    if re.search(r"[\[\]]", re.sub(r"\[[^\[\]]*\]", "", text)):
+        raise ValueError(f"`{text}` has a bracket without its other one")
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         texts = re.split(r"\[([^\]]*)\]", part)  # what stands in brackets is at odd places
         pieces = [_numbers(piece) if index % 2 else [piece] for index, piece in enumerate(texts)]

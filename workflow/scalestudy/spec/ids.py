@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +25,20 @@ DATA_VERSION = 1
 """Raised by hand when a commit changes the bytes that a dataset is made of."""
 
 
-def run_id(spec: RunSpec, extensions: Path = EXTENSIONS) -> str:
+def run_id(spec: RunSpec) -> str:
     """`small_cnn.digits.allreduce.x2.r0-0123456789ab`: the same for the same question, wherever it is asked."""
-    return run_id_with(spec, {target: own_code(target, extensions) for _, target in _own_targets(spec)})
+    return run_id_with(spec, {target: own_code(target) for _, target in _own_targets(spec)})
 
 
 def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
     """The id of a run with own code of these digests, by its `import`."""
     seconds = None
     if spec.accelerator is not None:
-        try:
+        with suppress(UserError):  # an error of the study, with its line
             seconds = emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
-        except UserError:
-            seconds = None  # an error of the study, with its line
-    question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.plain(), **_emulated_step(seconds)}
+    question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.plain()}
+    if seconds:  # to six digits: powers and logarithms differ in the last ones
+        question["emulated_step_s"] = f"{seconds:.6g}"
     if own:
         question["own_code"] = dict(own)
     what = f"{spec.model.name}.{spec.data.source}.{spec.strategy.name}"
@@ -46,11 +47,6 @@ def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
     emulated = f".on_{spec.accelerator}" if spec.accelerator else ""
     where = f".at_{'_'.join(spec.hosts)}" if spec.hosts else ""
     return f"{_slug(f'{what}{emulated}.x{spec.ranks}{where}.r{spec.repeat}')}-{_digits(question)}"
-
-
-def _emulated_step(seconds: float | None) -> dict[str, str]:
-    """The published step time as a part of an id, to six digits: powers and logarithms differ in the last ones."""
-    return {"emulated_step_s": f"{seconds:.6g}"} if seconds else {}
 
 
 def _digits(question: Mapping[str, Any]) -> str:
@@ -67,19 +63,19 @@ def configuration_id(spec: RunSpec) -> str:
     return _digits({**plain, "base_seed": spec.seed - spec.repeat})
 
 
-def dataset_id(data: DatasetSpec, extensions: Path = EXTENSIONS) -> str:
+def dataset_id(data: DatasetSpec) -> str:
     """`synthetic_jpeg-0123456789ab`: the same for the same form of the same data."""
     form: dict[str, Any] = {"data_version": DATA_VERSION, **data.plain()}
     if isinstance(data, OwnData):
-        form["own_code"] = own_code(data.import_, extensions)
+        form["own_code"] = own_code(data.import_)
     return f"{_slug(str(data.source if isinstance(data, OwnData) else form['source']))}-{_digits(form)}"
 
 
-def own_code_problems(spec: RunSpec, extensions: Path = EXTENSIONS) -> Iterator[Problem]:
+def own_code_problems(spec: RunSpec) -> Iterator[Problem]:
     """Check the user's own model, data or program, without running its code."""
     for path, target in _own_targets(spec):
         try:
-            own_code(target, extensions)
+            own_code(target)
         except UserError as error:
             yield Problem(path, error.what, error.remedy)
 
@@ -103,12 +99,12 @@ def own_file(target: str, extensions: Path) -> Path:
 
 
 @functools.cache
-def own_code(target: str, extensions: Path = EXTENSIONS) -> str:
+def own_code(target: str) -> str:
     """SHA-256 of the file that `file:class` names below config/extensions/, or of a program's file."""
-    file = own_file(target, extensions)
+    file = own_file(target, EXTENSIONS)
     if file.is_file():
         return sha256_file(file)
     if ":" not in target:
         raise UserError(f"`{target}` does not exist", remedy="name a file from the project's folder")
-    found = ", ".join(sorted(path.name for path in extensions.glob("*.py"))) or "no Python file"
-    raise UserError(f"`{target}` names {file}, which does not exist", remedy=f"{extensions} holds {found}")
+    found = ", ".join(sorted(path.name for path in EXTENSIONS.glob("*.py"))) or "no Python file"
+    raise UserError(f"`{target}` names {file}, which does not exist", remedy=f"{EXTENSIONS} holds {found}")

@@ -13,6 +13,7 @@ from scalestudy.limits import usable_cores
 from scalestudy.spec.base import Spec
 from scalestudy.spec.machine import Machine, max_nodes
 from scalestudy.spec.run import THIS_HOST
+from scalestudy.spec.sizes import filter_in_bytes
 
 KEYS = ("ranks", "nodes", "loader.workers")
 """Keys of a run that a machine limits."""
@@ -88,8 +89,8 @@ class MachineCapacity:
         return groups
 
     def resolve(self, where: Mapping[str, Any]) -> dict[str, Any]:
-        """A choice of runs with numbers for `{to: …}`."""
-        resolved = dict(where)
+        """A choice of runs with numbers for `{to: …}`, and with sizes of data in bytes, as the runs have them."""
+        resolved = filter_in_bytes(where, self.machine)
         for key in KEYS:
             if where.get(key) in ({"to": "machine"}, {"to": "node"}):
                 resolved[key] = self.end(key, where[key]["to"])

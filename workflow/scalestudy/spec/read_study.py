@@ -12,7 +12,7 @@ from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.spec.base import shown
 from scalestudy.spec.config import NAME, checked
 from scalestudy.spec.expand_study import expand
-from scalestudy.spec.layout import EXTENSIONS, STUDIES
+from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.machine_axes import NoHosts
 from scalestudy.spec.study import Study
@@ -65,7 +65,7 @@ def find_studies(
     where there is no study at all, or none of a given name.
     """
     folder = Path(folder)
-    known = sorted({path.stem for path in folder.glob("*.y*ml")})
+    known = sorted({path.stem for path in folder.glob("[!.]*.y*ml")})
     if not known and names is None:
         raise UserError("there is no study here", str(folder), "add one; docs/reference/study.md has an example")
     wanted = known if names is None else list(dict.fromkeys(names))
@@ -75,9 +75,9 @@ def find_studies(
     for name in wanted:
         try:
             document = read_yaml(_file_of(name, folder))
-            spec = _checked_whole(document, name, scale, machine, machine_name, EXTENSIONS, changes)
+            spec = _checked_whole(document, name, scale, machine, machine_name, changes)
             if scale == "paper" or scale in spec.scales:
-                study = expand(document, spec, name, scale, machine, machine_name, EXTENSIONS, changes)
+                study = expand(document, spec, name, scale, machine, machine_name, changes)
                 found.studies.append(study)
             elif names is not None:
                 there = ["paper", *spec.scales]

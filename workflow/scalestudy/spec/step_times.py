@@ -92,11 +92,15 @@ def _is_near(smallest: PublishedStepTime, largest: PublishedStepTime, batch: int
 def _read(table: Path, changed_ns: int) -> tuple[PublishedStepTime, ...]:
     """The rows of a table; it is read once per change, for a plan asks for the step time of every run."""
     needed = ("model", "accelerator", "batch", "images_per_s", "source")
-    found = []
+    found: dict[tuple[str, str, int], PublishedStepTime] = {}
     for row in read_table(table, needed, wholes=("batch",), numbers=("images_per_s",)):
         batch, images_per_s = int(row["batch"] or 0), float(row["images_per_s"] or 0)
         if batch < 1 or images_per_s <= 0:
             what = f"`{row['model']}` on `{row['accelerator']}` needs a batch from 1, and images_per_s above 0"
             raise UserError(what, str(table), "correct that row")
-        found.append(PublishedStepTime(row["model"], row["accelerator"], batch, images_per_s, row["source"]))
-    return tuple(found)
+        key = row["model"], row["accelerator"], batch
+        if key in found:
+            what = f"`{row['model']}` on `{row['accelerator']}` has two rows with a batch of {batch}"
+            raise UserError(what, str(table), "keep one of them")
+        found[key] = PublishedStepTime(*key, images_per_s, row["source"])
+    return tuple(found.values())

@@ -33,7 +33,7 @@ def _kind_of_value(value: Any) -> str:
 
 
 def _equally_long(axes: dict[str, Any]) -> dict[str, Any]:
-    sizes = {key: len(values) for key, values in axes.items() if values is not None}
+    sizes = {key: len(values) for key, values in axes.items()}
     if len(set(sizes.values())) > 1:
         what = ", ".join(f"{key} has {size}" for key, size in sizes.items())
         raise refused(f"keys that vary together need equally many values: {what}", "give each key one value per point")
@@ -53,7 +53,7 @@ def _set_by_machine(axes: dict[str, Any]) -> dict[str, Any]:
 
 Value = Annotated[Annotated[Any, Tag("plain")] | Annotated[Labelled, Tag("labelled")], Discriminator(_kind_of_value)]
 Values = Annotated[list[Value], Field(min_length=1)]
-Axes = Annotated[dict[str, Values | None], AfterValidator(_equally_long)]
+Axes = Annotated[dict[str, Values], AfterValidator(_equally_long)]
 VaryAxis = Annotated[
     Annotated[Values, Tag("list")] | Annotated[MachineAxis, Tag("machine")] | Annotated[HostWord, Tag("hosts")],
     Discriminator(_kind_of_axis),

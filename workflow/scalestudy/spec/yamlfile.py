@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,16 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.resolver import VersionedResolver
 
 from scalestudy.errors import UserError
-from scalestudy.spec.base import KeyPath, printable
-
-NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+from scalestudy.spec.base import KeyPath, printable, reads_as_number
 
 
 class _Resolver(VersionedResolver):
-    """YAML 1.2 with the numbers of JSON: dates, `00123`, `0x10`, `1_000` and `.inf` are text."""
+    """YAML 1.2 with the numbers of JSON: dates, `00123`, `0x10`, `1_000`, `1e999` and `.inf` are text."""
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         tag = super().resolve(kind, value, implicit)
         is_typed = kind is ScalarNode and str(tag).rpartition(":")[2] in ("int", "float", "timestamp", "value")
-        return self.DEFAULT_SCALAR_TAG if is_typed and not NUMBER.fullmatch(value) else tag
+        return self.DEFAULT_SCALAR_TAG if is_typed and not reads_as_number(value) else tag
 
 
 @dataclass(frozen=True)
@@ -81,19 +78,20 @@ def read_yaml(file: Path | str) -> YamlDocument:
 
 def parse_yaml(text: str, name: str) -> YamlDocument:
     """As `read_yaml`, from text; `name` stands for the file in messages."""
-    tree = _load(text, name)
+    tree, plain = _load(text, name)
     if not isinstance(tree, dict):
         raise UserError("is not a map of keys to values", name, "`scalestudy check --keys` lists the keys")
-    return YamlDocument(name, _plain(tree), tree)
+    return YamlDocument(name, plain, tree)
 
 
 @functools.lru_cache(maxsize=64)
-def _load(text: str, name: str) -> Any:
-    """The tree of one text. Cached: a command reads a study once per scale."""
+def _load(text: str, name: str) -> tuple[Any, Any]:
+    """The tree of one text, and its plain data. Cached: a command reads a study once per scale."""
     yaml = YAML()
     yaml.Resolver = _Resolver
     try:
-        return yaml.load(text)
+        tree = yaml.load(text)
+        return tree, _plain(tree)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
@@ -126,22 +124,26 @@ def setting(text: str, command: str) -> tuple[str, Any]:
         remedy = "write one after the `=`; `null` stands for the default"
         raise UserError("has no value", f"{command}: {key}", remedy)
     try:
-        return key, _plain(_load(value, command))
+        return key, _load(value, command)[1]
     except UserError as error:
         raise UserError(error.what, f"{command}: {key}", error.remedy) from None
 
 
-def with_key(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """`data` with another value for a dotted key; null removes it."""
-    head, _, rest = key.partition(".")
+def as_map(value: Any) -> dict[str, Any]:
+    """A map; `resnet50` stands for `{name: resnet50}`, so that its options can be set too."""
+    return value if isinstance(value, dict) else {"name": value} if isinstance(value, str) else {}
+
+
+def with_key(data: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """`data` with another value at a path of keys; null removes what is there, and makes no map to remove it from."""
+    head, *rest = path
     result = dict(data)
+    if value is None and head not in data:
+        return result
     if rest:
-        below = data.get(head)
-        # `model: resnet50` stands for `{name: resnet50}`, so that `model.kwargs` can be set too.
-        below = below if isinstance(below, dict) else {"name": below} if isinstance(below, str) else {}
-        result[head] = with_key(below, rest, value)
+        result[head] = with_key(as_map(data.get(head)), rest, value)
     elif value is None:
-        result.pop(head, None)
+        del result[head]
     else:
         result[head] = value
     return result
