@@ -36,7 +36,7 @@ def evidence_in(folder: Path, measure: Measure = MEASURE) -> result.Evidence:
 
 def rates(folder: Path) -> dict[str, float | None]:
     evidence = evidence_in(folder)
-    speed = result._speed(evidence, result._total(evidence.windows, "samples"))
+    speed = result._speed(evidence)
     return {name: speed[name] for name in ("bytes_per_s", "flops_per_s", "throughput_samples_per_s")}
 
 
@@ -63,6 +63,17 @@ def test_a_report_has_the_values_that_it_is_given(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("reported.*.jsonl")
     line = json.loads(file.read_text(encoding="utf-8"))
     assert {name: line[name] for name in line if name != "clock"} == {"step": 3, "bytes": 1024, "flops": 2e9}
+
+
+def test_samples_that_a_program_does_not_report_are_those_of_the_batches_that_hooks_saw(tmp_path: Path) -> None:
+    """They count for its speed, and for its energy per sample."""
+    write(tmp_path / "reported.0.7.jsonl", 0.1)
+    write(tmp_path / "steps.0.jsonl", 0.1, samples=8)
+    traces = Traces(tmp_path)
+    traces.refresh()
+    evidence = replace(evidence_in(tmp_path), seen=windows(traces.of("steps"), MEASURE))
+    assert evidence.trained == 80
+    assert result._speed(evidence)["throughput_samples_per_s"] == pytest.approx(80)
 
 
 @pytest.mark.parametrize("limit", [{}, {"steps": 40}, {"minutes": 0.05}])

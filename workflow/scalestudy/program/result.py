@@ -58,6 +58,19 @@ class Evidence:
         """The window of the rank with the longest step."""
         return max(self.windows, key=lambda window: window.seconds / window.steps, default=None)
 
+    @property
+    def trained(self) -> float | None:
+        """Samples of all ranks in the window, as the program reports them; else those of the batches that hooks saw, or of
+        the run's `batch`."""
+        slowest, spec = self.slowest, self.job.spec
+        reported, seen = _total(self.windows, "samples"), _total(self.seen, "samples")
+        if slowest is None or reported is not None:
+            return reported
+        if seen:
+            return seen / self.seen[0].steps * slowest.steps
+        is_given = spec.program is not None and spec.program.uses("batch.global")
+        return float(spec.global_batch * slowest.steps) if is_given else None
+
 
 def program_result(
     job: Job,
@@ -75,11 +88,10 @@ def program_result(
         Report(window.trace.rank, window_clock=(window.marks[0].clock_s, window.marks[-1].clock_s))
         for window in evidence.windows
     ]
-    trained = _total(evidence.windows, "samples")
-    hosts = facts_of_hosts(job, samples, reports, trained)
+    hosts = facts_of_hosts(job, samples, reports, evidence.trained)
     values: dict[str, float | None] = {
         **dict.fromkeys(METRICS),
-        **_speed(evidence, trained),
+        **_speed(evidence),
         "memory_mib": None if memory_bytes is None else memory_bytes / 2**20,
         "wall_s": wall_s,
         **hosts.values,
@@ -153,28 +165,19 @@ def _total(found: Sequence[Window], name: str) -> float | None:
     return None if not values or None in values else sum(value or 0.0 for value in values)
 
 
-def _speed(evidence: Evidence, trained: float | None) -> dict[str, float | None]:
-    """Rates and step time on the clock of the slowest rank, its wait for data, and the mean loss at the end.
-
-    Where the program does not report samples, they are those of the batches that hooks saw, or the run's `batch`.
-    """
-    slowest, spec = evidence.slowest, evidence.job.spec
+def _speed(evidence: Evidence) -> dict[str, float | None]:
+    """Rates and step time on the clock of the slowest rank, its wait for data, and the mean loss at the end."""
+    slowest, trained = evidence.slowest, evidence.trained
     if slowest is None:
         return {}
-    step_s = slowest.seconds / slowest.steps
-    per_step = None if trained is None else trained / slowest.steps
-    if per_step is None and (seen := _total(evidence.seen, "samples")):
-        per_step = seen / evidence.seen[0].steps
-    if per_step is None and spec.program is not None and spec.program.uses("batch.global"):
-        per_step = float(spec.global_batch)
     seen_slowest = max(evidence.seen, key=lambda window: window.seconds, default=None)
     waited_s = None if seen_slowest is None else seen_slowest.marks[-1].waited_s
     data_s = None if seen_slowest is None or waited_s is None else waited_s / seen_slowest.steps
     totals = {name: _total(evidence.windows, name) for name in ("bytes", "flops")}
     return {
-        "throughput_samples_per_s": None if per_step is None else per_step / step_s,
+        "throughput_samples_per_s": None if trained is None else trained / slowest.seconds,
         **{f"{name}_per_s": None if total is None else total / slowest.seconds for name, total in totals.items()},
-        "step_time_s": step_s,
+        "step_time_s": slowest.seconds / slowest.steps,
         "window_half_width": relative_half_width(slowest.step_intervals),
         "data_s": data_s,
         "data_stall": None if seen_slowest is None or waited_s is None else min(1.0, waited_s / seen_slowest.seconds),
