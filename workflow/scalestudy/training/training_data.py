@@ -160,7 +160,7 @@ class TrainingData:
         if decodes and self.spec.loader.kind == "threads" and workers >= MANY_THREADS:
             yield (
                 f"{workers} threads decode images through Python, where 4 load 3.2 times and 16 only 6.1 times as much as one: "
-                f"build the C kernel ({kernel.BUILD}), or set loader.kind to processes"
+                f"build the C kernel ({kernel.BUILD}), or try whether loader.kind: processes is faster"
             )
 
     def prepare_cache(self) -> float | None:
