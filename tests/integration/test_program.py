@@ -293,3 +293,4 @@ def test_a_study_explains_its_script_in_runs_of_their_own_and_the_report_says_wh
     assert rest.stdout.partition("To do:")[2].startswith(" 1 run"), "the explained run is finished"
     page = (project.folder / "results/local/mini/report.html").read_text()
     assert "Where the time of a step goes" in page and "is waiting for data" in page
+    assert "2 valid of 2 runs" in project.run("scalestudy", "summary").stdout

@@ -49,6 +49,7 @@ CASES = [
     ("tf32=true dtype=bfloat16", "one of the two", "tf32=null"),
     ("tf32=true device=cpu", "one of the two", "device=null"),
     ("autocast=float16 strategy=zero1 ranks=2", "use bfloat16", "autocast=bfloat16"),
+    ("memory_format=channels_last strategy=fsdp ranks=2", "one of the two", "memory_format=contiguous"),
     ("strategy=parameter_server ranks=2 measure.trace_steps=3", "one of the two", "strategy=ring"),
     ("strategy=ring ranks=2 measure.trace_steps=3 measure.trace_ranks=[2]", "another number", "measure.trace_ranks=[1]"),
     (f"{FILES} loader.mode=database", "`data.shard.format`", "data.shard.format=lmdb"),

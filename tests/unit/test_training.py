@@ -346,7 +346,7 @@ def found_with(monkeypatch: pytest.MonkeyPatch, train: Callable[[int], int]) -> 
     monkeypatch.setattr(largest_batch, "_train", lambda job, data, limit_bytes, batch: train(batch))
     monkeypatch.setattr(largest_batch, "open_dataset", lambda manifest, split: None)
     monkeypatch.setattr(largest_batch.largest_batch, "__defaults__", (8,))
-    return largest_batch.search(job(spec()), None)[0]
+    return largest_batch.search(job(spec()), None)
 
 
 def killed(number: signal.Signals) -> int:

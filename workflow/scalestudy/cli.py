@@ -59,6 +59,9 @@ def cli() -> None:
     """
 
 
+cli.commands.update(dict.fromkeys(VERBS, cli))  # what click offers for a mistyped one; get_command finds the others
+
+
 def run_command(arguments: list[str], *, by_hand: bool = False) -> int:
     """Run one command line, `by_hand` in the project around this folder; returns its status. Users' errors have no traceback."""
     try:

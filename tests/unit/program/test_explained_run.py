@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,9 @@ def test_a_run_of_the_project_shows_its_measured_parts_the_longest_first(explain
         "      10 ms   10%  Exchange",
         "Without its exchange a step would be 8 ms shorter.",
     ]
+    printed = json.loads(CliRunner().invoke(cli, ["explain", "--json", RUN]).stdout)
+    assert printed["sentences"] == output.splitlines()
+    assert printed["parts"][0] == {"name": "backward_s", "seconds": 0.04}
 
 
 def test_a_run_that_was_timed_as_a_whole_has_no_step_to_explain(explained: Any) -> None:

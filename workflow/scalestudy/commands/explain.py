@@ -14,11 +14,10 @@ import click
 from scalestudy.commands.options import MACHINE
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
+from scalestudy.results.parts import measured_parts
 from scalestudy.spec.layout import run_folder
 
 PARTS = ("loading", "exchange", "copies", "workers", "pinned")
-PHASES = ("data_s", "convert_s", "forward_s", "backward_s", "exchange_s", "optimiser_s")
-"""Columns that add up to the mean step of a run of the project."""
 
 
 @click.command(name="explain", context_settings={"ignore_unknown_options": True})
@@ -56,8 +55,8 @@ def explain(
         if result["status"] == "skipped":
             raise UserError(f"was skipped: {result['reason']}", command_line[0], "explain a run that was made")
         if "program" not in result["spec"]:
-            invalid = [f"invalid: {result['reason']}"] if result["status"] == "invalid" else []
-            click.echo("\n".join([*invalid, *_phases(result["metrics"])]))
+            said = measured_parts(result)
+            click.echo(json.dumps(said, indent=2) if as_json else "\n".join(said["sentences"]))
             return
         command_line = _command_of(result)
     elif len(command_line) == 1 and shutil.which(command_line[0]) is None:
@@ -96,18 +95,3 @@ def _command_of(result: dict[str, Any]) -> tuple[str, ...]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         launch = {"rank": 0, "node_rank": 0, "master_addr": "127.0.0.1", "master_port": free.getsockname()[1]}
     return tuple(run.program.words({**columns_of(run), **result["resolved"], **launch, "folder": "."}))
-
-
-def _phases(metrics: dict[str, Any]) -> list[str]:
-    """Return lines on the measured parts of the mean step of a run of the project, the longest first."""
-    from scalestudy.spec.columns import MEASURED
-
-    if (step_s := metrics["step_time_s"]) is None:
-        return ["No steady step of it was timed."]
-    lines = [f"A step takes {1e3 * step_s:.3g} ms, in this run's own measurement."]
-    for name in sorted(PHASES, key=lambda name: -(metrics[name] or 0)):
-        if (metrics[name] or 0) >= 0.005 * step_s:
-            lines.append(f"{1e3 * metrics[name]:8.3g} ms {metrics[name] / step_s:5.0%}  {MEASURED[name].label}")
-    if metrics.get("exposed_exchange_s"):
-        lines.append(f"Without its exchange a step would be {1e3 * metrics['exposed_exchange_s']:.3g} ms shorter.")
-    return lines

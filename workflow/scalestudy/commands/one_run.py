@@ -18,6 +18,7 @@ from scalestudy.host_lock import WaitedTooLong, measured_run
 from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.trainer_lock import LOCK, only_trainer
 from scalestudy.limits import free_memory_bytes
+from scalestudy.results.parts import measured_parts
 from scalestudy.results.stored import is_skipped
 from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
@@ -85,6 +86,8 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
         if (value := result["metrics"].get(name)) is not None:
             kind = result["kinds"].get(name, "")
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
+    if result["metrics"]["step_time_s"] is not None:
+        click.echo("\n".join(measured_parts(result)["sentences"]))
     if result["status"] == "invalid":
         sys.exit(1)
 
@@ -135,12 +138,14 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
         if prepared.status == "skipped":
             raise UserError(f"the data is not there: {prepared.reason}", "data")
         job = Job("largest-batch", spec, resolved, manifest.resolve(), Path(folder), EXTENSIONS.resolve(), None)
-        found, tried = search(job, None if memory_mib is None else int(memory_mib * 2**20))
-    for batch, peak_bytes in tried.items():
-        peak = f"{peak_bytes / 2**20:10,.0f} MiB" if peak_bytes is not None else "  does not fit"
-        click.echo(f"{batch:>9,} samples {peak}")
+        found = search(job, None if memory_mib is None else int(memory_mib * 2**20), _show_batch)
     limit = "" if memory_mib is None else f" into {memory_mib:,.0f} MiB"
     click.echo(f"largest batch per rank that fits{limit}: {found:,}")
+
+
+def _show_batch(batch: int, peak_bytes: int | None) -> None:
+    peak = f"{peak_bytes / 2**20:10,.0f} MiB" if peak_bytes is not None else "  does not fit"
+    click.echo(f"{batch:>9,} samples {peak}")
 
 
 def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, keeper: Keeper) -> dict[str, Any]:

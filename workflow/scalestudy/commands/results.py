@@ -416,7 +416,8 @@ def summary(machine: str, scale: str, studies: str) -> None:
     left_out: Counter[str] = Counter()
     for study in found:
         states: Counter[str] = Counter()
-        for run in study.runs:
+        runs = (*study.runs, *study.explained)
+        for run in runs:
             result = read_result(machine, run)
             states["without a result" if result is None else result["status"]] += 1
             if result is None:
@@ -424,7 +425,8 @@ def summary(machine: str, scale: str, studies: str) -> None:
                 continue
             if result["status"] != "valid":
                 left_out[f"{study.name}: {result['status']}: {result['reason']}"] += 1
-        _print_products(study, machine, ", ".join(f"{count} {status}" for status, count in states.items()))
+        counts = ", ".join(f"{count} {status}" for status, count in states.items())
+        _print_products(study, machine, f"{counts} of {len(runs)} runs")
     click.echo(f"\n{this_machine(found, machine)}")
     answers, unanswered = first_answers(found, machine)
     said = [
@@ -455,7 +457,7 @@ def _print_products(study: Study, machine: str, counts: str) -> None:
     files = [figure_file(machine, study.scale, study.name, figure.file_name) for figure in study.figures]
     files += [table_file(machine, study.scale, study.name, table.name, "md") for table in study.tables]
     there = sum(file.exists() for file in files)
-    click.echo(f"{study.title}: {counts} of {len(study.runs)} runs; {there} of {len(files)} figures and tables")
+    click.echo(f"{study.title}: {counts}; {there} of {len(files)} figures and tables")
     newest_s = _newest_result_s(study, machine)
     for file in files:
         if not file.exists() or file.stat().st_mtime < newest_s:

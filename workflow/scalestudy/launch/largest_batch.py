@@ -51,10 +51,11 @@ def largest_batch(fits: Callable[[int], bool], most: int = MAX_BATCH) -> int:
     return numbers[bisect.bisect_left(numbers, True, 1, key=lambda batch: not fits(batch)) - 1]
 
 
-def search(job: Job, limit_bytes: int | None) -> tuple[int, dict[int, int | None]]:
-    """Search the largest batch of one rank of the job; with all that were tried, in order. Nothing is exchanged.
+def search(job: Job, limit_bytes: int | None, show: Callable[[int, int | None], None] = lambda *_: None) -> int:
+    """Search the largest batch of one rank of the job. Nothing is exchanged.
 
-    Of each batch, the peak of memory above that of a process with torch and the data open, bytes; None: it did not fit.
+    `show` gets each batch that was tried, as soon as it was, and the peak of memory above that of a process with torch and
+    the data open, bytes; None: it did not fit.
     On a CPU a process may take `limit_bytes` beyond its memory with open data. On a GPU its memory is the limit,
     or `limit_bytes` of it. Raises UserError where a single sample does not fit, or where training fails otherwise.
     """
@@ -64,6 +65,7 @@ def search(job: Job, limit_bytes: int | None) -> tuple[int, dict[int, int | None
         try:
             if batch not in peaks:
                 peaks[batch] = _peak_of(job, data, limit_bytes, batch, any(peaks.values()))
+                show(batch, peaks[batch])
         except UserError:
             if batch > 1:
                 raise
@@ -75,7 +77,7 @@ def search(job: Job, limit_bytes: int | None) -> tuple[int, dict[int, int | None
     if found == 0:
         what = "not even a batch of one sample fits into the memory"
         raise UserError(what, "largest-batch", "allow more memory, or use a smaller model or smaller images")
-    return found, peaks
+    return found
 
 
 def _peak_of(job: Job, data: Dataset, limit_bytes: int | None, batch: int, smaller_fits: bool = False) -> int | None:

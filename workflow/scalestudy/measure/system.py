@@ -27,6 +27,8 @@ MOST_FOREIGN = 0.05
 """Share of the cores that others may take during a window before it is disturbed."""
 LEAST_SPAN_S = 0.5
 """Ticks of 10 ms say little about less time than this."""
+MEMORY_SHARE = 0.005
+"""Share of the time that reading the memory of processes may take: the kernel looks at each of their pages."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 THROTTLED = ("core_throttle_total_time_ms", "package_throttle_total_time_ms")
 """Of a hardware thread's core and of its socket, since the machine's start; Intel processors, Linux 5.8 and later
@@ -201,8 +203,8 @@ class Sampler:
 
     Each row has `time_s` since the start, `clock_s` (of `perf_counter`), `cpu_s` of this process, those of the group and
     all that they have waited for, `busy_s` and `throttled_s` of the `cores` that this process may use, CPU time that
-    quotas withheld, anonymous bytes of the group but for its leader, which only waits, and bytes that the processes
-    `pids` read from storage; of the whole host, `host_row`; and, of accelerators, the columns of `devices.py`.
+    quotas withheld, anonymous bytes of the group but for its leader, which only waits, as they were last read, and bytes
+    that the processes `pids` read from storage; of the whole host, `host_row`; and, of accelerators, the columns of `devices.py`.
     """
 
     pids: list[int]
@@ -220,6 +222,7 @@ class Sampler:
         self._begin = time.perf_counter()
         self._cores = frozenset(os.sched_getaffinity(0))
         self._meter = DeviceMeter(self.devices)
+        self._anonymous_bytes, self._memory_due = 0.0, self._begin
 
     def start(self) -> None:
         """Begin to sample."""
@@ -252,6 +255,10 @@ class Sampler:
                     sessions += [child.pid for child in process.children(recursive=True)]
                 read_bytes += process.io_counters().read_bytes
         row = cpu_row(self.group, os.getpid(), self._cores, sessions)
+        if row["clock_s"] >= self._memory_due:
+            begin = time.perf_counter()
+            self._anonymous_bytes = memory_of(self.group, [*self.pids, *sessions])
+            self._memory_due = begin + (time.perf_counter() - begin) / MEMORY_SHARE
         row |= {"time_s": row["clock_s"] - self._begin, "read_bytes": read_bytes,
-                "anonymous_bytes": memory_of(self.group, [*self.pids, *sessions])}  # fmt: skip
+                "anonymous_bytes": self._anonymous_bytes}  # fmt: skip
         return row | host_row() | self._meter.row()

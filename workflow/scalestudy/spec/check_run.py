@@ -144,6 +144,8 @@ def _of_training(spec: RunSpec) -> list[Row]:
         (is_pipeline and spec.autocast == "float16", "autocast",
          "float16 scales the loss, and the stages of a pipeline cannot agree on the scale",
          "use bfloat16, or another strategy"),
+        (spec.memory_format != "contiguous" and not strategy.keeps_layout, "memory_format",
+         f"`{name}` cuts weights into parts, which are contiguous", ONE_OUT),
         (is_uneven, "strategy.stages", f"{ranks} ranks cannot be divided equally among {stages} stages", NUMBER),
         (is_pipeline and not is_uneven and replica_batch % parts, "strategy.micro_batches",
          f"{replica_batch} samples cannot be divided into {parts} equal micro-batches", NUMBER),

@@ -18,6 +18,8 @@ class StrategySpec(Spec):
     """Whether it works where an emulated accelerator takes the place of the layers."""
     scales_loss: ClassVar[bool] = True
     """Whether its update knows the scale of a float16 loss."""
+    keeps_layout: ClassVar[bool] = True
+    """Whether weights may lie in another memory format than the contiguous one."""
     synchronous: ClassVar[bool] = True
     """Whether all ranks make the same step at the same time.
 
@@ -154,6 +156,7 @@ class Zero1(StrategySpec):
 
     name: Literal["zero1"]
     scales_loss = False
+    keeps_layout = False
 
 
 class FSDP(StrategySpec):
@@ -161,6 +164,7 @@ class FSDP(StrategySpec):
 
     name: Literal["fsdp"]
     emulatable = False
+    keeps_layout = False
     unit_mib: Annotated[float, Field(ge=0, le=4096)] = 1.0
     """Layers with at least this many MiB of weights are gathered one at a time; smaller ones together with the rest."""
 
