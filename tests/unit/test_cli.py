@@ -34,7 +34,7 @@ def test_each_verb_is_a_command_of_that_name_with_an_example(verb: str) -> None:
 
 
 def test_a_mistyped_verb_gets_the_nearest_one() -> None:
-    assert "Did you mean 'summary'?" in CliRunner().invoke(cli.cli, ["sumary"]).output
+    assert "Did you mean 'doctor'?" in CliRunner().invoke(cli.cli, ["docter"]).output
 
 
 HEAVY = "torch numpy pandas pydantic snakemake"

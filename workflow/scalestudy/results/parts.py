@@ -25,6 +25,6 @@ def measured_parts(result: dict[str, Any]) -> dict[str, Any]:
             name, seconds = part["name"], part["seconds"]
             if seconds >= 0.005 * step_s:
                 lines.append(f"{1e3 * seconds:8.3g} ms {seconds / step_s:5.0%}  {MEASURED[name].label}")
-    if metrics.get("exposed_exchange_s"):
-        lines.append(f"Without its exchange a step would be {1e3 * metrics['exposed_exchange_s']:.3g} ms shorter.")
+        if metrics.get("exposed_exchange_s"):
+            lines.append(f"Without its exchange a step would be {1e3 * metrics['exposed_exchange_s']:.3g} ms shorter.")
     return {"run": result["run"], "step_s": step_s, "parts": parts, "sentences": lines}
