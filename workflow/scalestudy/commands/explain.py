@@ -55,8 +55,8 @@ def explain(
         if result["status"] == "skipped":
             raise UserError(f"was skipped: {result['reason']}", command_line[0], "explain a run that was made")
         if "program" not in result["spec"]:
-            said = measured_parts(result)
-            click.echo(json.dumps(said, indent=2) if as_json else "\n".join(said["sentences"]))
+            parts = measured_parts(result)
+            click.echo(json.dumps(parts, indent=2) if as_json else "\n".join(parts["sentences"]))
             return
         command_line = _command_of(result)
     elif len(command_line) == 1 and shutil.which(command_line[0]) is None:
