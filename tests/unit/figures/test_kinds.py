@@ -13,8 +13,8 @@ from scalestudy.errors import UserError
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart, Line
 from scalestudy.figures.kinds import KINDS, draw
-from scalestudy.figures.stacked import parts_of
 from scalestudy.figures.style import bar_look
+from scalestudy.results.parts import parts_of
 from scalestudy.spec.layout import run_folder
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results

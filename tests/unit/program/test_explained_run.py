@@ -61,6 +61,16 @@ def test_a_run_of_the_project_shows_its_measured_parts_the_longest_first(explain
     assert printed["parts"][0] == {"name": "backward_s", "seconds": 0.04}
 
 
+def test_a_run_that_exchanges_beside_its_backward_pass_shows_both_as_one_part(explained: Any) -> None:
+    explained({"ranks": 2})
+    file = result_file("local", RUN)
+    result = read_json(file)
+    result["metrics"] |= {"compute_s": 0.07, "forward_s": 0.02, "backward_s": None, "exchange_s": None}
+    write_json(file, result)
+    output = CliRunner().invoke(cli, ["explain", RUN]).output
+    assert output.splitlines()[1:3] == ["      70 ms   70%  Forward and backward", "      30 ms   30%  Wait for data"]
+
+
 def test_a_run_that_was_timed_as_a_whole_has_no_step_to_explain(explained: Any) -> None:
     output, _ = explained({"measure": {"whole_program": True}}, step_time_s=None)
     assert output == "No steady step of it was timed.\n"

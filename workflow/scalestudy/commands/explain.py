@@ -14,7 +14,7 @@ import click
 from scalestudy.commands.options import MACHINE
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
-from scalestudy.results.parts import measured_parts
+from scalestudy.results.parts import step_in_words
 from scalestudy.spec.layout import run_folder
 
 PARTS = ("loading", "exchange", "copies", "workers", "pinned")
@@ -55,7 +55,7 @@ def explain(
         if result["status"] == "skipped":
             raise UserError(f"was skipped: {result['reason']}", command_line[0], "explain a run that was made")
         if "program" not in result["spec"]:
-            parts = measured_parts(result)
+            parts = step_in_words(result)
             click.echo(json.dumps(parts, indent=2) if as_json else "\n".join(parts["sentences"]))
             return
         command_line = _command_of(result)

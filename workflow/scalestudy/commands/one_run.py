@@ -18,7 +18,7 @@ from scalestudy.host_lock import WaitedTooLong, measured_run
 from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.trainer_lock import LOCK, only_trainer
 from scalestudy.limits import free_memory_bytes
-from scalestudy.results.parts import measured_parts
+from scalestudy.results.parts import step_in_words
 from scalestudy.results.stored import is_skipped
 from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
@@ -87,7 +87,7 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
             kind = result["kinds"].get(name, "")
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
     if result["metrics"]["step_time_s"] is not None:
-        click.echo("\n".join(measured_parts(result)["sentences"]))
+        click.echo("\n".join(step_in_words(result)["sentences"]))
     if result["status"] == "invalid":
         sys.exit(1)
 

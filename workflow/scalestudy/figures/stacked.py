@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -12,14 +11,11 @@ from scalestudy.figures.build import finished
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.groups import Group, Row, by, disturbed, grouped, selected
+from scalestudy.results.parts import COMPUTE, PARTS, parts_of
 from scalestudy.spec.columns import is_number
 from scalestudy.spec.labels import column_label, listed, number, value_text
 from scalestudy.spec.study import Study
 
-COMPUTE, APART = "compute_s", ("forward_s", "backward_s")
-"""Forward and backward as one part, of runs that do not tell them apart; and each of them."""
-PARTS = ("data_s", "convert_s", COMPUTE, *APART, "exchange_s", "optimiser_s")
-"""Parts from the left. The place of a part here is its look in every figure."""
 MAX_MISS = 0.02
 """Share of the step by which the parts' sum may miss it."""
 
@@ -55,17 +51,6 @@ def _panel(study: Study, x: str, group: Group) -> Panel:
     ]
     blank = "" if names else notes.not_yet(group.runs)
     return Panel(group.title, Axis("", categories=tuple(names)), Axis("Time per step", "s"), tuple(lines), blank=blank)
-
-
-def parts_of(runs: Sequence[Row]) -> dict[str, float]:
-    """Mean seconds of each part over the runs that have it.
-
-    Forward and backward stand apart only where runs have both: an overlapped exchange is a part of their sum.
-    """
-    values = {part: [row[part] for row in runs if is_number(row.get(part))] for part in PARTS}
-    means = {part: math.fsum(several) / len(several) for part, several in values.items() if several}
-    left_out = (COMPUTE,) if set(APART) <= means.keys() else APART
-    return {part: mean for part, mean in means.items() if part not in left_out}
 
 
 def _sums(valid: Sequence[Row]) -> str:
