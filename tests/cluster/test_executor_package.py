@@ -12,18 +12,17 @@ from tests.cluster.workflow import ROOT, environment_of
 
 TESTS = ("test_conformance.py", "test_workflows.py")
 """What depends on the scheduler; all others are tried with a stand-in."""
-ON_EACH = {
-    "test_simple_workflow",
-    "test_a_group_whose_driver_was_killed_is_adopted",
-    "test_the_example_of_a_chain_is_resumed_in_a_second_job",
-}
+ON_EACH = {"test_simple_workflow"}
 ON_SLURM = ON_EACH | {
     "test_group_workflow",
+    "test_a_group_whose_driver_was_killed_is_adopted",
+    "test_the_example_of_a_chain_is_resumed_in_a_second_job",
     "test_a_group_that_fails_says_why",
     "test_a_pipe_whose_driver_was_killed_is_adopted_although_its_group_has_another_id",
     "test_scripts_groups_retries_and_configuration_work",
 }
-"""Groups and their jobs' names are this executor's and Snakemake's: one scheduler shows them."""
+"""Groups and their jobs' names are this executor's and Snakemake's: one scheduler shows them. Drivers that are killed and jobs
+that go on in a second one are in test_sge.py and test_pbs.py too."""
 
 
 @pytest.mark.timeout(900)

@@ -65,8 +65,10 @@ def test_a_script_is_planned_run_and_reported_on_two_nodes(slurm: SlurmBox) -> N
     assert (clone / "results/box/mini/report.html").exists()
 
 
+@pytest.mark.soak
 def test_a_script_goes_on_over_two_walltimes(slurm: SlurmBox) -> None:
-    # One process: what many take to start on a busy machine is most of a job's minute.
+    # One process: what many take to start on a busy machine is most of a job's minute. That a script stops at its deadline and
+    # goes on is in tests/integration/test_program.py, and that the executor submits it again in test_slurm.py.
     study = STUDY.format(command="python", once_per="rank", vary="measure.steps: [750]")
     _, [long] = run_study(slurm, "slurm", study, "two_walltimes", "--set-resources", "train:runtime=1")
     *stopped, _ = long["links"]

@@ -136,6 +136,7 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     assert f" {SWEEP[:10]} " in sge.must(["qstat", "-u", USER])
 
 
+@pytest.mark.soak  # the same on Slurm is in test_program.py
 @pytest.mark.timeout(1200)
 def test_a_users_script_is_planned_run_and_reported(sge: SgeBox) -> None:
     study = STUDY.format(command="python", once_per="rank", vary="measure.steps: [60]")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 import psutil
-import pytest
 
 from tests.integration import ssh_nodes
 from tests.integration.processes import ranks_of
@@ -73,27 +72,16 @@ def checkpoints(out: Path) -> list[Path]:
     return sorted((out / "checkpoint").glob("step-*"))
 
 
-@pytest.mark.parametrize(
-    ("strategy", "ranks", "settings"),
-    [
-        ("allreduce", 2, DRAWING),
-        ("{name: parameter_server, servers: 2}", 2, (*TINY, "batch={global: 64}")),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_run_whose_rank_is_killed_ends_with_the_weights_of_one_never_stopped(
-    tmp_path: Path, strategy: str, ranks: int, settings: tuple[str, ...]
-) -> None:
+def test_a_run_whose_rank_is_killed_ends_with_the_weights_of_one_never_stopped(tmp_path: Path) -> None:
     (tmp_path / "config" / "extensions").mkdir(parents=True)
     (tmp_path / "config" / "extensions" / "draws.py").write_text(MODEL_THAT_DRAWS)
-    cwd = tmp_path if settings is DRAWING else ROOT
-    settings = (*settings, f"strategy={strategy}", f"ranks={ranks}")
-    whole = done(tmp_path / "whole", *settings, cwd=cwd)
-    kill = f"faults=[{{kind: killed_rank, rank: {ranks - 1}, at_step: 17}}]"
-    ended = attempt(tmp_path / "killed", *settings, kill, "checkpoint.every_steps=7", cwd=cwd)
-    assert ended.returncode == 1 and f"rank {ranks - 1} was killed by signal 9" in ended.stdout
+    settings = (*DRAWING, "strategy=allreduce", "ranks=2")
+    whole = done(tmp_path / "whole", *settings, cwd=tmp_path)
+    killed = (*settings, "faults=[{kind: killed_rank, rank: 1, at_step: 17}]", "checkpoint.every_steps=7")
+    ended = attempt(tmp_path / "killed", *killed, cwd=tmp_path)
+    assert ended.returncode == 1 and "rank 1 was killed by signal 9" in ended.stdout
     assert [path.name for path in checkpoints(tmp_path / "killed")] == ["step-000000007", "step-000000014"]
-    found = done(tmp_path / "killed", *settings, kill, "checkpoint.every_steps=7", cwd=cwd)
+    found = done(tmp_path / "killed", *killed, cwd=tmp_path)
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
     assert found["faults"] == {"killed_rank": 1}
     assert found["samples_seen"] == whole["samples_seen"]

@@ -85,8 +85,14 @@ def as_run(command: str) -> str:
 
 
 COMMANDS = documented()
-RUN = list(dict.fromkeys(as_run(command) for command in COMMANDS if command not in NOT_RUN))
-"""Each once, also where the documents have it with and without `-n`."""
+RUN = list(
+    {
+        as_run(command).replace(" all ", " "): as_run(command)
+        for command in reversed(COMMANDS)
+        if command not in NOT_RUN
+    }.values()
+)
+"""Each once, also where the documents have it with and without `-n`, or name the default target."""
 
 
 @pytest.fixture(scope="module")

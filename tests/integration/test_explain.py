@@ -78,7 +78,11 @@ def part(found: dict, name: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("text", "launcher"), [(TWO_RANKS, TORCHRUN), (SHARDED, ("-c", STARTS_TWO))], ids=["DDP", "FSDP2"]
+    ("text", "launcher"),
+    [
+        pytest.param(TWO_RANKS, TORCHRUN, id="DDP"),
+        pytest.param(SHARDED, ("-c", STARTS_TWO), id="FSDP2", marks=pytest.mark.soak),
+    ],
 )
 def test_a_slow_rank_is_named(explained, text, launcher):
     found = explained(text, launcher=launcher, options=("--only", "exchange"))

@@ -56,7 +56,7 @@ def test_undecided_says_how_many_repeats_would_decide_it() -> None:
     assert of_campaigns.repeats_needed is None
 
 
-@pytest.mark.parametrize("n", [3, 10])
+@pytest.mark.parametrize("n", [3, pytest.param(10, marks=pytest.mark.soak)])
 def test_a_machine_whose_nights_differ_by_2_percent_is_called_slower_or_faster_in_at_most_5_percent(n: int) -> None:
     alarms = [false_alarms(n, campaigns=3, common=common, margin=0.0, draws=300) for common in (True, False)]
     # 5 % of 300, and four standard errors of such a count.

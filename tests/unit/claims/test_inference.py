@@ -22,13 +22,19 @@ TOLERANCE = 0.033
 """Three standard errors of a share of 0.05 in so many draws."""
 ABOVE_ONE = Region(low=1.0)
 LIMITS = [kind for kind in KINDS if kind.name in (LIMIT_OF_MACHINES, FIXED_ORDER)]
+HELD = [kind for kind in KINDS if kind not in LIMITS]
+DAILY = {(kind.test, kind.column, kind.take, kind.apart): kind.name for kind in HELD}.values()
+"""One kind for each way of estimating; `pytest -m soak` has all."""
 
 
 def rounds(*values: float, own: float = 0.0, log: bool = False) -> Estimate:
     return Estimate(values, own, log)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in LIMITS], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.soak] * (kind.name not in DAILY), id=kind.name) for kind in HELD],
+)
 def test_a_number_at_its_limit_is_decided_in_at_most_5_percent_each_way(kind: Kind) -> None:
     assert max(judged_shares(kind, 5, DRAWS)["rule"]) <= 0.05 + TOLERANCE
 

@@ -37,7 +37,7 @@ FORMS = {
     "raw": {**JPEG, "preprocess": "raw", "resize": 64},
     "raw shards": {**JPEG, "preprocess": "raw", "resize": 64, "shard": {"format": "raw", "mib": 0.1}},
 }
-OWN_MODE = {"files": "file", "tar": "shards", "lmdb": "database", "raw": "shards", "raw shards": "shards"}
+OWN_MODE = {"tar": "shards", "lmdb": "database"}
 
 
 def spec(**options: Any) -> run.Loader:
@@ -84,8 +84,9 @@ def test_each_mode_and_kind_of_worker_shows_the_same_pictures(form: str, prepare
     path, _ = prepared(**FORMS[form])
     first = shown(path, workers=0)
     assert len(first) == 40 and equal(first, shown(path, workers=3))
-    assert equal(first, shown(path, mode=OWN_MODE[form], kind="processes"))
     assert equal(first, shown(path, mode="memory"))
+    if form in ("tar", "lmdb"):  # each process imports torch, and reads as a thread does
+        assert equal(first, shown(path, mode=OWN_MODE[form], kind="processes"))
     if form != "lmdb":
         assert equal(first, shown(path, mode="stream", shuffle_buffer=7, workers=3))
 
