@@ -2,7 +2,7 @@
 # make run    from a bare machine to figures of real training, on its GPU where it has one: two or three studies
 #             make run SCALE=mini  on this CPU
 # make all    every study
-# make check  linters and tests, which build the documentation too
+# make check  linters and tests beside each other; the tests build the documentation too
 # make quick  linters and the tests that take no time, in about a minute and a half on two cores
 # make coverage  branch coverage of the tests, by file
 # make docs   the documentation as a site: build/docs/index.html
@@ -19,7 +19,7 @@ SHELL := /bin/bash -o pipefail
 # Where it is set, each process compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run all soak setup horovod check lint docs gallery test coverage quick format lock same bench-loader box sbom audit
+.PHONY: run all soak setup horovod check lint docs gallery coverage quick format lock same bench-loader box sbom audit
 
 # The studies, the scale and the machine that fit what is here: `scalestudy run -n` says which, and why.
 run: setup
@@ -41,7 +41,9 @@ workflow/schemas/study.schema.json: $(wildcard workflow/scalestudy/*/*.py)
 horovod: setup
 	@PYTHON=python envs/horovod.sh
 
-check: lint test
+# Groups of tests side by side, and `make lint` beside them; `pytest` runs the tests one after the other.
+check: .venv-dev
+	@python -m tests.side_by_side
 
 .venv-dev:
 	@$(PYTHON) envs/venv.py --dev
@@ -62,10 +64,6 @@ docs: .venv-dev
 # From the results that are there; pages of other studies say how to make them.
 gallery: setup
 	@python docs/gallery.py $(OPTIONS)
-
-# Groups of tests side by side; `pytest` runs them one after the other.
-test: .venv-dev
-	@python -m tests.side_by_side
 
 # Left out: what starts processes, servers or compilers.
 WITH_PROCESSES = data/test_modes data/test_stage data/test_kernel test_setup

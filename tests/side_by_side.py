@@ -1,4 +1,4 @@
-"""All tests, in groups that run side by side: `python -m tests.side_by_side [OPTION OF PYTEST]…`.
+"""`make check`: linters and all tests, in groups that run side by side: `python -m tests.side_by_side [OPTION OF PYTEST]…`.
 
 Tests of schedulers wait most of the time, and so do those that watch a run from outside; Horovod computes for
 minutes. The first group, which is all that no other one has, is divided among several processes, file by file: one more
@@ -78,6 +78,15 @@ class Group:
         return status
 
 
+class Linters(Group):
+    """What `make lint` runs."""
+
+    def start(self, options: Sequence[str], output: IO[bytes] | None, cache: str) -> subprocess.Popen[bytes]:
+        """Start them."""
+        command = ["make", "--no-print-directory", "lint"]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+
 OWN = (SLURM, *STUDIES_ON_SLURM, SLURM_HARSH, GRID_ENGINE, EXECUTOR, HOROVOD)
 RUN_THERE = ON_SCHEDULERS if os.geteuid() == 0 and shutil.which("slurmctld") else ()
 GROUPS = (
@@ -88,6 +97,7 @@ GROUPS = (
     Group("Grid Engine", [GRID_ENGINE]),
     Group("the executor's own, on real schedulers", [EXECUTOR]),
     Group("Horovod", [HOROVOD], nice=5, build="envs/horovod.sh"),
+    Linters("linters", []),
 )
 
 

@@ -1,4 +1,4 @@
-"""`make test`: groups of tests beside each other leave nothing out."""
+"""`make check`: groups of tests beside each other leave nothing out."""
 
 from __future__ import annotations
 
