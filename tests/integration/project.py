@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -17,8 +16,6 @@ from tests.integration import fork_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
-THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
-"""What Snakemake gives its jobs: with it a command that is given directly uses a warm server as they do."""
 STUDY = """\
 question: Does the frame hold?
 base:
@@ -74,23 +71,23 @@ class Project:
 
     def environment(self) -> dict[str, str]:
         """Commands find the copy's own package, and the tests' interpreter."""
-        own = {} if self.code.is_symlink() else {"PYTHONPATH": str(self.code)}
+        has_own = (self.code / "scalestudy").exists() and not self.code.is_symlink()
+        own = {"PYTHONPATH": str(self.code)} if has_own else {}
         return {**os.environ, **own, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
     def shell(self, line: str, timeout: float = 240, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run a line of bash; without bash where it is one command and nothing in it is bash's to read."""
-        words = shlex.split(line)
-        plain = words[0] in fork_server.ENTRIES and not set(line) & set("$&|;<>*?~`(){}#")
-        return self.run(*(words if plain else ("bash", "-c", line)), timeout=timeout, **more)
+        """Run a line of bash."""
+        return self.run("bash", "-c", line, timeout=timeout, **more)
 
     def run(self, *command: str, timeout: float = 240, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the folder; standard error comes with standard output."""
-        if self.forked and command[0] in fork_server.ENTRIES:
-            return fork_server.run(command, self.folder, {**self.environment(), **more}, timeout)
+        environment = self.environment()
+        if self.forked:
+            environment["PATH"] = f"{fork_server.commands()}{os.pathsep}{environment['PATH']}"
         return subprocess.run(
             command,
             cwd=self.folder,
-            env={**self.environment(), **more},
+            env={**environment, **more},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

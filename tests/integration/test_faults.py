@@ -26,7 +26,7 @@ import pytest
 from PIL import Image
 
 from tests.integration.processes import file_stand_in, stand_in, wait_until
-from tests.integration.project import THREADS, Project, make_project
+from tests.integration.project import Project, make_project
 
 STUDY = """\
 question: Does a fault change what two runs learn?
@@ -208,7 +208,7 @@ class Case:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose study and pictures are made."""
-    project = make_project(tmp_path_factory.mktemp("faults") / "base")
+    project = make_project(tmp_path_factory.mktemp("faults") / "base", forked=True)
     project.study.write_text(STUDY)
     of_pictures = (
         f"question: How?\nbase: {{data: {json.dumps(PICTURES)}, loader: {{size: 32}}}}\nscales: {{mini: {{}}}}\n"
@@ -231,7 +231,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Project:
     name = dataset_id(TypeAdapter(Data).validate_python(PICTURES))
     manifest = f"results/data/{name}/manifest.json"
     for command in ((*DRIVER, "tiny"), ("scalestudy", "prepare", "--spec", json.dumps(PICTURES), "--out", manifest)):
-        done = project.run(*command, **THREADS)
+        done = project.run(*command)
         assert done.returncode == 0, done.stdout
     return project
 
@@ -247,7 +247,7 @@ def case_of(base: Project, folder: Path, has_own_disk: bool) -> Iterator[Case]:
         if os.geteuid() != 0 or subprocess.run(disk, capture_output=True, check=False).returncode:
             pytest.skip("a small disk cannot be mounted here")
     library = file_stand_in(control)
-    environment = {**base.environment(), **THREADS, "TMPDIR": str(folder / "tmp"), "LD_PRELOAD": str(library),
+    environment = {**base.environment(), "TMPDIR": str(folder / "tmp"), "LD_PRELOAD": str(library),
                    "SCALESTUDY_LOCKS": str(control)}  # fmt: skip
     case = Case(folder, control, library, environment)
     try:

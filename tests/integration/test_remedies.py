@@ -55,7 +55,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A clone whose study has one run."""
-    made = make_project(tmp_path_factory.mktemp("remedies") / "project")
+    made = make_project(tmp_path_factory.mktemp("remedies") / "project", forked=True)
     made.edit(made.study, "[{value: halving_doubling, label: HD}, allreduce]", "[allreduce]")
     made.edit(made.study, "ranks: [1, 2]", "ranks: [1]")
     return made

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.project import THREADS, jobs_in, make_project
+from tests.integration.project import jobs_in, make_project
 from tests.integration.test_documents import blocks
 from tests.integration.tries import completed, held, result
 
@@ -35,7 +35,7 @@ def test_its_commands_do_what_it_says_in_its_order(tmp_path: Path) -> None:
         if "snakemake batch_size --profile profiles/local" in printed:
             old = next(line for line in study.splitlines() if "kind: lines" in line)
             file.write_text(study.replace(old, title.rstrip("\n")))
-        ended = project.shell(command.replace("/tmp/", f"{tmp_path}/"), **THREADS)
+        ended = project.shell(command.replace("/tmp/", f"{tmp_path}/"))
         # Whether this machine was slower the second time is not for a test to say.
         undecided = command.startswith("scalestudy compare") and ended.returncode in (1, 3)
         assert undecided or completed(ended), f"{command}\n{ended.stdout}"
@@ -75,7 +75,7 @@ def test_an_own_script_is_explained_and_becomes_a_study(tmp_path: Path) -> None:
                 study = file.read_text().replace("repeats: 3", "repeats: 1").replace("steps: 100", "steps: 20")
                 file.write_text(study)
             shorter = command.replace("--minutes 1 ", "--minutes 0.4 ")
-            ended = project.shell(shorter, timeout=600, SCALESTUDY_LOCKS=str(tmp_path), **THREADS)
+            ended = project.shell(shorter, timeout=600, SCALESTUDY_LOCKS=str(tmp_path))
             assert completed(ended), f"{command}\n{ended.stdout}"
             printed.append(ended.stdout)
         if "scalestudy new" in block:

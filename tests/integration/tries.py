@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
+from tests.integration import fork_server
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALESTUDY = str(Path(sys.executable).parent / "scalestudy")
@@ -18,21 +18,25 @@ SCALESTUDY = str(Path(sys.executable).parent / "scalestudy")
 
 def begin(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
     """Start it, standard error with standard output; code of one's own lies below `cwd`."""
-    return subprocess.Popen(
-        [SCALESTUDY, "try", *settings, "--out", str(out)],
-        cwd=cwd, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+    return _started([SCALESTUDY, "try", *settings, "--out", str(out)], cwd, environment)
 
 
 def attempt(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Make it to its end."""
-    with begin(out, *settings, cwd=cwd, **environment) as process:
+    """Make it to its end, forked."""
+    command = [str(fork_server.commands() / "scalestudy"), "try", *settings, "--out", str(out)]
+    with _started(command, cwd, environment) as process:
         try:
             output, _ = process.communicate(timeout=200)
         except BaseException:
             process.kill()
             raise
     return subprocess.CompletedProcess(process.args, process.returncode, output)
+
+
+def _started(command: list[str], cwd: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, cwd=cwd, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def made(status: int, said: str) -> bool:
@@ -63,4 +67,6 @@ def own_warnings(found: Mapping[str, Any]) -> list[str]:
 
 def weights(out: Path) -> dict[str, bytes]:
     """The kept weights, as bytes."""
+    from safetensors.torch import load_file  # torch, which tests of schedulers do without
+
     return {name: tensor.numpy().tobytes() for name, tensor in load_file(out / "weights.safetensors").items()}
