@@ -123,8 +123,8 @@ AROUND = "value: 101\n    within: 0.5"
     [
         ("10100", AROUND, "consistent"),
         ("10200", AROUND, "inconsistent"),
-        ("200", "value: 1.995\n    within: 0.005", "consistent"),  # a rounding holds its ends
-        ("200", "value: 1.994\n    within: 0.005", "inconsistent"),
+        ("200", "value: 1.95\n    within: 0.05", "consistent"),  # a rounding holds its ends
+        ("200", "value: 1.94\n    within: 0.05", "inconsistent"),
         ("200", "above: 2", "inconsistent"),
     ],
 )
