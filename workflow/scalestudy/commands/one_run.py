@@ -86,7 +86,7 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
         if (value := result["metrics"].get(name)) is not None:
             kind = result["kinds"].get(name, "")
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
-    if result["metrics"]["step_time_s"] is not None:
+    if result["metrics"].get("step_time_s") is not None:
         click.echo("\n".join(step_in_words(result)["sentences"]))
     if result["status"] == "invalid":
         sys.exit(1)

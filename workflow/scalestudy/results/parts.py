@@ -28,7 +28,7 @@ def parts_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def step_in_words(result: Mapping[str, Any]) -> dict[str, Any]:
     """The mean step of a run's result, seconds, its parts, the longest first, and sentences that say them."""
     metrics = result["metrics"]
-    step_s = metrics["step_time_s"]
+    step_s = metrics.get("step_time_s")  # a run that did not fit has none
     parts = sorted(parts_of([metrics]).items(), key=lambda part: -part[1])
     lines = [f"invalid: {result['reason']}"] if result["status"] == "invalid" else []
     if step_s is None:
