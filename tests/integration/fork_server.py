@@ -134,7 +134,7 @@ def _become(streams: list[int], words: list[str], folder: str, environment: dict
 
 
 def _share_warm_server(words: list[str]) -> None:
-    """Leave the tests the driver of what this command starts; a dataset is made by their warm server."""
+    """Let the jobs of this command use the tests' warm server, and prepare a dataset in it."""
     from scalestudy import processes
     from scalestudy.launch import warm
 

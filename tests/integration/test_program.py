@@ -38,7 +38,7 @@ PLAIN = """
         time.sleep(0.02)
         loss = 1 / (1 + step)
 """
-"""It does without torch, whose import takes seconds."""
+"""A script without torch, whose import takes seconds."""
 RESUMES = """\
 import torch
 

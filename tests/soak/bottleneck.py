@@ -173,7 +173,7 @@ def draw(confusion: Mapping[tuple[str, str], int], file: Path) -> None:
                 axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False))
     axes.set_xticks(range(len(columns)), [name.replace("_", "\n") for name in columns])
     axes.set_yticks(range(len(rows)), [name or "clean" for name in rows])
-    axes.set_xlabel("Part that explain named")
+    axes.set_xlabel("Part that is longer than in clean runs, by explain")
     axes.set_ylabel("Cause that was put in")
     with rc_context({"svg.fonttype": "none"}):
         figure.savefig(file, metadata={"Date": None})

@@ -71,7 +71,7 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
 
 
 def _code(study: Study, machine: str) -> Iterator[str]:
-    """Yield study and machine file, what else the study reads, and the workflow as it is here; some files twice.
+    """Yield the files of an export: the study, its machine, what else it reads, and the workflow; some of them twice.
 
     A study reads claims of documents, published numbers and the user's own code; of profiles, those that name a site stay.
     """

@@ -87,7 +87,7 @@ def _lines(
     points_of: Callable[[list[Any], int], tuple[Point, ...]],
     role: Literal["band", "bar", "series"],
 ) -> Iterator[tuple[Group, tuple[Line, ...]]]:
-    """Each group with a line per configuration, of the points that what was `found` in its repeats gives."""
+    """Yield each group with a line per configuration: `points_of` what was `found` in the results of its repeats."""
     looks = styles(study, figure.series or "strategy", groups)
     for group in groups:
         lines = []

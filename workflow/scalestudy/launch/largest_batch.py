@@ -54,8 +54,9 @@ def largest_batch(fits: Callable[[int], bool], most: int = MAX_BATCH) -> int:
 def search(job: Job, limit_bytes: int | None, show: Callable[[int, int | None], None] = lambda *_: None) -> int:
     """Search the largest batch of one rank of the job. Nothing is exchanged.
 
-    `show` gets each batch that was tried, as soon as it was, and the peak of memory above that of a process with torch and
-    the data open, bytes; None: it did not fit.
+    `show` is called with each batch that was tried and its peak of memory above that of a process with torch and the data
+    open, bytes; None: it did not fit.
+
     On a CPU a process may take `limit_bytes` beyond its memory with open data. On a GPU its memory is the limit,
     or `limit_bytes` of it. Raises UserError where a single sample does not fit, or where training fails otherwise.
     """
