@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ from scalestudy.cluster.plan import show
 from scalestudy.cluster.plan.hours import AnnouncedJob, Plan, PlannedJob, drawn, make_plan, percentiles
 from scalestudy.commands.study import check
 from scalestudy.dag.project import Project
+from scalestudy.errors import duration
 from scalestudy.spec.layout import result_file
 
 STUDY = """\
@@ -45,12 +47,20 @@ def folder(tmp_path: Path, published_numbers: None) -> Path:
     (tmp_path / "config/machines/known.yaml").write_text(MACHINE + "accelerator: p100\n")
     (tmp_path / "config/machines/unknown.yaml").write_text(MACHINE)
     (tmp_path / "config/config.yaml").write_text("scale: paper\n")
+    (tmp_path / "site.yaml").write_text("scheduler: {kind: slurm}\n")
     return tmp_path
 
 
-def planned(machine: str, *, backwards: bool = False, asked: Mapping[str, int] | None = None, **config: str) -> Plan:
+def planned(
+    machine: str,
+    *,
+    backwards: bool = False,
+    asked: Mapping[str, int] | None = None,
+    jobs_at_once: int | None = None,
+    **config: str,
+) -> Plan:
     """The plan of everything, as if a dry run had announced each run and its dataset; `asked` of runs by `--set-resources`."""
-    project = Project({"machine": machine, **config})
+    project = Project({"machine": machine, "site": "site.yaml", **config})
     study = project.chosen[0]
     dataset = study.runs[0].dataset
     manifest = f"results/data/{dataset}/manifest.json"
@@ -59,7 +69,7 @@ def planned(machine: str, *, backwards: bool = False, asked: Mapping[str, int] |
         wildcards, out = {"machine": machine, "run": run.id}, str(result_file(machine, run.id))
         resources = {"study": study.name, **(asked or {})}
         seen.append(AnnouncedJob("train", wildcards, (manifest,), (out,), resources, 1_000_000))
-    return make_plan(project, seen[::-1] if backwards else seen)
+    return make_plan(project, seen[::-1] if backwards else seen, jobs_at_once)
 
 
 def runs_of(plan: Plan) -> list[PlannedJob]:
@@ -183,8 +193,31 @@ def test_data_takes_a_whole_node_unless_the_driver_prepares_it(folder: Path) -> 
     plan = planned("unknown")
     (data,) = plan.by_study()["data"]
     assert plan.reserved([data], "gpu") == 4 * plan.reserved([data], "node") == 8  # 120 minutes
-    (folder / "site.yaml").write_text("prepare: driver\n")
-    assert {job.seen.rule for job in planned("unknown", site="site.yaml").submitted} == {"train"}
+    (folder / "site.yaml").write_text("scheduler: {kind: slurm}\nprepare: driver\n")
+    assert {job.seen.rule for job in planned("unknown").submitted} == {"train"}
+
+
+def test_without_a_scheduler_the_plan_is_in_time_and_nothing_is_reserved(folder: Path) -> None:
+    (folder / "site.yaml").write_text("{}")
+    plan = planned("known", jobs_at_once=1)
+    text = show.table(plan, details=True)
+    assert text.splitlines()[1].split() == ["study", "jobs", "P10", "expected", "up", "to", "(P90)", "source"]
+    seconds = plan.drawn_s.sum(axis=1)
+    assert plan.makespan_s(plan.submitted) == pytest.approx(percentiles(seconds))
+    _, middle, high = map(duration, percentiles(seconds))
+    assert re.search(rf"^total +9 .* {middle} +{high} +", text, re.MULTILINE), text
+    assert not re.search("Reserved|node h|request|Chain|walltime", text)
+    assert "GPU hours    " in text
+
+
+def test_without_a_scheduler_the_time_of_runs_without_an_estimate_is_in_no_number(folder: Path) -> None:
+    (folder / "site.yaml").write_text("{}")
+    plan = planned("unknown", jobs_at_once=1)
+    (data,) = plan.by_study()["data"]
+    assert plan.makespan_s(plan.submitted) == plan.makespan_s([data])
+    text = show.table(plan)
+    assert re.search("^long +8 +– +–$", text, re.MULTILINE) and text.count(" + ?") == 2  # of the total
+    assert "Unknown      8 jobs without an estimate" in text
 
 
 IMAGES = "data: {source: synthetic, samples: 256, shape: [3, 8, 8]}, batch: {per_rank: 32}, train: {epochs: 1}"

@@ -42,7 +42,7 @@ def plan(
     details: bool,
     budget: float | None,
 ) -> None:
-    """Plan what would run now: jobs, GPU hours, makespan, before anything is submitted.
+    """Plan what would run now, before anything is submitted: jobs, GPU hours, makespan; the time without a scheduler.
 
     \b
     Example: scalestudy plan --profile profiles/pbs

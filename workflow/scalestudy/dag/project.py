@@ -21,6 +21,7 @@ from scalestudy.spec.config import (
     FOR_EXECUTOR,
     NAME,
     SCALES,
+    Site,
     changes_of,
     read_config,
     read_machine,
@@ -58,8 +59,11 @@ class Project:
         """
         self.caps, self.targets = caps or {}, targets
         self.site: str | None = config.get("site")
-        self.prepares_data = bool(self.site) and read_site(self.site).prepare == "driver"
+        site = read_site(self.site) if self.site else Site()
+        self.prepares_data = site.prepare == "driver"
         """Whether the driver prepares data itself, in place of jobs."""
+        self.has_scheduler = site.scheduler is not None
+        """Whether jobs are submitted; else they are run here, one after the other."""
         self.config = read_config("config/config.yaml", config)
         self.folder, self.scale = self.config.folder, self.config.scale
         given = config.get("set") or ()

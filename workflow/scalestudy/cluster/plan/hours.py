@@ -2,7 +2,8 @@
 
 *Reserved* are the walltimes of whole nodes, which the jobs are submitted with; *expected* is the median of a drawn sum,
 *to request* its 90th percentile. Percentiles of a sum are drawn, so they do not add up. A job without an estimate is in
-no percentile: it counts with its reservation in the hours to request, and in the makespan.
+no percentile: it counts with its reservation in the hours to request, and in the makespan. Where no scheduler has the
+jobs, nothing is reserved, and the makespan is the time that they take one after the other.
 """
 
 from __future__ import annotations
@@ -107,8 +108,10 @@ class Plan:
     drawn_s: Draws = field(repr=False)
     """Seconds of each job [draws, jobs]; zero for those without an estimate."""
     scheduled_s: Draws = field(repr=False)
-    """The same, with reservations of jobs without an estimate."""
+    """The same, with the reservations that jobs without an estimate have where there is a scheduler."""
     limits: Limits
+    has_scheduler: bool = True
+    """Whether the jobs are submitted; else they are run one after the other, and the plan is shown in time."""
     left_out: tuple[str, ...] = ()
     """Parts of the studies that the machine does not have."""
 
@@ -248,16 +251,18 @@ def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int 
     name = next((job.wildcards["machine"] for job in ordered if job.rule == "train"), project.folder)
     machine = project.planner(name).machine
     drawn_s = drawn([(job.estimate.kind, *job.interval_s) for job in jobs])
-    for job in jobs:
-        drawn_s[:, job.column] += job.again_s * job.further(drawn_s[:, job.column])
-    scheduled_s = drawn_s.copy()
-    for job in jobs:
-        if not job.estimate.known:
-            scheduled_s[:, job.column] = job.resources.requested_s
+    scheduled_s = drawn_s
+    if project.has_scheduler:
+        for job in jobs:
+            drawn_s[:, job.column] += job.again_s * job.further(drawn_s[:, job.column])
+        scheduled_s = drawn_s.copy()
+        for job in jobs:
+            if not job.estimate.known:
+                scheduled_s[:, job.column] = job.resources.requested_s
     names = {job.study for job in jobs if job.submitted}
     studies = [study for study in project.chosen if study.name in names]
     limits, left_out = limits_of(machine, jobs_at_once), tuple(left_out_of(studies))
-    return Plan(name, project.scale, machine, jobs, drawn_s, scheduled_s, limits, left_out)
+    return Plan(name, project.scale, machine, jobs, drawn_s, scheduled_s, limits, project.has_scheduler, left_out)
 
 
 def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:

@@ -13,6 +13,8 @@ UNITS: tuple[Unit, ...] = ("gpu", "node")
 WORDS: dict[Unit, str] = {"gpu": "GPU", "node": "node"}
 MAX_SPREAD = 5.0
 """P90 over P10 from which on the plan names the measurement that would narrow it."""
+MIN_WIDE_S = 60
+"""Least P10 of a wide estimate in time, seconds: a plan that ends within minutes needs no remedy."""
 TO_MEASURE = {
     "flops": "step times follow from counted operations alone: run one configuration of each model first",
     "published": "name the links in the machine file (`device_link_gb_per_s`, `network_gb_per_s`), or run one configuration",
@@ -23,13 +25,15 @@ TO_MEASURE = {
 """Remedy for a wide estimate, by its source."""
 MAX_NAMED = 5
 """Chains that are named."""
+DETAILS = ("reserved", "p10", "source")
+"""Columns of `--details` alone."""
 Row = dict[str, Any]
 
 
 def rows_of(plan: Plan) -> list[Row]:
     """A row per study, then the total."""
     return [
-        {"study": study, **_row(plan, jobs), "makespan_s": round(plan.makespan_s(jobs)[1])}
+        {"study": study, **_row(plan, jobs), "makespan_s": _makespan(plan, jobs)}
         for study, jobs in {**plan.by_study(), "total": plan.submitted}.items()
     ]
 
@@ -52,6 +56,10 @@ def _row(plan: Plan, jobs: Sequence[PlannedJob]) -> Row:
     }
 
 
+def _makespan(plan: Plan, jobs: Sequence[PlannedJob]) -> dict[str, int]:
+    return dict(zip(("p10", "p50", "p90"), map(round, plan.makespan_s(jobs)), strict=True))
+
+
 def hours(value: float) -> int | float:
     """Hours to four digits, whole ones as whole numbers."""
     found = round(value, 4)
@@ -62,8 +70,8 @@ def table(plan: Plan, details: bool = False) -> str:
     """The plan for people: a line per study, the total, and remarks; with `details` further columns and remarks."""
     if not plan.submitted:
         return "Plan: nothing to submit. All runs and datasets exist."
-    columns = columns_of(plan.unit)
-    names = list(columns) if details else ["jobs", "expected", "to_request", "makespan"]
+    columns = columns_of(plan)
+    names = [name for name in columns if details or name not in DETAILS]
     cells = [["study", *(columns[name][0] for name in names)]]
     cells += [[row["study"], *(columns[name][1](row) for name in names)] for row in rows_of(plan)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -81,17 +89,29 @@ def table(plan: Plan, details: bool = False) -> str:
     return "\n".join([title, head, rule, *lines, rule, total, "", *notes(plan), *more])
 
 
-def columns_of(unit: Unit) -> dict[str, tuple[str, Callable[[Row], str]]]:
-    """Head and cell of each column of the table."""
-    word = WORDS[unit]
+def columns_of(plan: Plan) -> dict[str, tuple[str, Callable[[Row], str]]]:
+    """Head and cell of each column of the table: hours and the makespan of jobs that are submitted, time of others."""
+    unit, word = plan.unit, WORDS[plan.unit]
 
     def known(row: Row, text: str) -> str:
         return "–" if row["source"] == "unknown" else text
+
+    def time(name: str) -> Callable[[Row], str]:
+        more = "" if plan.has_scheduler else " + ?"
+        return lambda row: known(row, duration(row["makespan_s"][name]) + more * ("unknown" in row["source"]))
 
     def jobs(row: Row) -> str:
         further = row["attempts"] - row["jobs"]
         return f"{row['jobs']:,}" + (f"+{further}" if further > 0 else "")
 
+    if not plan.has_scheduler:
+        return {
+            "jobs": ("jobs", lambda row: f"{row['jobs']:,}"),
+            "p10": ("P10", time("p10")),
+            "expected": ("expected", time("p50")),
+            "p90": ("up to (P90)", time("p90")),
+            "source": ("source", lambda row: row["source"]),
+        }
     return {
         "jobs": ("jobs", jobs),
         "reserved": (f"reserved {word} h", lambda row: f"{row[f'{unit}_hours_reserved']:,}"),
@@ -99,12 +119,35 @@ def columns_of(unit: Unit) -> dict[str, tuple[str, Callable[[Row], str]]]:
         "expected": (f"expected {word} h", lambda row: known(row, digits(row[f"{unit}_hours_expected"]))),
         "to_request": (f"to request {word} h", lambda row: digits(row[f"{unit}_hours_to_request"])),
         "source": ("source", lambda row: row["source"]),
-        "makespan": ("makespan ≥", lambda row: known(row, duration(row["makespan_s"]))),
+        "makespan": ("makespan ≥", time("p50")),
     }
 
 
 def notes(plan: Plan) -> Iterator[str]:
     """Remarks that belong to every plan, a line each."""
+    yield from notes_on_requests(plan) if plan.has_scheduler else notes_on_time(plan)
+    wide: dict[str, list[str]] = {}
+    for study, jobs in plan.by_study().items():
+        known = [job for job in jobs if job.estimate.known]
+        low, _, high = plan.hours(known, plan.unit) if plan.has_scheduler else plan.makespan_s(known)
+        if high > MAX_SPREAD * (low if plan.has_scheduler else max(low, MIN_WIDE_S)):
+            worst = max(known, key=lambda job: job.interval_s[1] / max(1.0, job.interval_s[0]))
+            span = (
+                f"{digits(low)} to {digits(high)} h" if plan.has_scheduler else f"{duration(low)} to {duration(high)}"
+            )
+            wide.setdefault(worst.estimate.kind, []).append(f"{study} ({span})")
+    for kind, studies in wide.items():
+        more = f", and {len(studies) - 3} more studies" if len(studies) > 3 else ""
+        yield f"Wide         {', '.join(studies[:3])}{more}, P10 to P90; {TO_MEASURE.get(kind, 'run one configuration first')}"
+    price = plan.cost(plan.submitted)
+    if price is not None and plan.machine.prices is not None:
+        most = "to request" if plan.has_scheduler else "at P90"
+        yield f"Cost         {price[1]:,.2f} {plan.machine.prices.currency} expected, {price[2]:,.2f} {most}"
+    yield from (f"Left out     {text}" for text in plan.left_out)
+
+
+def notes_on_requests(plan: Plan) -> Iterator[str]:
+    """What is submitted to a scheduler."""
     unit, word = plan.unit, WORDS[plan.unit]
     reserved = hours(plan.reserved(plan.submitted, unit))
     yield f"Reserved     {reserved:,} {word} h: walltimes of whole nodes, as the jobs are submitted; idle devices count too"
@@ -113,24 +156,26 @@ def notes(plan: Plan) -> Iterator[str]:
     if plan.unknown:
         asked = hours(plan.reserved(plan.unknown, unit))
         yield f"Unknown      {len(plan.unknown)} jobs without an estimate: their {asked:,} reserved {word} h are in what is to be requested"
-    wide: dict[str, list[str]] = {}
-    for study, jobs in plan.by_study().items():
-        known = [job for job in jobs if job.estimate.known]
-        low, _, high = plan.hours(known, unit)
-        if high > MAX_SPREAD * low:
-            worst = max(known, key=lambda job: job.interval_s[1] / max(1.0, job.interval_s[0]))
-            wide.setdefault(worst.estimate.kind, []).append(f"{study} ({digits(low)} to {digits(high)} h)")
-    for kind, studies in wide.items():
-        more = f", and {len(studies) - 3} more studies" if len(studies) > 3 else ""
-        yield f"Wide         {', '.join(studies[:3])}{more}, P10 to P90; {TO_MEASURE.get(kind, 'run one configuration first')}"
-    price = plan.cost(plan.submitted)
-    if price is not None and plan.machine.prices is not None:
-        yield f"Cost         {price[1]:,.2f} {plan.machine.prices.currency} expected, {price[2]:,.2f} to request"
-    yield from (f"Left out     {text}" for text in plan.left_out)
+
+
+def notes_on_time(plan: Plan) -> Iterator[str]:
+    """What runs here take, without a scheduler."""
+    yield "Time         from the first start to the last end, here; one time in ten it is longer than P90"
+    if plan.unit == "gpu":
+        _, middle, high = map(digits, plan.hours(plan.submitted, "gpu"))
+        yield f"GPU hours    {middle} expected, {high} at P90; idle GPUs of the node count too"
+    if plan.unknown:
+        yield f"Unknown      {len(plan.unknown)} jobs without an estimate (?): the first ones of each kind tell what the others take"
 
 
 def detailed_notes(plan: Plan) -> Iterator[str]:
     """Remarks of `--details`: percentiles, makespan, chains, assumptions."""
+    yield from notes_on_makespan(plan) if plan.has_scheduler else ()
+    yield from (f"Assumed      {text}" for text in plan.assumed)
+
+
+def notes_on_makespan(plan: Plan) -> Iterator[str]:
+    """Percentiles, the least time that the scheduler's jobs take together, and chains of jobs."""
     yield "Percentiles  P10, expected (P50), to request (P90) of the sum, drawn from each job's own interval (P5 to P95)"
     low, middle, high = map(duration, plan.makespan_s(plan.jobs))
     yield f"Makespan     at least {middle} (P10 {low}, P90 {high}): the longest chain, or the work over the limits of a user"
@@ -142,7 +187,6 @@ def detailed_notes(plan: Plan) -> Iterator[str]:
         yield f"Chain        {job.seen.name}: {job.resources.links} jobs of {minutes(job.resources.runtime)}"
     if len(chains) > MAX_NAMED:
         yield f"             and {len(chains) - MAX_NAMED} more runs that take longer than one job may"
-    yield from (f"Assumed      {text}" for text in plan.assumed)
 
 
 def digits(value: float) -> str:
@@ -162,7 +206,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "machine": plan.machine_name,
         "scale": plan.scale,
         "total": total,
-        "makespan_s": dict(zip(("p10", "p50", "p90"), map(round, plan.makespan_s(plan.jobs)), strict=True)),
+        "makespan_s": _makespan(plan, plan.jobs),
         "unknown": {"jobs": len(plan.unknown), "gpu_hours_reserved": hours(plan.reserved(plan.unknown, "gpu"))},
         "assumed": plan.assumed,
         "left_out": list(plan.left_out),
