@@ -159,6 +159,16 @@ def test_a_slope_on_logarithms_is_the_power_of_the_axis(tmp_path: Path, power: f
     assert (found.verdict, found.estimate) == (verdict, pytest.approx(power, abs=0.01))
 
 
+def test_a_slope_of_a_single_point_is_not_testable_here(tmp_path: Path) -> None:
+    text = STUDY.format(repeats=6) + CLAIM.format(
+        id="c", text=SLOPE.replace("train.epochs\n", "ranks\n").replace("where: {", "where: {train.epochs: 1, ")
+    )
+    (tmp_path / "s.yaml").write_text(text.replace("vary:", "vary:\n  ranks: {to: machine}"))
+    study = read_studies(["s"], "paper", Machine(device="cpu", cores_per_node=1), folder=tmp_path)[0]
+    (found,) = verdicts(study, lambda run: {"training_time_s": 1.0})
+    assert (found.verdict, found.reason) == ("not testable here", "this machine does not have its runs")
+
+
 SHARE = """kind: direction
     column: setup_s
     per: wall_s

@@ -110,6 +110,46 @@ def test_a_claim_without_runs_on_this_machine_is_no_error(of: str, devices: int)
     assert (claim.scales, claim.not_testable) == (("mini", "node", "paper"), None)
 
 
+PARTS = """
+base: {{strategy: allreduce}}
+vary: {{ranks: {{to: node}}, batch.per_rank: [8]}}
+exclude: [{{ranks: 1}}]
+include: [{{ranks: 1, batch.per_rank: 16}}]
+figures: [{{kind: staleness, where: {where}}}, {{kind: efficiency}}]
+tables: [{{name: one, values: [loss], where: {where}}}]
+answers: [{{say: "The loss is {{loss}}.", numbers: {{loss: {{column: loss, where: {where}}}}}}}]
+claims:
+- {{id: a, statement: S., source: W, place: P, kind: direction, column: loss, above: 1, margin_reason: M, of: {where}}}
+"""
+
+
+@pytest.mark.parametrize("where", ["{batch.per_rank: 8}", "{batch.per_rank: 8, ranks: 2}"])
+def test_parts_of_a_study_without_runs_on_this_machine_are_left_out_with_a_sentence(where: str) -> None:
+    study = made(PARTS.format(where=where), with_devices(1))
+    assert ([each.kind for each in study.figures], study.tables, study.answers) == (["efficiency"], (), ())
+    reason = "no run of this study has `batch.per_rank` `8`"
+    parts = ("figure `staleness`", "table `one`", "“The loss is …”")
+    assert study.left_out == tuple(f"{part}: {reason}" for part in parts)
+    whole = made(PARTS.format(where=where), with_devices(2))
+    assert (len(whole.figures), len(whole.tables), len(whole.answers), whole.left_out) == (2, 1, 1, ())
+
+
+def test_a_value_that_no_machine_has_a_run_of_is_an_error() -> None:
+    with pytest.raises(UserError) as raised:
+        made(PARTS.format(where="{batch.per_rank: 9}"), with_devices(1))
+    places = ["figures[0].where", "tables[0].where", "answers[0].numbers.loss.where"]
+    for place in places:
+        assert f"{place}.batch.per_rank: no run of this study has `batch.per_rank` `9`" in str(raised.value)
+    claims = "".join(PARTS.partition("claims:")[1:])
+    with pytest.raises(UserError, match="has `batch"):
+        made((PARTS.partition("figures:")[0] + claims).format(where="{batch.per_rank: 9}"), with_devices(1))
+
+
+def test_a_slope_over_one_value_that_this_machine_has_is_no_error() -> None:
+    text = CLAIM.replace("OF, against: {ranks: 1}", "{}, over: ranks").replace("above: 1", "above: 0.5")
+    assert made(text, with_devices(1)).claims[0].id == "a"
+
+
 def test_each_node_is_a_run_that_fills_it_and_pairs_are_every_two() -> None:
     study = made(EACH)
     assert values(study, "hosts") == ["node1", "node2", "node3", "spare"]
@@ -138,7 +178,7 @@ def test_the_node_is_in_the_id_and_the_ids_of_the_others_do_not_depend_on_it() -
 def test_a_machine_of_one_node_is_this_host_and_has_no_pair() -> None:
     study = made(f"{EACH}\ninclude:\n- {{nodes: pairs}}", ONE)
     assert (values(study, "hosts"), values(study, "ranks")) == (["localhost"], [2])
-    assert study.left_out == ("`nodes: pairs` needs two nodes, and machine `lab` has one",)
+    assert study.left_out == ("1 run: `nodes: pairs` needs two nodes, and machine `lab` has one",)
     assert geometry(study.runs[0].spec, ONE) == (1, 2)
     with pytest.raises(UserError, match="`nodes: pairs` needs two nodes, and machine `lab` has one"):
         made(PAIRS, ONE)

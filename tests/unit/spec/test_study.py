@@ -265,6 +265,8 @@ def test_figures_tables_and_answers_of_runs_that_a_change_takes_away_are_left_ou
     )
     study = made(text, changes={"ranks": 4})
     assert ([figure.kind for figure in study.figures], study.tables, study.answers) == (["staleness"], (), ())
+    reason = "no run of this study has `ranks` `2`"
+    assert study.left_out == (f"figure `efficiency`: {reason}", f"table `two`: {reason}", f"“{{loss}} …”: {reason}")
     assert len(made(text, changes={"seed": 7}).answers) == 1
 
 

@@ -7,15 +7,14 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scalestudy.claims.basis import DOCUMENT
-from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Comparison, Exact, OfRuns, Published, Sampled
+from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Comparison, Exact, Published, Sampled
 from scalestudy.claims.select import (
     Row,
-    chosen,
     configurations,
     parts_of,
     published_number,
@@ -25,7 +24,7 @@ from scalestudy.claims.select import (
 )
 from scalestudy.errors import Problem, nearest, raise_problems
 from scalestudy.spec.base import KeyPath, Spec, parse, shown, suggest
-from scalestudy.spec.check_figures import choice_problems, unknown_column
+from scalestudy.spec.check_figures import NotHere, choice_problems, unknown_column
 from scalestudy.spec.columns import MEASURED, SHARES
 from scalestudy.spec.config import checked
 from scalestudy.spec.layout import CLAIMS, REFERENCES, STUDIES
@@ -146,10 +145,10 @@ def raise_claim_problems(problems: Iterable[Problem], written: Sequence[Written]
 # Against the runs
 
 
-def claim_problems(study: Study, depends_on_machine: bool = False) -> Iterator[Problem]:
+def claim_problems(study: Study, elsewhere: Sequence[Row] = ()) -> Iterator[Problem]:
     """Claims with one id, over columns that no run has, of runs that the study does not have at this scale.
 
-    Where the runs depend on the machine, a side without runs is no problem: the verdict is *not testable*.
+    A side whose runs are `elsewhere`, on other machines, is no problem: the verdict is *not testable*.
     """
     rows = spec_rows(study.runs)
     ids: set[str] = set()
@@ -160,32 +159,24 @@ def claim_problems(study: Study, depends_on_machine: bool = False) -> Iterator[P
         ids.add(claim.id)
         if study.scale not in claim.scales:
             continue
-        if depends_on_machine and not isinstance(claim, Published) and not _all_sides_there(claim, rows):
-            continue
-        for problem in _problems(claim, rows):
-            yield Problem((*path, *problem.path), problem.what, problem.remedy)
+        for problem in _problems(claim, rows, elsewhere):
+            if not isinstance(problem, NotHere):
+                yield Problem((*path, *problem.path), problem.what, problem.remedy)
 
 
 def _sides(claim: Comparison) -> dict[str, Mapping[str, Any]]:
     return {"of": claim.of, **({} if claim.against is None else {"against": claim.against})}
 
 
-def _all_sides_there(claim: OfRuns, rows: list[Row]) -> bool:
-    """Whether each side of a claim has runs, and not the same ones."""
-    if isinstance(claim, Exact):
-        return all(chosen(rows, claim.where, check.of) for check in claim.checks)
-    found = [chosen(rows, claim.where, side) for side in _sides(claim).values()]
-    return all(found) and (len(found) < 2 or found[0] != found[1])
-
-
-def _problems(claim: AnyClaim, rows: list[Row]) -> list[Problem]:
+def _problems(claim: AnyClaim, rows: list[Row], elsewhere: Sequence[Row]) -> list[Problem]:
     """Problems of a claim, of the first step that finds any."""
     if isinstance(claim, Published):
         return _published_problems(claim)
     if isinstance(claim, Exact):
-        found = list(_exact_problems(claim, rows))
+        found = list(_exact_problems(claim, rows, elsewhere))
     else:
-        found = list(_column_problems(claim, rows)) or _side_problems(claim, rows) or _margin_problems(claim)
+        found = list(_column_problems(claim, [*rows, *elsewhere])) or _margin_problems(claim)
+        found = found or _side_problems(claim, rows, elsewhere)
     key, of_claim = claim.follows_from, [] if found else rows_of_claim(claim, rows)
     if not found and key is not None and not any(row.get(key) for row in of_claim):
         known = {name for row in of_claim for name, value in row.items() if value}
@@ -212,26 +203,31 @@ def _column_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
         yield Problem(("take",), "a share has no `take`", "choose one configuration for each side")
 
 
-def _side_problems(claim: Sampled | Published, rows: list[Row], kind: str = "run of this study") -> list[Problem]:
+def _side_problems(
+    claim: Sampled | Published, rows: list[Row], elsewhere: Sequence[Row] = (), kind: str = "run of this study"
+) -> list[Problem]:
     """Sides that choose no row, or several configurations or published rows where there may be one."""
     sides = _sides(claim)
     choices = ({"where": claim.where, key: side} for key, side in sides.items())
-    if found := [each for choice in choices for each in choice_problems(rows, choice, kind)]:
+    if found := [each for choice in choices for each in choice_problems(rows, choice, kind, elsewhere)]:
         return found
+    too_few = NotHere if elsewhere else Problem
     for part in parts_of(claim, rows):
         at = f" at `{claim.each}` {shown(part.value)}" if claim.each else ""
         for key in sides:
-            found += _count_problems(claim, key, getattr(part, key), at)
+            found += _count_problems(claim, key, getattr(part, key), at, too_few)
         if isinstance(claim, Published) or not part.of or part.against is None:
             continue
         if set(configurations(part.of)) == set(configurations(part.against)):
             what = "`of` and `against` choose the same runs"
-            found.append(Problem(("against",), what, "choose other runs for one of them"))
+            found.append(too_few(("against",), what, "choose other runs for one of them"))
     return found
 
 
-def _count_problems(claim: Sampled | Published, key: str, side: Sequence[Row], at: str) -> Iterator[Problem]:
-    """A side without rows, or with more of them than its claim compares."""
+def _count_problems(
+    claim: Sampled | Published, key: str, side: Sequence[Row], at: str, too_few: type[Problem]
+) -> Iterator[Problem]:
+    """A side without rows, or with more of them than its claim compares; `too_few` is the kind where they are too few."""
     if isinstance(claim, Published):
         if len(side) != 1:
             remedy = "choose one by `where`, or by another value"
@@ -239,12 +235,12 @@ def _count_problems(claim: Sampled | Published, key: str, side: Sequence[Row], a
         return
     count = len(configurations(side))
     if count == 0:
-        yield Problem((key,), f"no run is left{at}", f"leave `{claim.each}` out, or choose values that both sides have")
+        yield too_few((key,), f"no run is left{at}", f"leave `{claim.each}` out, or choose values that both sides have")
     elif claim.over is not None:
         values = {str(row.get(claim.over)) for row in side}
         if count < 2 or (claim.over not in MEASURED and len(values) != count):
             what = f"`{key}` has {count} configurations{at}, and `over` needs two or more, one at each `{claim.over}`"
-            yield Problem((key,), what, _what_differs(side))
+            yield (too_few if count < 2 else Problem)((key,), what, _what_differs(side))
     elif count > 1 and claim.take is None:
         yield Problem((key,), f"`{key}` chooses {count} configurations{at}", f"{_what_differs(side)}, or add `take`")
 
@@ -283,14 +279,14 @@ def _margin_problems(claim: Sampled) -> list[Problem]:
     return [Problem((key,), what, "choose a limit that a measurement can miss; of a ratio, 1.05 is 5 % more")]
 
 
-def _exact_problems(claim: Exact, rows: list[Row]) -> Iterator[Problem]:
-    known = {key for row in rows for key in row} | set(MEASURED) | {"status", "reason"}
+def _exact_problems(claim: Exact, rows: list[Row], elsewhere: Sequence[Row]) -> Iterator[Problem]:
+    known = {key for row in (*rows, *elsewhere) for key in row} | set(MEASURED) | {"status", "reason"}
     for index, check in enumerate(claim.checks):
         path: KeyPath = ("checks", index)
         if check.column not in known:
             yield unknown_column((*path, "column"), check.column, known)
-        for problem in choice_problems(rows, {"where": claim.where, "of": check.of}):
-            yield Problem((*(path if problem.path[0] == "of" else ()), *problem.path), problem.what, problem.remedy)
+        for problem in choice_problems(rows, {"where": claim.where, "of": check.of}, elsewhere=elsewhere):
+            yield replace(problem, path=(*(path if problem.path[0] == "of" else ()), *problem.path))
 
 
 def _published_problems(claim: Published) -> list[Problem]:
@@ -301,7 +297,7 @@ def _published_problems(claim: Published) -> list[Problem]:
             return [Problem(("reference",), what, nearest(name, known_files))]
     if not (rows := published_rows(claim)):
         return [Problem(("column",), f"no row of these files has a number in `{claim.column}`", "name another column")]
-    if found := _side_problems(claim, rows, "published row"):
+    if found := _side_problems(claim, rows, kind="published row"):
         return found
     try:
         for part in parts_of(claim, rows):

@@ -32,7 +32,16 @@ from scalestudy.claims.inference import (
 )
 from scalestudy.claims.model import AnyClaim, Check, Equivalence, Exact, Published, Sampled
 from scalestudy.claims.outcome import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict
-from scalestudy.claims.select import ClaimPart, Row, chosen, parts_of, published_number, published_rows, rows_of_claim
+from scalestudy.claims.select import (
+    ClaimPart,
+    Row,
+    chosen,
+    configurations,
+    parts_of,
+    published_number,
+    published_rows,
+    rows_of_claim,
+)
 from scalestudy.errors import duration
 from scalestudy.spec.columns import kind_of, matches
 from scalestudy.spec.labels import column_label, counted, listed, lower
@@ -224,7 +233,9 @@ def _depth(claim: Published, value: float) -> float:
 
 def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | _Estimated:
     every = parts_of(claim, rows)
-    parts, left_out = ([part for part in every if _is_skipped(part) is is_skipped] for is_skipped in (False, True))
+    parts, left_out = (
+        [part for part in every if _is_skipped(claim, part) is is_skipped] for is_skipped in (False, True)
+    )
     if not parts:
         reasons = (str(row["reason"]) for part in every for row in part.rows if row["status"] == "skipped")
         return verdict.not_here(next(reasons, "this machine does not have its runs"))
@@ -252,10 +263,12 @@ def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict
     return _Estimated(claim, verdict, region, parts, look, found, tested, not_compared)
 
 
-def _is_skipped(part: ClaimPart) -> bool:
-    """Whether this machine has no runs of a side, or the same ones on both."""
+def _is_skipped(claim: Sampled, part: ClaimPart) -> bool:
+    """Whether this machine has no runs of a side, the same ones on both, or a single point of a slope."""
     sides = (part.of, part.against or part.of)
-    return part.of == part.against or any(all(row["status"] == "skipped" for row in side) for side in sides)
+    if part.of == part.against or any(all(row["status"] == "skipped" for row in side) for side in sides):
+        return True
+    return claim.over is not None and any(len(configurations(side)) < 2 for side in sides)
 
 
 def _rounds(parts: Sequence[ClaimPart]) -> list[int]:

@@ -60,6 +60,10 @@ class FigureSpec(Spec):
         """The name that the figure's files carry."""
         return self.name or self.kind
 
+    def __str__(self) -> str:
+        """For messages."""
+        return f"figure `{self.file_name}`"
+
 
 class TableSpec(Spec):
     """One table of a study: a row per configuration."""
@@ -72,3 +76,7 @@ class TableSpec(Spec):
     """Measured columns, each shown as mean with its interval."""
     where: dict[str, Any] = {}
     """Only runs with these values; a list stands for any of its values."""
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"table `{self.name}`"

@@ -117,7 +117,7 @@ def answer_of(study: Study, machine: str, results: Path = RESULTS) -> Answer:
         try:
             said.append(_sentence(study, answer, rows))
         except NoNumber as error:
-            left_out.append(f"“{answer.say.partition('{')[0].strip()} …”: {error}")
+            left_out.append(f"{answer}: {error}")
     return Answer(tuple(said), tuple(left_out), declared=True)
 
 

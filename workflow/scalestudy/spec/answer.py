@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from scalestudy.errors import Problem, UserError
 from scalestudy.spec.base import Spec, shown, suggest
+from scalestudy.spec.check_figures import choice_problems
 from scalestudy.spec.columns import MEASURED, agrees
 from scalestudy.spec.step_times import published_rows
+
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Run, Study
 
 UNITS = {"": 1.0, "%": 0.01, "ms": 1e-3, "min": 60.0, "h": 3600.0, "MiB": 2.0**20, "GiB": 2.0**30}
 """Units that a number may be written in, each as a factor on the column's own unit."""
@@ -49,6 +54,10 @@ class AnswerSpec(Spec):
     numbers: dict[Name, NumberSpec] = {}
     """The numbers by name: each of `column` and `where`, of `accelerator`, `model` and `batch`, or of `ratio`."""
 
+    def __str__(self) -> str:
+        """Its first words, for messages."""
+        return f"“{(self.say.partition('{')[0] or self.say).strip()} …”"
+
 
 def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:
     """Text, name of a number and its format, in turn; after the last text no name. ValueError for a lone brace."""
@@ -56,7 +65,7 @@ def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:
         yield text, name, form or ""
 
 
-def configurations(runs: Any, where: Mapping[str, Any]) -> list[str]:
+def configurations(runs: Sequence[Run], where: Mapping[str, Any]) -> list[str]:
     """The configurations of a study's runs that agree with `where`."""
     rows: dict[str, dict[str, Any]] = {}
     for run in runs:
@@ -64,9 +73,12 @@ def configurations(runs: Any, where: Mapping[str, Any]) -> list[str]:
     return [name for name, row in rows.items() if agrees(row, where)]
 
 
-def answer_problems(runs: Any, answers: tuple[AnswerSpec, ...], depends_on_machine: bool) -> Iterator[Problem]:
-    """Numbers that an answer does not define, columns and configurations that no run has."""
-    for index, answer in enumerate(answers):
+def answer_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -> Iterator[Problem]:
+    """Numbers that an answer does not define, columns and configurations that no run has.
+
+    `elsewhere` are the rows of runs that other machines have.
+    """
+    for index, answer in enumerate(study.answers):
         path = ("answers", index, "say")
         try:
             asked = [(name, form) for _, name, form in fields_of(answer.say) if name is not None]
@@ -81,30 +93,29 @@ def answer_problems(runs: Any, answers: tuple[AnswerSpec, ...], depends_on_machi
                 yield Problem(path, f"{shown(form)} is no format of a number", remedy)
         names = list(answer.numbers)
         for place, (name, number) in enumerate(answer.numbers.items()):
-            for key, what, remedy in _number_problems(runs, number, names[:place], depends_on_machine):
-                yield Problem(("answers", index, "numbers", name, *key), what, remedy)
+            for problem in _number_problems(study.runs, number, names[:place], elsewhere):
+                yield replace(problem, path=("answers", index, "numbers", name, *problem.path))
 
 
 def _number_problems(
-    runs: Any, number: NumberSpec, above: list[str], depends_on_machine: bool
-) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Key below the number, sentence and remedy of each problem."""
+    runs: Sequence[Run], number: NumberSpec, above: list[str], elsewhere: Sequence[Mapping[str, Any]]
+) -> Iterator[Problem]:
+    """The problems of a number, with paths below it."""
     if sum(kind is not None for kind in (number.column, number.accelerator, number.ratio)) != 1:
-        yield (), "needs one of column, accelerator and ratio", "set one of them"
+        yield Problem((), "needs one of column, accelerator and ratio", "set one of them")
     elif number.column is not None:
-        known = {key for run in runs for key in run.columns}
-        unknown = next((key for key in number.where if key not in known), None)
         if number.column not in MEASURED:
-            yield ("column",), f"{shown(number.column)} is not measured", suggest(number.column, MEASURED)
-        elif unknown is not None:
-            yield ("where", unknown), "no run of this study has this key", suggest(unknown, known)
-        elif (count := len(configurations(runs, number.where))) != 1 and (count or not depends_on_machine):
-            yield ("where",), f"chooses {count} configurations, not one", "name what tells it from the others"
+            remedy = suggest(number.column, MEASURED)
+            yield Problem(("column",), f"{shown(number.column)} is not measured", remedy)
+        yield from choice_problems([run.columns for run in runs], {"where": number.where}, elsewhere=elsewhere)
+        if (count := len(configurations(runs, number.where))) > 1:
+            remedy = "name what tells it from the others"
+            yield Problem(("where",), f"chooses {count} configurations, not one", remedy)
     elif number.ratio is not None:
         for name in (each for each in number.ratio if each not in above):
-            yield ("ratio",), f"no number above is named {shown(name)}", suggest(name, above)
+            yield Problem(("ratio",), f"no number above is named {shown(name)}", suggest(name, above))
     elif number.accelerator is not None:
         try:
             published_rows(number.model or "", number.accelerator, number.batch or 1)
         except UserError as error:
-            yield ("accelerator",), error.what, error.remedy
+            yield Problem(("accelerator",), error.what, error.remedy)

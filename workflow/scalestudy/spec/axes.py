@@ -25,6 +25,8 @@ class Setting:
     label: str | None = None
     of_machine: bool = False
     """Whether the machine chose the value."""
+    lacks: str = ""
+    """Why the machine has no value for the key."""
 
 
 Point = tuple[Setting, ...]
@@ -54,8 +56,6 @@ class Combinations:
     exclude: list[dict[str, Any]]
     include: list[Combination]
     repeats: int
-    lacks: list[str]
-    """Axes that the machine has no value for, a sentence each."""
 
     def all(self) -> Iterator[Combination]:
         """The crossed combinations, where `include` is not alone, then the added ones."""
@@ -68,7 +68,6 @@ def combinations(
     document: YamlDocument, spec: StudySpec, scale: str, capacity: MachineCapacity, changes: Mapping[str, Any]
 ) -> Combinations:
     """The combinations of a study at one scale, with `changes` of keys as `scalestudy plan --set` has them."""
-    lacks: list[str] = []
     zips = spec.part(scale, "zip")
     zips = zips if isinstance(zips, list) else [zips]
     vary = {key: values for key, values in {**spec.vary, **spec.at(scale).vary}.items() if values is not None}
@@ -82,8 +81,7 @@ def combinations(
         except NoHosts as error:
             if error.where:
                 raise
-            lacks.append(error.what)
-            return []
+            return [(Setting("hosts", None, of_machine=True, lacks=error.what),)]
 
     def axis(key: str, values: Any) -> Axis:
         if isinstance(values, MachineAxis):
@@ -105,7 +103,7 @@ def combinations(
         for names in hosts(str(word)) if is_by_name else [()]:
             own = rule.get("repeats")
             added.append(Combination((*point, *names), repeats if own is None else own, (*top, index)))
-    return Combinations(axes, spec.part(scale, "exclude"), added, repeats, lacks)
+    return Combinations(axes, spec.part(scale, "exclude"), added, repeats)
 
 
 def _setting(key: str, value: Any) -> Setting:

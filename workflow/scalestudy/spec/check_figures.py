@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from scalestudy.errors import Problem, nearest
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.spec.base import KeyPath, shown, suggest
 from scalestudy.spec.columns import MEASURED, PREDICTED, agrees, columns_of_runs, matches
 from scalestudy.spec.layout import REFERENCES, reference_file
-from scalestudy.spec.study import Study
+
+if TYPE_CHECKING:
+    from scalestudy.spec.study import Study
 
 NEEDED = {"lines": ("x", "y"), "bars": ("x", "y"), "stacked": ("x",)}
 """Columns that a kind of figure has to be given."""
 
 
-def figure_problems(study: Study) -> Iterator[Problem]:
-    """Figures and tables over columns that no run has, duplicate names, missing reference files."""
+class NotHere(Problem):
+    """What a part of a study names, and other machines have a run of."""
+
+
+def figure_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -> Iterator[Problem]:
+    """Figures and tables over columns that no run has, duplicate names, missing reference files.
+
+    `elsewhere` are the rows of runs that other machines have.
+    """
     rows = columns_of_runs(study.runs)
-    known = {key for row in rows for key in row} | set(MEASURED)
+    keys = {key for row in (*rows, *elsewhere) for key in row}
+    known = keys | set(MEASURED)
     groups: dict[str, Sequence[FigureSpec | TableSpec]] = {"figures": study.figures, "tables": study.tables}
     for group, drawings in groups.items():
         names: set[str] = set()
@@ -33,9 +44,9 @@ def figure_problems(study: Study) -> Iterator[Problem]:
                 if column not in known:
                     yield unknown_column((*path, *key), column, known)
             # Measured columns cannot be judged yet.
-            where = {key: value for key, value in drawing.where.items() if any(key in row for row in rows)}
-            for problem in choice_problems(rows, {"where": where}):
-                yield Problem((*path, *problem.path), problem.what, problem.remedy)
+            where = {key: value for key, value in drawing.where.items() if key in keys}
+            for problem in choice_problems(rows, {"where": where}, elsewhere=elsewhere):
+                yield replace(problem, path=(*path, *problem.path))
             if isinstance(drawing, FigureSpec):
                 yield from _kind_problems(drawing, path)
             else:
@@ -58,10 +69,20 @@ def unknown_column(path: KeyPath, column: str, known: Iterable[str]) -> Problem:
 
 
 def choice_problems(
-    rows: Sequence[Mapping[str, Any]], choices: Mapping[str, Mapping[str, Any]], kind: str = "run of this study"
+    rows: Sequence[Mapping[str, Any]],
+    choices: Mapping[str, Mapping[str, Any]],
+    kind: str = "run of this study",
+    elsewhere: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Problem]:
-    """Find the first reason why no row agrees with all choices; each stands under its key."""
+    """Find the first reason why no row agrees with all choices; each stands under its key.
+
+    It is NotHere where a row of `elsewhere` agrees, and what is wrong there where none does.
+    """
     if any(all(agrees(row, given) for given in choices.values()) for row in rows):
+        return
+    if elsewhere:
+        wrong = list(choice_problems(elsewhere, choices, kind))
+        yield from wrong or (NotHere(each.path, each.what) for each in choice_problems(rows, choices, kind))
         return
     known = {column for row in rows for column in row}
     for place, given in choices.items():

@@ -291,6 +291,18 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
+class _AnyValue:
+    """A value that agrees with every wanted one."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, wanted: object) -> bool:
+        return True
+
+
+ANY_VALUE = _AnyValue()
+
+
 def matches(value: Any, wanted: Any) -> bool:
     """Whether a value agrees with a wanted one.
 

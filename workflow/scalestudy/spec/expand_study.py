@@ -15,9 +15,9 @@ from scalestudy.files import canonical_json
 from scalestudy.spec.answer import answer_problems
 from scalestudy.spec.axes import Combination, Combinations, applied, combinations, merged, place_of
 from scalestudy.spec.base import KeyPath, dotted_keys, parse, printable, shown, suggest
-from scalestudy.spec.check_figures import figure_problems
+from scalestudy.spec.check_figures import NotHere, figure_problems
 from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.columns import columns_of, matches
+from scalestudy.spec.columns import ANY_VALUE, columns_of, columns_of_runs, matches
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.machine import SMALLER, Machine, geometry, machine_problems
 from scalestudy.spec.machine_axes import MachineCapacity, NoHosts
@@ -40,7 +40,7 @@ Configuration = tuple[RunSpec, Combination]
 
 @dataclass(frozen=True)
 class _Expansion:
-    """Inputs of one expansion, and the runs that it leaves out because they exceed the machine."""
+    """Inputs of one expansion, and the runs that it leaves out because of the machine."""
 
     document: YamlDocument
     scale: str
@@ -52,6 +52,8 @@ class _Expansion:
     """Runs by reason."""
     beyond: list[UserError] = field(default_factory=list)
     """The errors that these are if no run remains."""
+    absent: list[RunSpec] = field(default_factory=list)
+    """Runs that another machine may have, valid or not."""
 
     def error(self, problem: Problem, entry: Combination) -> UserError:
         """A problem of a run, with the place of its key and the combination that has it."""
@@ -71,8 +73,9 @@ def expand(
 ) -> Study:
     """All runs of a study at one scale, validated; raises UserError with all problems and their lines.
 
-    Runs that exceed the machine are left out and listed in `left_out`; a study of which nothing remains is wrong.
-    `changes` replace values of keys; then duplicate runs count once, and what shows or judges other runs is left out.
+    Runs that exceed the machine are left out and listed in `left_out`, and so are the figures, tables and answers that
+    they alone are for; a study of which nothing remains is wrong. `changes` replace values of keys; then duplicate runs
+    count once, and what shows or judges other runs is left out.
     """
 
     def where(path: KeyPath) -> str:
@@ -89,8 +92,6 @@ def expand(
     configurations = _configurations(expansion)
     if not configurations and expansion.beyond:
         raise expansion.beyond[0]
-    if not configurations and found.lacks:
-        raise NoHosts(found.lacks[0], where(("vary",)), "choose a machine of several nodes")
     if not configurations:
         raise UserError(f"`exclude` leaves no run at scale `{scale}`", where(("exclude",)), "exclude fewer")
     if changes:
@@ -125,25 +126,35 @@ def expand(
         target_accuracy=spec.part(scale, "target_accuracy"),
         explained=explained,
         cannot_show=(spec if scale == "paper" else spec.at(scale)).cannot_show or "",
-        left_out=(
-            *dict.fromkeys(found.lacks),
-            *(f"{n} {'run' if n == 1 else 'runs'}: {what}" for what, n in expansion.left_out.items()),
-        ),
+        left_out=tuple(f"{n} {'run' if n == 1 else 'runs'}: {what}" for what, n in expansion.left_out.items()),
     )
-    settings = itertools.chain.from_iterable(itertools.chain.from_iterable(found.axes))
-    depends_on_machine = bool(study.left_out) or any(setting.of_machine for setting in settings)
-    problems = [*figure_problems(study), *answer_problems(study.runs, study.answers, depends_on_machine)]
-    if changes:
-        # With other values for keys, the runs of a figure, a table, an answer or a claim need not be there.
-        wrong = {problem.path[:2] for problem in problems}
-        fitting: dict[str, Any] = {
-            part: tuple(each for index, each in enumerate(getattr(study, part)) if (part, index) not in wrong)
-            for part in ("figures", "tables", "answers")
-        }
-        return replace(study, **fitting)
-    raise_problems(problems, where)
-    raise_claim_problems(claim_problems(study, depends_on_machine), written)
-    return study
+    elsewhere = _elsewhere(expansion, study)
+    problems = [*figure_problems(study, elsewhere), *answer_problems(study, elsewhere)]
+    # With other values for keys, no part of the study needs to have its runs.
+    absent = {each.path[:2]: each.what for each in reversed(problems) if changes or isinstance(each, NotHere)}
+    raise_problems([each for each in problems if each.path[:2] not in absent], where)
+    raise_claim_problems(claim_problems(study, elsewhere), written)
+    return _without(study, absent)
+
+
+def _elsewhere(expansion: _Expansion, study: Study) -> list[dict[str, Any]]:
+    """The rows of the runs that other machines have: any value for what the machine sets. None where all have the same."""
+    settings = itertools.chain.from_iterable(each.point for each in expansion.found.all())
+    of_machine = {setting.key: ANY_VALUE for setting in settings if setting.of_machine}
+    if not (of_machine or expansion.absent):
+        return []
+    return [{**row, **of_machine} for row in (*columns_of_runs(study.runs), *map(columns_of, expansion.absent))]
+
+
+def _without(study: Study, absent: Mapping[KeyPath, str]) -> Study:
+    """The study without some figures, tables and answers, with a sentence for each of them."""
+    fitting: dict[str, Any] = {}
+    left_out = list(study.left_out)
+    for part in ("figures", "tables", "answers"):
+        each_by_path = {(part, index): each for index, each in enumerate(getattr(study, part))}
+        fitting[part] = tuple(each for path, each in each_by_path.items() if path not in absent)
+        left_out += [f"{each}: {absent[path]}" for path, each in each_by_path.items() if path in absent]
+    return replace(study, **fitting, left_out=tuple(left_out))
 
 
 def _check_keys(expansion: _Expansion) -> None:
@@ -183,7 +194,15 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
         if isinstance(hosts, tuple) and "ranks" not in data:
             data["ranks"] = len(hosts) * (per_node if type(per_node) is int else capacity.end("ranks", "node"))
         run, problems = parse(RunSpec, data)
+        of_machine = [setting.key for setting in entry.point if setting.of_machine]
         if entry.place == ("vary",) and any(_is_excluded(data, run, rule) for rule in found.exclude):
+            expansion.absent.extend([run] if run is not None and of_machine else ())
+            continue
+        if lacks := next((setting.lacks for setting in entry.point if setting.lacks), ""):
+            where = place_of(expansion.document, expansion.scale, ("hosts",), expansion.changes, entry.place)
+            expansion.left_out[lacks] += entry.repeats
+            expansion.beyond.append(NoHosts(lacks, where, "choose a machine of several nodes"))
+            expansion.absent.extend([] if run is None else [run])
             continue
         if run is not None:
             problems = [*own_code_problems(run), *run_problems(run, capacity.machine)]
@@ -194,13 +213,13 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
                 what = "`explain` of a program is set by the study's `explain`"
                 problems.append(Problem(("program", "explain"), what, "set `explain` of the study"))
             # A run that exceeds the machine is left out, and one that does not suit a number which the machine chose.
-            of_machine = [setting.key for setting in entry.point if setting.of_machine]
             beyond = problems if of_machine else []
             if not problems:
                 beyond = list(_capacity_problems(run, capacity, "loader.workers" in of_machine))
             if beyond:
                 expansion.left_out[beyond[0].what] += entry.repeats
                 expansion.beyond.extend(expansion.error(each, entry) for each in beyond)
+                expansion.absent.append(run)
                 continue
         for problem in problems:
             errors.setdefault((problem.path, problem.what), expansion.error(problem, entry))
