@@ -17,6 +17,7 @@ import click
 from scalestudy import __version__
 from scalestudy.errors import UserError, of_system
 from scalestudy.site_fault import SiteFault
+from scalestudy.spec.layout import project_top
 
 COMMANDS = {
     "study": ("check", "expand", "new"),
@@ -125,8 +126,7 @@ def enter_project(verb: str) -> None:
 
     Raises UserError where there is none and the verb needs one.
     """
-    start = Path.cwd()
-    top = next((top for top in (start, *start.parents) if (top / "config/config.yaml").is_file()), None)
+    start, top = Path.cwd(), project_top()
     if top is None and verb in VERBS and verb not in ANYWHERE:
         what = "no project is here: neither this folder nor one above has config/config.yaml"
         raise UserError(what, str(start), "go to the project's folder, and run the command there")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import tempfile
@@ -15,7 +16,7 @@ from scalestudy.commands.options import MACHINE
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.results.parts import step_in_words
-from scalestudy.spec.layout import run_folder
+from scalestudy.spec.layout import project_top, result_file
 
 PARTS = ("loading", "exchange", "copies", "workers", "pinned")
 
@@ -25,7 +26,11 @@ PARTS = ("loading", "exchange", "copies", "workers", "pinned")
 @click.option("--minutes", default=2.0, show_default=True, help="Time for all runs; at least three rounds are made.")
 @click.option("--only", multiple=True, type=click.Choice(PARTS), help="Take away this part alone; can be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Keep each run's records and output in this folder.")
+@click.option(
+    "--keep",
+    type=click.Path(resolve_path=True, path_type=Path),
+    help="Keep each run's records and output in this folder.",
+)
 @MACHINE
 @click.argument("command_line", nargs=-1, required=True, type=click.UNPROCESSED)
 def explain(
@@ -49,9 +54,11 @@ def explain(
     from scalestudy.program import explanation
     from scalestudy.program.takeaway import take_away
 
-    run = run_folder(machine, command_line[0])
-    if len(command_line) == 1 and (run / "result.json").is_file():
-        result = read_json(run / "result.json")
+    top = project_top() or Path()
+    file = result_file(machine, command_line[0])
+    if len(command_line) == 1 and (top / file).is_file():
+        os.chdir(top)  # from where the run's command was started
+        result = read_json(file)
         if result["status"] == "skipped":
             raise UserError(f"was skipped: {result['reason']}", command_line[0], "explain a run that was made")
         if "program" not in result["spec"]:
