@@ -43,6 +43,8 @@ def test_the_plan_learns_from_all_campaigns_of_a_machine(folder: Path) -> None:
     result = {**result_of(run), "started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:10+00:00"}
     file = result_file("local+first", run.id)
     write_result(file, result)
+    unknown = {**result, "metrics": {**result["metrics"], "throughput_samples_per_s": float("nan")}}
+    append_history(file, unknown)
     append_history(file, result)
     for name in ("local", "local+first", "local+second"):
         assert Expectation(name, read_machine(name)).of(run).kind == "repeats"

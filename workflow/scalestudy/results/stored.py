@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import sys
 from collections.abc import Iterable
@@ -90,7 +89,7 @@ def append_history(out: Path, result: dict[str, Any]) -> None:
     line = {key: result.get(key) for key in ("run", "status", "started", "ended", "spec")}
     for metric in ("wall_s", "throughput_samples_per_s"):
         line[metric] = result["metrics"].get(metric)
-    text = canonical_json(json.loads(json.dumps(line))) + "\n"
+    text = canonical_json(finite(line)) + "\n"
     try:
         file = out.parent.parent.parent / HISTORY_FILE
         with open(file, "ab", buffering=0) as history:
