@@ -104,6 +104,12 @@ def test_a_scale_that_removes_an_axis_by_a_wrong_name_is_an_error() -> None:
         made("vary: {ranks: [1]}\nscales: {mini: {vary: {rank: null}}}", "mini")
 
 
+def test_a_seed_leaves_room_for_its_repeats() -> None:
+    assert made(f"base: {{seed: {2**31 - 10_000}}}\nrepeats: 2").runs[1].spec.seed == 2**31 - 9_999
+    with pytest.raises(UserError, match="2147473649 leaves no room for 10,000 repeats"):
+        made(f"base: {{seed: {2**31 - 9_999}}}\nrepeats: 2")
+
+
 def test_a_scale_whose_own_exclude_leaves_nothing_is_named_there() -> None:
     with pytest.raises(UserError, match=r"s.yaml:4: scales.mini.exclude: `exclude` leaves no run at scale `mini`"):
         made("exclude: [{ranks: 2}]\nscales:\n  mini: {exclude: [{ranks: 1}]}", "mini")

@@ -11,8 +11,8 @@ from scalestudy.errors import UserError
 from scalestudy.spec.base import KeyPath, dotted_keys, printable, shown
 from scalestudy.spec.machine_axes import HOST_WORDS, MachineAxis, MachineCapacity, NoHosts, powers_of_two
 from scalestudy.spec.program import own_keys
-from scalestudy.spec.run import RunSpec
-from scalestudy.spec.study_file import MAX_REPEATS, Labelled, StudySpec
+from scalestudy.spec.run import MAX_REPEATS, RunSpec
+from scalestudy.spec.study_file import Labelled, StudySpec
 from scalestudy.spec.yamlfile import YamlDocument, as_map, dotted, with_key
 
 

@@ -10,7 +10,7 @@ from scalestudy.errors import Problem
 from scalestudy.spec.base import dotted_keys, shown
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.program import program_problems
-from scalestudy.spec.run import THIS_HOST, RunSpec, SlowDecode
+from scalestudy.spec.run import MAX_REPEATS, THIS_HOST, RunSpec, SlowDecode
 from scalestudy.spec.sizes import MOST_BYTES, size_in_bytes
 from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, NotTimed, published_rows
 from scalestudy.strategies.catalogue import Horovod, Pipeline
@@ -90,6 +90,8 @@ def _of_every_run(spec: RunSpec) -> list[Row]:
          "a program cannot compute on an emulated accelerator", "leave `device` out"),
         (spec.measure.steps is not None and spec.measure.minutes is not None, "measure",
          "`steps` and `minutes` both end the run", "keep one of them, set the other to null"),
+        (spec.seed - spec.repeat > 2**31 - MAX_REPEATS, "seed",
+         f"{spec.seed - spec.repeat} leaves no room for {MAX_REPEATS:,} repeats, which add to it", "choose a smaller one"),
         (twice, "hosts", f"names {shown(twice)} twice", "name each host once"),
         (THIS_HOST in hosts and len(hosts) > 1, "hosts",
          f"`{THIS_HOST}` is the host where the command is started, and cannot be combined with other nodes",

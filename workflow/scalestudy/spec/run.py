@@ -14,6 +14,7 @@ from scalestudy.spec.program import Program
 from scalestudy.strategies.catalogue import AnyStrategy, Single
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+MAX_REPEATS = 10_000
 HOST = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"
 THIS_HOST = "localhost"
 """As a run's host: the one where its command is started, whatever its name."""
@@ -283,7 +284,7 @@ class RunSpec(Spec):
     """Whether the model is compiled by torch.compile."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of weights, order and augmentation; repeat k adds k."""
-    repeat: Annotated[int, Field(ge=0, lt=10_000)] = 0
+    repeat: Annotated[int, Field(ge=0, lt=MAX_REPEATS)] = 0
     """Which repeat this is; set by the study's `repeats`."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda|emulated:[a-z0-9_]+)$")] | None = None
     """`cpu`, `cuda`, or `emulated:<accelerator>` (config/reference/step_times.csv); unset: the machine's."""

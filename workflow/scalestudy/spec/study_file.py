@@ -11,6 +11,7 @@ from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.spec.answer import AnswerSpec
 from scalestudy.spec.base import Spec, refused
 from scalestudy.spec.machine_axes import KEYS, HostWord, MachineAxis
+from scalestudy.spec.run import MAX_REPEATS
 
 
 class Labelled(Spec):
@@ -59,7 +60,6 @@ VaryAxis = Annotated[
     Discriminator(_kind_of_axis),
 ]
 VaryAxes = Annotated[dict[str, VaryAxis | None], AfterValidator(_set_by_machine)]
-MAX_REPEATS = 10_000
 TargetAccuracy = Annotated[float, Field(gt=0, lt=1)]
 Repeats = Annotated[int, Field(ge=1, le=MAX_REPEATS)]
 
