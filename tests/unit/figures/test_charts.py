@@ -197,6 +197,18 @@ def test_curves_are_drawn_over_elapsed_time_with_the_interval_of_the_repeats(stu
     assert (point.low, point.high) == (pytest.approx(0.5515862), pytest.approx(1.0484138))
 
 
+def test_runs_with_another_score_than_the_one_that_is_drawn_are_counted(study: Study) -> None:
+    def change(run: Run) -> dict[str, Any]:
+        return {"evaluations": [{"step": 5, "time_s": 2.0, "accuracy" if is_ring(run) else "auroc": 0.7}]}
+
+    write_results(study, change)
+
+    made = chart(study, "accuracy")
+
+    assert {line.label.partition(",")[0] for line in made.lines} == {"ring & all_reduce"}
+    assert said(made, "Left out, scored by AUROC: 6 runs")
+
+
 def test_staleness_is_the_share_of_updates_with_each_value_over_the_asynchronous_runs(
     study: Study, tmp_path: Path
 ) -> None:

@@ -39,10 +39,13 @@ def accuracy(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str)
     groups = grouped(study, figure, runs, figure.series or "strategy", None)
     panels = []
     for group, lines in _lines(study, figure, groups, found, partial(_curve, score), "band"):
-        why = "" if lines else notes.not_yet(group.runs) or "No valid run was evaluated on held-out data"
+        why = "" if lines else notes.not_yet(group.runs) or "No valid run has this score on held-out data"
         panels.append(Panel(group.title, x, y, lines, blank=why))
     none = Panel("", x, y, (), blank="No run with real compute: emulated compute learns nothing")
-    return finished(figure, runs, groups, panels or [none])
+    others = sum(all(one.get(score) is None for one in several) for several in found.values())
+    return finished(
+        figure, runs, groups, panels or [none], f"Left out, scored by AUROC: {others} runs" if others else ""
+    )
 
 
 def staleness(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:

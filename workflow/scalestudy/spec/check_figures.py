@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 NEEDED = {"lines": ("x", "y"), "bars": ("x", "y"), "stacked": ("x",)}
 """Columns that a kind of figure has to be given."""
+OPTIONS = ("log_x", "log_y", "mark", "reference")
+USED = {"bars": (), "stacked": (), "accuracy_over_time": ("log_x", "log_y"), "staleness": (), "timeline": ()}
+"""The OPTIONS that these kinds of figure draw; other kinds draw all."""
 
 
 class NotHere(Problem):
@@ -118,8 +121,10 @@ def _kind_problems(figure: FigureSpec, path: KeyPath) -> Iterator[Problem]:
     if kind == "bars" and figure.x in MEASURED:
         what = f"`{figure.x}` is measured: a bar stands for a value that the study sets"
         yield Problem((*path, "x"), what, "use kind `lines`")
-    if kind in ("bars", "stacked") and figure.log_y:
-        yield Problem((*path, "log_y"), "the length of a bar counts from 0", "use kind `lines`")
+    for key in (key for key in OPTIONS if getattr(figure, key) and key not in USED.get(kind, OPTIONS)):
+        yield Problem(
+            (*path, key), f"a figure of kind `{kind}` does not draw `{key}`", "leave it out, or use kind `lines`"
+        )
     if prediction is not None and (kind != "lines" or prediction not in PREDICTED):
         what = f"`{prediction}` is not a prediction that a figure of kind `{kind}` can show"
         yield Problem((*path, "prediction"), what, f"with kind `lines` there is {', '.join(PREDICTED)}")
