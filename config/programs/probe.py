@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,10 +174,9 @@ def decode(options: Options) -> None:
     coded = [maker.picture("train", number) for number in range(8)]
 
     def work(number: int) -> Iterator[None]:
-        drawn, out = random.Random(number), np.empty((224, 224, 3), np.uint8)
+        drawn, out = np.random.default_rng(number), np.empty((224, 224, 3), np.uint8)
         for data in itertools.cycle(coded):
-            draws = [drawn.random() for _ in range(images.DRAWS)]
-            images.show_coded(data, partial(images.random_view, draws=draws), out, lambda: False)
+            images.show_coded(data, drawn.random(images.DRAWS), True, out, lambda: False)
             yield
 
     next(work(0))  # loads the decoder's library before there are clients

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import json
 import os
 import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
@@ -137,17 +139,18 @@ def test_matrix_products_stay_below_the_peaks(record: Record, tmp_path: Path, mo
 
 # The loader beside torchvision's, and beside the training
 
+AHEAD, ROUNDS = 2, size(8, 2)
+"""Batches that each worker makes ahead, and those that are timed."""
 
-def images_per_s(batches: Iterator[Any], batch: int, count: int) -> float:
-    """Images per second that reach the device, after the first tenth."""
-    for _ in range(max(1, count // 10)):
+
+def images_per_s(batches: Iterator[Any]) -> float:
+    """Images per second that reach the device, once all that is made ahead was taken: ROUNDS batches per worker."""
+    for _ in range(2 * AHEAD * CORES):
         next(batches)
     synchronise()
     begin, seen = time.perf_counter(), 0
-    for x, _ in batches:
+    for x, _ in itertools.islice(batches, ROUNDS * CORES):
         seen += len(x)
-        if seen >= count * batch:
-            break
     synchronise()
     return seen / (time.perf_counter() - begin)
 
@@ -170,20 +173,26 @@ def test_the_loader_beside_torchvision(record: Record, tmp_path: Path) -> None:
         def __getitem__(self, number: int) -> Any:
             return crop_and_flip(decode_jpeg(read_file(str(files[number])), ImageReadMode.RGB)), 0
 
-    def ours_s() -> float:
-        spec = LoaderSpec(workers=CORES, augment="crop_flip", size=224)
+    def batches() -> list[Any]:
+        random = np.random.default_rng(0)
+        return [random.integers(0, len(files), batch) for _ in range((ROUNDS + 4 * AHEAD) * CORES)]
+
+    def ours_s(kind: Literal["threads", "processes"]) -> float:
+        spec = LoaderSpec(workers=CORES, kind=kind, prefetch=AHEAD, augment="crop_flip", size=224)
         dataset = open_dataset(manifest, "train", spec)
-        order = np.random.default_rng(0).permutation(dataset.samples)
-        plan = [(0, order[i : i + batch]) for i in range(0, len(order) - batch + 1, batch)]
+        plan = [(0, numbers) for numbers in batches()]
         with contextlib.closing(Loader(dataset, plan, spec, 0)) as loader:
-            return 1 / images_per_s(iter(on_device(loader, DEVICE)), batch, int(0.8 * len(plan)))
+            return 1 / images_per_s(iter(on_device(loader, DEVICE)))
 
     def theirs_s() -> float:
-        loader = DataLoader(Files(), batch, shuffle=True, num_workers=CORES, pin_memory=HAS_GPU, drop_last=True)
-        copied = ((x.to(DEVICE, non_blocking=True), y) for x, y in loader)
-        return 1 / images_per_s(copied, batch, int(0.8 * len(loader)))
+        loader = DataLoader(
+            Files(), batch_sampler=batches(), num_workers=CORES, prefetch_factor=AHEAD, pin_memory=HAS_GPU
+        )
+        return 1 / images_per_s((x.to(DEVICE, non_blocking=True), y) for x, y in loader)
 
-    record(**as_values("ours_over_torchvision", paired(theirs_s, ours_s)), ours=1 / ours_s(), cores=CORES)
+    for kind in get_args(LoaderSpec.model_fields["kind"].annotation):
+        found = paired(theirs_s, functools.partial(ours_s, kind))
+        record(**as_values(f"{kind}_over_torchvision", found), **{kind: 1 / ours_s(kind)}, cores=CORES)
 
 
 COMMON = (f"model={NETWORK[0]}", f"batch.per_rank={size(64, 8)}", "train.epochs=1000", "train.evaluate_every_epochs=0",
@@ -209,7 +218,7 @@ def test_cores_for_this_gpu_and_the_emulated_device_beside_the_real_one(record: 
     ratios = []
     for workers in (1, 4, 4, 4, CORES) if HAS_GPU else (1,):
         loader = f"loader={{workers: {workers}, augment: crop_flip, cache: warm, size: {size(224, 32)}}}"
-        data = (JPEGS, loader, f"measure.loader_batches={size(8 * workers, 2)}")
+        data = (JPEGS, loader, f"measure.loader_batches={size(8, 2)}")
         out = tmp_path / f"{workers}-{len(ratios)}"
         real = valid(tried(out / "real", *COMMON, *REAL, *data, cwd=tmp_path), is_timed=True)
         record(**{f"{workers}_workers_{name}": real[name] for name in ("loader_samples_per_s", "throughput_samples_per_s", "device_utilisation")})  # fmt: skip

@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,14 +48,18 @@ def coded(picture: np.ndarray, sampling: str = "420") -> bytes:
     return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(picture), 85, "RGB", sampling))
 
 
-def both(fast: kernel.Kernel, data: bytes, view: images.View, side: int) -> tuple[np.ndarray, np.ndarray]:
-    size = fast.header(data)
-    shrink = images.shrink_for(view, side)
-    decoded = (-(-size[0] // shrink), -(-size[1] // shrink))
-    shown, plain = np.full((2, side, side, 3), 99, np.uint8)
-    assert fast.show_jpeg(data, shrink, images.scaled_view(view, size, decoded), shown)
-    images.show_decoded(data, *size, view, shrink, plain, lambda: False)
-    return shown.astype(int), plain.astype(int)
+def shown_by(fast: kernel.Kernel, data: bytes, draws: np.ndarray, side: int, **more: Any) -> np.ndarray:
+    out = np.full((1, side, side, 3), 99, np.uint8)
+    assert fast.show(kernel.in_memory(data), b"", draws[None], True, out, most_pixels=images.MOST_PIXELS, **more) == []
+    return out[0]
+
+
+def both(
+    fast: kernel.Kernel, data: bytes, size: tuple[int, int], draws: np.ndarray, side: int
+) -> tuple[np.ndarray, np.ndarray]:
+    view, plain = images.view_of(*size, draws, True), np.full((side, side, 3), 99, np.uint8)
+    images.show_decoded(data, *size, view, images.shrink_for(view, side), plain, lambda: False)
+    return shown_by(fast, data, draws, side).astype(int), plain.astype(int)
 
 
 @settings(max_examples=150, deadline=None)
@@ -68,19 +74,17 @@ def both(fast: kernel.Kernel, data: bytes, view: images.View, side: int) -> tupl
 def test_any_view_of_any_jpeg_is_that_of_the_plain_way_to_a_level(
     fast: kernel.Kernel, height: int, width: int, side: int, sampling: str, seed: int
 ) -> None:
-    data = coded(photo(height, width, seed), sampling)
-    view = images.random_view(height, width, np.random.default_rng(seed).random(images.DRAWS).tolist())
-    shown, plain = both(fast, data, view, side)
+    data, draws = coded(photo(height, width, seed), sampling), np.random.default_rng(seed).random(images.DRAWS)
+    shown, plain = both(fast, data, (height, width), draws, side)
     assert np.abs(shown - plain).max() <= 1
 
 
 def test_views_are_those_of_torchvision_to_a_level(fast: kernel.Kernel) -> None:
     data = coded(photo(375, 500))
     whole = torch.from_numpy(simplejpeg.decode_jpeg(data)).permute(2, 0, 1)
-    draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, 0, 0, np.arange(30)).tolist()
-    for numbers in draws:
-        view = images.random_view(375, 500, numbers)
-        shown, _ = both(fast, data, view, 224)
+    for draws in counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, 0, 0, np.arange(30)):
+        view = images.random_view(375, 500, draws.tolist())
+        shown, _ = both(fast, data, (375, 500), draws, 224)
         box = (view.top, view.left, view.height, view.width)
         expected = torchvision.resized_crop(whole, *box, [224, 224], antialias=True)
         expected = torchvision.horizontal_flip(expected) if view.flip else expected
@@ -92,18 +96,55 @@ def test_every_set_of_instructions_gives_the_same_bytes(fast: kernel.Kernel, mos
     # A library has one choice: another one needs a copy.
     copy = shutil.copy(fast._c._name, tmp_path / "copy.so")
     other = kernel.Kernel(Path(copy), most)
-    data, pixels = coded(photo(301, 257)), photo(97, 131)
-    for seed in range(40):
-        numbers = np.random.default_rng(seed).random(images.DRAWS).tolist()
+    data, pixels = coded(photo(301, 257)), photo(97, 131).tobytes()
+    for draws in np.random.default_rng(0).random((40, images.DRAWS)):
         for side in (31, 64):
-            out = np.zeros((4, side, side, 3), np.uint8)
-            view = images.random_view(301, 257, numbers)
-            assert fast.show_jpeg(data, 1, view, out[0]) and other.show_jpeg(data, 1, view, out[1])
-            view = images.random_view(97, 131, numbers)
-            fast.show_pixels(pixels, 97, 131, view, out[2])
-            other.show_pixels(pixels, 97, 131, view, out[3])
-            assert np.array_equal(out[0], out[1]) and np.array_equal(out[2], out[3])
+            assert np.array_equal(shown_by(fast, data, draws, side), shown_by(other, data, draws, side))
+            stored = [shown_by(one, pixels, draws, side, stored=(97, 131)) for one in (fast, other)]
+            assert np.array_equal(*stored)
     assert other.instructions != "AVX2"
+
+
+@settings(max_examples=150, deadline=None)
+@given(height=st.integers(1, 90), width=st.integers(1, 90), crop=st.booleans(), seed=st.integers(0, 1000))
+def test_any_view_of_stored_pixels_is_that_of_the_plain_way(
+    fast: kernel.Kernel, height: int, width: int, crop: bool, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    pixels, draws = random.integers(0, 256, (height, width, 3), np.uint8), random.random(images.DRAWS)
+    for numbers in (draws, None) if not crop else (draws,):
+        shown, plain = np.zeros((2, 16, 16, 3), np.uint8)
+        rows = None if numbers is None else numbers[None]
+        more = {"most_pixels": images.MOST_PIXELS, "stored": (height, width)}
+        assert fast.show(kernel.in_memory(pixels), b"", rows, crop, shown[None], **more) == []
+        images.show(pixels, images.view_of(height, width, numbers, crop), plain)
+        assert np.abs(shown.astype(int) - plain).max() <= 1
+
+
+def test_a_batch_is_read_from_files_and_what_is_not_for_it_is_left(fast: kernel.Kernel, tmp_path: Path) -> None:
+    good, png, shard = coded(photo(60, 80)), tmp_path / "b.png", tmp_path / "shard"
+    (tmp_path / "a.jpg").write_bytes(good)
+    Image.fromarray(photo(60, 80)).save(png)
+    shard.write_bytes(b"head" + good)
+    names = b"".join(os.fsencode(path) + b"\0" for path in (tmp_path / "a.jpg", png, tmp_path / "missing"))
+    begins = [0, *(at + 1 for at, byte in enumerate(names) if byte == 0)]
+    with open(shard, "rb") as file:
+        pictures = np.array(
+            [
+                (10, 0, 0, len(good), begins[0], 0, 0),
+                (11, 0, 0, png.stat().st_size, begins[1], 0, 0),
+                (12, 0, 4, len(good), -1, file.fileno(), 0),
+                (13, 0, 0, len(good), begins[2], 0, 0),
+                (14, 0, 5, len(good), -1, file.fileno(), 0),
+            ],
+            kernel.PICTURE,
+        )
+        out, progress = np.zeros((5, 16, 16, 3), np.uint8), np.zeros(2, np.int64)
+        left = fast.show(pictures, names, None, False, out, most_pixels=images.MOST_PIXELS, progress=progress)
+    assert left == [1, 3, 4]
+    assert np.array_equal(out[0], out[2]) and out[0].any()
+    assert progress[0] == 14 and 0 <= time.monotonic_ns() - progress[1] < 60e9
+    assert fast.show(pictures[:1], names, None, False, out[:1], most_pixels=60 * 80 - 1) == [0]
 
 
 def test_without_a_compiler_or_with_another_systems_library_the_plain_way_is_used_and_reported(

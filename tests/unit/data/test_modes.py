@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -277,7 +278,16 @@ def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
         Loader(data, [(0, np.arange(8, 12))], loader, seed=0) as made,
     ):
         list(made)
-    os.close(os.open(file, os.O_WRONLY))
+    threads = of_a_loader()
+
+    def let_go() -> bool:
+        with contextlib.suppress(
+            OSError
+        ):  # nobody reads: what the kernel cannot read is opened once more, for its error
+            os.close(os.open(file, os.O_WRONLY | os.O_NONBLOCK))
+        return not of_a_loader() & threads
+
+    assert wait_until(let_go, 5)
 
 
 STOPPED = """

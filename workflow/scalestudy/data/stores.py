@@ -79,8 +79,8 @@ class FolderStore(Store):
             raise UserError(f"cannot be read: {error.strerror}", self.path(name), SAME_FILES) from None
 
     def read_into(self, name: str, start: int, out: memoryview) -> None:
-        if name in self._descriptors or len(self._descriptors) < self._most_kept:
-            _fill(self._kept_open(name), start, out)
+        if (kept := self.kept_open(name)) is not None:
+            _fill(kept, start, out)
             return
         with self.opened(name) as read:
             read(start, out)
@@ -93,7 +93,10 @@ class FolderStore(Store):
         finally:
             os.close(descriptor)
 
-    def _kept_open(self, name: str) -> int:
+    def kept_open(self, name: str) -> int | None:
+        """Descriptor of a file that stays open until `close`; None for one that is opened for each range."""
+        if name not in self._descriptors and len(self._descriptors) >= self._most_kept:
+            return None
         with self._lock:
             if name not in self._descriptors:
                 descriptor = os.open(f"{self.folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)

@@ -119,7 +119,8 @@ class Measure(Spec):
     minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     """Length of the window in minutes; the run ends after it. None: the full training."""
     loader_batches: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    """Batches that are loaded first, without training, to measure the loader alone."""
+    """Batches per worker that are loaded first, without training, to measure the loader alone: workers finish in rounds, and
+    part of a round says little."""
     trace_steps: Annotated[int, Field(ge=0, le=100)] = 0
     """Steps after the window that torch.profiler traces: `trace.json.gz` beside the result, which Perfetto opens, and what
     hides what as columns. They train on the next batches at a learning rate of 0, and count nowhere else."""

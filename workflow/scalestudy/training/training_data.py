@@ -108,17 +108,17 @@ class TrainingData:
     def measure_loader(
         self, count: int, loader: Loader, convert: Callable[[torch.Tensor], torch.Tensor]
     ) -> float | None:
-        """Samples/s of `count` batches, converted, while nothing else is done; None where there are too few batches.
+        """Samples/s of `count` batches per worker, converted, while nothing else is done; None where there are too few batches.
 
         The first batches fill the loader's queue, and are not counted.
         """
-        ahead = max(1, self.spec.loader.workers * self.spec.loader.prefetch)
+        workers = max(1, self.spec.loader.workers)
         with closing(loader):
             stream = iter(loader)
-            for _ in range(ahead):
+            for _ in range(workers * self.spec.loader.prefetch):
                 next(stream, None)
             begin, samples = time.perf_counter(), 0
-            for _, (x, y) in zip(range(count), stream, strict=False):
+            for _, (x, y) in zip(range(count * workers), stream, strict=False):
                 convert(x)
                 samples += len(y)
             if torch.cuda.is_initialized():

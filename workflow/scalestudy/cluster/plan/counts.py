@@ -143,7 +143,8 @@ def work_of(spec: RunSpec, data: Data) -> Work:
         steps = min(steps, measure.warmup_steps + measure.steps)
     epochs, every = steps // per_epoch, spec.train.evaluate_every_epochs
     evaluations = 0 if not every or spec.accelerator else epochs // every + (steps % (per_epoch * every) != 0)
-    return Work(steps, evaluations * data.test_samples, measure.loader_batches * spec.rank_batch, minutes or 0.0)
+    loaded = measure.loader_batches * max(1, spec.loader.workers) * spec.rank_batch
+    return Work(steps, evaluations * data.test_samples, loaded, minutes or 0.0)
 
 
 def short_windows(studies: Iterable[Study]) -> Iterator[str]:

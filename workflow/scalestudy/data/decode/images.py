@@ -42,6 +42,10 @@ LONGEST_SIDE = 65_500
 """Pixels, of an image made anew: libjpeg's limit (JPEG_MAX_DIMENSION in jmorecfg.h)."""
 
 
+Region = tuple[float, float, float, float, bool]
+"""A view that need not begin or end with a whole pixel."""
+
+
 class View(NamedTuple):
     """A region of an image, in its pixels, and whether it is mirrored."""
 
@@ -122,7 +126,10 @@ def encode(image: Pixels, quality: int) -> bytes:
 
 
 def random_view(height: int, width: int, draws: Sequence[float]) -> View:
-    """A random resized crop (area .08..1, ratio 3/4..4/3, as torchvision's) and a flip, from DRAWS uniform numbers."""
+    """A random resized crop (area .08..1, ratio 3/4..4/3, as torchvision's) and a flip, from DRAWS uniform numbers.
+
+    The kernel chooses the same (kernel/kernel.c).
+    """
     flip = draws[2 * ATTEMPTS] < 0.5
     for attempt in range(ATTEMPTS):
         area = height * width * (0.08 + 0.92 * draws[2 * attempt])
@@ -160,21 +167,30 @@ def shrink_for(view: View, side: int) -> int:
     return 8 if factor >= 8 else 4 if factor >= 4 else 2 if factor >= 2 else 1
 
 
-def show_coded(data: Any, view_of: Callable[[int, int], View], out: Pixels, changed: Callable[[], bool]) -> None:
-    """Decode a JPEG or PNG and write a view of it into `out`, uint8 [side, side, 3]: by the kernel where it can.
+Draws = NDArray[np.float64] | None
+"""Uniform numbers [DRAWS] that choose one image's view and flip; None: the centre, not mirrored."""
 
-    `view_of` chooses the view from height and width. What the kernel does not decode takes the plain path, `show_decoded`.
-    """
-    fast = kernel.loaded()
-    stated = fast.header(data) if fast else None
-    height, width = limited(*stated) if stated else header(data)
-    view = view_of(height, width)
-    shrink = shrink_for(view, out.shape[0])
-    if fast is not None:
-        decoded = (-(-height // shrink), -(-width // shrink))
-        if fast.show_jpeg(data, shrink, scaled_view(view, (height, width), decoded), out):
-            return
-    show_decoded(data, height, width, view, shrink, out, changed)
+
+def view_of(height: int, width: int, draws: Draws, crop: bool) -> View:
+    """The view that these draws choose: random with `crop`, else the centre."""
+    if draws is None:
+        return centre_view(height, width)
+    return random_view(height, width, draws.tolist()) if crop else centre_view(height, width, draws[2 * ATTEMPTS] < 0.5)
+
+
+def show_coded(data: Any, draws: Draws, crop: bool, out: Pixels, changed: Callable[[], bool]) -> None:
+    """Decode a JPEG or PNG and write a view of it into `out`, uint8 [side, side, 3]: by the kernel where it can."""
+    if not _by_kernel(data, draws, crop, out):
+        height, width = header(data)
+        view = view_of(height, width, draws, crop)
+        show_decoded(data, height, width, view, shrink_for(view, out.shape[0]), out, changed)
+
+
+def _by_kernel(data: Any, draws: Draws, crop: bool, out: Pixels, stored: tuple[int, int] = (0, 0)) -> bool:
+    fast, rows = kernel.loaded(), None if draws is None else draws[None]
+    if fast is None:
+        return False
+    return not fast.show(kernel.in_memory(data), b"", rows, crop, out[None], most_pixels=MOST_PIXELS, stored=stored)
 
 
 def show_decoded(
@@ -197,13 +213,11 @@ def show_decoded(
         show_part(image, scaled_view(view, (height, width), (image.shape[0], image.shape[1])), out)
 
 
-def show_pixels(data: Any, height: int, width: int, view: View, out: Pixels) -> None:
-    """Write the view of stored pixels, uint8 [height, width, 3], into `out`, uint8 [side, side, 3]."""
-    fast = kernel.loaded()
-    if fast is not None:
-        fast.show_pixels(data, height, width, view, out)
-        return
-    show(np.frombuffer(data, np.uint8).reshape(height, width, 3), view, out)
+def show_pixels(data: Any, height: int, width: int, draws: Draws, crop: bool, out: Pixels) -> None:
+    """Write a view of stored pixels, uint8 [height, width, 3], into `out`, uint8 [side, side, 3]."""
+    if not _by_kernel(data, draws, crop, out, (height, width)):
+        image = np.frombuffer(data, np.uint8).reshape(height, width, 3)
+        show(image, view_of(height, width, draws, crop), out)
 
 
 def show(image: Pixels, view: View, out: Pixels) -> None:
@@ -218,7 +232,7 @@ def show(image: Pixels, view: View, out: Pixels) -> None:
     torch.from_numpy(out).permute(2, 0, 1).copy_((shown.flip(-1) if flip else shown)[0])
 
 
-def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> kernel.Region:
+def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> Region:
     """The view in an image that was decoded smaller, of height and width `decoded` in place of `size`."""
     if size == decoded:
         return view
@@ -226,7 +240,7 @@ def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> 
     return view.top * down, view.left * across, view.height * down, view.width * across, view.flip
 
 
-def show_part(image: Pixels, box: kernel.Region, out: Pixels) -> None:
+def show_part(image: Pixels, box: Region, out: Pixels) -> None:
     """Write a region that need not begin or end with a whole pixel into `out`, resized as `resized` does."""
     top, left, height, width, flip = box
     last_row, last_column = math.ceil(top + height - 1e-6), math.ceil(left + width - 1e-6)

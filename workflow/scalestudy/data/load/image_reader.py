@@ -5,9 +5,10 @@ Worker processes use this module alone; with the kernel they never import torch,
 
 from __future__ import annotations
 
+import contextlib
 import time
 import zlib
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
-from scalestudy.data.decode import images
+from scalestudy.data.decode import images, kernel
 from scalestudy.data.index import Index, mapped_array, mapped_index
 from scalestudy.data.load.readers import REMEDY, DatabaseReader, DatasetHandle, IndexedReader, Indices, MemoryReader
 from scalestudy.data.load.sampler import StorageOrder, storage_order
@@ -69,13 +70,12 @@ class ImageReader:
         `augment` (`none`, `flip`, `crop_flip`) is drawn from seed, epoch and sample alone. `progress` is updated with
         each sample. Raises UserError naming file, place and sample where one cannot be read.
         """
-        draws: list[list[float]] | None = None
+        draws = None
         if augment != "none":
-            draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, seed, epoch, indices).tolist()
-        progress = no_progress() if progress is None else progress
-        for row, sample in enumerate(indices.tolist()):
-            numbers = draws[row] if draws is not None else None
-            flip = numbers is not None and numbers[2 * images.ATTEMPTS] < 0.5
+            draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, seed, epoch, indices)
+        crop, progress = augment == "crop_flip", no_progress() if progress is None else progress
+        for row in self._not_at_once(indices, out, draws, crop, progress):
+            sample = int(indices[row])
             progress[1] = time.monotonic_ns()
             progress[0] = sample
             if self.mode == "synthetic":
@@ -83,23 +83,35 @@ class ImageReader:
                 continue
             try:
                 data = self.reader.read(sample, epoch)
-                self._show(sample, data, numbers if augment == "crop_flip" else None, flip, out[row])
+                self._show(sample, data, None if draws is None else draws[row], crop, out[row])
             except images.UNREADABLE as error:
                 raise self.unreadable(sample, images.reason(error)) from None
         progress[0] = NO_SAMPLE
+
+    def _not_at_once(
+        self, indices: Indices, out: NDArray[np.uint8], draws: images.Draws, crop: bool, progress: NDArray[np.int64]
+    ) -> Iterable[int]:
+        """Make the images that the kernel can read and decode by itself, in one call; the rows that are left."""
+        fast, everything = kernel.loaded(), range(len(indices))
+        if fast is None or not isinstance(self.reader, IndexedReader) or self.mode == "synthetic":
+            return everything
+        with contextlib.suppress(OSError):  # its sample is found, and named, one by one
+            if (places := self.reader.places(indices)) is not None:
+                side, most = self._side or 0, images.MOST_PIXELS
+                return fast.show(*places, draws, crop, out, most_pixels=most, stored=(side, side), progress=progress)
+        return everything
 
     def unreadable(self, sample: int, error: object) -> UserError:
         """An error about one sample, with its file and its place in it."""
         path, place = self.storage.where(sample)
         return UserError(f"sample {sample}{f' ({place})' if place else ''} cannot be read: {error}", path, REMEDY)
 
-    def _show(self, sample: int, data: Any, draws: list[float] | None, flip: bool, out: NDArray[np.uint8]) -> None:
+    def _show(self, sample: int, data: Any, draws: images.Draws, crop: bool, out: NDArray[np.uint8]) -> None:
         if (side := self._side) is not None:
-            images.show_pixels(data, side, side, _view_of(side, side, draws, flip), out)
+            images.show_pixels(data, side, side, draws, crop, out)
             return
         stored = int(self.index.checks[sample]) if len(self.index.checks) else None
-        view_of = partial(_view_of, draws=draws, flip=flip)
-        images.show_coded(data, view_of, out, lambda: stored not in (None, zlib.crc32(data)))
+        images.show_coded(data, draws, crop, out, lambda: stored not in (None, zlib.crc32(data)))
 
 
 def _storage(
@@ -146,11 +158,6 @@ def _located_in_array(bulk: Path, split: Split) -> Index:
         shard=np.broadcast_to(np.int32(0), (count,)),
         start=pixels.offset + size * np.arange(count),
     )
-
-
-def _view_of(height: int, width: int, draws: list[float] | None, flip: bool) -> images.View:
-    """The centre, or a random view from `draws`."""
-    return images.centre_view(height, width, flip) if draws is None else images.random_view(height, width, draws)
 
 
 _POOL = counter_rng.hashed(counter_rng.POOL, np.arange(1 << 16)).view(np.uint8)

@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import MODES, Mode
+from scalestudy.data.decode.kernel import PICTURE
 from scalestudy.data.index import Index
 from scalestudy.data.manifest import Split, database_key
-from scalestudy.data.stores import Store
+from scalestudy.data.stores import FolderStore, Store
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 from scalestudy.limits import free_memory_bytes
@@ -123,6 +124,27 @@ class IndexedReader(Storage):
         out = memoryview(self._local.buffer)[:size]
         self.fetch(self.name(sample), 0 if self.starts is None else int(self.starts[sample]), out)
         return out
+
+    def places(self, indices: Indices) -> tuple[NDArray[np.void], bytes] | None:
+        """Where in local files these samples lie, and the files' names, for the kernel; None where each has to be read here.
+
+        OSError where a file cannot be opened.
+        """
+        if self._throttle is not None or not isinstance(self.store, FolderStore):
+            return None
+        found = np.zeros(len(indices), PICTURE)
+        found["sample"], found["size"], found["name"] = indices, self.sizes[indices], -1
+        if self.starts is not None:
+            found["start"] = self.starts[indices]
+        names = bytearray()
+        for place, sample in zip(found, indices.tolist(), strict=True):
+            name = self.name(sample)
+            if (kept := self.store.kept_open(name)) is not None:
+                place["descriptor"] = kept
+                continue
+            place["name"] = len(names)
+            names += os.fsencode(self.store.path(name)) + b"\0"
+        return found, bytes(names)
 
     def fetch(self, name: str, start: int, out: memoryview) -> None:
         """Fill `out` with a range of a file, as slowly as the emulated storage."""

@@ -59,7 +59,7 @@ class Inline(Workers):
 
 
 class Threads(Workers):
-    """Each thread makes whole batches: reading, decoding and resizing release the interpreter lock."""
+    """Each thread makes whole batches; the kernel reads, decodes and resizes one without the interpreter lock."""
 
     def __init__(self, maker: BatchMaker, count: int, slots: int) -> None:
         super().__init__(maker, count, slots)

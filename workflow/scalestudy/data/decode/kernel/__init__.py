@@ -1,4 +1,4 @@
-"""The kernel: from a JPEG, or stored pixels, to one image of a batch, in one call without the interpreter lock.
+"""The kernel: from JPEGs or stored pixels to a batch of images, in one call without the interpreter lock.
 
 kernel.c describes what it computes. `python -m scalestudy.data.decode.kernel.build` compiles it once, where there is a C
 compiler and libjpeg-turbo's headers. Without it, or with `SCALESTUDY_KERNEL=0`, the plain path is used, whose images
@@ -24,10 +24,20 @@ SOURCE = FOLDER / "kernel.c"
 BUILT = FOLDER / "built"
 BUILD = "python3 -m scalestudy.data.decode.kernel.build"
 """The command that builds it, where there are a C compiler and libjpeg-turbo's headers."""
-DONE = 0
 INSTRUCTIONS = ("plain C", "SSSE3", "AVX2")
-Region = tuple[float, float, float, float, bool]
-"""A view, as scalestudy.data.decode.images has it: top, left, height, width, flip."""
+PICTURE = np.dtype(
+    [
+        ("sample", "i8"),
+        ("bytes", "u8"),
+        ("start", "i8"),
+        ("size", "i8"),
+        ("name", "i8"),
+        ("descriptor", "i4"),
+        ("status", "i4"),
+    ]
+)
+"""Where one picture's bytes are. `bytes`: their address; 0: they are `size` bytes of a file, from `start` on. `name`: where
+the file's path begins among all names; -1: it is open as `descriptor`."""
 
 
 def source_key() -> str:
@@ -43,44 +53,41 @@ class Kernel:
 
     def __init__(self, library: Path, most: int = 2) -> None:
         self._c = ctypes.CDLL(os.fspath(library))
-        address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        address, number = ctypes.c_void_p, ctypes.c_int
         self._c.kernel_new.restype = address
         self._c.kernel_free.argtypes = [address]
-        self._c.kernel_header.argtypes = [address, address, size, address, address]
-        self._c.kernel_jpeg.argtypes = [address, address, size, number, *[ctypes.c_double] * 4, number, number, address]
-        self._c.kernel_pixels.argtypes = [address, address, *[number] * 8, address]
+        self._c.kernel_batch.restype = None
+        self._c.kernel_batch.argtypes = [
+            address, address, ctypes.c_char_p, *[number] * 3, ctypes.c_double, address, number, number, address, address
+        ]  # fmt: skip
         self.instructions = INSTRUCTIONS[self._c.kernel_choose(most)]
         self._local = threading.local()
 
-    def header(self, data: Any) -> tuple[int, int] | None:
-        """Height and width of a JPEG; None for what the kernel does not take: other formats, CMYK, progressive,
-        damaged."""
-        mine = self._context()
-        place, size = _address(data)
-        if self._c.kernel_header(mine.pointer, place, size, mine.height_at, mine.width_at) != DONE:
-            return None
-        return mine.height.value, mine.width.value
+    def show(
+        self,
+        pictures: NDArray[np.void],
+        names: bytes,
+        draws: NDArray[np.float64] | None,
+        crop: bool,
+        out: NDArray[np.uint8],
+        *,
+        most_pixels: int,
+        stored: tuple[int, int] = (0, 0),
+        progress: NDArray[np.int64] | None = None,
+    ) -> list[int]:
+        """Write a view of each picture into `out`, uint8 [B, side, side, 3]; the rows that the kernel does not take.
 
-    def show_jpeg(self, data: Any, shrink: int, view: Region, out: NDArray[np.uint8]) -> bool:
-        """Write a view of a JPEG into `out`, uint8 [side, side, 3]; False where the kernel does not take it.
-
-        The JPEG is decoded 1/shrink as large (1, 2, 4 or 8), and the view counts in pixels of that size, or parts of them.
+        It takes JPEGs of at most `most_pixels`, or, with `stored`, pixels of this height and width. Others are progressive
+        JPEGs, CMYK, PNG, and what is damaged or cannot be read. `pictures`: PICTURE [B], their `names` each ending with a 0. `draws`: uniform numbers [B, DRAWS]
+        (scalestudy.data.decode.images); None: the centre, never mirrored. `crop`: a random view, not the centre.
+        `progress` gets each sample and the time of its begin.
         """
-        place, size = _address(data)
-        *box, flip = view
-        side, target = _target(out)
-        status = self._c.kernel_jpeg(self._context().pointer, place, size, shrink, *box, side, flip, target)
-        return bool(status == DONE)
-
-    def show_pixels(self, data: Any, height: int, width: int, view: Region, out: NDArray[np.uint8]) -> None:
-        """Write a view of pixels, uint8 [height, width, 3], into `out`, uint8 [side, side, 3]."""
-        place, size = _address(data)
-        assert size >= height * width * 3
-        *box, flip = map(int, view)
-        side, target = _target(out)
-        status = self._c.kernel_pixels(self._context().pointer, place, height, width, *box, side, flip, target)
-        if status != DONE:
-            raise MemoryError(f"the kernel could not show {view} of {height} x {width} pixels (status {status})")
+        count, side = out.shape[:2]
+        assert out.shape == (count, side, side, 3) and len(pictures) == count and (draws is not None or not crop)
+        progress = np.zeros(2, np.int64) if progress is None else progress
+        places = _address(pictures), names, count, *stored, most_pixels, None if draws is None else _address(draws)
+        self._c.kernel_batch(self._context().pointer, *places, crop, side, _address(out), _address(progress))
+        return np.flatnonzero(pictures["status"]).tolist()
 
     def _context(self) -> _Context:
         if not hasattr(self._local, "context"):
@@ -96,24 +103,21 @@ class _Context:
         self._free, self.pointer = c.kernel_free, c.kernel_new()
         if not self.pointer:
             raise MemoryError("no decoder could be made")
-        self.height, self.width = ctypes.c_int(), ctypes.c_int()
-        self.height_at, self.width_at = ctypes.addressof(self.height), ctypes.addressof(self.width)
 
     def __del__(self) -> None:
         if getattr(self, "pointer", None):
             self._free(self.pointer)
 
 
-def _address(data: Any) -> tuple[int, int]:
-    array = np.frombuffer(data, np.uint8)
-    return array.__array_interface__["data"][0], array.size
+def _address(array: NDArray[Any]) -> int:
+    assert array.flags.c_contiguous
+    return array.ctypes.data
 
 
-def _target(out: NDArray[np.uint8]) -> tuple[int, int]:
-    face = out.__array_interface__
-    side = out.shape[0]
-    assert out.shape == (side, side, 3) and face["strides"] is None and not face["data"][1], "a contiguous place"
-    return side, face["data"][0]
+def in_memory(data: Any) -> NDArray[np.void]:
+    """PICTURE [1] of a buffer, which has to live as long."""
+    whole = np.frombuffer(data, np.uint8)
+    return np.array([(0, whole.ctypes.data, 0, whole.size, -1, 0, 0)], PICTURE)
 
 
 @functools.cache

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from scalestudy.data.decode.kernel import BUILT, SOURCE, Kernel, source_key
 
-OPTIONS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=default")
+OPTIONS = ("-O3", "-std=gnu11", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=default")
+"""Views are computed as Python computes them: no product is fused with a sum."""
 NEEDS = "a C compiler and libjpeg-turbo's headers (on Debian and Ubuntu: apt-get install gcc libc6-dev libjpeg62-turbo-dev or libjpeg-turbo8-dev)"
 
 

@@ -1,4 +1,7 @@
-/* From a JPEG, or from pixels, to one picture of a batch: partial decode, antialiased resize, flip, in one call.
+/* A whole batch in one call: read, partial decode, random or centre view, antialiased resize, flip, for each picture.
+
+   One call for a batch, because each call must take the interpreter's lock when it returns: workers that do so for each
+   picture wait for each other, and keep the thread that trains from launching its kernels.
 
    What is resized is a view (top, left, rows, columns) of the picture, to side x side pixels of 3 bytes. The filter is
    that of torchvision's antialias=True and of Pillow: a triangle as wide as two output pixels where it shrinks, as two
@@ -9,19 +12,33 @@
      horizontal  sum of those times weights of 14 bits, rounded to a byte
    No function keeps state but in the context, of which each thread has its own. */
 
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h> /* jpeglib.h needs it first */
 #include <stdlib.h>
 #include <string.h>
 #include <math.h>
+#include <time.h>
+#include <unistd.h>
 #include <jpeglib.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-enum { DONE = 0, DAMAGED = 1, NOT_FOR_US = 2, NO_MEMORY = 3 };
+enum { DONE = 0, DAMAGED = 1, NOT_FOR_US = 2, NO_MEMORY = 3, UNREAD = 4 };
 enum { WEIGHT_BITS = 14, KEPT_BITS = 7, MARGIN = 4, SLACK = 64 };
+enum { ATTEMPTS = 10, DRAWS = 2 * ATTEMPTS + 3, TINY = 16 }; /* as in decode/images.py */
+
+/* One picture of a batch: where its bytes are, and what became of it. */
+typedef struct {
+    int64_t sample;       /* its number */
+    const uint8_t *bytes; /* in memory; NULL: in a file */
+    int64_t start, size;  /* where in that file */
+    int64_t name;         /* the file: where its path begins in `names`; -1: it is open as `descriptor` */
+    int32_t descriptor, status;
+} Picture;
 
 typedef struct {
     struct jpeg_error_mgr manager; /* first: libjpeg knows only this part */
@@ -36,7 +53,7 @@ typedef struct {
 typedef struct {
     struct jpeg_decompress_struct jpeg;
     Errors errors;
-    Memory pixels, row, down, across;
+    Memory file, pixels, row, down, across;
 } Context;
 
 typedef struct {
@@ -80,6 +97,7 @@ Context *kernel_new(void) {
 
 void kernel_free(Context *context) {
     jpeg_destroy_decompress(&context->jpeg);
+    free(context->file.bytes);
     free(context->pixels.bytes);
     free(context->row.bytes);
     free(context->down.bytes);
@@ -322,8 +340,43 @@ static int resize(Context *context, const uint8_t *pixels, size_t stride, const 
     return DONE;
 }
 
-/* Height and width of a JPEG that `kernel_jpeg` can take. */
-int kernel_header(Context *context, const uint8_t *data, size_t size, int *height, int *width) {
+/* The region of a picture of this size that its draws choose, in whole pixels, as random_view and centre_view of
+   decode/images.py choose it. */
+typedef struct {
+    int top, left, height, width, flip;
+} Region;
+
+static Region region_of(int height, int width, const double *draws, int crop) {
+    int flip = draws && draws[2 * ATTEMPTS] < 0.5;
+    if (!crop) {
+        int shorter = height < width ? height : width, side = (int)rint(shorter * 224 / 256.0);
+        if (side < 1) side = 1;
+        return (Region){(height - side) / 2, (width - side) / 2, side, side, flip};
+    }
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        double area = (double)height * width * (0.08 + 0.92 * draws[2 * attempt]);
+        double ratio = 3.0 / 4 * pow(16.0 / 9, draws[2 * attempt + 1]);
+        double columns = rint(sqrt(area * ratio)), rows = rint(sqrt(area / ratio));
+        if (columns > 0 && columns <= width && rows > 0 && rows <= height) {
+            int top = (int)(draws[2 * ATTEMPTS + 1] * (height - (int)rows + 1));
+            int left = (int)(draws[2 * ATTEMPTS + 2] * (width - (int)columns + 1));
+            return (Region){top, left, (int)rows, (int)columns, flip};
+        }
+    }
+    double most_columns = rint(height * 4.0 / 3), most_rows = rint(width * 4.0 / 3);
+    int columns = most_columns < width ? (int)most_columns : width, rows = most_rows < height ? (int)most_rows : height;
+    return (Region){(height - rows) / 2, (width - columns) / 2, rows, columns, flip};
+}
+
+/* By how much a JPEG may be decoded smaller without enlarging the region afterwards: shrink_for of decode/images.py. */
+static int shrink_for(const Region *region, int side) {
+    int shorter = region->height < region->width ? region->height : region->width;
+    int factor = shorter >= TINY ? shorter / side : 1;
+    return factor >= 8 ? 8 : factor >= 4 ? 4 : factor >= 2 ? 2 : 1;
+}
+
+static int show_jpeg(Context *context, const uint8_t *data, size_t size, const double *draws, int crop, double most_pixels,
+                     int side, uint8_t *out) {
     struct jpeg_decompress_struct *jpeg = &context->jpeg;
     if (setjmp(context->errors.escape)) {
         jpeg_abort_decompress(jpeg);
@@ -332,30 +385,22 @@ int kernel_header(Context *context, const uint8_t *data, size_t size, int *heigh
     jpeg_mem_src(jpeg, (uint8_t *)data, size);
     jpeg_read_header(jpeg, TRUE);
     int known = jpeg->jpeg_color_space == JCS_YCbCr || jpeg->jpeg_color_space == JCS_GRAYSCALE;
-    int ours = known && !jpeg->progressive_mode && !jpeg->arith_code && jpeg->data_precision == 8;
-    *height = (int)jpeg->image_height;
-    *width = (int)jpeg->image_width;
-    jpeg_abort_decompress(jpeg);
-    return ours ? DONE : NOT_FOR_US;
-}
-
-/* The view of a JPEG decoded 1/shrink as large (1, 2, 4, 8); the view counts in pixels of that size. */
-int kernel_jpeg(Context *context, const uint8_t *data, size_t size, int shrink, double top, double left, double height,
-                double width, int side, int flip, uint8_t *out) {
-    struct jpeg_decompress_struct *jpeg = &context->jpeg;
-    if (setjmp(context->errors.escape)) {
+    int height = (int)jpeg->image_height, width = (int)jpeg->image_width;
+    if (!known || jpeg->progressive_mode || jpeg->arith_code || jpeg->data_precision != 8 ||
+        (double)height * width > most_pixels) {
         jpeg_abort_decompress(jpeg);
-        return DAMAGED;
+        return NOT_FOR_US;
     }
-    jpeg_mem_src(jpeg, (uint8_t *)data, size);
-    jpeg_read_header(jpeg, TRUE);
+    Region region = region_of(height, width, draws, crop);
     jpeg->scale_num = 1;
-    jpeg->scale_denom = shrink;
+    jpeg->scale_denom = shrink_for(&region, side);
     jpeg->out_color_space = JCS_EXT_RGB;
     jpeg->dct_method = JDCT_ISLOW;
     jpeg_start_decompress(jpeg);
+    double down = (double)jpeg->output_height / height, across = (double)jpeg->output_width / width;
     View view;
-    if (!make_view(&view, top, left, height, width, (int)jpeg->output_height, (int)jpeg->output_width)) {
+    if (!make_view(&view, region.top * down, region.left * across, region.height * down, region.width * across,
+                   (int)jpeg->output_height, (int)jpeg->output_width)) {
         jpeg_abort_decompress(jpeg);
         return NOT_FOR_US;
     }
@@ -381,13 +426,53 @@ int kernel_jpeg(Context *context, const uint8_t *data, size_t size, int shrink, 
     jpeg_abort_decompress(jpeg);
     const uint8_t *first =
         context->pixels.bytes + (size_t)(view.first_row - above) * stride + (size_t)(view.first_column - (int)begin) * 3;
-    return resize(context, first, stride, &view, side, flip, out);
+    return resize(context, first, stride, &view, side, region.flip, out);
 }
 
-/* The view of stored pixels [height][width][3]. */
-int kernel_pixels(Context *context, const uint8_t *data, int height, int width, int top, int left, int rows, int columns,
-                  int side, int flip, uint8_t *out) {
+static int show_pixels(Context *context, const uint8_t *data, int height, int width, const double *draws, int crop, int side,
+                       uint8_t *out) {
+    Region region = region_of(height, width, draws, crop);
     View view;
-    if (!make_view(&view, top, left, rows, columns, height, width)) return NOT_FOR_US;
-    return resize(context, data + ((size_t)top * width + left) * 3, (size_t)width * 3, &view, side, flip, out);
+    if (!make_view(&view, region.top, region.left, region.height, region.width, height, width)) return NOT_FOR_US;
+    return resize(context, data + ((size_t)region.top * width + region.left) * 3, (size_t)width * 3, &view, side, region.flip, out);
+}
+
+/* The bytes of a picture in a file; NULL where they cannot be read. */
+static const uint8_t *read_file(Context *context, const Picture *picture, const char *names) {
+    int file = picture->name < 0 ? picture->descriptor : open(names + picture->name, O_RDONLY | O_CLOEXEC);
+    size_t done = 0, size = (size_t)picture->size;
+    if (file < 0) return NULL;
+    if (hold(&context->file, size + SLACK)) { /* a decoder may read a few bytes too far */
+        while (done < size) {
+            ssize_t count = pread(file, context->file.bytes + done, size - done, picture->start + (off_t)done);
+            if (count < 0 && errno == EINTR) continue;
+            if (count <= 0) break;
+            done += (size_t)count;
+        }
+    }
+    if (picture->name >= 0) close(file);
+    return done == size && context->file.bytes ? context->file.bytes : NULL;
+}
+
+/* Write a view of each picture into out[count][side][side][3], and what became of it into its status.
+
+   `names`: paths of files, each ending with a 0. `draws`: [count][DRAWS] uniform numbers; NULL: the centre, not mirrored. `crop`: a random view, and not the centre.
+   `height`, `width`: of stored pixels; 0: pictures are JPEG. JPEGs of more than `most_pixels` are not taken.
+   `progress`: since when, in nanoseconds of the monotonic clock [1], which sample [0] is worked on. */
+void kernel_batch(Context *context, Picture *pictures, const char *names, int count, int height, int width,
+                  double most_pixels, const double *draws, int crop, int side, uint8_t *out, volatile int64_t *progress) {
+    for (int at = 0; at < count; at++) {
+        Picture *picture = pictures + at;
+        const double *own = draws ? draws + (size_t)at * DRAWS : NULL;
+        uint8_t *target = out + (size_t)at * side * side * 3;
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        progress[1] = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+        progress[0] = picture->sample;
+        const uint8_t *data = picture->bytes ? picture->bytes : read_file(context, picture, names);
+        if (!data) picture->status = UNREAD;
+        else if (!height) picture->status = show_jpeg(context, data, (size_t)picture->size, own, crop, most_pixels, side, target);
+        else if (picture->size < (int64_t)height * width * 3) picture->status = UNREAD;
+        else picture->status = show_pixels(context, data, height, width, own, crop, side, target);
+    }
 }
