@@ -14,8 +14,10 @@ from snakemake.io import apply_wildcards
 from scalestudy import processes
 from scalestudy.dag import Ask, driver
 from scalestudy.dag.project import Project
+from scalestudy.errors import UserError
+from scalestudy.files import write_json
 from scalestudy.results.stored import write_result
-from scalestudy.spec.layout import result_file
+from scalestudy.spec.layout import result_file, run_folder
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 from tests.unit.analysis.fake_results import result_of
@@ -42,6 +44,18 @@ def test_a_run_of_a_study_is_found_though_another_study_is_wrong_at_that_scale(f
     run = read_studies(["a"], "paper", Machine(), folder=folder)[0].runs[0]
     (folder / "b.yaml").write_text("question: How?\nbase: {modle: mlp}\n")
     assert Project({}).run("local", run.id) == run
+
+
+@pytest.mark.parametrize("edited", [STUDY.format(seed=9), "vary: ["], ids=["another run", "broken"])
+def test_a_submitted_job_makes_its_run_though_the_study_was_edited_since(folder: Path, edited: str) -> None:
+    (folder / "b.yaml").unlink()
+    (folder / "a.yaml").write_text(STUDY.format(seed=1) + "repeats: 2\n")
+    run = Project({}).chosen[0].runs[1]
+    write_json(run_folder("local", run.id) / "spec.json", run.spec.plain())
+    (folder / "a.yaml").write_text(edited)
+    assert Project({}, is_job=True).run("local", run.id) == run
+    with pytest.raises(UserError, match=f"no study has a run `{run.id}x`"):
+        Project({}, is_job=True).run("local", f"{run.id}x")
 
 
 def test_a_run_that_two_studies_share_is_made_for_the_one_that_the_call_names(folder: Path) -> None:

@@ -46,7 +46,7 @@ def read_project(config: Mapping[str, Any], workflow: Any) -> Project:
     try:
         caps = {name: getattr(cap, "value", cap) for name, cap in workflow.global_resources.items()}
         refuse_caps(caps)
-        project = Project(config, caps, lambda: targets_of(workflow))
+        project = Project(config, caps, lambda: targets_of(workflow), is_job=not workflow.is_main_process)
     except (UserError, OSError) as error:
         end(error)
     os.environ.update(project.environment())

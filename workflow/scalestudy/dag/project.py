@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 from scalestudy.cluster.plan.expected import TimeEstimate
 from scalestudy.cluster.resources import Planner, Resources
 from scalestudy.errors import UserError, nearest, raise_all
+from scalestudy.files import read_json
 from scalestudy.site_fault import CHANGES, SITE
 from scalestudy.spec import layout
+from scalestudy.spec.base import parse
 from scalestudy.spec.config import (
     BUDGET,
     FOR_EXECUTOR,
@@ -27,7 +29,9 @@ from scalestudy.spec.config import (
     read_machine,
     read_site,
 )
+from scalestudy.spec.ids import configuration_id, dataset_id, run_id
 from scalestudy.spec.read_study import find_studies, read_studies
+from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run, Study
 from scalestudy.spec.study_file import RESERVED
 
@@ -45,6 +49,16 @@ def _indexed(position: int, study: Study) -> Iterator[IndexedRun]:
     return (IndexedRun(position, places[run.id], run) for run in (*study.runs, *study.explained))
 
 
+def _planned(folder: Path) -> Run | None:
+    """The run whose spec.json lies in a folder of that run; None where there is none, or that of another run."""
+    file = folder / "spec.json"
+    spec, _ = parse(RunSpec, read_json(file)) if file.is_file() else (None, [])
+    if spec is None or run_id(spec) != folder.name:
+        return None
+    first = spec.model_copy(update={"seed": spec.seed - spec.repeat, "repeat": 0})
+    return Run(folder.name, spec, configuration_id(first), dataset_id(spec.data))
+
+
 class Project:
     """The configuration, the configured studies, and those of any machine and scale that a path names."""
 
@@ -53,9 +67,12 @@ class Project:
         config: Mapping[str, Any],
         caps: Mapping[str, Any] | None = None,
         targets: Callable[[], Collection[str]] = lambda: (),
+        *,
+        is_job: bool = False,
     ) -> None:
         """`caps` are Snakemake's caps on resources, `targets` those of its call, once they are known: a run that several
-        studies share is made for the first of these. UserError where no configured study can be expanded.
+        studies share is made for the first of these. UserError where no configured study can be expanded, unless a
+        submitted job reads the project: its run is planned already.
         """
         self.caps, self.targets = caps or {}, targets
         self.site: str | None = config.get("site")
@@ -85,7 +102,7 @@ class Project:
         )
         self.chosen = self.found.studies
         """The configured studies that can be expanded."""
-        if not self.chosen:
+        if not self.chosen and not is_job:
             raise_all(self.found.errors())
             raise UserError(f"no configured study has scale `{self.scale}`", "config/studies", "choose another scale")
 
@@ -116,10 +133,12 @@ class Project:
         return self.indexed(machine, run).run
 
     def indexed(self, machine: str, run: str) -> IndexedRun:
-        """A run by its id: among those of the configuration first, then among all that any study has."""
+        """A run by its id: of the configuration, else of any study, else as it was planned before the studies changed."""
         if machine == self.folder and run in self._configured:
             return self._configured[run]
         known = self._all_runs(machine)
+        if run not in known and (planned := _planned(layout.run_folder(machine, run))) is not None:
+            known[run] = IndexedRun(len(self.chosen), 0, planned)
         if run not in known:
             raise UserError(f"no study has a run `{run}`", f"results/{machine}/runs", nearest(run, known))
         return known[run]
