@@ -273,10 +273,8 @@ def test_the_machine_file_has_this_gpu(record: Record, tmp_path: Path, monkeypat
     machine = read_machine(auto_machine(tmp_path), tmp_path)
     monkeypatch.delenv("SCALESTUDY_MACHINE", raising=False)
     record(peaks_tflops=machine.peak_tflops, source=machine.sources.get("peak_tflops"))
-    total_gib = torch.cuda.get_device_properties(0).total_memory / 2**30
     assert machine.devices_per_node == torch.cuda.device_count()
     assert machine.device_name == torch.cuda.get_device_name(0)
-    assert machine.device_memory_gib == pytest.approx(total_gib, rel=0.05)
 
 
 @needs_gpu

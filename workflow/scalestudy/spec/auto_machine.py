@@ -25,7 +25,7 @@ KNOWN = reference_file("accelerators")
 MAKERS = ("nvidia", "tesla", "geforce", "amd", "instinct", "radeon")
 """Words that a name of a machine does without."""
 PRECISIONS = ("float64", "float32", "tf32", "float16", "bfloat16")
-OF_SHEET = ("memory_gib", *PRECISIONS, "device_memory_gb_per_s", "device_link_gb_per_s")
+OF_SHEET = ("memory_gib", *PRECISIONS, "device_link_gb_per_s")
 """Columns of numbers of a data sheet."""
 CLOSE_TO_SHEET = (0.85, 1.02)
 """Of the memory in the data sheet, what a driver reports: less by what ECC and the driver take."""
@@ -68,14 +68,12 @@ def name_of(found: Accelerators) -> str:
 
 def facts_of(found: Accelerators) -> dict[str, Any]:
     """Return the facts of this host, by key of a machine file."""
-    memory_bytes = found.devices[0].memory_bytes
     names = dict.fromkeys(device.name for device in found.devices)
     facts = {
         "nodes": 1,
         "devices_per_node": found.count,
         "device": "cuda",
         "device_name": " and ".join(names) if all(names) else None,
-        "device_memory_gib": round(memory_bytes / GIB, 2) if memory_bytes else None,
         "cores_per_node": cores(),
         "memory_gib": round(usable_memory_bytes() / GIB, 1),
     }
@@ -119,7 +117,8 @@ def text_of(facts: Mapping[str, Any], sheet: Mapping[str, str] | None) -> str:
         values = {name: float(sheet[name]) for name in OF_SHEET if sheet[name]}
         of_sheet |= {"accelerator": sheet["accelerator"]} if sheet["accelerator"] else {}
         of_sheet["peak_tflops"] = {name: values[name] for name in PRECISIONS if name in values}
-        of_sheet |= {key: values[key] for key in ("device_memory_gb_per_s", "device_link_gb_per_s") if key in values}
+        if "device_link_gb_per_s" in values:
+            of_sheet["device_link_gb_per_s"] = values["device_link_gb_per_s"]
     sources = dict.fromkeys(of_sheet, sheet["source"]) if sheet else {}
     lines += [f"{key}: {json.dumps(value)}" for key, value in {**here, **of_sheet}.items()]
     return "\n".join([*lines, f"sources: {json.dumps(sources, indent=2)}\n"])

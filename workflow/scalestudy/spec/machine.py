@@ -98,14 +98,10 @@ class Machine(Spec):
     """Device of runs whose study does not set one; unset: as found."""
     device_name: str | None = None
     """Name of the accelerator, as its vendor has it."""
-    device_memory_gib: Positive | None = None
-    """Memory of one accelerator, GiB."""
     accelerator: str | None = None
     """Its name in config/reference/step_times.csv: the plan expects those step times."""
     peak_tflops: dict[Precision, Positive] = {}
     """Dense peak of one accelerator per number type, 10^12 operations per second."""
-    device_memory_gb_per_s: Positive | None = None
-    """Bandwidth of an accelerator's memory, GB/s."""
     device_link_gb_per_s: Positive | None = None
     """Between the accelerators of a node, per accelerator, both directions together, GB/s."""
     network_gb_per_s: Positive | None = None
