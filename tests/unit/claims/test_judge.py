@@ -388,7 +388,7 @@ def test_from_three_campaigns_on_a_verdict_says_where_the_next_is_expected(tmp_p
     assert (two.campaigns, two.next_low, two.estimate) == (2, None, three.estimate)
     # ln 0.7, 0.8, 0.9: mean -0.22839, s 0.12575; t(0.975, 2) = 4.302653, times √(4/3)
     assert (three.next_low, three.next_high) == (pytest.approx(0.4260, abs=1e-3), pytest.approx(1.4866, abs=3e-3))
-    assert "5 rounds of this campaign, and by 3 campaigns the next from 0.426 to 1.49" in three.sentence
+    assert "5 rounds of this campaign, 3 campaigns predict 0.426 to 1.49 for the next" in three.sentence
 
 
 def test_an_extrapolated_number_brings_its_own_error_up_to_the_tested_factor(tmp_path: Path) -> None:

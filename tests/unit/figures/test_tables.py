@@ -37,6 +37,15 @@ def test_markdown_has_units_in_the_head_and_the_number_of_runs(study: Study) -> 
     assert lines[5].startswith(r"| ring & all\_reduce | 2 | 3 | 1.553 ± 0.024 | 161.0 ± 2.5 | 1.127 ± 0.010 |")
 
 
+def test_a_value_that_no_valid_run_has_is_named_below_in_place_of_an_empty_column(study: Study) -> None:
+    write_results(study, lambda run: {"metrics": {"training_time_s": None}})
+
+    text = written(study)
+
+    assert text[".md"].splitlines()[2] == "| Strategy | Ranks | n | Throughput (samples/s) | Scaling efficiency |"
+    assert "No value in any run: training time" in text[".md"] and "No value in any run: training time" in text[".tex"]
+
+
 def test_runs_that_are_not_in_the_table_are_listed_with_their_reason(study: Study) -> None:
     def change(run: Run) -> dict[str, Any]:
         first = run.id == study.runs[0].id

@@ -386,7 +386,7 @@ def _finding(study: Study, each: _Estimated, verdict: Verdict) -> str:
     said += f"; {counted(verdict.n or 0, 'round')} of this campaign"
     if verdict.next_low is not None:
         next_one = f"{verdict.next_low:.3g} to {verdict.next_high:.3g}"
-        said += f", and by {verdict.campaigns} campaigns the next from {next_one}"
+        said += f", {verdict.campaigns} campaigns predict {next_one} for the next"
     said += f", {verdict.apart} far from the others" if verdict.apart else ""
     said += f", look {verdict.look} of {len(verdict.looks)}" if len(verdict.looks) > 1 else ""
     if verdict.disturbed:

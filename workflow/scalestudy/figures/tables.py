@@ -133,20 +133,33 @@ def write_table(study: Study, machine: str, name: str) -> list[Path]:
 
 
 def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
-    """What a table shows, from runs.parquet."""
+    """What a table shows, from runs.parquet; values that no valid run has are named below it, in place of empty columns."""
     every = read_rows(study, machine)
     rows = selected(every, spec.where)
+    values = tuple(value for value in spec.values if _is_measured(rows, value)) or spec.values
     keys = [key for key in varied_columns(study) if len(by(rows, key)) > 1]
     keys.sort(key=lambda key: key not in OWN_PANEL)
     order = {key: list(by(rows, key)) for key in keys if key in OWN_PANEL}
     rows.sort(key=lambda row: [known.index(canonical_json(row.get(key))) for key, known in order.items()])
     mixed = len({is_compute_emulated(row) for row in rows}) > 1
     groups = by(rows, "configuration").values()
-    configurations = tuple(_configuration(study, keys, spec.values, group, mixed) for group in groups)
+    configurations = tuple(_configuration(study, keys, values, group, mixed) for group in groups)
     absent = tuple(f"{run_text(study, keys, row)}: {said(row)}" for row in rows if row["status"] != "valid")
-    below = (*_notes(rows, configurations, spec), *_bases(study, every, rows, spec))
+    below = (*_notes(rows, configurations, spec, values), *_bases(study, every, rows, spec))
     labelled = tuple(key for key in keys if key in study.labels)
-    return Table(spec.title or spec.name, tuple(keys), spec.values, configurations, below, absent, labelled)
+    return Table(spec.title or spec.name, tuple(keys), values, configurations, below, absent, labelled)
+
+
+def _is_measured(rows: Sequence[Row], column: str) -> bool:
+    """Whether a valid run has a value of this column, or is known to lie beyond one."""
+    valid = [row for row in rows if row["status"] == "valid"]
+    return any(_number(row, column) is not None or row.get(f"{column}_kind") == CENSORED for row in valid)
+
+
+def _number(row: Row, column: str) -> float | None:
+    """A row's value of a column, where it has a finite one."""
+    value = row[column]
+    return None if value is None or not math.isfinite(value) else value
 
 
 def _configuration(
@@ -158,7 +171,7 @@ def _configuration(
         texts[0] += " (compute emulated)"
     cells = []
     for column in values:
-        found = [row for row in valid if row[column] is not None and math.isfinite(row[column])]
+        found = [row for row in valid if _number(row, column) is not None]
         ends = [row[f"{column}_low"] for row in valid if row.get(f"{column}_kind") == CENSORED]
         kind = CENSORED if ends else kind_of_all([kind_of(row, column) for row in found])
         disturbed = sum(bool(row["disturbed"]) for row in found)
@@ -174,7 +187,8 @@ def said(row: Row) -> str:
     return f"{row['status']}: {row['reason']}"
 
 
-def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableSpec) -> list[str]:
+def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableSpec, shown: Sequence[str]) -> list[str]:
+    empty = [column_label(value).lower() for value in spec.values if value not in shown]
     cells = [cell for row in configurations for cell in row.cells]
     counts = {cell.value.n for cell in cells if cell.value}
     kinds = {cell.kind for cell in cells if cell.value}
@@ -190,6 +204,7 @@ def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableS
         "≈: predicted before the first step" if "predicted" in kinds else "",
         "*: reported by the program, not measured" if "reported" in kinds else "",
         "> t (k): k runs ended after t or later without reaching it, so there is no mean" if censored else "",
+        f"No value in any run: {', '.join(empty)}" if empty else "",
         notes.emulated(rows),
         "More threads than cores: no efficiency" if crowded else "",
         notes.missing(rows),

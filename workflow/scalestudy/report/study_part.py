@@ -137,7 +137,8 @@ def _figure(study: Study, machine: str, figure: FigureSpec) -> dict[str, Any]:
         "image": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}",
         "width": round(float(drawn.get_size_inches()[0]) * PIXELS_PER_INCH),
         "caption": notes.caption(chart),
-        "notes": chart.notes,
+        # The caption explains the mark, and above the figures stands how many runs were disturbed.
+        "notes": [note for note in chart.notes if not note.startswith(notes.DISTURBED)],
         "sources": chart.sources,
         "file": str(figure_file(machine, study.scale, study.name, figure.file_name)),
         "narrow": len(chart.panels) == 1,
