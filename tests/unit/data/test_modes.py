@@ -115,13 +115,6 @@ def test_a_worker_process_and_its_loader_never_wait_for_each_other_to_read(prepa
     assert torch.equal(labels, alone)
 
 
-def test_data_larger_than_memory_is_refused_by_mode_memory(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, _ = prepared(**FORMS["tar"])
-    monkeypatch.setattr("scalestudy.data.load.readers.free_memory_bytes", lambda: 1 << 16)
-    with pytest.raises(UserError, match="do not fit into the 0 MiB of free memory"):
-        open_dataset(path, "train", spec(mode="memory"))
-
-
 # Going on in the middle
 
 

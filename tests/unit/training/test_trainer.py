@@ -11,7 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 from scalestudy.data.decode import kernel
+from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare.datasets import prepare
+from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
@@ -62,6 +64,23 @@ def test_the_decoders_of_all_attempts_are_reported(tmp_path: Path) -> None:
     kept = {"marks": torch.zeros(0, 7), "losses": torch.zeros(0)}
     recorder.restore(Report(0, decoders=["kernel, AVX2"]), kept, None)
     assert recorder.report.decoders == ["kernel, AVX2", "plain"]
+
+
+@pytest.mark.parametrize(
+    "source", [{"source": "digits"}, {"source": "synthetic_jpeg", "samples": 32, "width": 32, "height": 32, "mean_kib": 1.0}]
+)
+def test_data_that_ranks_of_a_node_cannot_all_keep_in_memory_is_refused(
+    source: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = job(tmp_path, data=source, loader={"mode": "memory"})
+    data = read_manifest(alone.manifest)
+    monkeypatch.setattr(
+        "scalestudy.training.training_data.free_memory_bytes", lambda: 2 * (data.train.bytes + data.test.bytes)
+    )
+    TrainingData.open(alone, 0).close()
+    three = dataclasses.replace(alone, resolved=dataclasses.replace(alone.resolved, ranks_per_node=3))
+    with pytest.raises(UserError, match="MiB for 3 ranks of a node do not fit into the"):
+        TrainingData.open(three, 0)
 
 
 def test_threads_that_decode_without_the_kernel_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

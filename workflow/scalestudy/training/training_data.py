@@ -19,12 +19,15 @@ from scalestudy.data.decode import kernel
 from scalestudy.data.load.dataset import Dataset, PictureDataset, open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import NodeShare, batches, node_steps, steps_per_epoch
-from scalestudy.data.manifest import read_manifest
+from scalestudy.data.manifest import Manifest, read_manifest
 from scalestudy.data.pagecache import drop, resident_bytes, warm
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.emulation.storage import Throttle
+from scalestudy.errors import UserError
 from scalestudy.files import sha256_text
+from scalestudy.limits import free_memory_bytes
 from scalestudy.spec.config import read_site
+from scalestudy.spec.labels import counted
 from scalestudy.training.job import Job
 from scalestudy.training.report import Staging
 
@@ -40,6 +43,15 @@ MANY_THREADS = 4
 """Of a rank's loader; the speeds that the warning names are those of docs/measured/gpu/h200_second.txt."""
 LONGEST = timedelta(days=7)
 """Nodes wait so long for the slowest to copy. A node that fails ends the run before this time is over."""
+
+
+def _refuse_too_large(data: Manifest, ranks: int) -> None:
+    """Raise UserError where the ranks of a node, each with all of the data, need more memory than is free now."""
+    needed, free = ranks * (data.train.bytes + data.test.bytes), free_memory_bytes()
+    if data.bulk and needed > free:
+        what = f"{needed / 2**20:,.0f} MiB for {counted(ranks, 'rank')} of a node"
+        what = f"{what} do not fit into the {free / 2**20:,.0f} MiB of free memory"
+        raise UserError(what, "loader.mode: memory", "set another mode, or lower `data.scale` or `ranks_per_node`")
 
 
 class TrainingData:
@@ -63,6 +75,8 @@ class TrainingData:
             # From the node's own disk, without the limits of the storage that it was copied from.
             manifest, loader = copies.manifest, loader.model_copy(update={"origin": None, "storage": None})
         seconds = time.perf_counter() - begin
+        if loader.mode == "memory":
+            _refuse_too_large(read_manifest(manifest), job.resolved.ranks_per_node)
         # Ranks of a node share the rate of an emulated storage.
         place = job.folder / f"storage.{rank // job.resolved.ranks_per_node}"
         train, held_out = (open_dataset(manifest, split, loader, place) for split in ("train", "test"))

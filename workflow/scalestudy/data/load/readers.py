@@ -28,7 +28,6 @@ from scalestudy.data.manifest import Split, database_key
 from scalestudy.data.stores import FolderStore, Store
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
-from scalestudy.limits import free_memory_bytes
 
 Indices = NDArray[np.int64]
 REMEDY = "replace it, or delete the manifest and prepare the data again"
@@ -220,16 +219,13 @@ class DatabaseReader(Storage):
 class MemoryReader:
     """Keeps every sample that was read, in one anonymous file that worker processes share.
 
-    Each rank has its own. Raises UserError where the data does not fit into the memory that is free now.
+    Each rank has its own.
     """
 
     def __init__(self, storage: Storage, sizes: NDArray[np.int64], place: str | None) -> None:
         self._storage = storage
         self._offsets = np.concatenate([[len(sizes)], len(sizes) + np.cumsum(sizes)])
         total = int(self._offsets[-1])
-        if place is None and total > (free := free_memory_bytes()):
-            what = f"{total / 2**20:,.0f} MiB do not fit into the {free / 2**20:,.0f} MiB of free memory"
-            raise UserError(what, "loader.mode: memory", "set another mode, or lower `data.scale`")
         descriptor = os.open(place, os.O_RDWR) if place else os.memfd_create("scalestudy-samples")
         weakref.finalize(self, os.close, descriptor)
         self.place = f"/proc/{os.getpid()}/fd/{descriptor}"
