@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from scalestudy.data.decode import kernel
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.errors import UserError
+from scalestudy.results.validity import RunEvidence
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
@@ -67,7 +71,8 @@ def test_the_decoders_of_all_attempts_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", [{"source": "digits"}, {"source": "synthetic_jpeg", "samples": 32, "width": 32, "height": 32, "mean_kib": 1.0}]
+    "source",
+    [{"source": "digits"}, {"source": "synthetic_jpeg", "samples": 32, "width": 32, "height": 32, "mean_kib": 1.0}],
 )
 def test_data_that_ranks_of_a_node_cannot_all_keep_in_memory_is_refused(
     source: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -81,6 +86,16 @@ def test_data_that_ranks_of_a_node_cannot_all_keep_in_memory_is_refused(
     three = dataclasses.replace(alone, resolved=dataclasses.replace(alone.resolved, ranks_per_node=3))
     with pytest.raises(UserError, match="MiB for 3 ranks of a node do not fit into the"):
         TrainingData.open(three, 0)
+
+
+@pytest.mark.parametrize(("kind", "decoders"), [("PNG", ["plain: pillow and torch"]), ("JPEG", ["kernel, AVX2"])])
+def test_png_is_not_said_to_be_decoded_by_the_kernel(tmp_path: Path, kind: str, decoders: list[str]) -> None:
+    for folder in ("train/cat", "train/dog", "val/cat", "val/dog"):
+        (tmp_path / folder).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / folder / "0.png", kind)
+    of = job(tmp_path, data={"source": "image_folder", "root": str(tmp_path)})
+    measured: Any = SimpleNamespace(reports=[Report(0, decoders=["kernel, AVX2"])])
+    assert RunEvidence(of, measured, {}, read_manifest(of.manifest)).decoders == decoders
 
 
 def test_threads_that_decode_without_the_kernel_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from scalestudy.data.load.image_reader import begins_with_jpeg
 from scalestudy.data.load.sampler import planned_checksums
 from scalestudy.data.manifest import Manifest
+from scalestudy.errors import UserError
 from scalestudy.results.metrics import Values, epoch_steps
 from scalestudy.results.reads import Reads, judge_reads
 from scalestudy.results.reports import Measured
@@ -38,11 +41,14 @@ class RunEvidence:
         """The verdict on its reads."""
         return judge_reads(self.job.spec, self.manifest, self.measured.reports, self.values)
 
-    @property
+    @cached_property
     def decoders(self) -> list[str]:
         """How ranks decoded images, in all attempts at the run; each way once. Empty where no image was decoded."""
         if self.manifest.format == "tensors" or self.job.spec.loader.mode == "synthetic":
             return []
+        with suppress(OSError, EOFError, UserError):  # the data is on other nodes, or gone
+            if self.manifest.payload == "coded" and not begins_with_jpeg(self.job.manifest, self.manifest):
+                return ["plain: pillow and torch"]
         return list(dict.fromkeys(way for report in self.measured.reports for way in report.decoders))
 
     @cached_property

@@ -114,6 +114,12 @@ class ImageReader:
         images.show_coded(data, draws, crop, out, lambda: stored not in (None, zlib.crc32(data)))
 
 
+def begins_with_jpeg(manifest_path: Path, manifest: Manifest) -> bool:
+    """Whether the first training image is a JPEG, which the kernel may decode. OSError or UserError where it is not here."""
+    storage = ImageReader(DatasetHandle(manifest_path, "train"), manifest).storage
+    return bytes(storage.read(0, 0)[:2]) == images.KINDS["JPEG"]
+
+
 def _storage(
     handle: DatasetHandle, manifest: Manifest, index: Index, shards: list[str] | None
 ) -> IndexedReader | DatabaseReader:
