@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scalestudy.spec.columns import MEASURED, is_number
+from scalestudy.spec.labels import number
 
 COMPUTE, APART = "compute_s", ("forward_s", "backward_s")
 """Forward and backward as one part, of runs that do not tell them apart; and each of them."""
@@ -34,12 +35,14 @@ def step_in_words(result: Mapping[str, Any]) -> dict[str, Any]:
     if step_s is None:
         lines.append("No steady step of it was timed.")
     else:
-        lines.append(f"A step takes {1e3 * step_s:.3g} ms, in this run's own measurement.")
+        lines.append(f"A step takes {number(1e3 * step_s, 3)} ms, in this run's own measurement.")
         for name, seconds in parts:
             if seconds >= 0.005 * step_s:
-                lines.append(f"{1e3 * seconds:8.3g} ms {seconds / step_s:5.0%}  {MEASURED[name].label}")
+                lines.append(f"{number(1e3 * seconds, 3):>8} ms {seconds / step_s:5.0%}  {MEASURED[name].label}")
         if metrics.get("exposed_exchange_s"):
-            lines.append(f"Without its exchange a step would be {1e3 * metrics['exposed_exchange_s']:.3g} ms shorter.")
+            lines.append(
+                f"Without its exchange a step would be {number(1e3 * metrics['exposed_exchange_s'], 3)} ms shorter."
+            )
     return {
         "run": result["run"],
         "step_s": step_s,

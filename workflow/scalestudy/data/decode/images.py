@@ -40,8 +40,6 @@ KINDS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
 of its loaders start programs on the data (Ghostscript on PostScript)."""
 LONGEST_SIDE = 65_500
 """Pixels, of an image made anew: libjpeg's limit (JPEG_MAX_DIMENSION in jmorecfg.h)."""
-
-
 Region = tuple[float, float, float, float, bool]
 """A view that need not begin or end with a whole pixel."""
 

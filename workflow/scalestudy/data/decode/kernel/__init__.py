@@ -78,9 +78,9 @@ class Kernel:
         """Write a view of each picture into `out`, uint8 [B, side, side, 3]; the rows that the kernel does not take.
 
         It takes JPEGs of at most `most_pixels`, or, with `stored`, pixels of this height and width. Others are progressive
-        JPEGs, CMYK, PNG, and what is damaged or cannot be read. `pictures`: PICTURE [B], their `names` each ending with a 0. `draws`: uniform numbers [B, DRAWS]
-        (scalestudy.data.decode.images); None: the centre, never mirrored. `crop`: a random view, not the centre.
-        `progress` gets each sample and the time of its begin.
+        JPEGs, CMYK, PNG, and what is damaged or cannot be read. `pictures`: PICTURE [B]; each of their `names` ends with a 0.
+        `draws`: uniform numbers [B, DRAWS] (scalestudy.data.decode.images); None: the centre, never mirrored. `crop`: a random
+        view, not the centre. `progress` gets each sample and the time of its begin.
         """
         count, side = out.shape[:2]
         assert out.shape == (count, side, side, 3) and len(pictures) == count and (draws is not None or not crop)
