@@ -108,7 +108,7 @@ FORMULAS = {
     "halving_doubling": ("halving_doubling", "flat_halving_doubling"),
     "hierarchical": ("hierarchical", "reduce_to_leader", "broadcast"),
     "two_dimensional": ("two_dimensional", "reduce_scatter", "all_gather"),
-    "parameter_server": ("parameter_server", "colocated_server"),
+    "parameter_server": ("parameter_server",),
 }
 """The functions of strategies/cost.py that say what an exchange takes."""
 

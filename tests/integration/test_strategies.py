@@ -57,8 +57,6 @@ EXACT: dict[str, AnyStrategy] = {
     ),
     "parameter_server with 1 server": ParameterServer(name="parameter_server", servers=1),
     "parameter_server with 2 servers": ParameterServer(name="parameter_server", servers=2),
-    "parameter_server on the first rank": ParameterServer(name="parameter_server", placement="colocated"),
-    "parameter_server on the first 2 ranks": ParameterServer(name="parameter_server", placement="colocated", servers=2),
     "zero1": Zero1(name="zero1"),
 }
 if fsdp.SUPPORTED:
@@ -79,7 +77,7 @@ CASES: dict[str, Case] = {
 }
 IN_FLOAT32 = {f"{name} float32": Case("mlp", strategy, torch.float32) for name, strategy in EXACT.items()}
 STATEFUL = [
-    *("halving_doubling overlapped", "parameter_server on the first 2 ranks", "zero1"),
+    *("halving_doubling overlapped", "parameter_server with 2 servers", "zero1"),
     *["fsdp"] * fsdp.SUPPORTED,
 ]
 """Strategies that keep or gather their state in their own way, and one that does not."""

@@ -33,7 +33,6 @@ CASES = [
     ("ranks=2 nodes=2 ranks_per_node=2 strategy=ring", "leave out `nodes` or", "nodes=null"),
     ("ranks=5 ranks_per_node=2 strategy=ring", "another number", "ranks=4"),
     ("ranks=2 strategy=single", "another strategy", "strategy=ring"),
-    ("strategy=parameter_server strategy.servers=3 strategy.placement=colocated ranks=2", "fewer servers", "strategy.servers=2"),
     ("strategy=fsdp ranks=2 device=emulated:infinite", "a real device", "device=cpu"),
     ("strategy=mpi_allreduce ranks=2 nodes=2 network.mib_per_s=9", "another strategy", "strategy=ring"),
     ("strategy=horovod ranks=2 dtype=bfloat16", "choose float32", "dtype=float32"),

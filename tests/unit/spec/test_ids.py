@@ -80,7 +80,7 @@ OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
         {"name": "hierarchical", **SCHEDULE, "outer": "ring", "outer_transport": "same"},
         {"name": "two_dimensional", **SCHEDULE, "outer": "ring"},
         {"name": "mpi_allreduce", **SCHEDULE},
-        {"name": "parameter_server", "servers": 1, "placement": "dedicated"},
+        {"name": "parameter_server", "servers": 1},
         {"name": "async_parameter_server", "servers": 1},
         {"name": "zero1"},
         {"name": "fsdp", "unit_mib": 1.0},

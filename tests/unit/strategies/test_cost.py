@@ -16,8 +16,6 @@ CASES = {
     "a fifth rank costs two whole buffers more": (cost.halving_doubling(SIZE, 5, BETWEEN), 1.504 + 2.002),
     "one server takes all gradients of 4 workers": (cost.parameter_server(SIZE, 4, 1, BETWEEN), 8.002),
     "4 servers take a quarter each": (cost.parameter_server(SIZE, 4, 4, BETWEEN), 2.002),
-    "a server among 2 ranks exchanges with the other only": (cost.colocated_server(SIZE, 2, 1, BETWEEN), 2.002),
-    "a server alone exchanges nothing": (cost.colocated_server(SIZE, 1, 1, BETWEEN), 0.0),
     "a flat ring over 2 nodes of 4": (cost.flat_ring(SIZE, 2, 4, INSIDE, BETWEEN), 1.764),
     # Inside: three quarters of the buffer twice to reduce, the whole buffer twice to broadcast.
     "a hierarchy of 2 nodes of 4": (cost.hierarchical(SIZE, 2, 4, INSIDE, BETWEEN), 0.15 + 0.2 + 1.002),

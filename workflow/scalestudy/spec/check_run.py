@@ -110,7 +110,7 @@ def _of_every_run(spec: RunSpec) -> list[Row]:
 def _of_training(spec: RunSpec) -> list[Row]:
     """Strategy, numbers, batch, precision, loader and staging of the project's own trainer."""
     strategy, ranks, batch, loader, dtype = spec.strategy, spec.ranks, spec.batch, spec.loader, spec.dtype
-    name, least, most = strategy.name, strategy.min_ranks, strategy.max_ranks
+    name, most = strategy.name, strategy.max_ranks
     is_horovod, is_pipeline = isinstance(strategy, Horovod), isinstance(strategy, Pipeline)
     stages, parts = (strategy.stages, strategy.micro_batches or 1) if isinstance(strategy, Pipeline) else (None, 1)
     is_uneven = stages is not None and ranks % stages != 0
@@ -129,8 +129,6 @@ def _of_training(spec: RunSpec) -> list[Row]:
     return [
         (most is not None and ranks > most, "ranks",
          f"strategy `{name}` has at most {most} {'rank' if most == 1 else 'ranks'}, not {ranks}", STRATEGY),
-        (ranks < least, "ranks", f"{least} servers among the ranks need {least} ranks, not {ranks}",
-         "use fewer servers, or exclude this combination"),
         (spec.accelerator and not strategy.emulatable, "device",
          f"`{name}` exchanges inside the layers, of which an emulated accelerator has none",
          "use a real device, or exclude this combination"),

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from scalestudy.site_fault import Lackable
-from scalestudy.strategies.catalogue import AllReduce, AnyStrategy, MPIAllReduce, ParameterServer, Scheduled
+from scalestudy.strategies.catalogue import AllReduce, AnyStrategy, MPIAllReduce, Scheduled
 
 if TYPE_CHECKING:
     from scalestudy.strategies.base import Strategy, World
@@ -19,13 +19,11 @@ def build(options: AnyStrategy, world: World) -> Strategy:
 
     A strategy is the class named as its options, in the module of its name; those of `Scheduled` are in `allreduce/`.
     """
-    name = type(options).__name__
     module = f"allreduce.{options.name}" if isinstance(options, Scheduled) else options.name
     if isinstance(options, AllReduce):
         module = "ddp"
-    if isinstance(options, ParameterServer) and options.placement == "colocated":
-        module, name = "colocated_server", "ColocatedParameterServer"
-    strategy: Strategy = getattr(import_module(f"scalestudy.strategies.{module}"), name)(options, world)
+    made = getattr(import_module(f"scalestudy.strategies.{module}"), type(options).__name__)
+    strategy: Strategy = made(options, world)
     return strategy
 
 

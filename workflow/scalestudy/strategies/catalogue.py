@@ -30,16 +30,11 @@ class StrategySpec(Spec):
 
     @property
     def servers_beside(self) -> int:
-        """Processes in addition to the ranks: dedicated parameter servers."""
+        """Processes in addition to the ranks: parameter servers."""
         match self:
-            case ParameterServer(placement="dedicated") | AsyncParameterServer():
+            case ParameterServer() | AsyncParameterServer():
                 return self.servers
         return 0
-
-    @property
-    def min_ranks(self) -> int:
-        """The smallest number of ranks that the strategy can have."""
-        return self.servers if isinstance(self, ParameterServer) and self.placement == "colocated" else 1
 
     @property
     def needs_mpi(self) -> bool:
@@ -49,7 +44,7 @@ class StrategySpec(Spec):
     @property
     def shares_devices(self) -> bool:
         """Whether it works where ranks share an accelerator: over gloo, which has broadcast and all-reduce for tensors of a
-        GPU, or through the host, as with dedicated servers."""
+        GPU, or through the host, as with servers."""
         by_ring = isinstance(self, Ring) and self.schedule != "overlapped"
         return isinstance(self, AllReduce) or by_ring or self.servers_beside > 0
 
@@ -136,9 +131,7 @@ class ParameterServer(StrategySpec):
     name: Literal["parameter_server"]
     scales_loss = False
     servers: Annotated[int, Field(ge=1, le=1024)] = 1
-    """How many servers share the parameters."""
-    placement: Literal["dedicated", "colocated"] = "dedicated"
-    """Servers are separate processes in addition to the ranks, or the first ranks themselves."""
+    """How many servers share the parameters: processes in addition to the ranks."""
 
 
 class AsyncParameterServer(StrategySpec):

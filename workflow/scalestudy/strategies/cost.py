@@ -58,15 +58,6 @@ def parameter_server(size: float, workers: int, servers: int, link: Link) -> flo
     return link.time(2, 2 * load)
 
 
-def colocated_server(size: float, ranks: int, servers: int, link: Link) -> float:
-    """As parameter_server; a serving rank neither sends to itself nor receives from itself.
-
-    It receives the shares of the others and sends its own gradients at the same time; each worker the same.
-    """
-    busiest = max((ranks - 1) / servers, (servers - 1) / servers, 1.0 if servers < ranks else 0.0) if ranks > 1 else 0.0
-    return link.time(2 if ranks > 1 else 0, 2 * busiest * size)
-
-
 def flat_ring(size: float, nodes: int, per_node: int, inside: Link, between: Link) -> float:
     """A ring through all ranks, node by node: each node's link is one edge of it, at the pace of the slower link."""
     ranks = nodes * per_node

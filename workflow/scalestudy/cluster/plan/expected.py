@@ -277,8 +277,7 @@ def exchange_time(spec: RunSpec, machine: Machine, size: float) -> float | None:
     between = Link(1e9 * machine.network_gb_per_s) if machine.network_gb_per_s else inside
     strategy, ranks = spec.strategy, spec.ranks
     if "server" in strategy.name:
-        of_servers = cost.parameter_server if strategy.servers_beside else cost.colocated_server
-        return of_servers(size, ranks, getattr(strategy, "servers", 1), between)
+        return cost.parameter_server(size, ranks, getattr(strategy, "servers", 1), between)
     formula: Callable[..., float] | None
     formula = {"hierarchical": cost.hierarchical, "two_dimensional": cost.two_dimensional}.get(strategy.name)
     if strategy.name == "halving_doubling" and not ranks & (ranks - 1):  # a power of two
