@@ -24,6 +24,7 @@ SECRET = "https://user:secret@example.org/data"
 CASES = [
     # Settings that are impossible; a word of the remedy; what follows it, as settings that come after.
     ("device=emulated:a100 program.command='python a.py' program.files=[a.py]", "leave `device` out", "device=null"),
+    ("seed=2147483000", "choose a smaller one", "seed=7"),
     ("measure.steps=9 measure.minutes=1", "set the other to null", "measure.minutes=null"),
     ("hosts=[a,a] strategy=ring ranks=2", "each host once", "hosts=[a,b]"),
     ("hosts=[localhost,b] strategy=ring ranks=2", "as their scheduler does", "hosts=[a,b]"),

@@ -260,6 +260,7 @@ def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
 ) -> None:
     monkeypatch.setattr(batch_maker, "HANG_S", 1.0)
     monkeypatch.setattr(workers, "END_S", 0.2)
+    others = of_a_loader()
     path, _ = prepared(**FORMS["files"])
     loader = spec(workers=1)
     data = open_dataset(path, "train", loader)
@@ -271,14 +272,12 @@ def test_a_thread_that_hangs_in_a_read_is_an_error_with_file_and_sample(
         Loader(data, [(0, np.arange(8, 12))], loader, seed=0) as made,
     ):
         list(made)
-    threads = of_a_loader()
 
     def let_go() -> bool:
-        with contextlib.suppress(
-            OSError
-        ):  # nobody reads: what the kernel cannot read is opened once more, for its error
+        # Not once: what the kernel cannot read is opened once more, for its error. OSError: nobody reads now.
+        with contextlib.suppress(OSError):
             os.close(os.open(file, os.O_WRONLY | os.O_NONBLOCK))
-        return not of_a_loader() & threads
+        return not of_a_loader() - others
 
     assert wait_until(let_go, 5)
 
