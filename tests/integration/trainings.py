@@ -84,8 +84,8 @@ class Case:
         return self.strategy.servers_beside if self.strategy else 0
 
     def fits(self, ranks: int) -> bool:
-        """Whether there are enough ranks, and they fill the nodes."""
-        return ranks >= (self.strategy.min_ranks if self.strategy else 1) and ranks % (self.per_node or 1) == 0
+        """Whether the ranks fill the nodes."""
+        return ranks % (self.per_node or 1) == 0
 
 
 def make_model(name: str, seed: int, dtype: torch.dtype) -> nn.Module:
