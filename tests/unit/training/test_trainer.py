@@ -111,6 +111,21 @@ def test_threads_that_decode_without_the_kernel_are_warned_of(tmp_path: Path, mo
     assert said(workers=4) == []
 
 
+@pytest.mark.parametrize(("count", "is_timed"), [(10, True), (11, False)])
+def test_the_loader_alone_is_timed_only_on_batches_that_the_training_has(
+    tmp_path: Path, count: int, is_timed: bool
+) -> None:
+    # 24 batches in 3 epochs: 4 fill the queue of two workers, however few steps are measured.
+    measure = {"loader_batches": count, "warmup_steps": 1, "steps": 5}
+    rank = trainer(job(tmp_path, loader={"workers": 2}, measure=measure))
+    rank.measure_loader()
+    assert (rank.recorder.report.loader_samples_per_s is not None) is is_timed
+    assert [word for word in rank.recorder.report.warnings if "not timed" in word] == [
+        "the loader alone was not timed: the training has fewer batches than 11 per worker and those that fill the loader's "
+        "queue: lower `measure.loader_batches`, or raise `train.epochs`"
+    ] * (not is_timed)
+
+
 def test_a_weight_of_two_names_is_kept_under_both(tmp_path: Path) -> None:
     replica = trainer(job(tmp_path, model={"name": "mlp", "hidden": 16, "layers": 3})).replica
     assert isinstance(replica.model, torch.nn.Sequential)

@@ -120,7 +120,8 @@ class Measure(Spec):
     """Length of the window in minutes; the run ends after it. None: the full training."""
     loader_batches: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """Batches per worker that are loaded first, without training, to measure the loader alone: workers finish in rounds, and
-    part of a round says little."""
+    part of a round says little. `workers * prefetch` batches before them fill the queue and are not timed. Where the full
+    training has fewer batches in all, the loader is not timed, and a warning of the run says so."""
     trace_steps: Annotated[int, Field(ge=0, le=100)] = 0
     """Steps after the window that torch.profiler traces: `trace.json.gz` beside the result, which Perfetto opens, and what
     hides what as columns. They train on the next batches at a learning rate of 0, and count nowhere else."""

@@ -190,10 +190,15 @@ class Trainer:
 
     def measure_loader(self) -> None:
         """Time the loader alone, before the first step."""
-        count = self.spec.measure.loader_batches
-        if count and not self.recorder.report.steps_done:
-            rate = self.data.measure_loader(count, self.loader(), self.replica.inputs)
-            self.recorder.report.loader_samples_per_s = rate
+        count, report = self.spec.measure.loader_batches, self.recorder.report
+        if count and not report.steps_done:
+            rate = self.data.measure_loader(count, self.faults.slow_decode_s, self.replica.inputs)
+            report.loader_samples_per_s = rate
+            if rate is None:
+                report.warnings.append(
+                    f"the loader alone was not timed: the training has fewer batches than {count} per worker and those "
+                    "that fill the loader's queue: lower `measure.loader_batches`, or raise `train.epochs`"
+                )
             self.prepare_cache()  # what was just read is no longer cold
 
     def serve(self) -> None:

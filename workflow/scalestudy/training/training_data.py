@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -120,24 +121,29 @@ class TrainingData:
         return Loader(self.train, self.plan(first, last), spec.loader, spec.seed, slow_decode_s, self.cache_limit)
 
     def measure_loader(
-        self, count: int, loader: Loader, convert: Callable[[torch.Tensor], torch.Tensor]
+        self, count: int, slow_decode_s: float, convert: Callable[[torch.Tensor], torch.Tensor]
     ) -> float | None:
-        """Samples/s of `count` batches per worker, converted, while nothing else is done; None where there are too few batches.
+        """Samples/s of `count` batches per worker, converted, while nothing else is done.
 
-        The first batches fill the loader's queue, and are not counted.
+        They are the training's first, after those that fill the loader's queue, which are not counted. None where the
+        training has fewer batches than both take: batches made before the clock starts would count.
         """
         workers = max(1, self.spec.loader.workers)
-        with closing(loader):
+        ahead, timed = workers * self.spec.loader.prefetch, workers * count
+        batches = self.steps_per_epoch * self.spec.train.epochs
+        if batches < ahead + timed:
+            return None
+        with closing(self.loader(0, batches, slow_decode_s)) as loader:
             stream = iter(loader)
-            for _ in range(workers * self.spec.loader.prefetch):
-                next(stream, None)
+            for _ in range(ahead):
+                next(stream)
             begin, samples = time.perf_counter(), 0
-            for _, (x, y) in zip(range(count * workers), stream, strict=False):
+            for x, y in itertools.islice(stream, timed):
                 convert(x)
                 samples += len(y)
             if torch.cuda.is_initialized():
                 torch.cuda.synchronize()  # the last conversions have only been queued
-            return samples / (time.perf_counter() - begin) if samples else None
+            return samples / (time.perf_counter() - begin)
 
     def unusual(self) -> list[str]:
         """Find unusual samples in data of the user's own: its first rank digests some items, each fetched twice."""
