@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from scalestudy.commands.options import CONFIG, PROFILE, SET, FilePath
+from scalestudy.commands.options import CONFIG, PROFILE, SET, FilePath, studies_of
 from scalestudy.errors import UserError
 from scalestudy.site_fault import SITE
 
@@ -81,6 +81,7 @@ def targets_and_config(
 @click.option("--nodes", type=click.IntRange(1), help="Nodes of the job; default 2, or the machine's if fewer.")
 @click.option("--wait", type=float, default=600, show_default=True, help="Seconds to wait for the job.")
 @click.option("--hosts", is_flag=True, help="Only ask the scheduler for the names of the nodes, for the machine file.")
+@click.option("--links", is_flag=True, help="Only write the rates of links that the study probe measured into the machine file.")
 @click.option("--in-job", nargs=2, hidden=True, default=None)
 def doctor(
     profile: str,
@@ -88,6 +89,7 @@ def doctor(
     nodes: int | None,
     wait: float,
     hosts: bool,
+    links: bool,
     in_job: tuple[str, str] | None,
 ) -> None:
     """Examine the nodes where runs would run: Python, torch, CUDA, NCCL, MPI, fabric, scratch, clock, shared storage.
@@ -99,6 +101,7 @@ def doctor(
     Example: scalestudy doctor
     Example: scalestudy doctor --profile profiles/pbs
     Example: scalestudy doctor --hosts --profile profiles/slurm
+    Example: scalestudy doctor --links --profile profiles/slurm --config scale=paper
     """
     if in_job is not None:
         from scalestudy.cluster.doctor.job import on_nodes
@@ -115,6 +118,11 @@ def doctor(
         click.echo(examine.hosts_of_profile())
         return
     choice = read_config("config/config.yaml", given)
+    if links:
+        from scalestudy.cluster.doctor.links import write_links
+
+        click.echo(write_links(studies_of(choice.folder, choice.scale, ["probe"])[0], choice.folder))
+        return
     count = nodes or min(NODES, read_machine(choice.machine).nodes or 1)
     reports, findings = examine.examine(choice.machine, profile, count, wait)
     click.echo(examine.text(reports, findings))
