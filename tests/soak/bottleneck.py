@@ -2,16 +2,17 @@
 
 `python -m tests.soak.bottleneck` explains tests/stand_ins/slow_training.py for each of CASES, in a drawn order, prints
 docs/measured/bottleneck.txt and draws docs/measured/bottleneck.svg. Answers are kept in build/bottleneck: called again, it
-goes on where it was stopped. All rules but one were written before the first run, and no threshold was set by its answers.
+goes on where it was stopped. No threshold was set by its answers.
 
 A case names the part that grew most against the mean of its workload's clean cases, where it grew by MIN_GROWTH of a clean
-step and, since the first run, where all of the part's interval lies above that mean; else it names none. It is right if that
-is the part of its cause. A clean case is right if it names none.
+step, and by more than one further clean case would: beyond the 95 % prediction interval of the clean cases, over all parts
+together. Else it names none. It is right if that is the part of its cause. A clean case is right if it names none.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 import subprocess
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scipy.special import stdtrit
 from scipy.stats import binomtest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,11 +99,19 @@ def parts_of(answer: Mapping[str, Any]) -> dict[str, float]:
     return {name: found.get(name, 0.0) for name in PARTS}
 
 
-def named(growth: Mapping[str, float], answer: Mapping[str, Any], step_s: float) -> str:
+def named(growth: Mapping[str, float], clean: Sequence[Mapping[str, Any]], step_s: float) -> str:
     """The part that grew most, or none."""
     part = max(growth, key=lambda name: growth[name])
-    half_s = next((one["seconds"] - one["low"] for one in answer["parts"] if one["name"] == part), 0.0)
-    return part if growth[part] >= MIN_GROWTH * step_s and growth[part] > half_s else NONE
+    return part if growth[part] >= MIN_GROWTH * step_s and growth[part] > reach_s(part, clean) else NONE
+
+
+def reach_s(part: str, clean: Sequence[Mapping[str, Any]]) -> float:
+    """By how much a part of one more clean case may exceed the mean of n of them: t s √(1 + 1/n), seconds.
+
+    One-sided at 5 % for all parts together, by Bonferroni (Hahn and Meeker, Statistical Intervals, 1991).
+    """
+    values, n = [parts_of(one)[part] for one in clean], len(clean)
+    return float(stdtrit(n - 1, 1 - 0.05 / len(PARTS))) * statistics.stdev(values) * math.sqrt(1 + 1 / n)
 
 
 def growth_of(answer: Mapping[str, Any], clean: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -129,7 +139,7 @@ def judge() -> dict[tuple[str, str], int]:
             clean.setdefault(case.ranks, []).append(answer)
             continue
         growth = growth_of(answer, others)
-        part, whole_s = named(growth, answer, step_s), answer["step_s"] - step_s
+        part, whole_s = named(growth, others, step_s), answer["step_s"] - step_s
         size_s = whole_s if case.cause in UNKNOWN_SIZE else case.strength * step_s
         confusion[case.cause, part] = confusion.get((case.cause, part), 0) + 1
         right.append(part == case.part)
@@ -143,7 +153,7 @@ def judge() -> dict[tuple[str, str], int]:
         for number, answer in enumerate(answers):
             others = answers[:number] + answers[number + 1 :]
             step_s = statistics.fmean(one["step_s"] for one in others)
-            part = named(growth_of(answer, others), answer, step_s)
+            part = named(growth_of(answer, others), others, step_s)
             confusion[CLEAN, part] = confusion.get((CLEAN, part), 0) + 1
             alarms.append(part != NONE)
             print(f"{ranks:5} {'clean':16} {'':8}  {1e3 * answer['step_s']:8.1f}  {part}")
