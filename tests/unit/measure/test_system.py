@@ -79,6 +79,7 @@ def test_what_the_whole_host_does_is_recorded_beside_the_run(tmp_path: Path) -> 
     if "host_sent_bytes" in grown:
         assert grown["host_sent_bytes"] < 1 << 20, "loopback counts as a network"
     assert grown["host_page_cache_bytes"] > -(1 << 30)
+    assert grown.get("host_disk_busy_s", 1.0) >= 0.0
     assert all(name.startswith("host_") and math.isfinite(value) for name, value in grown.items())
     if grown.get("host_disk_written_bytes") == 0:
         pytest.skip("the kernel does not count what this folder's disk writes")

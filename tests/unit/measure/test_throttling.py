@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.measure.system import throttled_seconds, throttled_share
+from scalestudy.measure.system import share_of_time, throttled_seconds
 
 
 def heat(system: Path, cpu: int, **counters: object) -> None:
@@ -31,15 +31,27 @@ def test_a_kernel_that_does_not_count_it_says_nothing(tmp_path: Path) -> None:
     heat(tmp_path, 0, core="broken")
     assert math.isnan(throttled_seconds([0], tmp_path))
     rows = [{"clock_s": float(second), "throttled_s": math.nan} for second in range(3)]
-    assert throttled_share(rows, 0.5, 1.5) is None
-    assert throttled_share([{"clock_s": 0.0}, {"clock_s": 1.0}], 0.0, 1.0) is None
-    assert throttled_share([], 0.0, 1.0) is None
+    assert share_of_time(rows, 0.5, 1.5, "throttled_s") is None
+    assert share_of_time([{"clock_s": 0.0}, {"clock_s": 1.0}], 0.0, 1.0, "throttled_s") is None
+    assert share_of_time([], 0.0, 1.0, "throttled_s") is None
 
 
 def test_the_share_is_that_of_the_samples_around_the_window() -> None:
     rows = [
         {"clock_s": float(second), "throttled_s": 5 + throttled} for second, throttled in enumerate((0, 0, 0.5, 1, 1))
     ]
-    assert throttled_share(rows, 1.2, 2.8) == pytest.approx(0.5)
-    assert throttled_share(rows, 0.0, 4.0) == pytest.approx(0.25)
-    assert throttled_share(rows, 3.0, 9.0) == 0.0
+    assert share_of_time(rows, 1.2, 2.8, "throttled_s") == pytest.approx(0.5)
+    assert share_of_time(rows, 0.0, 4.0, "throttled_s") == pytest.approx(0.25)
+    assert share_of_time(rows, 3.0, 9.0, "throttled_s") == 0.0
+
+
+def test_of_cpu_time_the_share_is_that_of_each_core_and_rows_of_ranks_tell_nothing_of_disks() -> None:
+    """Two cores are half busy, a disk a quarter of the time; a rank's row at the window's end has no disk."""
+    rows = [
+        {"clock_s": float(second), "busy_s": 7.0 + second, "cores": 2.0, "host_disk_busy_s": second / 4}
+        for second in range(4)
+    ]
+    rows.insert(3, {"clock_s": 2.5, "busy_s": 9.5, "cores": 2.0})
+    assert share_of_time(rows, 0.5, 2.5, "busy_s", "cores") == pytest.approx(0.5)
+    assert share_of_time(rows, 0.5, 2.5, "host_disk_busy_s") == pytest.approx(0.25)
+    assert share_of_time(rows[3:4], 0.5, 2.5, "host_disk_busy_s") is None

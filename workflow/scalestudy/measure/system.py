@@ -26,7 +26,7 @@ UNMEASURED = "unmeasured."
 MOST_FOREIGN = 0.05
 """Share of the cores that others may take during a window before it is disturbed."""
 LEAST_SPAN_S = 0.5
-"""Ticks of 10 ms say little about less time than this."""
+"""Ticks of 10 ms say little about less time than this: a shorter window is widened."""
 MEMORY_SHARE = 0.005
 """Share of the time that reading the memory of processes may take: the kernel looks at each of their pages."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -108,15 +108,17 @@ def cpu_row(group: int, leader: int, cores: frozenset[int], more: Sequence[int] 
 
 
 def host_row() -> dict[str, float]:
-    """What the whole host did since its start: bytes of its disks and networks (loopback left out), pages read from a disk,
-    CPU time that the hypervisor took, busy CPU time (percent, since the last call), and the page cache, bytes.
+    """What the whole host did since its start: bytes of its disks, the time in which they had requests, summed over them;
+    bytes of its networks (loopback left out), pages read from a disk, CPU time that the hypervisor took, busy CPU time
+    (percent, since the last call), and the page cache, bytes.
 
     Names begin with HOST; what this system does not tell is absent.
     """
     found: dict[str, Any] = {"cpu_percent": psutil.cpu_percent()}
-    with suppress(OSError, NotImplementedError):  # containers without /proc/diskstats, and systems without counters
+    with suppress(OSError, NotImplementedError, AttributeError):  # containers without /proc/diskstats; not Linux
         if disks := psutil.disk_io_counters(nowrap=False):
             found |= {"disk_read_bytes": disks.read_bytes, "disk_written_bytes": disks.write_bytes}
+            found |= {"disk_busy_s": disks.busy_time / 1000}
     with suppress(OSError):  # containers without /proc/net/dev
         networks = psutil.net_io_counters(pernic=True, nowrap=False)
         outside = [counts for name, counts in networks.items() if name != "lo"]
@@ -151,38 +153,40 @@ def rows_of_rank(processes: int) -> list[dict[str, float]]:
 
 def _around(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> dict[str, float]:
     """Growth of each column from the last sample before a stretch of time to the first one after it, as far as there are any."""
-    first = next((row for row in reversed(rows) if row["clock_s"] <= begin), rows[0])
-    last = next((row for row in rows if row["clock_s"] >= end), rows[-1])
+    widened_s = max(0.0, LEAST_SPAN_S - (end - begin)) / 2
+    first = next((row for row in reversed(rows) if row["clock_s"] <= begin - widened_s), rows[0])
+    last = next((row for row in rows if row["clock_s"] >= end + widened_s), rows[-1])
     return {name: last[name] - first.get(name, math.nan) for name in last}
 
 
 def foreign_share(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> float | None:
     """Share of a host's cores that processes outside of the run took between two moments of `perf_counter`, 0 to 1.
 
-    From the last sample before to the first sample after, which ranks take at the window's ends; a window that is too
-    short for that is widened. Only cores count that the run may use. None where the samples are too near each other to
-    know, or where the kernel does not say.
+    From the last sample before to the first sample after, which ranks take at the window's ends. Only cores count that the
+    run may use. None where the samples are too near each other to know, or where the kernel does not say.
     """
     if not rows:
         return None
-    widened_s = max(0.0, LEAST_SPAN_S - (end - begin)) / 2
-    grown = _around(rows, begin - widened_s, end + widened_s)
+    grown = _around(rows, begin, end)
     foreign_s = grown["busy_s"] - grown["cpu_s"]
     if grown["clock_s"] < LEAST_SPAN_S or math.isnan(foreign_s):
         return None
     return min(1.0, max(0.0, foreign_s / (grown["clock_s"] * rows[0]["cores"])))
 
 
-def throttled_share(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> float | None:
-    """Share of the time between two moments of `perf_counter` in which heat slowed a host's cores down, 0 to 1.
+def share_of_time(
+    rows: Sequence[Mapping[str, float]], begin: float, end: float, column: str, over: str | None = None
+) -> float | None:
+    """Growth of a column of seconds between two moments of `perf_counter`, over that time, and over the column `over`; 0 to 1.
 
-    From the last sample before to the first sample after; `rows` are a Sampler's. None where the kernel does not say.
+    From the last sample before to the first sample after; `rows` are a Sampler's, and those without the column do not count.
+    None where the kernel does not say.
     """
-    grown = _around(rows, begin, end) if rows else {"clock_s": 0.0}
-    throttled_s = grown.get("throttled_s", math.nan)
-    if grown["clock_s"] <= 0 or math.isnan(throttled_s):
+    known = [row for row in rows if not math.isnan(row.get(column, math.nan))]
+    grown = _around(known, begin, end) if known else {"clock_s": 0.0}
+    if grown["clock_s"] <= 0:
         return None
-    return min(1.0, max(0.0, throttled_s / grown["clock_s"]))
+    return min(1.0, max(0.0, grown[column] / grown["clock_s"] / (1.0 if over is None else known[0][over])))
 
 
 def withheld_share(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> float | None:

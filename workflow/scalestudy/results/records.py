@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,7 +13,7 @@ import numpy as np
 
 from scalestudy.files import write_with
 from scalestudy.measure.devices import energy_j, samples_of, throttling
-from scalestudy.measure.system import MOST_FOREIGN, UNMEASURED, foreign_share, throttled_share, withheld_share
+from scalestudy.measure.system import MOST_FOREIGN, UNMEASURED, foreign_share, share_of_time, withheld_share
 from scalestudy.measure.timers import PHASES
 from scalestudy.results.reports import Measured
 from scalestudy.training.job import Job
@@ -93,21 +93,23 @@ def facts_of_hosts(
 ) -> HostFacts:
     """Use of the run's hosts and accelerators in the window, in which they `trained` so many samples.
 
-    Shares are the largest over hosts; a column is None where a host does not tell it.
+    Shares of what disturbs are the largest over hosts, utilisation is their mean; a column is None where no host tells it.
     """
     hosts = _windows(job, samples, reports)
-    foreign, throttled, withheld = (
-        [share for host in hosts if (share := of_host(*host)) is not None]
-        for of_host in (foreign_share, throttled_share, withheld_share)
-    )
+
+    def known(share_of: Callable[..., float | None], *columns: str) -> list[float]:
+        return [share for host in hosts if (share := share_of(*host, *columns)) is not None]
+
     utilisation, power, memory = (
         _of_all([samples_of(rows, column, begin, end) or None for rows, begin, end in hosts])
         for column in ("device_utilisation", "device_power_w", "device_memory_bytes")
     )
     joules = _of_all([energy_j(*host) for host in hosts])
     values = {
-        "foreign_cpu_share": max(foreign, default=None),
-        "throttled_share": max(throttled, default=None),
+        "foreign_cpu_share": max(known(foreign_share), default=None),
+        "throttled_share": max(known(share_of_time, "throttled_s"), default=None),
+        "cpu_utilisation": _mean(known(share_of_time, "busy_s", "cores")),
+        "disk_utilisation": _mean(known(share_of_time, "host_disk_busy_s")),
         "device_utilisation": _mean(map(fmean, utilisation)),
         "device_idle_share": _mean(fmean(used < NEARLY_IDLE for used in host) for host in utilisation),
         "device_busy_share": _mean(fmean(used > BUSY for used in host) for host in utilisation),
@@ -117,7 +119,7 @@ def facts_of_hosts(
     }
     slowed = dict.fromkeys(reason for host in hosts for reason in throttling(*host))
     warned = [f"the device clocks were throttled in the window: {', '.join(slowed)}"] if slowed else []
-    if (share := max(withheld, default=0.0)) > MAX_WITHHELD:
+    if (share := max(known(withheld_share), default=0.0)) > MAX_WITHHELD:
         warned.append(
             f"a CPU quota withheld {share:.0%} of the CPU time that the run would have used in the window: ask for "
             "more cores, or lower threads_per_rank"

@@ -114,6 +114,12 @@ METRICS: dict[str, Column] = {
     "throttled_share": Column("Throttled", "",
         "Share of the window in which the processor was thermally throttled, mean over the cores that the run may use, "
         "largest of hosts; empty where the kernel does not count it"),
+    "cpu_utilisation": Column("CPU utilisation", "",
+        "Share of the window in which the cores that the run may use were busy, with whatever; mean over cores and hosts"),
+    "disk_utilisation": Column("Disk utilisation", "",
+        "Share of the window in which a disk of the host had requests (`%util` of iostat), added up over its disks to at most "
+        "1, mean over hosts. Once a second, so that a window counts with up to a second on either side. File systems of a "
+        "network have no disk here"),
     "system_share": Column("System time", "",
         "Share of the ranks' CPU time that the kernel took in the window: page faults, messages, reads; worker processes "
         "left out, evaluations included"),
@@ -192,7 +198,8 @@ PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 SHARES = (
     "accuracy", "auroc", "data_stall", "accelerator_utilisation",
     "resident_share", "checkpoint_share", "foreign_cpu_share", "throttled_share", "device_utilisation",
-    "device_idle_share", "device_busy_share", "system_share", "exchange_hidden", "making_hidden", "copy_hidden",
+    "device_idle_share", "device_busy_share", "cpu_utilisation", "disk_utilisation", "system_share", "exchange_hidden",
+    "making_hidden", "copy_hidden",
 )  # fmt: skip
 """Columns whose values lie between 0 and 1."""
 
