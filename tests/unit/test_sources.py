@@ -18,7 +18,7 @@ CITING = {
     "accelerators": "source",
     "caltech_workers": "source",
     "dataset_sizes": "source_of_numbers",
-    "furo_rannc": "source",
+    "flow_rannc": "source",
     "step_times": "source",
     "tsubame_resnet50": "source",
     "tsubame_resnet50_improved": "source",

@@ -13,7 +13,7 @@ from scalestudy.figures.reference import Reference, read_reference
 from scalestudy.models.catalogue import Torchvision
 
 FOLDER = Path(__file__).resolve().parents[3] / "config" / "reference"
-FILES = ["tsubame_resnet50", "tsubame_resnet50_improved", "caltech_workers", "furo_rannc"]
+FILES = ["tsubame_resnet50", "tsubame_resnet50_improved", "caltech_workers", "flow_rannc"]
 
 
 @pytest.mark.parametrize("name", FILES)
