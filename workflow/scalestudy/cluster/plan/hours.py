@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 NO_REQUEST = Resources(0, 0, 0, 0, 0, None, None)
 """Request of a job that the driver keeps: of all but runs and datasets."""
+TIMED = ("dataset", "train")
+"""Rules whose jobs take time."""
 DRAWS, SEED = 1000, 0
 Z95 = 1.6449
 """The 95th percentile of the standard normal distribution."""
@@ -65,7 +67,7 @@ class PlannedJob:
     """One job of the plan."""
 
     column: int
-    """Its place among the jobs, and its column of the drawn seconds."""
+    """Its place among the jobs, and its column of the drawn seconds if it takes any."""
     seen: AnnouncedJob
     study: str = ""
     strategy: str = ""
@@ -106,9 +108,7 @@ class Plan:
     machine: Machine
     jobs: tuple[PlannedJob, ...]
     drawn_s: Draws = field(repr=False)
-    """Seconds of each job [draws, jobs]; zero for those without an estimate."""
-    scheduled_s: Draws = field(repr=False)
-    """The same, with the reservations that jobs without an estimate have where there is a scheduler."""
+    """Seconds of each run and dataset [draws, jobs]; of those without an estimate the reservation, zero without a scheduler."""
     limits: Limits
     has_scheduler: bool = True
     """Whether the jobs are submitted; else they are run one after the other, and the plan is shown in time."""
@@ -146,10 +146,10 @@ class Plan:
         """Hours of the walltimes of these jobs."""
         return sum(job.units(unit) * job.resources.requested_s for job in jobs) / 3600
 
-    def _sums(self, jobs: Iterable[PlannedJob], weights: Iterable[float]) -> Percentiles:
-        """Percentiles of the weighted sum of these jobs' hours."""
-        columns = [job.column for job in jobs]
-        return percentiles(self.drawn_s[:, columns] @ np.array(list(weights), dtype=float) / 3600)
+    def _sums(self, jobs: Sequence[PlannedJob], weights: Iterable[float]) -> Percentiles:
+        """Percentiles of the weighted sum of the hours of these jobs, as far as they have an estimate."""
+        known = [weight * job.estimate.known for job, weight in zip(jobs, weights, strict=True)]
+        return percentiles(weighted(self.drawn_s, jobs, known) / 3600)
 
     def hours(self, jobs: Sequence[PlannedJob], unit: Unit) -> Percentiles:
         """Percentiles of these jobs' GPU or node hours."""
@@ -171,7 +171,7 @@ class Plan:
 
     def makespan_s(self, jobs: Sequence[PlannedJob]) -> Percentiles:
         """Percentiles of the least seconds that these jobs take, without the others, from the first start to the last end."""
-        return percentiles(makespan(jobs, self.scheduled_s, self.limits)) if jobs else (0.0, 0.0, 0.0)
+        return percentiles(makespan(jobs, self.drawn_s, self.limits)) if jobs else (0.0, 0.0, 0.0)
 
 
 def limits_of(machine: Machine, jobs: int | None = None) -> Limits:
@@ -191,22 +191,30 @@ def makespan(jobs: Sequence[PlannedJob], seconds: Draws, limits: Limits) -> Draw
     The longer of two: the longest chain of jobs that need each other's files, of which a dry run names both ends; and the
     job hours and node hours of the machine or of a queue over the jobs and nodes that it lets run at one time.
     """
-    known = {job.column: job for job in jobs}
-    makers = {file: job.column for job in jobs for file in job.seen.outputs}
+    known = {job.column: job for job in jobs if job.column < seconds.shape[1]}
+    makers = {file: column for column, job in known.items() for file in job.seen.outputs}
 
-    @functools.cache
+    @functools.lru_cache
     def end(column: int) -> Draws:
         needs = {makers[file] for file in known[column].seen.inputs if file in makers}
         begin = np.max([end(need) for need in needs], axis=0, initial=0.0)
         return np.asarray(begin + seconds[:, column])
 
-    least = [end(column) for column in known]
+    least = functools.reduce(np.maximum, map(end, known), np.zeros(len(seconds)))
     for queue, (most_jobs, most_nodes) in limits.items():
         held = [job for job in jobs if job.submitted and queue in (MACHINE, job.resources.queue)]
-        each = seconds[:, [job.column for job in held]]
-        nodes = np.array([min(job.resources.nodes, most_nodes) for job in held], dtype=float)
-        least += [each.sum(axis=1) / most_jobs, each @ nodes / most_nodes]
-    return np.asarray(np.max(least, axis=0))
+        nodes = [min(job.resources.nodes, most_nodes) for job in held]
+        least = np.maximum(least, weighted(seconds, held, [1] * len(held)) / most_jobs)
+        least = np.maximum(least, weighted(seconds, held, nodes) / most_nodes)
+    return least
+
+
+def weighted(seconds: Draws, jobs: Iterable[PlannedJob], weights: Iterable[float]) -> Draws:
+    """The weighted sum [draws] of these jobs' seconds [draws, jobs], without a copy of these."""
+    of_column = np.zeros(seconds.shape[1])
+    for job, weight in zip(jobs, weights, strict=True):
+        of_column[job.column] = weight
+    return np.asarray(seconds @ of_column)
 
 
 def sources_of(jobs: Iterable[PlannedJob]) -> str:
@@ -244,25 +252,21 @@ def percentiles(values: Draws) -> Percentiles:
 
 def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int | None = None) -> Plan:
     """The plan of these jobs of a project; `jobs_at_once` is the driver's own limit."""
-    # Snakemake announces jobs in any order, which must not change the numbers.
-    ordered = sorted(seen, key=lambda job: (job.rule, job.name))
+    # Snakemake announces jobs in any order, which must not change the numbers. The others take no time, and have no column.
+    ordered = sorted(seen, key=lambda job: (job.rule not in TIMED, job.rule, job.name))
     jobs = tuple(_planned(project, column, job) for column, job in enumerate(ordered))
     # A path may name another machine than the configuration.
     name = next((job.wildcards["machine"] for job in ordered if job.rule == "train"), project.folder)
     machine = project.planner(name).machine
-    drawn_s = drawn([(job.estimate.kind, *job.interval_s) for job in jobs])
-    scheduled_s = drawn_s
-    if project.has_scheduler:
-        for job in jobs:
-            drawn_s[:, job.column] += job.again_s * job.further(drawn_s[:, job.column])
-        scheduled_s = drawn_s.copy()
-        for job in jobs:
-            if not job.estimate.known:
-                scheduled_s[:, job.column] = job.resources.requested_s
+    timed = [job for job in jobs if job.seen.rule in TIMED]
+    drawn_s = drawn([(job.estimate.kind, *job.interval_s) for job in timed])
+    for job in timed if project.has_scheduler else ():
+        seconds = drawn_s[:, job.column]
+        seconds += job.again_s * job.further(seconds) if job.estimate.known else job.resources.requested_s
     names = {job.study for job in jobs if job.submitted}
     studies = [study for study in project.chosen if study.name in names]
     limits, left_out = limits_of(machine, jobs_at_once), tuple(left_out_of(studies))
-    return Plan(name, project.scale, machine, jobs, drawn_s, scheduled_s, limits, project.has_scheduler, left_out)
+    return Plan(name, project.scale, machine, jobs, drawn_s, limits, project.has_scheduler, left_out)
 
 
 def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
