@@ -126,6 +126,13 @@ def test_more_nodes_than_any_queue_has_is_refused_before_anything_is_submitted()
     ]
 
 
+def test_nodes_of_an_emulated_network_are_on_one_host_and_on_any_machine() -> None:
+    emulated = {"ranks_per_node": 1, "device": "emulated:infinite", "network": {"mib_per_s": 32}}
+    machine = Machine(nodes=2, devices_per_node=4)
+    assert [*machine_problems(spec(ranks=4, **emulated), machine, "mine")] == []
+    assert [*machine_problems(spec(ranks=4, **emulated | {"network": None}), machine, "mine")] != []
+
+
 def test_data_preparation_on_a_node_taken_whole_holds_its_idle_devices() -> None:
     prepared = prepared_on(FOUR)
     assert (prepared.gpus_per_node, prepared.gpus_held_per_node, prepared.gpus_held) == (0, 4, 4)

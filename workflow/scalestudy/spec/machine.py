@@ -173,7 +173,7 @@ def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Pro
     most = max_nodes(machine)
     uses_devices = (spec.device or machine.device or "cuda") == "cuda"
     devices = machine.devices_per_node or 0 if uses_devices else 0
-    if most is not None and nodes > most:
+    if most is not None and nodes > most and spec.network is None:  # the nodes of an emulated network are on one host
         what = f"{spec.ranks} ranks need {nodes} nodes; machine `{name}` has {most}"
         yield Problem(("ranks",), what, SMALLER)
     elif devices and per_node > devices and not spec.launch.oversubscribe:
