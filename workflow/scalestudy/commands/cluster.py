@@ -81,7 +81,9 @@ def targets_and_config(
 @click.option("--nodes", type=click.IntRange(1), help="Nodes of the job; default 2, or the machine's if fewer.")
 @click.option("--wait", type=float, default=600, show_default=True, help="Seconds to wait for the job.")
 @click.option("--hosts", is_flag=True, help="Only ask the scheduler for the names of the nodes, for the machine file.")
-@click.option("--links", is_flag=True, help="Only write the rates of links that the study probe measured into the machine file.")
+@click.option(
+    "--links", is_flag=True, help="Only write the rates of links that the study probe measured into the machine file."
+)
 @click.option("--in-job", nargs=2, hidden=True, default=None)
 def doctor(
     profile: str,
