@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scalestudy.measure.timers import COMPUTE, EXCHANGE, WAIT
@@ -82,3 +83,14 @@ def test_on_a_gpu_kernels_and_copies_count_and_operators_of_the_host_do_not() ->
     assert found["exchange_hidden"] == pytest.approx(0.25)
     assert found["bare_transfer_s"] == pytest.approx(0.030)
     assert found["copy_hidden"] == pytest.approx(0.5)
+
+
+def test_the_overlap_of_a_trace_is_that_of_holistic_trace_analysis() -> None:
+    """HolisticTraceAnalysis 0.5.0 says of this trace, by `get_comm_comp_overlap`: 32.64 %."""
+    draws, zero, events = np.random.default_rng(0), 10.0, [event("step 0", 10, 110)]
+    for stream, name in ((7, "ampere_sgemm"), (13, "void at::native::elementwise"), (20, "ncclDevKernel_AllReduce")):
+        begins = zero + np.cumsum(draws.integers(20, 120, 300)) / 1e3
+        lengths = draws.integers(5, 20, 300) / 1e3
+        events += [event(name, at, at + long, "kernel", stream) for at, long in zip(begins, lengths, strict=True)]
+    hidden = columns([read_trace(0, events, 0.0)])["exchange_hidden"]
+    assert hidden == pytest.approx(0.3264, abs=1e-4)

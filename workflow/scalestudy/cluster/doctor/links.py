@@ -50,7 +50,9 @@ def write_links(study: Study, name: str) -> str:
             source = f"study probe, {day}: all-reduce of 64 MiB on {ranks} ranks, {text} GB/s, n = {rate.n}"
             values[link] = float(f"{LINKS[link] * rate.mean:.3g}"), source
     if not values:
-        what = f"no valid run of probe at scale {study.scale} exchanges 64 MiB between GPUs or nodes of machine `{name}`"
+        what = (
+            f"no valid run of probe at scale {study.scale} exchanges 64 MiB between GPUs or nodes of machine `{name}`"
+        )
         raise UserError(what, "--links", "measure it first: snakemake probe, with the same profile and --config")
     _write(Path(file), values)
     return "\n".join([f"{file}:", *(f"  {link}: {value:g}  # {source}" for link, (value, source) in values.items())])
