@@ -88,6 +88,8 @@ def test_labels_say_what_figures_write() -> None:
         "0.05",
         "0.0500000001",
     ]
+    rates = made("vary: {optimiser.learning_rate: [{value: 1, label: whole}, 0.5]}")
+    assert [label_of(rates.labels, "optimiser.learning_rate", rate) for rate in (1, 1.0)] == ["whole", "whole"]
     of_data = made("vary: {data: [{value: {source: digits}, label: 8x8 digits}]}")
     assert label_of(of_data.labels, "data.source", "digits") == "8x8 digits"
 

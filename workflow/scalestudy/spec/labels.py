@@ -91,8 +91,9 @@ def unit_of(column: str) -> str:
 
 
 def label_of(labels: Mapping[str, Mapping[str, str]], key: str, value: Any) -> str:
-    """Return a figure's label for a value of a varied key."""
-    return labels.get(key, {}).get(canonical_json(value), str(value))
+    """Return a figure's label for a value of a varied key; a claim may name 1192 where a run has 1192.0."""
+    of_key, same = labels.get(key, {}), [value, float(value)] if type(value) is int else [value]
+    return next((of_key[text] for text in map(canonical_json, same) if text in of_key), str(value))
 
 
 def value_text(study: Study, key: str, value: Any, *, named: bool = False) -> str:
