@@ -184,9 +184,12 @@ class Driver:
     def wait(self, timeout: float = 120) -> tuple[int, str]:
         """Its exit status and output, once it has ended."""
         try:
-            return self.process.wait(timeout), self.log.read_text()
+            status = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the driver does not end:\n{self.log.read_text()}") from None
+        for log in sorted(self.workflow.records.glob("jobs/*/*.log")) if status else ():
+            print(f"-- {log.name}: {log.read_text(errors='replace')[-1500:]}")  # shown where the test fails
+        return status, self.log.read_text()
 
 
 def python_below(pid: int, limit_s: float = 60) -> int:
