@@ -70,8 +70,10 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 @contextlib.contextmanager
-def one_rank(folder: Path, batch: int, settings: dict[str, Any]) -> Iterator[tuple[Job, Any, TrainingData, Replica]]:
-    """A rank of a run that reads one made batch from memory again and again, in this process."""
+def one_rank(
+    folder: Path, batch: int, settings: dict[str, Any], manifest: Path | None = None
+) -> Iterator[tuple[Job, Any, TrainingData, Replica]]:
+    """A rank of a run, in this process. Without a manifest it reads one made batch from memory again and again."""
     model, side = NETWORK
     plain: dict[str, Any] = {
         "model": model, "data": {"source": "synthetic", "samples": 4 * batch, "shape": [3, side, side], "classes": 1000},
@@ -79,9 +81,10 @@ def one_rank(folder: Path, batch: int, settings: dict[str, Any]) -> Iterator[tup
         "train": {"epochs": 100_000, "evaluate_every_epochs": 0}, "measure": {"warmup_steps": 0, "steps": STEPS},
     }  # fmt: skip
     spec = RunSpec.model_validate_json(json.dumps({**plain, **settings}))
-    manifest = folder / "data" / "manifest.json"
-    prepare(spec.data, manifest, None, Site())
-    (folder / "scratch").mkdir()
+    if manifest is None:
+        manifest = folder / "data" / "manifest.json"
+        prepare(spec.data, manifest, None, Site())
+    (folder / "scratch").mkdir(parents=True)
     resolved = Resolved(1, 1, torch.get_num_threads(), DEVICE.type, 1, None, devices=1)
     job = Job("loop", spec, resolved, manifest, folder / "scratch", folder, None)
     world = join(job, 0)
@@ -89,11 +92,16 @@ def one_rank(folder: Path, batch: int, settings: dict[str, Any]) -> Iterator[tup
         yield job, world, data, Replica(job, world, data)
 
 
-def own_step_s(job: Job, world: Any, data: TrainingData, replica: Replica) -> float:
-    """Seconds of a step of our loop, without the first ones."""
+def marks_of(job: Job, world: Any, data: TrainingData, replica: Replica) -> Any:
+    """[steps, 7] seconds of the marks of `measure.steps` steps of our loop."""
     trainer = Trainer(job, world, data, replica)
     trainer.train()
-    marks = trainer.recorder.timer.seconds()
+    return trainer.recorder.timer.seconds()
+
+
+def own_step_s(*rank: Any) -> float:
+    """Seconds of a step of our loop, without the first ones."""
+    marks = marks_of(*rank)
     return float(marks[-1, -1] - marks[FIRST, 0]) / (len(marks) - FIRST)
 
 
@@ -228,3 +236,35 @@ def test_cores_for_this_gpu_and_the_emulated_device_beside_the_real_one(record: 
             ratios.append(other["throughput_samples_per_s"] / real["throughput_samples_per_s"])
     record(emulated_over_real=ratios)
     assert not HAS_GPU or abs(statistics.median(ratios) - 1) <= 0.05
+
+
+STEPS_BESIDE, LEFT_OUT = size(80, 6), size(20, 2)
+"""Steps of a turn, and the first ones, which do not count: the loader gets ahead."""
+BESIDE = {"64_threads": (64, 8, "threads"), "64_processes": (64, 8, "processes"), "256_threads": (256, 12, "threads")}
+
+
+@pytest.mark.parametrize("name", BESIDE if HAS_GPU else ["cpu"])
+def test_the_step_beside_a_loader_that_decodes(name: str, record: Record, tmp_path: Path) -> None:
+    """A step that finds its batch, while workers decode the next ones, over one on images from memory."""
+    batch, workers, kind = BESIDE.get(name, (8, 1, "threads"))
+    manifest = images(tmp_path, size(4096, 160), size(375, 96))
+    loader = {"workers": workers, "kind": kind, "augment": "crop_flip", "size": NETWORK[1]}
+    data = {"source": "synthetic_jpeg", "samples": size(4096, 160), "width": 439, "height": 375, "mean_kib": 24}
+    settings = {**(FAST | LAST if HAS_GPU else {}), "measure": {"warmup_steps": 0, "steps": STEPS_BESIDE}}
+    waits: dict[str, list[float]] = {"decoding": [], "memory": []}
+    wholes: dict[str, list[float]] = {"decoding": [], "memory": []}
+
+    def seconds(side: str, *rank: Any) -> float:
+        """Seconds of a step, less its wait for data; its wait and the whole of it are noted."""
+        marks = marks_of(*rank)[LEFT_OUT:]
+        wait, whole = (marks[:, 1] - marks[:, 0]).sum() / len(marks), (marks[-1, -1] - marks[0, 0]) / len(marks)
+        waits[side].append(float(wait))
+        wholes[side].append(float(whole))
+        return float(whole - wait)
+
+    with (
+        one_rank(tmp_path / "jpeg", batch, {**settings, "loader": loader, "data": data}, manifest) as decoding,
+        one_rank(tmp_path / "memory", batch, settings) as from_memory,
+    ):
+        found = paired(lambda: seconds("decoding", *decoding), lambda: seconds("memory", *from_memory))
+    record(**as_values(f"{name}_over_memory", found), step_s=wholes, wait_s=waits)

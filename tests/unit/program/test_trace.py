@@ -71,6 +71,33 @@ def test_a_window_ends_where_steps_are_counted_anew_and_the_run_with_it(tmp_path
     assert traces.is_over(cut)
 
 
+def test_a_second_process_that_prints_its_steps_later_begins_no_new_count(tmp_path: Path) -> None:
+    file, measure = tmp_path / "matched.0.jsonl", Measure(warmup_steps=2, steps=20)
+    first = [(0.1 * step, step) for step in range(1, 31)]
+    second = [(0.31 + 0.1 * step, step) for step in range(1, 31)]
+    lines = [json.dumps({"clock": clock, "step": step}) + "\n" for clock, step in sorted(first + second)]
+    for count in range(1, len(lines) + 1):
+        file.write_text("".join(lines[:count]), encoding="utf-8")
+        [trace] = (traces := read(tmp_path)).of("matched")
+        assert not trace.counts_anew(measure, is_live=True)
+        assert traces.is_over(measure) == trace.is_over(measure)
+    assert not trace.counts_anew(measure)
+    (window,) = windows([trace], measure)
+    assert (window.steps, window.seconds) == (20, pytest.approx(2.0)), "the process that is ahead is timed"
+
+
+def test_a_count_that_begins_anew_ends_a_run_once_as_many_steps_have_followed(tmp_path: Path) -> None:
+    file, measure = tmp_path / "matched.0.jsonl", Measure(warmup_steps=2, steps=30)
+    found = []
+    for done in (20, 30, 39, 40, 41):
+        steps = [step % 20 if step < 40 else 20 for step in range(done)]
+        file.write_text("".join(f'{{"clock": {index}, "step": {step}}}\n' for index, step in enumerate(steps)), "utf-8")
+        [trace] = read(tmp_path).of("matched")
+        found.append((trace.counts_anew(measure), trace.counts_anew(measure, is_live=True)))
+    assert found == [(False, False), (True, False), (True, False), (True, True), (True, True)]
+    assert [window.steps for window in windows([trace], measure)] == [18], "what follows is no part of the window"
+
+
 def test_a_window_is_over_once_every_rank_has_it(tmp_path: Path) -> None:
     measure = Measure(warmup_steps=1, steps=5)
     write(tmp_path / "reported.0.1.jsonl", list(range(10)))

@@ -14,6 +14,8 @@ from scalestudy.spec.run import Measure
 SOURCES = ("reported", "matched", "steps")
 """Beginnings of the names of files: lines of `report`, matches in the output, optimiser steps that hooks saw. The first
 kind that has a step counts."""
+SETTLED = 10
+"""Marks at least, one after the other, before a count is taken to have begun anew: a second process may only print later."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Trace:
 
     file: Path
     marks: list[Mark] = field(default_factory=list)
+    """Those that go on; where two processes print their steps, the one that is ahead."""
+    _behind: list[int] = field(default_factory=list)
+    """Steps since the last of `marks` that were counted before."""
+    _anew: list[int] = field(default_factory=list)
+    """How many marks there were each time when the count began anew and later went on beyond them."""
     _read_bytes: int = 0
     _waited_before_s: float | None = None
     """Wait for data in earlier attempts; None until this one has a mark."""
@@ -78,8 +85,18 @@ class Trace:
                 self.marks = [replace(one, clock_s=one.clock_s + later_s, step=one.step + steps) for one in self.marks]
                 self._waited_before_s = last.waited_s or 0.0
                 return
+        if self.marks and (mark.step, 0) < (self.marks[-1].step, len(self._behind)):
+            self._behind.append(mark.step)
+            return
+        if self._begins_anew(max(len(self.marks), SETTLED)):
+            self._anew.append(len(self.marks))
+        self._behind.clear()
         waited_s = None if mark.waited_s is None else mark.waited_s + self._waited_before_s
         self.marks.append(replace(mark, waited_s=waited_s))
+
+    def _begins_anew(self, marks: int = 1) -> bool:
+        """Whether the last `marks` marks or more were counted before, from the first step on."""
+        return len(self._behind) >= marks and self._behind[0] <= self.marks[0].step < self.marks[-1].step
 
     def counted(self, measure: Measure) -> tuple[int, int] | None:
         """Return the marks from the end of the warm-up to where the program counts its steps anew; None without such marks.
@@ -88,15 +105,16 @@ class Trace:
         """
         done = [mark.step - self.marks[0].step + 1 for mark in self.marks]
         begin = next((index for index, count in enumerate(done) if count >= max(1, measure.warmup_steps)), None)
-        if begin is None:
-            return None
-        anew = (index for index in range(begin + 1, len(done)) if done[index] <= 1 < done[index - 1])
-        return begin, next(anew, len(done))
+        return None if begin is None else (begin, next((end for end in self._anew if end > begin), len(done)))
 
-    def counts_anew(self, measure: Measure) -> bool:
-        """Whether the program counts its steps anew after the warm-up, as some do in each epoch."""
-        counted = self.counted(measure)
-        return counted is not None and counted[1] < len(self.marks)
+    def counts_anew(self, measure: Measure, is_live: bool = False) -> bool:
+        """Whether the program counts its steps anew after the warm-up, as some do in each epoch.
+
+        While it goes on, as many marks have to follow as came before: another process may only have begun later.
+        """
+        if (counted := self.counted(measure)) is None:
+            return False
+        return counted[1] < len(self.marks) or self._begins_anew(max(len(self.marks), SETTLED) if is_live else 1)
 
     def window(self, measure: Measure) -> tuple[int, int] | None:
         """Return the marks at which the window begins and ends; None where it has not begun."""
@@ -155,7 +173,9 @@ class Traces:
     def is_over(self, measure: Measure) -> bool:
         """Whether every trace has its whole window, or will never have it."""
         traces = self.of(self.source or "")
-        return bool(traces) and all(trace.is_over(measure) or trace.counts_anew(measure) for trace in traces)
+        return bool(traces) and all(
+            trace.is_over(measure) or trace.counts_anew(measure, is_live=True) for trace in traces
+        )
 
 
 @dataclass(frozen=True)
