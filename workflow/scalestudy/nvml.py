@@ -76,16 +76,18 @@ class Nvml:
         """Read the state of one device; NaN where it does not answer.
 
         `utilisation` and `memory_utilisation`: shares of NVML's last sample period, 1/6 to 1 s, in which a kernel ran or
-        memory was accessed; `memory_bytes` in use; `power_w`; `clock_mhz` of the SMs; `throttle`: NVML's bits, of
+        memory was accessed; `memory_bytes` in use; `processes` that compute on it; `power_w`; `clock_mhz` of the SMs; `throttle`: NVML's bits, of
         which THROTTLE_REASONS are some; `energy_j` since the driver was loaded.
         """
         handle = device.handle
         rates = _answer(pynvml.nvmlDeviceGetUtilizationRates, handle)
         memory = _answer(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        processes = _answer(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
         return {
             "utilisation": rates.gpu / 100 if rates else math.nan,
             "memory_utilisation": rates.memory / 100 if rates else math.nan,
             "memory_bytes": float(memory.used) if memory else math.nan,
+            "processes": math.nan if processes is None else float(len(processes)),
             "power_w": _number(pynvml.nvmlDeviceGetPowerUsage, handle) / 1e3,
             "clock_mhz": _number(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
             "throttle": _number(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),

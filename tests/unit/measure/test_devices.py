@@ -38,7 +38,7 @@ def test_what_holds_the_clock_down_in_a_tenth_of_the_samples_is_said() -> None:
 
 
 def test_readings_of_two_devices_are_one_row(see: See) -> None:
-    see(2, STAND_IN_GPU_WATTS="250", STAND_IN_THROTTLE="4")
+    see(2, STAND_IN_GPU_WATTS="250", STAND_IN_THROTTLE="4", STAND_IN_PROCESSES="3")
     meter = DeviceMeter(["0000:10:00.0", "0000:11:00.0"])
     found = meter.row()
     meter.close()
@@ -47,6 +47,7 @@ def test_readings_of_two_devices_are_one_row(see: See) -> None:
     assert found["device_power_w"] == 500
     assert found["device_utilisation"] == 0.75
     assert found["device_memory_bytes"] == 2 * 1024 * 2**20
+    assert found["device_processes"] == 6
     assert found["device_clock_mhz"] == 1500
     assert found["device_throttle"] == 4
     assert meter.row() == {}

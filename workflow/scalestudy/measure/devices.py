@@ -14,9 +14,9 @@ import numpy as np
 from scalestudy.nvml import Nvml, NvmlError, throttled_by
 
 Row = dict[str, float]
-COLUMNS = ("devices", "device_utilisation", "device_memory_utilisation", "device_memory_bytes", "device_power_w",
-           "device_clock_mhz", "device_throttle", "device_energy_j")  # fmt: skip
-"""Of a row: means over devices of shares and clocks, sums of bytes, power and energy, all bits of what throttles."""
+COLUMNS = ("devices", "device_utilisation", "device_memory_utilisation", "device_memory_bytes", "device_processes",
+           "device_power_w", "device_clock_mhz", "device_throttle", "device_energy_j")  # fmt: skip
+"""Of a row: means over devices of shares and clocks, sums of bytes, processes, power and energy, all bits of what throttles."""
 LEAST_SPAN_S = 0.5
 """Of less time than this, power that is averaged over up to a second says little."""
 
@@ -25,6 +25,7 @@ ON_EACH: tuple[tuple[str, str, Callable[[list[float]], float]], ...] = (
     ("device_utilisation", "utilisation", fmean),
     ("device_memory_utilisation", "memory_utilisation", fmean),
     ("device_memory_bytes", "memory_bytes", sum),
+    ("device_processes", "processes", sum),
     ("device_power_w", "power_w", sum),
     ("device_clock_mhz", "clock_mhz", fmean),
     ("device_energy_j", "energy_j", sum),

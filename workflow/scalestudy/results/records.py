@@ -16,6 +16,7 @@ from scalestudy.measure.devices import energy_j, samples_of, throttling
 from scalestudy.measure.system import MOST_FOREIGN, UNMEASURED, foreign_share, share_of_time, withheld_share
 from scalestudy.measure.timers import PHASES
 from scalestudy.results.reports import Measured
+from scalestudy.spec.labels import counted
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
@@ -100,10 +101,12 @@ def facts_of_hosts(
     def known(share_of: Callable[..., float | None], *columns: str) -> list[float]:
         return [share for host in hosts if (share := share_of(*host, *columns)) is not None]
 
-    utilisation, power, memory = (
+    utilisation, power, memory, processes = (
         _of_all([samples_of(rows, column, begin, end) or None for rows, begin, end in hosts])
-        for column in ("device_utilisation", "device_power_w", "device_memory_bytes")
+        for column in ("device_utilisation", "device_power_w", "device_memory_bytes", "device_processes")
     )
+    most_processes = max(map(max, processes)) if processes else None
+    others = int(most_processes or 0) - job.resolved.ranks_per_node
     joules = _of_all([energy_j(*host) for host in hosts])
     values = {
         "foreign_cpu_share": max(known(foreign_share), default=None),
@@ -114,11 +117,14 @@ def facts_of_hosts(
         "device_idle_share": _mean(fmean(used < NEARLY_IDLE for used in host) for host in utilisation),
         "device_busy_share": _mean(fmean(used > BUSY for used in host) for host in utilisation),
         "device_power_w": sum(map(fmean, power)) if power else None,
+        "device_processes": most_processes,
         "device_used_mib": max(map(max, memory)) / 2**20 if memory else None,
         "j_per_sample": sum(joules) / trained if joules and trained else None,
     }
     slowed = dict.fromkeys(reason for host in hosts for reason in throttling(*host))
     warned = [f"the device clocks were throttled in the window: {', '.join(slowed)}"] if slowed else []
+    if others > 0 and job.spec.program is None:
+        warned.append(f"{counted(others, 'other process')} computed on the run's devices in the window")
     if (share := max(known(withheld_share), default=0.0)) > MAX_WITHHELD:
         warned.append(
             f"a CPU quota withheld {share:.0%} of the CPU time that the run would have used in the window: ask for "

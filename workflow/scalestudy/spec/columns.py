@@ -138,6 +138,9 @@ METRICS: dict[str, Column] = {
     "device_used_mib": Column("Device memory in use", "MiB",
         "Most memory in use on the accelerators of one host in the window, theirs together and other processes' included, as "
         "NVML samples it once a second"),
+    "device_processes": Column("Processes on the devices", "",
+        "Most processes that computed on the accelerators of one host in the window, others' included, as NVML counts them "
+        "once a second"),
     "device_power_w": Column("Device power", "W",
         "Mean power of all accelerators of the run in the window, as NVML samples it"),
     "j_per_sample": Column("Energy per sample", "J",
