@@ -265,7 +265,8 @@ def scored(score: list[list[float]], label: list[object], run: RunSpec | None = 
     task = "multilabel" if y.ndim == 2 else "classification"
     data = SimpleNamespace(samples=len(x), task=task, batch=lambda indices, **how: (x[indices], y[indices]))
     world = World(0, 1, 0, torch.device("cpu"), 1, None)
-    return evaluate(torch.nn.Identity(), data, run or spec(), world, torch.float32)  # type: ignore[arg-type]
+    share = np.arange(len(x))
+    return evaluate(torch.nn.Identity(), data, share, run or spec(), world, torch.float32)  # type: ignore[arg-type]
 
 
 OWN = spec(model={"import": "nets:Net"})

@@ -144,6 +144,7 @@ def learned_and_read(job: Job, measured: Measured, manifest: Manifest) -> Values
     tail = max(1, len(measured.losses[0]) // 10)
     return {
         "accuracy": evaluations[-1].accuracy if evaluations else None,
+        "training_accuracy": reports[0].training_accuracy,
         "auroc": evaluations[-1].auroc if evaluations else None,
         "loss": None if job.resolved.step_time_s is not None else float(measured.losses[:, -tail:].mean()),
         "loader_samples_per_s": total(report.loader_samples_per_s for report in reports),

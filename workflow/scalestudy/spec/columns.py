@@ -48,6 +48,9 @@ METRICS: dict[str, Column] = {
     "first_batch_s": Column("Time to the first batch", "s",
         "Staging, and from then until the slowest rank has its first batch; without the start of processes"),
     "accuracy": Column("Held-out accuracy", "", "Share of held-out samples classified correctly, after the last epoch"),
+    "training_accuracy": Column("Training accuracy", "",
+        "The same of as many training samples, not augmented, after a whole training: where it is higher, the model has learnt "
+        "them by heart"),
     "auroc": Column("Mean AUROC", "", "Area under the ROC curve, mean over labels, after the last epoch"),
     "loss": Column("Training loss", "", "Mean loss over the last tenth of the steps"),
     "data_s": Column("Wait for data", "s", "Part of the mean step: until the last rank has its batch from the loader"),
@@ -199,7 +202,7 @@ PREDICTED = ("predicted_step_time_s", "predicted_memory_mib")
 """Columns that nobody measured: what a model of the run expected."""
 
 SHARES = (
-    "accuracy", "auroc", "data_stall", "accelerator_utilisation",
+    "accuracy", "training_accuracy", "auroc", "data_stall", "accelerator_utilisation",
     "resident_share", "checkpoint_share", "foreign_cpu_share", "throttled_share", "device_utilisation",
     "device_idle_share", "device_busy_share", "cpu_utilisation", "disk_utilisation", "system_share", "exchange_hidden",
     "making_hidden", "copy_hidden",

@@ -22,6 +22,7 @@ from scalestudy.training.recorder import Recorder
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import Evaluation
 from scalestudy.training.schedule import Schedule
+from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import gathered
 
 BATCH = 256
@@ -33,9 +34,9 @@ class Evaluator:
     """The evaluations of one rank, which all ranks make together."""
 
     def __init__(
-        self, world: World, replica: Replica, held_out: Dataset, schedule: Schedule, recorder: Recorder
+        self, world: World, replica: Replica, data: TrainingData, schedule: Schedule, recorder: Recorder
     ) -> None:
-        self.world, self.replica, self.held_out = world, replica, held_out
+        self.world, self.replica, self.data = world, replica, data
         self.schedule, self.spec, self.recorder = schedule, schedule.spec, recorder
 
     def due(self, done: int) -> bool:
@@ -48,13 +49,20 @@ class Evaluator:
         return self._evaluate(done // self.schedule.steps_per_epoch, done)
 
     def at_end(self) -> None:
-        """Evaluate after the last step, unless that was just done; a run cut short needs its time to extrapolate."""
+        """Evaluate after the last step, unless that was just done; a run cut short needs its time to extrapolate.
+
+        After a whole training, as many training samples are evaluated as are held out.
+        """
         report = self.recorder.report
         if self.spec.train.evaluate_every_epochs and report.steps_done and self._scores_after(report.steps_done):
             self.recorder.loop_ended()
             self._evaluate(report.epochs_done, report.steps_done)
         times = [evaluation.evaluation_s for evaluation in report.evaluations]
         report.evaluation_s = sum(times) / len(times) if times else None
+        if times and self.spec.runs_full_training:
+            count = -(-self.data.held_out.samples // self.world.ranks)
+            scores = self._scores(self.data.train, self.data.order(0).reshape(-1)[:count])
+            report.training_accuracy = scores["accuracy"]
 
     def _scores_after(self, done: int) -> bool:
         """Whether there is something new to score: emulated compute learns nothing."""
@@ -64,16 +72,23 @@ class Evaluator:
     def _evaluate(self, epoch: float, step: int) -> float:
         """Evaluate; returns the seconds that it took."""
         time_s, begin = self.recorder.loop_s, time.perf_counter()
-        with self.replica.strategy.full_parameters() as model:
-            scores = evaluate(model, self.held_out, self.spec, self.world, self.replica.dtype)
+        held_out = self.data.held_out
+        share = np.arange(self.world.rank, held_out.samples, self.world.ranks)  # each sample on exactly one rank
+        scores = self._scores(held_out, share)
         seconds = time.perf_counter() - begin
         self.recorder.report.evaluations.append(Evaluation(epoch, step, time_s, seconds, **scores))
         return seconds
 
+    def _scores(self, data: Dataset, share: np.ndarray) -> dict[str, Any]:
+        with self.replica.strategy.full_parameters() as model:
+            return evaluate(model, data, share, self.spec, self.world, self.replica.dtype)
+
 
 @torch.no_grad()
-def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtype: torch.dtype) -> dict[str, Any]:
-    """`{"accuracy": …, "auroc": …, "loss": …}` over the whole held-out set, the same on every rank.
+def evaluate(
+    module: nn.Module, data: Dataset, share: np.ndarray, spec: RunSpec, world: World, dtype: torch.dtype
+) -> dict[str, Any]:
+    """`{"accuracy": …, "auroc": …, "loss": …}` over the samples of all ranks, `share` on this one, the same on every rank.
 
     Multi-label data has no accuracy, and `auroc_per_label` as well as the mean: None for a label with one class only.
     Where anything is not finite there are no scores, and `invalid_reason` says why: NaN has no rank among scores, and
@@ -85,7 +100,6 @@ def evaluate(module: nn.Module, data: Dataset, spec: RunSpec, world: World, dtyp
                 dist.all_reduce(buffer, group=world.workers)
                 buffer.div_(world.ranks)
     module.eval()
-    share = np.arange(world.rank, data.samples, world.ranks)  # each sample on exactly one rank
     scores, labels, loss = list[np.ndarray](), list[np.ndarray](), 0.0
     for begin in range(0, len(share), BATCH):
         indices = share[begin : begin + BATCH]

@@ -129,6 +129,8 @@ class Report(_Plain):
     checkpoints: list[CheckpointCost] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     evaluation_s: float | None = None
+    training_accuracy: float | None = None
+    """After a whole training, of as many training samples as are held out."""
     loader_samples_per_s: float | None = None
     read_bytes: int | None = None
     window_read_bytes: int | None = None

@@ -45,7 +45,7 @@ class Trainer:
         begins_anew = job.resume is None and not world.is_server
         self.first_steps = FirstSteps(replica, min(STEPS, max(1, job.spec.measure.warmup_steps)) if begins_anew else 0)
         self.agreement = Agreement(job, world, self.spec.strategy.synchronous, replica.state_bytes)
-        self.evaluator = Evaluator(world, replica, data.held_out, self.schedule, self.recorder)
+        self.evaluator = Evaluator(world, replica, data, self.schedule, self.recorder)
         self.checkpointer = Checkpointer(job, world, replica, self.recorder, self.agreement)
 
     def run(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,32 +74,62 @@ class ImageReader:
         if augment != "none":
             draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, seed, epoch, indices)
         crop, progress = augment == "crop_flip", no_progress() if progress is None else progress
-        for row in self._not_at_once(indices, out, draws, crop, progress):
-            sample = int(indices[row])
-            progress[1] = time.monotonic_ns()
-            progress[0] = sample
-            if self.mode == "synthetic":
-                _paint(sample, out[row])
-                continue
-            try:
-                data = self.reader.read(sample, epoch)
+        with self._naming(progress):
+            held = self._held(indices, epoch, progress)
+        rows = self._not_at_once(indices, held, out, draws, crop, progress)
+        with self._naming(progress):
+            for row in rows:
+                sample = self._begin(int(indices[row]), progress)
+                if self.mode == "synthetic":
+                    _paint(sample, out[row])
+                    continue
+                data = held[row] if held else self.reader.read(sample, epoch)
                 self._show(sample, data, None if draws is None else draws[row], crop, out[row])
-            except images.UNREADABLE as error:
-                raise self.unreadable(sample, images.reason(error)) from None
         progress[0] = NO_SAMPLE
 
+    @contextlib.contextmanager
+    def _naming(self, progress: NDArray[np.int64]) -> Iterator[None]:
+        """What is raised because an image cannot be read becomes an error that names it."""
+        try:
+            yield
+        except images.UNREADABLE as error:
+            raise self.unreadable(int(progress[0]), images.reason(error)) from None
+
+    def _begin(self, sample: int, progress: NDArray[np.int64]) -> int:
+        progress[1] = time.monotonic_ns()
+        progress[0] = sample
+        return sample
+
+    def _held(self, indices: Indices, epoch: int, progress: NDArray[np.int64]) -> list[Any]:
+        """The bytes of all images; empty where each of them is read when it is decoded, by the kernel or by itself."""
+        if kernel.loaded() is None or not self.reader.keeps or self.mode == "synthetic":
+            return []
+        return [self.reader.read(self._begin(sample, progress), epoch) for sample in indices.tolist()]
+
     def _not_at_once(
-        self, indices: Indices, out: NDArray[np.uint8], draws: images.Draws, crop: bool, progress: NDArray[np.int64]
+        self,
+        indices: Indices,
+        held: list[Any],
+        out: NDArray[np.uint8],
+        draws: images.Draws,
+        crop: bool,
+        progress: NDArray[np.int64],
     ) -> Iterable[int]:
-        """Make the images that the kernel can read and decode by itself, in one call; the rows that are left."""
+        """Make the images that the kernel can decode, and where they are files read, in one call; the rows that are left."""
         fast, everything = kernel.loaded(), range(len(indices))
-        if fast is None or not isinstance(self.reader, IndexedReader) or self.mode == "synthetic":
+        if fast is None or self.mode == "synthetic":
             return everything
-        with contextlib.suppress(OSError):  # its sample is found, and named, one by one
-            if (places := self.reader.places(indices)) is not None:
-                side, most = self._side or 0, images.MOST_PIXELS
-                return fast.show(*places, draws, crop, out, most_pixels=most, stored=(side, side), progress=progress)
-        return everything
+        found: tuple[NDArray[np.void], bytes] | None = None
+        if held:
+            found = kernel.in_memory(*held), b""
+            found[0]["sample"] = indices
+        elif isinstance(self.reader, IndexedReader):
+            with contextlib.suppress(OSError):  # its sample is found, and named, one by one
+                found = self.reader.places(indices)
+        if found is None:
+            return everything
+        side, most = self._side or 0, images.MOST_PIXELS
+        return fast.show(*found, draws, crop, out, most_pixels=most, stored=(side, side), progress=progress)
 
     def unreadable(self, sample: int, error: object) -> UserError:
         """An error about one sample, with its file and its place in it."""

@@ -80,6 +80,9 @@ class DatasetHandle:
 class Storage(ABC):
     """Stored bytes of the samples of one split. All methods may be called by several threads at once."""
 
+    keeps = False
+    """Whether what `read` returns stays as it is when more is read."""
+
     @property
     @abstractmethod
     def files(self) -> list[Path]:
@@ -183,6 +186,8 @@ class DatabaseReader(Storage):
     Opened without locks: the database is written once, whole, before it has readers.
     """
 
+    keeps = True
+
     def __init__(self, folder: Path, throttle: Throttle | None) -> None:
         self._folder, self._throttle, self._local = folder, throttle, threading.local()
         key = (os.getpid(), os.path.realpath(folder))
@@ -221,6 +226,8 @@ class MemoryReader:
 
     Each rank has its own.
     """
+
+    keeps = True
 
     def __init__(self, storage: Storage, sizes: NDArray[np.int64], place: str | None) -> None:
         self._storage = storage

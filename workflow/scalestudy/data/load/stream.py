@@ -23,6 +23,8 @@ WAIT_S = 28.0
 class StreamReader:
     """`follow` an epoch's samples, then `read` each of them once; samples not followed are read by themselves."""
 
+    keeps = True
+
     def __init__(self, storage: IndexedReader, patience_s: float) -> None:
         self._storage, self._wait_s = storage, WAIT_S + patience_s
         self._feeds: dict[int, Feed] = {}
@@ -39,7 +41,7 @@ class StreamReader:
     def read(self, sample: int, epoch: int) -> Any:
         """The bytes of one sample, as of Storage."""
         feed = self._feeds.get(epoch)
-        return self._storage.read(sample, epoch) if feed is None else feed.take(sample)
+        return bytes(self._storage.read(sample, epoch)) if feed is None else feed.take(sample)
 
     def leave(self) -> None:
         """Stop fetching; readers that wait for a sample get an error."""

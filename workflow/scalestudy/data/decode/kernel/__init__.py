@@ -114,10 +114,10 @@ def _address(array: NDArray[Any]) -> int:
     return array.ctypes.data
 
 
-def in_memory(data: Any) -> NDArray[np.void]:
-    """PICTURE [1] of a buffer, which has to live as long."""
-    whole = np.frombuffer(data, np.uint8)
-    return np.array([(0, whole.ctypes.data, 0, whole.size, -1, 0, 0)], PICTURE)
+def in_memory(*buffers: Any) -> NDArray[np.void]:
+    """PICTURE [B] of buffers, which have to live as long."""
+    wholes = [np.frombuffer(data, np.uint8) for data in buffers]
+    return np.array([(0, whole.ctypes.data, 0, whole.size, -1, 0, 0) for whole in wholes], PICTURE)
 
 
 @functools.cache
