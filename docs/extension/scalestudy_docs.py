@@ -7,6 +7,7 @@ of the command line; `{repo}` names a file of the repository. One that does not 
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,29 @@ def displayed_formula(translator: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+SEARCHED = "searched.js"
+"""Script of the search page: the pages' texts. Sphinx fetches each page for its excerpt, which no browser allows of files."""
+CONTENT = re.compile(r'<article role="main".*?</article>', re.DOTALL)
+
+
+def search_offline(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Let the search page load SEARCHED."""
+    if page == "search":
+        app.add_js_file(SEARCHED)
+
+
+def write_searched(app: Sphinx, failure: Exception | None) -> None:
+    """Write SEARCHED, which answers the search page's requests."""
+    if failure is not None or app.builder.format != "html":
+        return
+    files = {f"{page}.html": Path(app.outdir, f"{page}.html") for page in sorted(app.env.found_docs)}
+    found = {name: CONTENT.search(file.read_text(encoding="utf-8")) for name, file in files.items()}
+    texts = {name: content[0] for name, content in found.items() if content}
+    answer = "async (url) => new Response(PAGES[String(url).replace(/^[.]?[/]/, '')])"
+    script = f"const PAGES = {json.dumps(texts, ensure_ascii=False)};\nwindow.fetch = {answer};\n"
+    Path(app.outdir, "_static", SEARCHED).write_text(script, encoding="utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """What Sphinx calls."""
     app.add_object_type("key", "key", "pair: %s; configuration key", signature, objname="configuration key")
@@ -87,5 +111,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_role("repo", RepositoryFile())
     app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))
     app.connect("source-read", fill)
+    app.connect("html-page-context", search_offline)
+    app.connect("build-finished", write_searched)
     app.connect("build-finished", lambda app, _: write_schemas(Path(app.outdir) / "schemas"))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -25,6 +25,7 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study_file import ScaleSpec, StudySpec
 from tests.browser import chromium
+from tests.integration.processes import wait_until
 from tests.integration.project import ROOT, Project, make_project
 from tests.unit.report.made_claims import made
 
@@ -134,6 +135,14 @@ def test_pages_fit_a_light_desktop_and_a_dark_phone(site: Path, tmp_path: Path) 
                 assert browser.ask("document.documentElement.scrollWidth <= innerWidth"), (page, width)
                 shown = sum(browser.ask(brightness)) / 3
                 assert (shown < 60) if scheme == "dark" else (shown > 200), (page, scheme, shown)
+
+
+def test_a_search_without_a_server_shows_where_its_words_stand(site: Path, tmp_path: Path) -> None:
+    excerpts = "[...document.querySelectorAll('#search-results p.context')].map((one) => one.innerText)"
+    with chromium(tmp_path / "profile") as browser:
+        browser.send("Page.navigate", url=(site / "search.html").as_uri() + "?q=pinned")
+        assert wait_until(lambda: browser.ask(excerpts), 30)
+        assert "pinned" in " ".join(browser.ask(excerpts))
 
 
 def test_every_shipped_study_has_a_page_in_the_gallery() -> None:
