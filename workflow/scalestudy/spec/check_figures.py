@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ def figure_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -
     keys = {key for row in (*rows, *elsewhere) for key in row}
     known = keys | set(MEASURED)
     groups: dict[str, Sequence[FigureSpec | TableSpec]] = {"figures": study.figures, "tables": study.tables}
+    yield from column_problems(groups, known)
     for group, drawings in groups.items():
         names: set[str] = set()
         for index, drawing in enumerate(drawings):
@@ -43,9 +44,6 @@ def figure_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -
             if name in names:
                 yield Problem((*path, "name"), f"two {group} have the name `{name}`", "give one of them another name")
             names.add(name)
-            for key, column in _columns_used(drawing):
-                if column not in known:
-                    yield unknown_column((*path, *key), column, known)
             # Measured columns cannot be judged yet.
             where = {key: value for key, value in drawing.where.items() if key in keys}
             for problem in choice_problems(rows, {"where": where}, elsewhere=elsewhere):
@@ -54,6 +52,17 @@ def figure_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -
                 yield from _kind_problems(drawing, path)
             else:
                 yield from _table_problems(drawing, known - set(MEASURED), path)
+
+
+def column_problems(
+    groups: Mapping[str, Sequence[FigureSpec | TableSpec]], known: Collection[str]
+) -> Iterator[Problem]:
+    """Columns of figures and tables that are not known."""
+    for group, drawings in groups.items():
+        for index, drawing in enumerate(drawings):
+            for key, column in _columns_used(drawing):
+                if column not in known:
+                    yield unknown_column((group, index, *key), column, known)
 
 
 def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[KeyPath, str]]:

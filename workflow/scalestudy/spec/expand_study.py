@@ -15,9 +15,9 @@ from scalestudy.files import canonical_json
 from scalestudy.spec.answer import answer_problems
 from scalestudy.spec.axes import Combination, Combinations, applied, combinations, merged, place_of
 from scalestudy.spec.base import KeyPath, dotted_keys, parse, printable, shown, suggest
-from scalestudy.spec.check_figures import NotHere, figure_problems
+from scalestudy.spec.check_figures import NotHere, column_problems, figure_problems
 from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.columns import ANY_VALUE, columns_of, columns_of_runs, matches
+from scalestudy.spec.columns import ANY_VALUE, MEASURED, columns_of, columns_of_runs, matches
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.machine import SMALLER, Machine, geometry, machine_problems
 from scalestudy.spec.machine_axes import MachineCapacity, NoHosts
@@ -88,8 +88,15 @@ def expand(
     capacity = MachineCapacity(machine, machine_name, device if isinstance(device, str) else None)
     found = combinations(document, spec, scale, capacity, changes)
     expansion = _Expansion(document, scale, base, found, capacity, changes)
-    _check_keys(expansion)
-    configurations = _configurations(expansion)
+    try:
+        _check_keys(expansion)
+        configurations = _configurations(expansion)
+    except UserError as error:
+        drawn = {} if "program" in base else {part: spec.part(scale, part) for part in ("figures", "tables")}
+        known = {*columns_of(RunSpec()), *dotted_keys(RunSpec), *MEASURED, "repeat"}
+        more = [UserError(each.what, where(each.path), each.remedy) for each in column_problems(drawn, known)]
+        raise_all([*getattr(error, "errors", [error]), *more])
+        raise
     if not configurations and expansion.beyond:
         raise expansion.beyond[0]
     if not configurations:
