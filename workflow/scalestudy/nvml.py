@@ -76,8 +76,8 @@ class Nvml:
         """Read the state of one device; NaN where it does not answer.
 
         `utilisation` and `memory_utilisation`: shares of NVML's last sample period, 1/6 to 1 s, in which a kernel ran or
-        memory was accessed; `memory_bytes` in use; `processes` that compute on it; `power_w`; `clock_mhz` of the SMs; `throttle`: NVML's bits, of
-        which THROTTLE_REASONS are some; `energy_j` since the driver was loaded.
+        memory was accessed; `memory_bytes` in use; `processes` that compute on it; `power_w`; `clock_mhz` of the SMs;
+        `throttle`: NVML's bits, of which THROTTLE_REASONS are some; `energy_j` since the driver was loaded.
         """
         handle = device.handle
         rates = _answer(pynvml.nvmlDeviceGetUtilizationRates, handle)

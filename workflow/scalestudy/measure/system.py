@@ -130,8 +130,8 @@ def client_bytes(proc: Path = Path("/proc")) -> dict[str, int]:
 
 def host_row() -> dict[str, float]:
     """What the whole host did since its start: bytes of its disks, the time in which they had requests, summed over them;
-    bytes of its networks (loopback left out) and of its clients of network file systems, pages read from a disk, CPU time that the hypervisor took, busy CPU time
-    (percent, since the last call), and the page cache, bytes.
+    bytes of its networks (loopback left out) and of its clients of network file systems, pages read from a disk, CPU
+    time that the hypervisor took, busy CPU time (percent, since the last call), and the page cache, bytes.
 
     Names begin with HOST; what this system does not tell is absent.
     """

@@ -49,8 +49,8 @@ METRICS: dict[str, Column] = {
         "Staging, and from then until the slowest rank has its first batch; without the start of processes"),
     "accuracy": Column("Held-out accuracy", "", "Share of held-out samples classified correctly, after the last epoch"),
     "training_accuracy": Column("Training accuracy", "",
-        "The same of as many training samples, not augmented, after a whole training: where it is higher, the model has learnt "
-        "them by heart"),
+        "The same of as many training samples, not augmented, after a whole training; by as much as it is higher, the model "
+        "has learnt its samples by heart"),
     "auroc": Column("Mean AUROC", "", "Area under the ROC curve, mean over labels, after the last epoch"),
     "loss": Column("Training loss", "", "Mean loss over the last tenth of the steps"),
     "data_s": Column("Wait for data", "s", "Part of the mean step: until the last rank has its batch from the loader"),
