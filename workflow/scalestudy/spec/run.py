@@ -15,6 +15,7 @@ from scalestudy.strategies.catalogue import AnyStrategy, Single
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 MAX_REPEATS = 10_000
+"""Of a configuration."""
 HOST = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"
 THIS_HOST = "localhost"
 """As a run's host: the one where its command is started, whatever its name."""
