@@ -266,7 +266,7 @@ def scored(score: list[list[float]], label: list[object], run: RunSpec | None = 
     data = SimpleNamespace(samples=len(x), task=task, batch=lambda indices, **how: (x[indices], y[indices]))
     world = World(0, 1, 0, torch.device("cpu"), 1, None)
     share = np.arange(len(x))
-    return evaluate(torch.nn.Identity(), data, share, run or spec(), world, torch.float32)  # type: ignore[arg-type]
+    return evaluate(torch.nn.Identity(), data, share, run or spec(), world, torch.float32)  # type: ignore[arg-type]  # data is a stand-in
 
 
 OWN = spec(model={"import": "nets:Net"})

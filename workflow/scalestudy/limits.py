@@ -83,6 +83,6 @@ def _groups(controller: str) -> Iterator[Path]:
 def kernel_text(file: Path) -> str:
     """The text of a small file of the kernel; empty where there is none."""
     try:
-        return file.read_text(encoding="utf-8").strip()
+        return file.read_text(encoding="utf-8", errors="replace").strip()  # paths of mounts may be any bytes
     except OSError:
         return ""

@@ -117,7 +117,7 @@ def test_bytes_of_clients_of_network_file_systems_are_read_as_their_kernels_writ
     (tmp_path / "self").mkdir()
     (tmp_path / "self/mountstats").write_text(MOUNTSTATS.replace("bytes:", "events:"))
     assert client_bytes(tmp_path) == {}, "no network file system is mounted"
-    (tmp_path / "self/mountstats").write_text(MOUNTSTATS)
+    (tmp_path / "self/mountstats").write_bytes(b"device a mounted on /\xff with fstype ext4\n" + MOUNTSTATS.encode())
     assert client_bytes(tmp_path) == {"client_read_bytes": 1049576, "client_written_bytes": 22}
     (tmp_path / "fs/lustre/llite/scratch-ffff8881").mkdir(parents=True)
     (tmp_path / "fs/lustre/llite/scratch-ffff8881/stats").write_text(LLITE)

@@ -16,7 +16,7 @@ from scalestudy.nvml import Nvml, NvmlError, throttled_by
 Row = dict[str, float]
 COLUMNS = ("devices", "device_utilisation", "device_memory_utilisation", "device_memory_bytes", "device_processes",
            "device_power_w", "device_clock_mhz", "device_throttle", "device_energy_j")  # fmt: skip
-"""Of a row: means over devices of shares and clocks, sums of bytes, processes, power and energy, all bits of what throttles."""
+"""Of a row: means over devices of shares and clocks; sums of bytes, processes, power and energy; all bits of throttle reasons."""
 LEAST_SPAN_S = 0.5
 """Of less time than this, power that is averaged over up to a second says little."""
 

@@ -31,6 +31,7 @@ MEMORY_SHARE = 0.005
 """Share of the time that reading the memory of processes may take: the kernel looks at each of their pages."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 LUSTRE = Path("/sys/kernel/debug/lustre/llite")
+"""Statistics of Lustre's clients, a folder per mount."""
 THROTTLED = ("core_throttle_total_time_ms", "package_throttle_total_time_ms")
 """Of a hardware thread's core and of its socket, since the machine's start; Intel processors, Linux 5.8 and later
 (drivers/thermal/intel/therm_throt.c)."""

@@ -105,8 +105,8 @@ def facts_of_hosts(
         _of_all([samples_of(rows, column, begin, end) or None for rows, begin, end in hosts])
         for column in ("device_utilisation", "device_power_w", "device_memory_bytes", "device_processes")
     )
-    most_processes = max(map(max, processes)) if processes else None
-    others = int(most_processes or 0) - job.resolved.ranks_per_node
+    max_processes = max(map(max, processes)) if processes else None
+    others = int(max_processes or 0) - job.resolved.ranks_per_node
     joules = _of_all([energy_j(*host) for host in hosts])
     values = {
         "foreign_cpu_share": max(known(foreign_share), default=None),
@@ -117,7 +117,7 @@ def facts_of_hosts(
         "device_idle_share": _mean(fmean(used < NEARLY_IDLE for used in host) for host in utilisation),
         "device_busy_share": _mean(fmean(used > BUSY for used in host) for host in utilisation),
         "device_power_w": sum(map(fmean, power)) if power else None,
-        "device_processes": most_processes,
+        "device_processes": max_processes,
         "device_used_mib": max(map(max, memory)) / 2**20 if memory else None,
         "j_per_sample": sum(joules) / trained if joules and trained else None,
     }

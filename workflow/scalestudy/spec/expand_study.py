@@ -92,6 +92,7 @@ def expand(
         _check_keys(expansion)
         configurations = _configurations(expansion)
     except UserError as error:
+        # Figures are checked after the runs; what they misspell is said with the runs' errors. A program has columns of its own.
         drawn = {} if "program" in base else {part: spec.part(scale, part) for part in ("figures", "tables")}
         known = {*columns_of(RunSpec()), *dotted_keys(RunSpec), *MEASURED, "repeat"}
         more = [UserError(each.what, where(each.path), each.remedy) for each in column_problems(drawn, known)]

@@ -89,7 +89,7 @@ class ImageReader:
 
     @contextlib.contextmanager
     def _naming(self, progress: NDArray[np.int64]) -> Iterator[None]:
-        """What is raised because an image cannot be read becomes an error that names it."""
+        """Turn errors of the current image into one that names its file and place."""
         try:
             yield
         except images.UNREADABLE as error:
@@ -101,7 +101,7 @@ class ImageReader:
         return sample
 
     def _held(self, indices: Indices, epoch: int, progress: NDArray[np.int64]) -> list[Any]:
-        """The bytes of all images; empty where each of them is read when it is decoded, by the kernel or by itself."""
+        """Read all images ahead of their decoding; empty where the reader's buffers do not stay valid."""
         if kernel.loaded() is None or not self.reader.keeps or self.mode == "synthetic":
             return []
         return [self.reader.read(self._begin(sample, progress), epoch) for sample in indices.tolist()]
@@ -115,7 +115,7 @@ class ImageReader:
         crop: bool,
         progress: NDArray[np.int64],
     ) -> Iterable[int]:
-        """Make the images that the kernel can decode, and where they are files read, in one call; the rows that are left."""
+        """Let the kernel read files and decode in one call, and return the rows that it left."""
         fast, everything = kernel.loaded(), range(len(indices))
         if fast is None or self.mode == "synthetic":
             return everything
@@ -128,8 +128,8 @@ class ImageReader:
                 found = self.reader.places(indices)
         if found is None:
             return everything
-        side, most = self._side or 0, images.MOST_PIXELS
-        return fast.show(*found, draws, crop, out, most_pixels=most, stored=(side, side), progress=progress)
+        stored = (self._side or 0, self._side or 0)
+        return fast.show(*found, draws, crop, out, most_pixels=images.MOST_PIXELS, stored=stored, progress=progress)
 
     def unreadable(self, sample: int, error: object) -> UserError:
         """An error about one sample, with its file and its place in it."""

@@ -81,7 +81,7 @@ class Storage(ABC):
     """Stored bytes of the samples of one split. All methods may be called by several threads at once."""
 
     keeps = False
-    """Whether what `read` returns stays as it is when more is read."""
+    """Whether buffers of earlier reads stay valid."""
 
     @property
     @abstractmethod
