@@ -17,6 +17,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ CAUSES = {
 }  # fmt: skip
 """Causes, and the part of a step that each of them is."""
 MULTI_RANK_CAUSES = ("slow rank", "large table", "many messages")
-TWO_RANK_CAUSES = (*MULTI_RANK_CAUSES, "slow item", "slow line", "slow evaluation", "slow logging")
+TWO_RANK_CAUSES = tuple(name for name in CAUSES if name != "larger model")
+"""All but one: what a larger model exchanges is larger too."""
 UNKNOWN_SIZE = ("larger model", "large table", "many messages")
 """What these take is not set but found: by how much the whole step grew."""
 STRENGTHS = (0.3, 1.0)
@@ -80,16 +82,23 @@ def cases() -> Iterator[Case]:
 
 
 def explained(case: Case, step_s: float) -> dict[str, Any]:
-    """What `scalestudy explain --json` says of a case; `step_s` is a clean step of its workload."""
-    file = ANSWERS / f"{case.name}.json"
+    """What `scalestudy explain --json` says of a case, and `cause_s`, how long its cause took of each step.
+
+    `step_s` is a clean step of its workload. A late worker costs what it takes longer than that.
+    """
+    file, hidden_s = ANSWERS / f"{case.name}.json", step_s if case.cause == "late worker" else 0.0
     if not file.exists():
-        seconds = case.strength * step_s + (step_s if case.cause == "late worker" else 0.0)
+        seconds = case.strength * step_s + hidden_s
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if case.ranks == 2 else []
         command = [sys.executable, *launcher, str(SCRIPT), "--cause", case.cause, "--seconds", f"{seconds:.6f}"]
-        words = ["scalestudy", "explain", "--json", "--minutes", str(MINUTES), "--", *command]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
-        assert done.returncode == 0, f"{case.name}: {done.stderr}"
-        file.write_text(done.stdout, encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["scalestudy", "explain", "--json", "--minutes", str(MINUTES), "--", *command, "--took", folder]
+            done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
+            assert done.returncode == 0, f"{case.name}: {done.stderr}"
+            took = [tuple(map(float, one.read_text().split())) for one in Path(folder).iterdir()]
+        longer = sum(one[0] for one in took) / sum(one[1] for one in took) if took else 1.0
+        answer = json.loads(done.stdout) | {"cause_s": longer * seconds - hidden_s}
+        file.write_text(json.dumps(answer), encoding="utf-8")
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
@@ -140,7 +149,7 @@ def judge() -> dict[tuple[str, str], int]:
             continue
         growth = growth_of(answer, others)
         part, whole_s = named(growth, others, step_s), answer["step_s"] - step_s
-        size_s = whole_s if case.cause in UNKNOWN_SIZE else case.strength * step_s
+        size_s = whole_s if case.cause in UNKNOWN_SIZE else answer["cause_s"]
         confusion[case.cause, part] = confusion.get((case.cause, part), 0) + 1
         right.append(part == case.part)
         sized.append(right[-1] and abs(growth[part] - size_s) <= SIZE_WITHIN * size_s)

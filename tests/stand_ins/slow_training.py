@@ -1,11 +1,15 @@
-"""A training with one cause of slowness of a stated size: `slow_training.py [--cause NAME --seconds S] [--workers N]`.
+"""A training with one cause of slowness of a stated size: `slow_training.py [--cause NAME --seconds S] [--took FOLDER]`.
 
-`seconds` is what the cause takes of each step on average. One process, or several under torchrun (gloo).
+`seconds` is what the cause shall take of each step on average. In `took`, each process writes what its cause took and what it
+was asked to take, in seconds: a short sleep lasts longer than asked. One process, or several under torchrun (gloo).
 """
 
 import argparse
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -16,16 +20,35 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--cause", default="")
 parser.add_argument("--seconds", type=float, default=0.0)
 parser.add_argument("--width", type=int, default=512)
+parser.add_argument("--took", type=Path)
 cause = parser.parse_args()
-BATCH, EVERY = 32, 5
+BATCH, EVERY = 256, 5
 BYTES_PER_S, MESSAGES_PER_S = 4e8, 2000
 """Of an all-reduce on loopback, roughly: a large table and many messages take about so long."""
+
+
+spent = {"took": 0.0, "asked": 0.0, "noted": 0.0}
+"""Seconds of this process's cause until now, and when they were last written."""
+
+
+@contextmanager
+def timed(seconds: float) -> Iterator[None]:
+    """Note what a cause takes that was asked to take so many seconds; write it once a second."""
+    begun = time.perf_counter()
+    yield
+    now = time.perf_counter()
+    spent["took"] += now - begun
+    spent["asked"] += seconds
+    if cause.took and now > spent["noted"] + 1:
+        spent["noted"] = now
+        (cause.took / str(os.getpid())).write_text(f"{spent['took']} {spent['asked']}\n")
 
 
 def slow_down(name: str, seconds: float = cause.seconds) -> None:
     """Wait where the cause has this name."""
     if cause.cause == name:
-        time.sleep(seconds)
+        with timed(seconds):
+            time.sleep(seconds)
 
 
 def compute(seconds: float) -> None:
@@ -45,7 +68,8 @@ class Items(Dataset):
         if number % BATCH == 0:  # one of each batch: a sleep is some 80 us longer than asked
             slow_down("slow item")
         if cause.cause == "busy item":
-            compute(cause.seconds / BATCH)
+            with timed(cause.seconds / BATCH):
+                compute(cause.seconds / BATCH)
         return torch.full((64,), number % 7.0), number % 10
 
 
@@ -87,8 +111,8 @@ for _epoch in range(1000):
     for x, y in DataLoader(Items(), BATCH, num_workers=workers, collate_fn=collate):
         loss = nn.functional.cross_entropy(model(x), y)
         slow_down("slow line")
-        if cause.cause == "slow rank" and dist.get_rank() == 1:
-            time.sleep(cause.seconds)
+        if ranks > 1 and dist.get_rank() == 1:
+            slow_down("slow rank")
         optimiser.zero_grad()
         loss.backward()
         if cause.cause == "many messages":
@@ -100,7 +124,7 @@ for _epoch in range(1000):
         if step % EVERY == 0:
             slow_down("slow checkpoint", EVERY * cause.seconds)
             if cause.cause == "slow evaluation":
-                with torch.no_grad():
+                with timed(EVERY * cause.seconds), torch.no_grad():
                     for held_out, _ in DataLoader(Items(), BATCH, sampler=range(BATCH)):
                         model(held_out)
                         time.sleep(EVERY * cause.seconds)
