@@ -74,10 +74,14 @@ def metrics(
 
 
 def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:
-    """Samples/s over the measurement window, on the clock of the slowest rank; the times that follow from it."""
-    steps, window_s = int(measured.in_window.sum()), measured.window_s
-    throughput = steps * job.spec.global_batch / float(window_s.max())
-    epoch_samples = epoch_steps(job.spec, manifest, measured.reports[0]) * job.spec.global_batch
+    """Samples/s over the measurement window, on the clock of the slowest rank; the times that follow from it.
+
+    Ranks that train each at their own pace have each a rate on its own clock, and the training has the sum of them.
+    """
+    steps, window_s, batch = int(measured.in_window.sum()), measured.window_s, job.spec.global_batch
+    together_s = float(window_s.max() if job.spec.strategy.synchronous else 1 / (1 / window_s).mean())
+    throughput = steps * batch / together_s
+    epoch_samples = epoch_steps(job.spec, manifest, measured.reports[0]) * batch
     step_time_s, sample_at_peak_s = job.resolved.step_time_s, measured.reports[0].sample_at_peak_s
     return {
         "throughput_samples_per_s": throughput,

@@ -24,7 +24,8 @@ class Column:
 # fmt: off
 METRICS: dict[str, Column] = {
     "throughput_samples_per_s": Column("Throughput", "samples/s",
-        "Samples per second in the window, on the slowest rank's clock, evaluations and checkpoints left out"),
+        "Samples per second in the window, on the slowest rank's clock, evaluations and checkpoints left out; of ranks that "
+        "train each at their own pace, the sum of what each trains on its own clock"),
     "bytes_per_s": Column("Bandwidth", "B/s",
         "Bytes per second in the window, on the slowest rank's clock, as a program reports them; what several ranks report is "
         "added up"),
