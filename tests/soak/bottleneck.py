@@ -41,7 +41,7 @@ CAUSES = {
 """Causes, and the part of a step that each of them is."""
 MULTI_RANK_CAUSES = ("slow rank", "large table", "many messages")
 TWO_RANK_CAUSES = tuple(name for name in CAUSES if name != "larger model")
-"""All but one: what a larger model exchanges is larger too."""
+"""A larger model is left out: it has more to exchange as well."""
 UNKNOWN_SIZE = ("larger model", "large table", "many messages")
 """What these take is not set but found: by how much the whole step grew."""
 STRENGTHS = (0.3, 1.0)

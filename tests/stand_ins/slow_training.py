@@ -33,7 +33,7 @@ spent = {"took": 0.0, "asked": 0.0, "noted": 0.0}
 
 @contextmanager
 def timed(seconds: float) -> Iterator[None]:
-    """Note what a cause takes that was asked to take so many seconds; write it once a second."""
+    """Add up what a cause takes, and what it was asked to take; write both sums once a second."""
     begun = time.perf_counter()
     yield
     now = time.perf_counter()

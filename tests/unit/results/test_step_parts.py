@@ -66,6 +66,6 @@ def test_a_slow_rank_holds_up_ranks_that_wait_for_it_and_no_others(tmp_path: Pat
     marks = np.stack([marks_of([[step_s, 0, 0, 0, 0, 0]] * 10) for step_s in (0.1, 0.3)])
     measured = Measured([Report(rank, window=(0, 10)) for rank in range(2)], marks, np.zeros((2, 10)))
     manifest = SimpleNamespace(train=SimpleNamespace(samples=6400))
-    values = speed(job, measured, manifest)  # type: ignore[arg-type]
+    values = speed(job, measured, manifest)  # type: ignore[arg-type]  # the manifest is a stand-in
     assert values["throughput_samples_per_s"] == pytest.approx(rate)
     assert values["epoch_time_s"] == pytest.approx(6400 / rate)
