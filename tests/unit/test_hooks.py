@@ -1,13 +1,18 @@
-"""Hooks in a user's script, without torch."""
+"""Hooks in a user's script, on loaders that are none of torch's."""
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import torch
 
 from scalestudy.program.observe import INJECTED, REQUEST
 
@@ -21,13 +26,40 @@ print(*hooked)
 """
 
 
-def loading():
-    """Hooks into loaders as they are injected, not installed."""
+def loading(loader_class=None, **request):
+    """Hooks into loaders as they are injected: not installed, or into this class."""
     file = INJECTED / "scalestudy_hooks/loading.py"
     spec = importlib.util.spec_from_file_location("loading", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.Loading.__new__(module.Loading)
+    if loader_class is None:
+        return module.Loading.__new__(module.Loading)
+    data = SimpleNamespace(data=SimpleNamespace(DataLoader=loader_class))
+    named = SimpleNamespace(utils=data, is_grad_enabled=torch.is_grad_enabled, Tensor=torch.Tensor)
+    return module.Loading(named, {"remove": (), **request})
+
+
+def loader_class(made=lambda: torch.zeros(8, 2), length=3):
+    """A class of loaders over a dataset; `made` makes a batch."""
+
+    class Loader:
+        def __init__(self, dataset, batch_size=8, num_workers=0, *, pin_memory=False):
+            self.dataset, self.batch_size, self.num_workers = dataset, batch_size, num_workers
+            self.pin_memory = pin_memory
+
+        def __len__(self):
+            if length is None:
+                raise ValueError("not known")
+            return length
+
+        def __iter__(self):
+            return (made() for _ in range(length or 3))
+
+    return Loader
+
+
+class Images:
+    """A dataset."""
 
 
 def test_a_loader_class_without_its_own_init_subclass_can_still_be_subclassed():
@@ -58,3 +90,52 @@ def test_a_script_that_looks_for_torch_before_it_imports_it_is_hooked_once(tmp_p
     command = [sys.executable, "-c", LOOKS_FIRST]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("torch\n", "")
+
+
+def test_the_time_between_epochs_is_seen_where_each_makes_its_loader_anew():
+    Loader, dataset = loader_class(), Images()
+    hooks = loading(Loader)
+    for _ in range(3):
+        for _ in Loader(dataset):
+            hooks.after_step(time.perf_counter())
+        with torch.no_grad():
+            list(Loader(dataset))  # an evaluation on the same images
+            time.sleep(0.05)
+    assert hooks.between_s >= 0.1
+    assert [facts["is_for_training"] for facts in hooks.loader_facts()] == [True, False]
+
+
+def test_an_evaluation_in_inference_mode_goes_on_where_loading_is_taken_away():
+    Loader = loader_class()
+    hooks = loading(Loader, remove=("loading",))
+    with torch.inference_mode():
+        assert len(list(Loader(Images()))) == 3
+    training = Loader(Images())
+    for _ in range(3):
+        for _ in training:
+            hooks.after_step(time.perf_counter())
+    assert hooks.loaders[training].replayed > 0
+
+
+def test_samples_are_those_of_the_loader_where_a_batch_is_a_list_of_images():
+    """As torchvision's detection models get them."""
+    Loader = loader_class(lambda: tuple(torch.zeros(3, 4, 4) for _ in range(8)))
+    hooks = loading(Loader)
+    assert [hooks.after_step(time.perf_counter()) for _ in Loader(Images())] == [8, 8, 8]
+
+
+def test_a_loader_whose_length_is_an_error_is_watched_as_one_without():
+    Loader = loader_class(length=None)
+    hooks = loading(Loader)
+    assert sum(1 for _ in Loader(Images())) == 3
+    assert hooks.watched[0].length is None
+
+
+def test_a_loader_with_more_workers_keeps_its_signature_and_each_loader_gets_its_own():
+    Loader = loader_class()
+    names = list(inspect.signature(Loader.__init__).parameters)
+    loading(Loader, workers=2)
+    assert list(inspect.signature(Loader.__init__).parameters) == names
+    validation, training = Images(), Images()
+    assert Loader(validation, num_workers=1).num_workers == 2
+    assert Loader(training, num_workers=2).num_workers == 4

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from scalestudy.cli import cli
 from scalestudy.files import read_json, write_json
+from scalestudy.results.parts import step_in_words
 from scalestudy.spec.layout import result_file
 
 RUN = "made.r0-0123456789ab"
@@ -37,12 +38,19 @@ def explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         spec: dict[str, Any], hosts: tuple[str, ...] = ("here",), step_time_s: float | None = 0.1
     ) -> tuple[str, list[tuple[str, ...]]]:
         result = {"run": RUN, "status": "valid", "spec": spec, "metrics": {"step_time_s": step_time_s, **PHASES, "exposed_exchange_s": 0.008},
-                  "launch": {"hosts": list(hosts)}, "resolved": {"nodes": 1, "ranks_per_node": 2}}  # fmt: skip
+                  "launch": {"hosts": list(hosts)}, "intervals": {"exposed_exchange_s": [0.006, 0.01]}, "resolved": {"nodes": 1, "ranks_per_node": 2}}  # fmt: skip
         write_json(result_file("local", RUN), result)
         done = CliRunner().invoke(cli, ["explain", RUN])
         return f"{done.output}{done.exception or ''}", observed
 
     return call
+
+
+def test_an_exchange_whose_cost_the_pairs_cannot_tell_is_no_number() -> None:
+    metrics = {"step_time_s": 0.1, "exposed_exchange_s": 0.0005}
+    own = {"exposed_exchange_s": [-0.001, 0.002]}
+    found = step_in_words({"run": RUN, "status": "valid", "metrics": metrics, "intervals": own})
+    assert found["sentences"][-1] == "Whether its exchange makes a step longer cannot be told: by -1 to 2 ms."
 
 
 def test_a_run_of_the_project_shows_its_measured_parts_the_longest_first(explained: Any) -> None:
@@ -54,7 +62,7 @@ def test_a_run_of_the_project_shows_its_measured_parts_the_longest_first(explain
         "      30 ms   30%  Wait for data",
         "      20 ms   20%  Forward",
         "      10 ms   10%  Exchange",
-        "Without its exchange a step would be 8 ms shorter.",
+        "Without its exchange a step would be 8 ms shorter (6 to 10 ms).",
     ]
     printed = json.loads(CliRunner().invoke(cli, ["explain", "--json", RUN]).stdout)
     assert printed["sentences"] == output.splitlines()

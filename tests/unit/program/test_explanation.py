@@ -11,7 +11,7 @@ from scalestudy.program.observe import Observation, Rank
 from scalestudy.program.takeaway import ALONE, WHOLE, Rounds, plan_rounds, possible_removals
 
 LOADER = {"is_for_training": True, "num_workers": 1, "pin_memory": False}
-RANK = Rank(0, 1, 10, 1.0, 0.0, 0.0, (LOADER,), False, False, False, 0.0)
+RANK = Rank(0, 1, 10, 1.0, 0.0, (LOADER,), False, False, False, 0.0)
 NOISE_S = (-0.001, 0.0, 0.001)
 """Of the three rounds, shared by all runs of one."""
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from scalestudy import PROGRAM_FOLDER
 from scalestudy.program import result
 from scalestudy.program.trace import Traces, windows
 from scalestudy.spec.run import Measure, RunSpec
@@ -55,14 +51,6 @@ def test_a_rate_that_one_rank_does_not_report_has_no_number(tmp_path: Path) -> N
     found = rates(tmp_path)
     assert found["bytes_per_s"] is None
     assert found["throughput_samples_per_s"] == pytest.approx(80)
-
-
-def test_a_report_has_the_values_that_it_is_given(tmp_path: Path) -> None:
-    script = "from scalestudy import report; report(3, bytes=1024, flops=2e9)"
-    subprocess.run([sys.executable, "-c", script], env={**os.environ, PROGRAM_FOLDER: str(tmp_path)}, check=True)
-    (file,) = tmp_path.glob("reported.*.jsonl")
-    line = json.loads(file.read_text(encoding="utf-8"))
-    assert {name: line[name] for name in line if name != "clock"} == {"step": 3, "bytes": 1024, "flops": 2e9}
 
 
 def test_samples_that_a_program_does_not_report_are_those_of_the_batches_that_hooks_saw(tmp_path: Path) -> None:

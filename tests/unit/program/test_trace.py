@@ -128,6 +128,19 @@ def test_the_window_goes_on_over_attempts_without_the_time_between_them(tmp_path
     assert window.marks[-1].waited_s == pytest.approx(0.03 + 0.15)
 
 
+def test_a_second_training_of_the_same_command_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    file, measure = tmp_path / "steps.0.jsonl", Measure(warmup_steps=1, steps=50)
+    lines = ['{"begins": true}', *(json.dumps({"clock": 0.1 * step, "samples": 8}) for step in range(9))]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    traces = read(tmp_path)
+    assert traces.of("steps")[0].marks[-1].step == 9
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write("\n".join(lines[:5]) + "\n")
+    traces.refresh()
+    assert [mark.step for mark in traces.of("steps")[0].marks] == [1, 2, 3, 4]
+    assert not traces.is_over(measure)
+
+
 def test_earlier_attempts_are_there_before_this_one_has_a_step(tmp_path: Path) -> None:
     traces = Traces(tmp_path, {"reported.0": [Mark(1.0, 10), Mark(2.0, 20)]})
     traces.refresh()

@@ -92,7 +92,7 @@ def test_a_script_may_start_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: 
 def test_a_first_study_has_the_command_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").touch()
     monkeypatch.chdir(tmp_path)
-    rank = Rank(0, 1, 16, 1.6, 0.0, 0.0, (), False, False, False, 0.0)
+    rank = Rank(0, 1, 16, 1.6, 0.0, (), False, False, False, 0.0)
     monkeypatch.setattr(draft, "observe", lambda *_: [Observation((rank,), 5.0)])
     assert 'command: "env STEPS=9 RANKS=2 python train.py"' in draft.draft("env STEPS=9 RANKS=2 python train.py")
     with pytest.raises(UserError, match="cannot be split into words: No closing quotation"):

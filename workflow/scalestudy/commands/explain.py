@@ -55,6 +55,7 @@ def explain(
     from scalestudy.program.takeaway import take_away
 
     top = project_top() or Path()
+    scratch = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="scalestudy_"))
     file = result_file(machine, command_line[0])
     if len(command_line) == 1 and (top / file).is_file():
         os.chdir(top)  # from where the run's command was started
@@ -65,7 +66,7 @@ def explain(
             parts = step_in_words(result)
             click.echo(json.dumps(parts, indent=2) if as_json else "\n".join(parts["sentences"]))
             return
-        command_line = _command_of(result)
+        command_line = _command_of(result, Path(scratch) / "files")
     elif len(command_line) == 1 and shutil.which(command_line[0]) is None:
         what = f"is neither a command nor a run with a result on `{machine}`"
         raise UserError(what, command_line[0], "the report lists the runs; a script is started by `python`")
@@ -74,11 +75,10 @@ def explain(
     click.echo(
         "The script runs several times, a few steps each. Files that it writes itself are written each time.", err=True
     )
-    with tempfile.TemporaryDirectory(prefix="scalestudy_") as scratch:
-        folder = keep or Path(scratch) / "runs"
-        observed = take_away(
-            command_line, folder, steps, 60 * minutes, only, lambda text: click.echo(f"  {text}", err=True)
-        )
+    folder = keep or Path(scratch) / "runs"
+    observed = take_away(
+        command_line, folder, steps, 60 * minutes, only, lambda text: click.echo(f"  {text}", err=True)
+    )
     if failure := observed.calibration.failure:
         raise UserError(failure, " ".join(command_line), "see that the command trains by itself first")
     result = explanation.explain(observed)
@@ -89,8 +89,8 @@ def explain(
     click.echo("\n".join(said))
 
 
-def _command_of(result: dict[str, Any]) -> tuple[str, ...]:
-    """Return the command line of a finished run of a program, as one node starts it."""
+def _command_of(result: dict[str, Any], folder: Path) -> tuple[str, ...]:
+    """Return the command line of a finished run of a program, as one node starts it; its files go to `folder`."""
     from scalestudy.spec.columns import columns_of
     from scalestudy.spec.run import RunSpec
 
@@ -99,6 +99,7 @@ def _command_of(result: dict[str, Any]) -> tuple[str, ...]:
     if len(result["launch"]["hosts"]) > 1 or run.program.once_per == "rank":
         what = "its command is started several times, by the launcher"
         raise UserError(what, result["run"], "explain the command that starts all ranks: scalestudy explain -- COMMAND")
+    folder.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as free:
         launch = {"rank": 0, "node_rank": 0, "master_addr": "127.0.0.1", "master_port": free.getsockname()[1]}
-    return tuple(run.program.words({**columns_of(run), **result["resolved"], **launch, "folder": "."}))
+    return tuple(run.program.words({**columns_of(run), **result["resolved"], **launch, "folder": str(folder)}))

@@ -60,6 +60,8 @@ def wanted() -> bool:
 
 def call(arguments: list[str]) -> int | None:
     """Run `scalestudy ARGUMENTS` in a child of the warm server; its exit status, None where no server can be started."""
+    if path := os.environ.get("PYTHONPATH"):  # the server starts in another folder
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
     connection = _connect() or _start()
     if connection is None:
         return None

@@ -19,7 +19,6 @@ INJECTED = Path(__file__).parent / "inject"
 REQUEST = "SCALESTUDY_EXPLAIN"
 """Environment variable with the request; inject/scalestudy_hooks/ describes its keys."""
 FORWARDED_BY_OPEN_MPI = "OMPI_MCA_mca_base_env_list"
-POLL_S = 0.05
 GRACE_S = 3.0
 """From SIGTERM to SIGKILL."""
 LAST_LINES = 8
@@ -48,7 +47,6 @@ class Rank:
     world: int
     steps: int
     window_s: float
-    waited_s: float
     between_s: float
     loaders: tuple[dict[str, Any], ...]
     is_distributed: bool
@@ -104,7 +102,7 @@ def observe(
     try:
         with log.open("wb") as output:
             process = subprocess.Popen(
-                list(command), env=hooked(request), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                list(command), env=hooked(request, command), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True,
             )  # fmt: skip
             status = None
@@ -121,11 +119,14 @@ def observe(
     return [Observation(ranks, seconds, failure) for ranks in windows]
 
 
-def hooked(request: dict[str, Any]) -> dict[str, str]:
+def hooked(request: dict[str, Any], command: Sequence[str]) -> dict[str, str]:
     """Return the environment of an observed command."""
     path = os.pathsep.join(filter(None, [str(INJECTED), os.environ.get("PYTHONPATH", "")]))
-    passed = ";".join(filter(None, [os.environ.get(FORWARDED_BY_OPEN_MPI, ""), "PYTHONPATH", REQUEST]))
-    return {**os.environ, "PYTHONPATH": path, FORWARDED_BY_OPEN_MPI: passed, REQUEST: json.dumps(request)}
+    made = {**os.environ, "PYTHONPATH": path, REQUEST: json.dumps(request)}
+    if "-x" not in command:  # mpirun refuses this variable beside that option
+        passed = filter(None, [os.environ.get(FORWARDED_BY_OPEN_MPI, ""), "PYTHONPATH", REQUEST])
+        made[FORWARDED_BY_OPEN_MPI] = ";".join(passed)
+    return made
 
 
 def end_processes(out: str) -> None:
@@ -163,9 +164,11 @@ def _failure(ranks: tuple[Rank, ...], status: int | None, timeout_s: float, fold
     if status != 0:
         return f"the command failed with status {status}{_quoted(log)}"
     if ranks:
-        least = min(rank.steps for rank in ranks)
+        least, world = min(rank.steps for rank in ranks), ranks[0].world
         return (
-            f"{len(ranks)} of {ranks[0].world} ranks were seen, with {least} optimiser steps in their windows or more"
+            "the script ended before a window of optimiser steps: train longer, or give fewer `--steps`"
+            if len(ranks) == world
+            else f"{len(ranks)} of {world} ranks were seen, with {least} optimiser steps in their windows or more"
         )
     if list(folder.glob("hooked.*")):
         return f"no step of a torch.optim optimiser was seen{_quoted(log)}"

@@ -30,6 +30,7 @@ from scalestudy.training.report import Report
 REPORTED = "reported"
 OF_STEPS = (*SPEEDS, "step_time_s", "window_half_width", "j_per_sample", "loss")
 """Metrics that follow from the steps that a program reports, and from their samples, bytes and flops."""
+RESOLVED = ("nodes", "ranks_per_node", "threads_per_rank", "device")
 NOT_CHECKED = "what the program computed is not checked: whether its ranks hold equal parameters and saw their samples"
 MAX_IN_BLOCK, MIN_IN_BLOCK, MAX_UNKNOWN = 0.01, 0.8, 0.05
 """Of lines in blocks: a gap within one over the largest gap; share of such gaps; share of a window that may be unknown."""
@@ -101,7 +102,7 @@ def program_result(
     first, source = evidence.records[0] if evidence.records else {}, evidence.source or ""
     versions = [file.read_text(encoding="utf-8") for file in metrics_folder(job).glob("torch.*")]
     reported = OF_STEPS if source in ("reported", "matched") else ("loss",)
-    resolved = {name: getattr(job.resolved, name) for name in ("nodes", "ranks_per_node", "device")}
+    resolved = {name: getattr(job.resolved, name) for name in RESOLVED}
     return {
         **outcome(job, next(reasons, None), values, hosts),
         "unchecked": [NOT_CHECKED],
@@ -109,7 +110,7 @@ def program_result(
         "intervals": {},
         "emulated": False,
         "steps_done": max((len(window.trace.marks) for window in evidence.windows), default=0),
-        "resolved": {**resolved, "threads_per_rank": job.spec.threads_per_rank, "backend": None},
+        "resolved": {**resolved, "backend": None},
         "instrument": {
             **instrument(str(first.get("device_name", ""))),
             **({"torch": versions[0]} if versions else {}),
@@ -133,7 +134,7 @@ def explained_result(job: Job, wall_s: float, explained: dict[str, Any]) -> dict
         "kinds": {},
         "intervals": {"step_time_s": [explained["low_s"], explained["high_s"]]},
         "emulated": False,
-        "resolved": {name: getattr(job.resolved, name) for name in ("nodes", "ranks_per_node", "device")},
+        "resolved": {name: getattr(job.resolved, name) for name in RESOLVED},
         "instrument": instrument(""),
         "explained": explained,
         "warnings": [],

@@ -86,14 +86,14 @@ def take_away(
                 observed.update(zip(names, windows, strict=True))
             elif len(exchange) == 2:
                 result.examines_exchange = False
-                result.not_examined[EXCHANGE] = f"the script failed without it: {failure}"
+                result.not_examined[EXCHANGE] = f"not measured without it: {failure}"
                 order.append(removal)
             elif removal.name == WHOLE:
                 result.calibration = windows[0]
                 return result
             else:
                 del result.removals[removal.name]
-                result.not_examined[removal.name] = f"the script failed under this change: {failure}"
+                result.not_examined[removal.name] = f"not measured under this change: {failure}"
         result.rounds.append(observed)
         if number >= MIN_ROUNDS and time.monotonic() - begin > budget_s:
             break  # runs took longer than the first one

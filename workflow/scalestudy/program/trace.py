@@ -72,6 +72,10 @@ class Trace:
         self._read_bytes += len(whole)
         for line in whole.splitlines():
             entry = json.loads(line)
+            if "begins" in entry:
+                if self._waited_before_s is not None:  # after a process of this attempt that is over
+                    self.marks, self._behind, self._anew = [], [], []
+                continue
             step = entry.get("step", self.marks[-1].step + 1 if self.marks else 1)
             self._add(Mark(entry["clock"], step, *map(entry.get, OF_MARK[2:])))
 

@@ -122,7 +122,7 @@ def environment(job: Job, earlier: Earlier | None = None) -> dict[str, str]:
     places = {"MASTER_ADDR": address, "MASTER_PORT": str(port), PROGRAM_FOLDER: folder, "PYTHONUNBUFFERED": "1"}
     threads = job.spec.threads_per_rank
     made = {
-        **hooked(request),
+        **hooked(request, program.words(values_of(job, 0))),
         **places,
         **({"OMP_NUM_THREADS": str(threads)} if threads else {}),
         **resume.variables(job),

@@ -1,6 +1,7 @@
 """Loading of a script's batches: timed, and taken away."""
 
 import copy
+import functools
 import time
 import weakref
 
@@ -32,6 +33,7 @@ class Loading:
         plain_init, plain_iter = loader_class.__init__, loader_class.__iter__
         loading = self
 
+        @functools.wraps(plain_init)  # Lightning looks at its arguments
         def init(loader, *args, **kwargs):
             plain_init(loader, *args, **loading.loader_arguments(plain_init, loader, args, kwargs))
 
@@ -61,40 +63,51 @@ class Loading:
         kwargs = dict(kwargs)
         if self.workers != 1 and "num_workers" not in given:
             # Lightning makes each loader anew from the attributes of the first one.
-            now = kwargs.get("num_workers", 0)
-            if now not in self.produced_workers:
+            now, dataset = kwargs.get("num_workers", 0), id(args[0] if args else kwargs.get("dataset"))
+            if (dataset, now) not in self.produced_workers:
                 kwargs["num_workers"] = max(1, round(now * self.workers))
-                self.produced_workers.add(kwargs["num_workers"])
+                self.produced_workers.add((dataset, kwargs["num_workers"]))
         if self.pin and "pin_memory" not in given:
             kwargs["pin_memory"] = True
         return kwargs
 
     def batches(self, loader, plain_iter):
         """Iterate over a DataLoader's batches; the time of each fetch is recorded."""
-        watched = self.loaders.get(loader)
-        if watched is None:
-            watched = self.loaders[loader] = Loader(loader, self.steps)
-            self.watched.append(watched)
+        watched = self.watched_for(loader)
         source = None
         given = 0
-        while True:
-            begin = time.perf_counter()
-            if self.is_removed and self.is_for_training(watched) and watched.can_replay():
-                if watched.length is not None and given >= watched.length:
-                    return
-                batch = watched.replay(self.torch, self.are_copies_removed)
-            else:
-                if source is None:
-                    source = plain_iter(loader)
-                try:
-                    batch = next(source)
-                except StopIteration:
-                    return
-                if self.is_removed:
-                    watched.keep(self.torch, batch)
-            given += 1
-            self.note_fetch(watched, batch, begin, time.perf_counter())
-            yield batch
+        watched.open += 1
+        try:
+            while True:
+                begin = time.perf_counter()
+                if self.is_removed and self.is_for_training(watched) and watched.can_replay():
+                    if watched.length is not None and given >= watched.length:
+                        return
+                    batch = watched.replay(self.torch, self.are_copies_removed)
+                else:
+                    if source is None:
+                        source = plain_iter(loader)
+                    try:
+                        batch = next(source)
+                    except StopIteration:
+                        return
+                    if self.is_removed and self.torch.is_grad_enabled():  # no version is counted in inference mode
+                        watched.keep(self.torch, batch)
+                given += 1
+                self.note_fetch(watched, batch, begin, time.perf_counter())
+                yield batch
+        finally:
+            watched.open -= 1
+
+    def watched_for(self, loader):
+        """Return what is known of a loader; one that is made anew in each epoch takes the place of the one before."""
+        if loader not in self.loaders:
+            made = Loader(loader, self.steps, self.torch.is_grad_enabled())
+            known = next((one for one in self.watched if not one.open and one.is_like(made)), None)
+            if known is None:
+                self.watched.append(made)
+            self.loaders[loader] = known or made
+        return self.loaders[loader]
 
     def note_fetch(self, watched, batch, begin, end):
         """Book the wait for a batch, and close the time between steps where the batch is for training."""
@@ -102,7 +115,7 @@ class Loading:
         if self.torch.is_grad_enabled():
             self.fetched_since_step.add(watched)
             if is_for_training or self.steps - watched.first_step < 2:
-                self.samples_since_step += batch_size(batch, self.torch)
+                self.samples_since_step += watched.samples(batch, self.torch)
         if is_for_training:
             self.waited_s += end - begin
             if self.step_end is not None:
@@ -129,8 +142,8 @@ class Loading:
         self.waited_s = self.between_s = 0.0
 
     def times(self):
-        """Return the waits for batches and the time between steps since the window began, in seconds."""
-        return {"waited_s": self.waited_s, "between_s": self.between_s}
+        """Return the time between steps since the window began, in seconds."""
+        return {"between_s": self.between_s}
 
     def loader_facts(self):
         """Return each loader's settings for the record."""
@@ -140,9 +153,16 @@ class Loading:
 class Loader:
     """A DataLoader of the script, and the batches of it that are kept for replay."""
 
-    def __init__(self, loader, first_step):
+    def __init__(self, loader, first_step, with_gradients):
         """Take the loader's settings, and the number of steps before it; the loader itself is not kept alive."""
-        self.first_step = first_step
+        self.first_step, self.with_gradients = first_step, with_gradients
+        self.open = 0  # its iterations that go on
+        dataset = getattr(loader, "dataset", None)
+        self.dataset_id = id(dataset)
+        try:
+            self.dataset = weakref.ref(dataset)
+        except TypeError:  # a list is known by its place alone, or it would be kept alive
+            self.dataset = None
         self.settings = {
             "batch_size": getattr(loader, "batch_size", None),
             "num_workers": loader.num_workers,
@@ -150,12 +170,26 @@ class Loader:
         }
         try:
             self.length = len(loader)
-        except TypeError:
+        except Exception:  # whatever a sampler without a length raises
             self.length = None
+        self.counts_samples = None
         self.steps_after = self.replayed = 0
         self.kept = []
         self.given = []
         self.is_mutated = False
+
+    def is_like(self, other):
+        """Tell whether another loader gives the batches of this one: of the same dataset, in the same way."""
+        same = (self.settings, self.length, self.with_gradients) == (other.settings, other.length, other.with_gradients)
+        is_alive = self.dataset is None or self.dataset() is not None
+        return same and is_alive and self.dataset_id == other.dataset_id
+
+    def samples(self, batch, torch):
+        """Return the samples of a batch: the length of its tensors, or the loader's own batch size where they have others."""
+        counted, size = batch_size(batch, torch), self.settings["batch_size"]
+        if self.counts_samples is None:  # the first batch is a whole one
+            self.counts_samples = size in (None, 1, counted) or self.length == 1
+        return counted if self.counts_samples else size
 
     def facts(self, is_for_training):
         """Return settings for the record."""

@@ -10,7 +10,7 @@ from .exchange import Exchange
 from .loading import Loading
 
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 PATIENCE_S = 60.0
 """Longest wait for the records of other ranks before a rank ends: they may still need its connections."""
 FLUSH_S = 0.2
@@ -91,7 +91,8 @@ class Steps:
         """Add a line: end of the step, its samples, the wait for data since the window began, and a loss if one is new."""
         if self.trace is None:
             file = os.path.join(self.request["out"], f"steps.{self.place()[0]}.jsonl")
-            self.trace = open(file, "w", buffering=1 << 16)  # noqa: SIM115
+            self.trace = open(file, "a", buffering=1 << 16)  # noqa: SIM115
+            self.trace.write('{"begins": true}\n')  # after what an earlier process of the command wrote
         loss = "" if self.scalars is None else self.scalars.take()
         self.trace.write(f'{{"clock": {now!r}, "samples": {samples}, "waited_s": {self.loading.waited_s!r}{loss}}}\n')
         if now - self.flushed_s > FLUSH_S:
@@ -156,9 +157,9 @@ class Steps:
 
     def checksum(self):
         """Return a sum over one parameter: ranks that exchange have the same one."""
-        parameter = self.optimiser.param_groups[0]["params"][0].detach()
+        parameter = next(one for group in self.optimiser.param_groups for one in group["params"]).detach()
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-        return float(local.double().sum())
+        return float(local.sum(dtype=self.torch.float64))
 
 
 class Scalars:
