@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from safetensors.torch import load_file
 
@@ -74,6 +75,7 @@ PARTS = ("data_s", "convert_s", "compute_s", "exchange_s", "optimiser_s")
     "strategy",
     [
         "ring",
+        "allreduce",
         "pipeline",
         pytest.param("fsdp", marks=pytest.mark.skipif(not SUPPORTED, reason="fsdp needs torch 2.8")),
     ],
@@ -87,7 +89,11 @@ def test_the_parts_of_a_step_sum_to_it_however_a_strategy_exchanges(tmp_path: Pa
     assert apart == (strategy == "ring")
     if apart:
         assert found["forward_s"] + found["backward_s"] == pytest.approx(found["compute_s"])
-    assert (found["exchange_s"] is None) == (strategy == "fsdp")
+    if found["forward_s"] is not None:  # of an overlapped exchange too, whose backward has no number
+        steps = pd.read_parquet(tmp_path / "steps.parquet")
+        assert (steps[["forward_s", "backward_s"]] >= 0).all(axis=None)
+    assert (found["forward_s"] is not None) == (strategy in ("ring", "allreduce"))
+    assert (found["exchange_s"] is None) == (strategy in ("fsdp", "allreduce"))
 
 
 def test_a_program_of_one_step_is_timed_as_a_whole_and_has_no_throughput(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from scalestudy.strategies.base import World
 from scalestudy.training.first_steps import FirstSteps
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.replica import Replica
+from scalestudy.training.report import Report
 from scalestudy.training.training_data import TrainingData
 from tests.unit.training.test_trainer import job
 
@@ -39,11 +40,12 @@ def test_parameters_without_a_gradient_frozen_ones_and_layers_in_plain_lists_are
     world, data = World(0, 1, 0, torch.device("cpu"), 1, None), TrainingData.open(of, 0)
     replica = Replica(of, world, data)
     replica.model = replica.module = replica.strategy.prepare(Detached(), lambda p: torch.optim.SGD(p, lr=0.1))
-    first = FirstSteps(replica, 2)
+    report = Report(0)
+    first = FirstSteps(replica, report, 2)
     first.before()
     replica.forward_backward(torch.rand(4, 1, 4, 4), torch.arange(4))
     first.after(0.1)
-    assert first.warnings == [
+    assert report.warnings == [
         "layers in plain lists or mappings (layers) are no part of the model and not trained: use nn.ModuleList, "
         "nn.ModuleDict or nn.ParameterList",
         "2 of 6 parameters (first.weight, first.bias) got no gradient in the first step: the loss does not depend on them",

@@ -13,8 +13,8 @@ from scalestudy import processes
 from scalestudy.spec.program import Program
 from scalestudy.training.control_files import AGREED, DRIVER_IS_GONE, REQUEST
 
-AGREE_S = 30.0
-"""Time limit of the ranks' agreement to stop."""
+AGREE_S = 600.0
+"""Time limit of the ranks' agreement to stop: they may be in an evaluation, or in a long step."""
 LOOK_S = 1.0
 """Interval of looks at the driver and the clock."""
 SAME_SIGNAL_S = 1.0

@@ -206,7 +206,7 @@ def checkpoint_costs(report: Report) -> Values:
     made = report.checkpoints
     if not made:
         return dict.fromkeys(("checkpoint_s", "checkpoint_bytes", "checkpoint_share"))
-    within = sum(entry.seconds for entry in made if entry.step <= report.steps_done and not entry.stop)
+    within = sum(entry.seconds for entry in made if entry.step < report.steps_done and not entry.stop)
     return {
         "checkpoint_s": sum(entry.seconds for entry in made) / len(made),
         "checkpoint_bytes": sum(entry.bytes for entry in made) / len(made),
@@ -259,8 +259,9 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturb
     every_steps, every_minutes = spec.checkpoint.every_steps, spec.checkpoint.every_minutes
     checkpoints: float = (steps - 1) // every_steps if every_steps else 0
     checkpoints += steps * interval_s / (60 * every_minutes) if every_minutes else 0.0
+    evaluations = -(-spec.train.epochs // every) if every else 0  # one after the last epoch too
     costs = [
-        RecurringCost([each.evaluation_s for each in report.evaluations], spec.train.epochs // every if every else 0),
+        RecurringCost([each.evaluation_s for each in report.evaluations], evaluations),
         RecurringCost([each.seconds for each in report.checkpoints], checkpoints),
     ]
     return extrapolated(done_s, step_intervals, steps - report.steps_done, costs, disturbed)

@@ -61,14 +61,13 @@ class Agreement:
         """The time that a checkpoint is expected to take."""
         self.interval = 1
         self.begin(0)
-        self.looked_s = self.last_s
         self.ahead_of_us: Agreed | None = None
         """Agreed on, for a step that this rank has yet to reach."""
 
     def begin(self, done: int) -> None:
         """The steps begin, after `done` of an earlier attempt."""
         self.last_done, self.next = done, done + 1
-        self.last_s = self.written_s = time.perf_counter()
+        self.last_s = self.written_s = self.looked_s = time.perf_counter()
 
     def after(self, done: int, meeting: bool, window_over: WindowOver, next_s: float) -> Agreed | None:
         """The next action of all ranks, after `done` steps; None: they did not meet.
@@ -104,8 +103,8 @@ class Agreement:
         now = time.perf_counter()
         if now - self.looked_s < EVERY_S:
             return False
-        self.looked_s, call = now, self.job.folder / CALL
-        if self.world.rank == 0 and (self._reason(EVERY_S) != NONE or window_over() or self._minutes_are_over(now)):
+        since_s, self.looked_s, call = now - self.looked_s, now, self.job.folder / CALL
+        if self.world.rank == 0 and (self._reason(since_s) != NONE or window_over() or self._minutes_are_over(now)):
             call.touch()
         return call.exists()
 

@@ -56,7 +56,8 @@ class Evaluator:
         report = self.recorder.report
         if self.spec.train.evaluate_every_epochs and report.steps_done and self._scores_after(report.steps_done):
             self.recorder.loop_ended()
-            self._evaluate(report.epochs_done, report.steps_done)
+            seconds = self._evaluate(report.epochs_done, report.steps_done)
+            report.loop_s += seconds if self.spec.runs_full_training else 0.0
         times = [evaluation.evaluation_s for evaluation in report.evaluations]
         report.evaluation_s = sum(times) / len(times) if times else None
         if times and self.spec.runs_full_training:
@@ -71,6 +72,7 @@ class Evaluator:
 
     def _evaluate(self, epoch: float, step: int) -> float:
         """Evaluate; returns the seconds that it took."""
+        self.recorder.timer.wait()  # a GPU may have steps to do
         time_s, begin = self.recorder.loop_s, time.perf_counter()
         held_out = self.data.held_out
         share = np.arange(self.world.rank, held_out.samples, self.world.ranks)  # each sample on exactly one rank

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from scalestudy.training.replica import Replica, make_optimiser
+from scalestudy.training.report import Report
 
 STEPS = 2
 """An exchange that is left out in every second step is seen in the second."""
@@ -28,14 +29,13 @@ class FirstSteps:
     next value is computed apart, by a plain all-reduce of these gradients and the optimiser of one process.
     """
 
-    def __init__(self, replica: Replica, steps: int) -> None:
-        """`steps` of the run's first ones are watched."""
+    def __init__(self, replica: Replica, report: Report, steps: int) -> None:
+        """`steps` of the run's first ones are watched; `report`, which a checkpoint keeps, gets what is found."""
         spec, strategy = replica.spec, replica.strategy
         watches = not replica.emulated and not spec.compile and strategy.whole_parameters
         self.replica, self.world, self.left = replica, replica.world, steps if watches else 0
-        self.wrong = ""
-        """Why the exchange is not that of the mean gradient."""
-        self.warnings = list(_unregistered(replica.model)) if self.left else []
+        self.report = report
+        report.warnings += _unregistered(replica.model) if self.left else []
         self._parameters = [p for p in replica.model.parameters() if p.requires_grad and p.numel()]
         sampled = self._parameters[:: 1 + len(self._parameters) // MAX_SAMPLED_PARAMETERS]
         generator = torch.Generator().manual_seed(0)
@@ -67,7 +67,7 @@ class FirstSteps:
         for hook in self._hooks:
             hook.remove()
         if self._is_first:
-            self.warnings += self._without_gradient()
+            self.report.warnings += self._without_gradient()
             self._is_first = False
         if self._optimiser is not None:
             self._compare(self._optimiser, rate)
@@ -84,9 +84,9 @@ class FirstSteps:
         change, error = float((expected - before).abs().max()), float((found - expected).abs().max())
         rounding = 8 * torch.finfo(found.dtype).eps * float(expected.abs().max())
         narrow = getattr(self.replica.strategy.options, "compression", "none") != "none"
-        if error > (NARROW_TOLERANCE if narrow else TOLERANCE) * change + rounding and not self.wrong:
+        if error > (NARROW_TOLERANCE if narrow else TOLERANCE) * change + rounding and not self.report.invalid_reason:
             name = self.replica.spec.strategy.name
-            self.wrong = (
+            self.report.invalid_reason = (
                 f"`{name}` does not exchange the mean gradient: in one of the first steps a weight differs by {error:.2g} from "
                 f"that after a plain all-reduce, which moves weights by {change:.2g} at most: see `exchange` of the strategy"
             )

@@ -27,7 +27,6 @@ from scalestudy.measure.timers import StepTimer
 from scalestudy.nvml import unusual_modes
 from scalestudy.spec.ids import own_code_now, own_file
 from scalestudy.strategies.base import World
-from scalestudy.training.first_steps import FirstSteps
 from scalestudy.training.job import Job
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import CheckpointCost, KernelUsage, Report
@@ -212,12 +211,11 @@ class Recorder:
         since = [loss.reshape(-1).double().cpu().numpy() for loss in self.losses]
         return np.concatenate([self._earlier_losses, *since])
 
-    def check(self, replica: Replica, first_steps: FirstSteps) -> None:
+    def check(self, replica: Replica) -> None:
         """Evidence for the sanity checks: the parameters' digest, whether loss and parameters are finite, the strategy, threads."""
         report = self.report
         report.strategy = replica.strategy.measured()
-        report.invalid_reason = first_steps.wrong or replica.strategy.invalid_reason()
-        report.warnings += first_steps.warnings
+        report.invalid_reason = report.invalid_reason or replica.strategy.invalid_reason()
         report.sample_at_peak_s = replica.sample_at_peak_s() if report.rank == 0 else None
         report.threads = torch.get_num_threads()
         parameters, losses = list(replica.model.parameters()), torch.from_numpy(self.all_losses())

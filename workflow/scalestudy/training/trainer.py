@@ -43,7 +43,9 @@ class Trainer:
         self.recorder.describe(replica, data)
         # A resumed optimiser has a history that the check would have to share.
         begins_anew = job.resume is None and not world.is_server
-        self.first_steps = FirstSteps(replica, min(STEPS, max(1, job.spec.measure.warmup_steps)) if begins_anew else 0)
+        self.first_steps = FirstSteps(
+            replica, self.recorder.report, min(STEPS, max(1, job.spec.measure.warmup_steps)) if begins_anew else 0
+        )
         self.agreement = Agreement(job, world, self.spec.strategy.synchronous, replica.state_bytes)
         self.evaluator = Evaluator(world, replica, data, self.schedule, self.recorder)
         self.checkpointer = Checkpointer(job, world, replica, self.recorder, self.agreement)
@@ -70,7 +72,7 @@ class Trainer:
         self.trace()
         self.replica.strategy.finish()
         with self.replica.strategy.full_parameters():
-            self.recorder.check(self.replica, self.first_steps)
+            self.recorder.check(self.replica)
             if self.job.weights is not None and self.world.rank == 0:
                 self.replica.save_weights(self.job.folder / "weights.safetensors")
         self.recorder.write()
@@ -100,8 +102,9 @@ class Trainer:
                 over, cause = self.between_steps(step + 1, loader)
                 if over:
                     break
+            recorder.account(loader, self.faults)
             recorder.sample_host()
-        recorder.account(loader, self.faults)
+        replica.strategy.forward_ended = None  # what comes after the last step is no part of it
         return cause
 
     def train_step(

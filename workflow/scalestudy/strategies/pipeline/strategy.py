@@ -24,6 +24,7 @@ from scalestudy.strategies.pipeline.step import Step
 from scalestudy.strategies.pipeline.trace import trace
 
 PLAN_KEY = "rank0.pipeline plan"
+PEAK_KEY = "rank{}.pipeline peak"
 LAYOUT = TypeAdapter(Layout)
 """To and from the bytes of a checkpoint, which holds nothing but tensors."""
 
@@ -134,9 +135,10 @@ class Pipeline(Strategy):
         of_stage = [name for name, owner in stage.owners.items() if owner == stage.number and name in stored]
         whole = stage.replica == 0  # of the other replicas only buffers, which are their own
         part = {name: kept(named[name]) for name in of_stage if whole or name not in self.shapes}
-        gathered = self.gather((part, slots_of(self.optimiser, self.model) if whole else {}))
+        gathered = self.gather((part, slots_of(self.optimiser, self.model) if whole else {}, self.peak_bytes or 0))
         state: dict[str, torch.Tensor] = {}
-        for rank, (tensors, slots) in enumerate(gathered):
+        for rank, (tensors, slots, peak_bytes) in enumerate(gathered):
+            state[PEAK_KEY.format(rank)] = torch.tensor(peak_bytes)
             own = f"rank{rank}" if rank >= self.plan.stages else "model"
             state |= {f"{own}.{name}": tensor for name, tensor in tensors.items()} | slots
         if gathered:
@@ -160,6 +162,8 @@ class Pipeline(Strategy):
                 if f"model.{name}" in state and stage == self.stage.number:
                     named[name].copy_(state.get(f"rank{self.world.rank}.{name}", state[f"model.{name}"]))
         load_slots(self.optimiser, self.model, state)
+        if before == self.layout and (peak := state.get(PEAK_KEY.format(self.world.rank))) is not None:
+            self.peak_bytes = int(peak) or None
 
     def measured(self) -> dict[str, float]:
         """The choice, its expectation, the set-up time, and the memory of this rank's stage."""
