@@ -23,12 +23,12 @@ rule all:
 rule a:
     output: "a.{n}"
     group: "both"
-    shell: "sleep 3; touch {output}"
+    shell: "sleep 0.2; touch {output}"
 rule b:
     input: "a.{n}"
     output: "b.{n}"
     group: "both"
-    shell: "sleep 3; COMMAND"
+    shell: "sleep 0.2; COMMAND"
 """
 """Three pairs of jobs; COMMAND is what the second of a pair ends with."""
 OPTIONS = (

@@ -145,7 +145,7 @@ def test_a_warning_to_the_script_alone_reaches_the_command_and_not_its_launcher(
 
 
 def test_after_a_term_to_all_the_script_waits_for_a_command_that_still_saves(tmp_path: Path) -> None:
-    # The launcher dies of the signal; the command, which it leaves behind, takes a second to save.
+    # The launcher dies of the signal; the command, which it leaves behind, takes a moment to save.
     folder = script(tmp_path, f"bash -c {shlex.quote(catching('TERM') + '; true')}")
     process = subprocess.Popen(["bash", str(folder / "job.sh")], start_new_session=True)
     wait_for(folder / "ready")
@@ -157,10 +157,10 @@ def test_after_a_term_to_all_the_script_waits_for_a_command_that_still_saves(tmp
 
 
 def catching(name: str) -> str:
-    """A command that saves for a second when it is sent a signal, and exits 75."""
+    """A command that saves for a moment when it is sent a signal, and exits 75."""
     code = (
         "import pathlib, signal, sys, time\n"
-        "def save(*_):\n    time.sleep(1); pathlib.Path('saved').touch(); sys.exit(75)\n"
+        "def save(*_):\n    time.sleep(0.3); pathlib.Path('saved').touch(); sys.exit(75)\n"
         f"signal.signal(signal.SIG{name}, save)\n"
         "pathlib.Path('ready').touch()\n"
         "while True: time.sleep(0.1)\n"

@@ -95,7 +95,3 @@ def test_the_id_of_a_submission_is_read() -> None:
 def test_a_refusal_has_the_servers_words(case: str, words: str) -> None:
     with pytest.raises(Refused, match=f"^{words}$"):
         replayed(case).submit(request())
-
-
-def test_a_deletion_is_asked_for_by_id() -> None:
-    replayed("cancel").cancel([JobRef("full17", "53.pbshead")])

@@ -148,8 +148,9 @@ def test_why_a_job_of_slurm_failed_is_asked_for(code: str, cause: Cause, number:
 
 
 def test_what_squeue_forgot_is_taken_from_the_accounting() -> None:
-    table = "7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n"
-    found = slurm("", sacct=table).statuses([JobRef("a", "7"), JobRef("b", "8"), JobRef("c", "9")])
+    """But not that a job lives: after a loss of its state, Slurm's accounting would say so for ever."""
+    table = "7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n10|RUNNING|0:0|d\n"
+    found = slurm("", sacct=table).statuses([JobRef("a", "7"), JobRef("b", "8"), JobRef("c", "9"), JobRef("d", "10")])
     assert {name: status.cause for name, status in found.items()} == {"a": Cause.CANCELLED, "b": Cause.SIGNAL}
 
 

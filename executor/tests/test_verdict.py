@@ -29,7 +29,7 @@ def judged_of(
     end: End | None, status: Status | None, run: RunState | None, attempts: list[Attempt], **more: Any
 ) -> Decision:
     """The verdict on a job with 60 minutes; `forgotten` and `unrecorded` say what its scheduler keeps of jobs."""
-    asked = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, 4000, more.get("runtime_min", 60), None)
+    asked = Request("a", Path("/s"), Path("/l"), more.get("nodes", 1), 1, 0, 1, 4000, more.get("runtime_min", 60), None)
     answers = 2 if more.get("forgotten") or more.get("unrecorded") else 0
     state = JobState(Phase.ENDING, 0.0, status, answers, end=end)
     began = Began(more["began_s"], "") if "began_s" in more else None
@@ -62,6 +62,7 @@ def ended(cause: Cause, words: str = "WORDS", signal: int | None = None) -> Stat
         (FAILED, ended(Cause.MEMORY), None, Action.FAIL, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
         (FAILED, ended(Cause.MEMORY), SAVED, Action.FAIL, "out of memory (WORDS): raise the resource `mem_mb`, now 4000 MiB per node"),
         (None, ended(Cause.PREEMPTED), None, Action.CONTINUE, "preempted (WORDS), without progress"),
+        (None, ended(Cause.PREEMPTED), RunState("running", 40.0, "saved after step 40", True), Action.CONTINUE, "preempted (WORDS) (progress 40)"),
         (None, ended(Cause.NODE), None, Action.CONTINUE, "the node or its software failed (WORDS)"),
         (None, None, None, Action.CONTINUE, "lost: it began, left no exit status, and the scheduler no longer knows it"),
         (FAILED, ended(Cause.COMMAND), RunState("failed", 0.0, "the loss is not a number", True), Action.FAIL, "the loss is not a number"),
@@ -130,6 +131,12 @@ def test_what_the_scheduler_lost_or_never_kept_is_answered_by_the_times_of_the_j
 ) -> None:
     judged = judged_of(end, status, run, [attempt()], **more)
     assert ((judged.action, judged.node_fault), judged.why) == (outcome, sentence)
+
+
+def test_of_several_nodes_none_is_named_since_it_is_not_known_which_failed() -> None:
+    end = End(78, "", 1, 2, "n1", "node n2 could not be started")
+    judged = judged_of(end, None, None, [attempt()], nodes=2)
+    assert (judged.action, judged.why, judged.host) == (Action.CONTINUE, "node n2 could not be started", "")
 
 
 def test_a_fault_of_a_node_is_forgiven_once() -> None:

@@ -42,9 +42,29 @@ def drive_after_a_kill(folder: Path, adopted: str, *more: str) -> None:
 
 
 def test_a_group_whose_driver_was_killed_is_adopted(tmp_path: Path) -> None:
-    waiting = GROUP.replace("sleep 3; touch {output}", "while [ ! -e go ]; do sleep 0.2; done; touch {output}")
+    waiting = GROUP.replace("sleep 0.2; touch {output}", "while [ ! -e go ]; do sleep 0.2; done; touch {output}")
     (tmp_path / "Snakefile").write_text(waiting.replace("COMMAND", "touch {output}"))
     drive_after_a_kill(tmp_path, "adopted as", "--group-components", "both=3")
+
+
+def test_single_jobs_of_a_driver_that_was_killed_are_not_made_again_in_a_group(tmp_path: Path) -> None:
+    waiting = GROUP.replace("sleep 0.2; touch {output}", "while [ ! -e go ]; do sleep 0.2; done; touch {output}")
+    waiting = waiting.replace("COMMAND", "touch {output}")
+    (tmp_path / "Snakefile").write_text(waiting.replace('group: "both"', 'params: "alone"'))
+    first = subprocess.Popen(command(), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    ledger = tmp_path / ".multinode/jobs.jsonl"
+    seen(lambda: ledger.exists() and ledger.read_text().count('"event": "id"') == 3, "the submissions")
+    first.kill()
+    first.wait()
+    (tmp_path / "Snakefile").write_text(waiting)
+    log = tmp_path / "second.log"
+    with log.open("w") as stream:
+        words = command("--group-components", "both=3")
+        second = subprocess.Popen(words, cwd=tmp_path, stdout=stream, stderr=subprocess.STDOUT)
+    seen(lambda: "of an earlier driver, which makes some of its files" in log.read_text(), "the wait")
+    (tmp_path / "go").touch()
+    assert second.wait(240) == 0, log.read_text()
+    assert len(events(tmp_path, "submitted")) == 4
 
 
 PIPED = """

@@ -312,7 +312,7 @@ class Executor(RemoteExecutor):
             write_script=write_script,
             state_file=state,
             logs=tuple(Path(str(path)).absolute() for path in job.log or ()),
-            outputs=tuple(str(path) for path in job.expanded_output) if members is not None else (),
+            outputs=tuple(str(path) for path in (job.output if members is None else job.expanded_output)),
         )
 
     def _command(self, job: JobExecutorInterface) -> str:

@@ -46,7 +46,7 @@ class JobState:
 
 @dataclass(eq=False)
 class MonitoredJob:
-    """A job of this driver. `handle` is Snakemake's, for reports; `outputs` is all that the members of a group make."""
+    """A job of this driver. `handle` is Snakemake's, for reports; `outputs` is all that it makes."""
 
     handle: Any
     key: str

@@ -112,7 +112,7 @@ class Messages:
                 self.tell.warn(f"{which} is {status.state.value} again")
 
     def held_up(self, job: MonitoredJob, by: Sequence[Attempt]) -> None:
-        """A group is not submitted as long as these attempts of an earlier driver may make some of its files."""
+        """A job is not submitted as long as these attempts of an earlier driver may make some of its files."""
         ids = ", ".join(attempt.id or attempt.name for attempt in by)
         text = f"{job.label}: waits for job {ids} of an earlier driver, which makes some of its files"
         self.once(("held up", job.key), text)

@@ -210,7 +210,7 @@ class JobMonitor:
         self.orphans.take_up(record)
         record.outputs = job.outputs
         if not record.open and job.outputs:
-            # The same group with other members may still run, and would be a second writer.
+            # A job of another name, or a group with other members, may still make the same files: a second writer.
             if before := self.orphans.making(job.outputs):
                 self.messages.held_up(job, before)
             if before or not self._found_orphans:

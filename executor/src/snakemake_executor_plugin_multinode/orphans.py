@@ -25,7 +25,7 @@ class Orphan:
     attempt: Attempt
     state: JobState
     outputs: frozenset[str] = frozenset()
-    """Of a group: all that its members make."""
+    """All that it makes: a group's members were jobs of their own before, or will be."""
 
 
 class Orphans:
@@ -60,7 +60,7 @@ class Orphans:
             self.files.forget(name)
 
     def making(self, outputs: Collection[str]) -> list[Attempt]:
-        """Return orphaned submissions of groups that make some of these files."""
+        """Return orphaned submissions that make some of these files."""
         return [orphan.attempt for orphan in self.orphans.values() if orphan.outputs & set(outputs)]
 
     def keep(self, record: Record) -> None:

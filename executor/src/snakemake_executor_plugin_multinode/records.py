@@ -55,7 +55,7 @@ class Record:
     outcome: str = ""
     """Empty while nothing is decided; then `finished` or `failed`."""
     outputs: tuple[str, ...] = ()
-    """Of a group: all that its members make. Which members it has depends on what is there already."""
+    """All that it makes, of a group all of its members; which members a group has depends on what is there already."""
 
     @property
     def open(self) -> bool:

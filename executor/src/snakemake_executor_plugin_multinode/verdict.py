@@ -32,7 +32,8 @@ class Ending:
         self.runtime_min = job.request.runtime_min if job.request is not None else None
         self.began_s = evidence.began.began_s if evidence.began is not None else None
         self.ran_s = evidence.ran_s
-        self.host = host_of(self.status, self.end, evidence.began)
+        several = job.request is not None and job.request.nodes > 1
+        self.host = "" if several else host_of(self.status, self.end, evidence.began)
         over = self.status is not None and self.status.state is State.ENDED
         self.cause = self.status.cause if self.status is not None and over else None
         self.words = self.status.words if self.status is not None else ""
@@ -103,7 +104,8 @@ def _interrupted(e: Ending) -> Verdict:
     if e.cause is Cause.WALLTIME or at_walltime:
         return _walltime(e, e.words or "by its start and its end; the scheduler says nothing of it")
     if e.cause is Cause.PREEMPTED:
-        return _fruitless(e, f"preempted ({e.words})")
+        why, saved = f"preempted ({e.words})", run is not None and run.fresh and run.state == "running"
+        return _continue(e, run, why) if run is not None and saved else _fruitless(e, why)
     return Verdict(Action.FAIL, _how(e))
 
 

@@ -13,6 +13,7 @@ from scalestudy.cluster.resources import (
     Resources,
     cpus_per_rank,
     memory_mb,
+    of_dataset,
     of_run,
     queue_for,
     refuse_caps,
@@ -22,6 +23,7 @@ from scalestudy.errors import UserError
 from scalestudy.spec.base import parse
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
 from scalestudy.spec.machine import Machine, Queue, geometry, machine_problems
+from scalestudy.spec.machine_axes import MachineCapacity
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
 
@@ -42,6 +44,12 @@ def run(**keys: Any) -> Run:
 
 def prepared_on(machine: Machine) -> Resources:
     return Planner("nowhere", machine).of_dataset("digits", spec())[0]
+
+
+def test_on_a_machine_that_computes_on_cores_all_ranks_are_on_one_node() -> None:
+    on_cores = FOUR.model_copy(update={"device": "cpu"})
+    assert geometry(spec(ranks=8), on_cores) == (1, 8)
+    assert MachineCapacity(on_cores, "mine").end("ranks", "machine") == 28
 
 
 @pytest.mark.parametrize(
@@ -138,6 +146,18 @@ def test_data_preparation_on_a_node_taken_whole_holds_its_idle_devices() -> None
     assert (prepared.gpus_per_node, prepared.gpus_held_per_node, prepared.gpus_held) == (0, 4, 4)
     assert prepared_on(FOUR.model_copy(update={"exclusive": False})).gpus_held == 0
     assert prepared_on(Machine()).gpus_held == 0
+
+
+def test_preparation_that_takes_longer_than_a_job_asks_for_the_longest() -> None:
+    hours = TimeEstimate(7 * 3600.0, 7.4 * 3600.0, "published")
+    assert of_dataset(FOUR.model_copy(update={"walltime_limit_h": 6.0}), hours).runtime == 360
+
+
+def test_a_node_taken_whole_holds_the_devices_of_its_queue() -> None:
+    queues = {"small": Queue(most_nodes=1), "large": Queue(devices_per_node=8)}
+    machine = FOUR.model_copy(update={"queues": queues})
+    asked = of_run(run(ranks=8), machine, KNOWN)
+    assert (asked.queue, asked.gpus_per_node, asked.gpus_held) == ("large", 4, 16)
 
 
 def test_jobs_without_accelerator_go_to_a_queue_of_cpu_nodes_and_runs_never_do() -> None:

@@ -73,19 +73,27 @@ def of_run(run: Run, machine: Machine, estimate: TimeEstimate) -> Resources:
     runtime, links = walltime(estimate, limit_min(machine, queue))
     cpus = cpus_per_rank(run.spec, machine, nodes, per_node)
     devices = machine.devices_per_node or 0
+    held = max(devices, _devices_of(machine, queue) or 0) if machine.exclusive else devices
     hosts = ",".join(run.spec.hosts) if run.spec.hosts and run.spec.hosts != (THIS_HOST,) else None
-    return Resources(nodes, per_node, devices, cpus, memory_mb(machine), runtime, queue, links, devices, hosts)
+    return Resources(nodes, per_node, devices, cpus, memory_mb(machine), runtime, queue, links, held, hosts)
 
 
 def of_dataset(machine: Machine, estimate: TimeEstimate) -> Resources:
     """The request to prepare a dataset: one node and no accelerator, in a queue of CPU nodes where the machine has one."""
     estimate = replace(estimate, high_s=max(DATA_LEAST_S, estimate.high_s))
     queue = queue_for(machine, 1, estimate)
-    runtime, _ = walltime(estimate, limit_min(machine, queue))
-    of_queue = machine.queues[queue].devices_per_node if queue is not None else None
+    limit = limit_min(machine, queue)
+    runtime, jobs = walltime(estimate, limit)
+    of_queue = _devices_of(machine, queue)
     held = (machine.devices_per_node or 0) if of_queue is None else of_queue
     idle = held if machine.exclusive else 0
+    runtime = limit if jobs > 1 else runtime  # it is not divided among several
     return Resources(1, 1, 0, cores(machine), memory_mb(machine), runtime, queue, gpus_held_per_node=idle)
+
+
+def _devices_of(machine: Machine, queue: str | None) -> int | None:
+    """Accelerators of a node of this queue, where it says so."""
+    return machine.queues[queue].devices_per_node if queue is not None else None
 
 
 def walltime(estimate: TimeEstimate, limit: int | None) -> tuple[int | None, int]:

@@ -79,6 +79,10 @@ def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str
         remedy = "set it to `auto`, or to what reaches nodes"
         raise UserError("launcher `local` reaches no other node", "the site's `launcher`", remedy)
     launcher = "mpirun" if mpi else found.launcher if wanted == "auto" else wanted
+    if mpi and spec.strategy.servers_beside and len(hosts) > 1:
+        what = "mpirun fills one node after the other, and parameter servers are dealt out to all of them"
+        where = "launch.launcher" if spec.launch.launcher else f"{site_file()}: launcher"
+        raise UserError(what, where, "use another launcher for this strategy")
     return Allocation(hosts, launcher, away)
 
 

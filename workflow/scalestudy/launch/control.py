@@ -21,7 +21,7 @@ from scalestudy.files import read_json
 from scalestudy.launch import launchers
 from scalestudy.launch.agent import AGENT_CONFIG, AS_JSON, AgentConfig
 from scalestudy.launch.connections import Connections
-from scalestudy.launch.failures import SETTLE_S, Failure, RankFailed, failure_with_log, raise_cause
+from scalestudy.launch.failures import SETTLE_S, Failure, NodeFailed, RankFailed, failure_with_log, raise_cause
 from scalestudy.launch.ranks import INTERVAL_S
 from scalestudy.measure.devices import COLUMNS
 from scalestudy.measure.system import HOST
@@ -100,7 +100,7 @@ class Control:
             raise RankFailed(f"`{command[0]}`, the launcher of this run, is not installed here") from None
         except subprocess.TimeoutExpired:
             host = self.job.hosts[len(self.launchers) - 1]
-            raise RankFailed(f"pbsdsh: node {host} has not started its task within {TASK_S:g} s") from None
+            raise NodeFailed(f"pbsdsh: node {host} has not started its task within {TASK_S:g} s") from None
 
     def start(self) -> None:
         """All agents are there: every rank may start."""

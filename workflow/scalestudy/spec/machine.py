@@ -155,7 +155,7 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
         per_node = min(spec.ranks_per_node, ranks)
         return -(-ranks // per_node), per_node
     devices = machine.devices_per_node or devices
-    if not devices or spec.device == "cpu":
+    if not devices or (spec.device or machine.device) == "cpu":
         return 1, ranks
     nodes = next(n for n in range(-(-ranks // devices), ranks + 1) if ranks % n == 0)
     most = 1 if spec.launch.oversubscribe and machine.nodes is None else machine.nodes

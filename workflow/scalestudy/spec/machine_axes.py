@@ -50,11 +50,9 @@ class MachineCapacity:
     @property
     def devices(self) -> int:
         """Accelerators of a node that the runs use; 0 where they compute on cores, or compute is emulated."""
-        if self.device not in (None, "cuda"):
+        if (self.device or self.machine.device) not in (None, "cuda"):
             return 0
-        if self.machine.devices_per_node is not None:
-            return self.machine.devices_per_node
-        return 0 if self.machine.device == "cpu" and self.device is None else accelerators().count
+        return accelerators().count if self.machine.devices_per_node is None else self.machine.devices_per_node
 
     @property
     def cores(self) -> int:
@@ -62,7 +60,7 @@ class MachineCapacity:
         return self.machine.cores_per_node or usable_cores()
 
     def end(self, key: str, to: str) -> int:
-        """Largest value of a key: nodes; workers, one per core; ranks, one per device, else per core."""
+        """Largest value of a key: nodes; workers, one per core; ranks, one per device, else per core of one node."""
         nodes = 1 if to == "node" else max_nodes(self.machine) or 1
         if key == "nodes":
             return nodes
@@ -71,7 +69,8 @@ class MachineCapacity:
         if self.devices == 0 and (self.device or self.machine.device) == "cuda":
             remedy = "set `devices_per_node` in its file, or `device: cpu` to measure the CPU"
             raise UserError("no accelerator is known of it, or found here", f"config/machines/{self.name}.yaml", remedy)
-        return (self.devices or self.cores) * nodes
+        on_cores = (self.device or self.machine.device) in (None, "cpu")
+        return self.devices * nodes or self.cores * (1 if on_cores else nodes)
 
     def groups(self, word: str) -> list[tuple[str, ...]]:
         """Nodes of each run of `nodes: each` or `pairs`. Raises NoHosts where there is none."""

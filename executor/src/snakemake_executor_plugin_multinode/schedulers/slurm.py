@@ -214,7 +214,8 @@ class Slurm(Scheduler):
                 status = replace(_status(job_id, word.partition(" ")[0]), words=word)
                 if status.cause is Cause.COMMAND:
                     status = _by_code(status, re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", code))
-                rows.append((job_id, name, status))
+                if status.state in (State.ENDED, State.UNKNOWN):  # the living are in the queue, or lost with its state
+                    rows.append((job_id, name, status))
         return rows
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,10 @@ def raise_failed_set_up(request: Any) -> None:
 
 def on_nodes(folder: Path, token: str) -> int:
     """Inside the job, on its first node: one probe per node, by the launcher that runs use too."""
-    where = allocation(os.environ, read_site())
+    site = read_site()
+    where = allocation(os.environ, site)
+    if where is not None and site.launcher not in ("auto", "local", "mpirun"):
+        where = replace(where, launcher=site.launcher)
     launcher = "" if where is None else where.launcher
     command = shlex.join([sys.executable, "-m", "scalestudy.cluster.doctor.probe", str(folder), token, launcher])
     script = launchers.node_script(folder, f'exec {command} "$@"')

@@ -276,7 +276,8 @@ def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
         spec, (known, estimate) = run.spec, planner.of(run)
         asked = _as_announced(known, seen)
         if asked.runtime != known.runtime:  # it goes on in other jobs than those of its own walltime
-            asked = dataclasses.replace(asked, links=walltime(estimate, asked.runtime)[1])
+            fits = asked.runtime is not None and estimate.high_s <= 60 * asked.runtime
+            asked = dataclasses.replace(asked, links=1 if fits else walltime(estimate, asked.runtime)[1])
         return PlannedJob(
             column, seen, project.study_name(seen.wildcards["machine"], run.id), spec.strategy.name, spec.ranks, asked, estimate,
             planner.expectation.again_s,
