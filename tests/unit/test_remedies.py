@@ -53,6 +53,7 @@ CASES = [
     ("strategy=parameter_server ranks=2 measure.trace_steps=3", "one of the two", "strategy=ring"),
     ("strategy=ring ranks=2 measure.trace_steps=3 measure.trace_ranks=[2]", "another number", "measure.trace_ranks=[1]"),
     (f"{FILES} loader.mode=database", "`data.shard.format`", "data.shard.format=lmdb"),
+    ("data.import=my_data:Stripes loader.mode=memory", "leave it out", "loader.mode=null"),
     (f"{FILES} loader.mode=stream loader.kind=processes loader.workers=2", "use `threads`", "loader.kind=threads"),
     (f"{FILES} loader.storage={{}}", "set `mib_per_s`", "loader.storage.mib_per_s=9"),
     ("data.source=digits loader.origin=/data", "or use images", FILES),

@@ -12,8 +12,9 @@ from scalestudy.commands.cluster import targets_and_config
 from scalestudy.commands.one_run import checked_run, from_settings, refuse_foreign_folder, train_from_spec
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
-from scalestudy.spec.config import changes_of, read_config
+from scalestudy.spec.config import changes_of
 from scalestudy.spec.ids import own_code, run_id
+from scalestudy.spec.yamlfile import read_yaml
 
 
 def message_about(*settings: str) -> str:
@@ -119,5 +120,7 @@ def test_a_word_of_the_configuration_without_a_value_is_named() -> None:
         targets_and_config(["gpu_scaling"], ["scale"], [])
 
 
-def test_changes_are_no_key_of_the_selection() -> None:
-    assert read_config("config/config.yaml", {"set": ["repeats=5"], "scale": "paper"}).scale == "paper"
+def test_a_boolean_with_an_anchor_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("one: &flag true\nother: *flag\n", encoding="utf-8")
+    assert [type(value) for value in read_yaml(file).data.values()] == [bool, bool]

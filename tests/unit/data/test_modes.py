@@ -87,7 +87,7 @@ def test_each_mode_and_kind_of_worker_shows_the_same_pictures(form: str, prepare
     assert len(first) == 40 and equal(first, shown(path, workers=3))
     assert equal(first, shown(path, mode="memory"))
     if form in ("tar", "lmdb"):  # each process imports torch, and reads as a thread does
-        assert equal(first, shown(path, mode=OWN_MODE[form], kind="processes"))
+        assert equal(first, shown(path, mode=OWN_MODE[form], kind="processes", workers=1))
     if form != "lmdb":
         assert equal(first, shown(path, mode="stream", shuffle_buffer=7, workers=3))
 
@@ -301,19 +301,22 @@ with Loader(data, [(0, np.arange(0, 2)), (0, np.arange(2, 4))], loader, seed=0) 
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("mode", "kind"), [("file", "threads"), ("file", "processes"), ("stream", "threads")])
-def test_a_run_that_is_suspended_and_goes_on_has_no_worker_that_hangs(mode: str, kind: str, prepared: Prepared) -> None:
+def test_a_run_that_is_suspended_and_goes_on_has_no_worker_that_hangs(prepared: Prepared) -> None:
     """As a scheduler suspends a job: all of its processes at once, for longer than a sample may take."""
     path, _ = prepared(**FORMS["files"])
-    command = [sys.executable, "-c", STOPPED, str(path), mode, kind]
-    root = Path(__file__).parents[3]
-    job = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert job.stdout is not None and job.stdout.readline() == "begun\n"
-    time.sleep(0.3)
-    for number, seconds in ((signal.SIGSTOP, 6.0), (signal.SIGCONT, 0.0)):
-        os.killpg(job.pid, number)
-        time.sleep(seconds)
-    assert job.communicate()[0] == "4\n" and job.returncode == 0
+    command, root = [sys.executable, "-c", STOPPED, str(path)], Path(__file__).parents[3]
+    jobs = [
+        subprocess.Popen([*command, mode, kind], cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        for mode, kind in (("file", "threads"), ("file", "processes"), ("stream", "threads"))
+    ]
+    for job in jobs:
+        assert job.stdout is not None and job.stdout.readline() == "begun\n"
+        time.sleep(0.3)  # by now its worker is at a sample
+        os.killpg(job.pid, signal.SIGSTOP)
+    time.sleep(4.0)
+    for job in jobs:
+        os.killpg(job.pid, signal.SIGCONT)
+    assert [(job.communicate()[0], job.returncode) for job in jobs] == [("4\n", 0)] * 3
 
 
 def test_workers_end_when_their_loader_is_killed(prepared: Prepared) -> None:

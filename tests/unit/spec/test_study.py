@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -295,3 +296,22 @@ def test_a_wrong_change_is_said_to_be_on_the_command_line(changes: dict[str, obj
     with pytest.raises(UserError) as raised:
         made("vary: {seed: [0]}\ninclude: [{seed: 7}]", changes=changes)
     assert str(raised.value).startswith(message)
+
+
+def test_a_map_that_says_its_default_name_keeps_what_the_file_sets() -> None:
+    text = "base: {optimiser: {learning_rate: 0.05}}\nscales: {mini: {base: {optimiser: {name: sgd, momentum: 0.5}}}}"
+    optimiser = made(text, "mini").runs[0].spec.optimiser
+    assert (optimiser.learning_rate, optimiser.momentum) == (0.05, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("vary: {ranks: [1, 2]}\nscales: {mini: {vary: {ranks: [0]}}}", "s.yaml:3: scales.mini.vary.ranks"),
+        ("base: {data: {source: synthetic_jpeg, quality: 900}}\nscales: {mini: {base: {data: {samples: 100}}}}",
+         "s.yaml:2: base.data.quality"),
+    ],
+)  # fmt: skip
+def test_an_error_at_a_scale_names_the_line_that_sets_the_key(text: str, place: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(place)}"):
+        made(text, "mini")

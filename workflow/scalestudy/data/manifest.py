@@ -42,6 +42,11 @@ class PreparationCost:
     """Bytes of all files of the bulk, with what containers and indexes add."""
 
 
+def replace_remedy(dataset: str) -> str:
+    """How a damaged file of prepared data is mended."""
+    return f"replace it, or make the data again: scalestudy prepare --again --out results/data/{dataset}/manifest.json"
+
+
 @dataclass(frozen=True)
 class SourceFiles:
     """The files of a source's folder, as they were when the data was made."""

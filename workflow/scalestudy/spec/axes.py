@@ -145,19 +145,28 @@ def _changed(
 
 def place_of(document: YamlDocument, scale: str, path: KeyPath, changes: Mapping[str, Any], entry: KeyPath = ()) -> str:
     """Place that sets a key of a run: the command line, the combination's entry, an axis, or `base`."""
+    maps = list(_maps(document, scale, entry))
+    names = {*changes, *(name for _, keys in maps for name in keys)}
+    if path[:2] == ("program", "keys") and names & {*path[2:3]}:
+        path = path[2:]  # as `vary` and the like write a program's own keys
     key = dotted(path)
     if changed := next((name for name in changes if key == name or key.startswith(f"{name}.")), None):
         return f"set: {changed}"
-    for place, keys in _maps(document, scale, entry):
-        for name in keys:
-            if key == name or key.startswith((f"{name}.", f"{name}[")) or (key, name) == ("hosts", "nodes"):
-                return document.where((*place, *path) if place[-1] == "base" else (*place, name))
+    for is_exact in (True, False):  # of two bases, the one that has the key itself
+        for place, keys in maps:
+            is_base = place[-1] == "base"
+            if is_exact and is_base and document.at((*place, *path)) is None:
+                continue
+            for name, value in keys.items():
+                is_set = key == name or key.startswith((f"{name}.", f"{name}[")) or (key, name) == ("hosts", "nodes")
+                if is_set and (is_base or value is not None or not is_exact):  # null removes an axis
+                    return document.where((*place, *path) if is_base else (*place, name))
     return document.where(entry)
 
 
 def _maps(document: YamlDocument, scale: str, entry: KeyPath) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
     """Maps of keys of a run in a study file, with their places: the entry and those of the scale first."""
-    places = [entry]
+    places = [] if entry == ("vary",) else [entry]  # what is crossed may be an axis of the scale
     for part in ("vary", "zip", "base", "include", "exclude"):
         for top in (("scales", scale, part), (part,)):
             below = document.at(top)
@@ -173,7 +182,8 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
             result.pop(key, None)
         elif isinstance(value, dict):
             old = as_map(result.get(key))
-            is_other = any(name in value and value[name] != old.get(name) for name in ("name", "source", "import"))
+            names = [name for name in ("name", "source", "import") if name in value]
+            is_other = bool(old.keys() & {"name", "source", "import"}) and any(value[n] != old.get(n) for n in names)
             result[key] = merged({} if is_other else old, value)
         else:
             result[key] = value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from scalestudy.data.catalogue import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES
+from scalestudy.data.catalogue import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES, OwnData
 from scalestudy.errors import Problem
 from scalestudy.spec.base import dotted_keys, shown
 from scalestudy.spec.machine import Machine, geometry
@@ -118,7 +118,8 @@ def _of_training(spec: RunSpec) -> list[Row]:
     is_one_batch = (batch.per_rank is None) != (batch.global_ is None)
     is_unequal = batch.global_ is not None and batch.global_ % ranks != 0
     source, shard = spec.data.source, getattr(spec.data, "shard", None)
-    is_tensors, is_raw = source in TENSOR_SOURCES, spec.data.preprocess == "raw"
+    is_own = isinstance(spec.data, OwnData)
+    is_tensors, is_raw = is_own or source in TENSOR_SOURCES, spec.data.preprocess == "raw"
     stored = "" if shard is None else shard.format
     form = "tensors" if is_tensors else FORMAT_OF_SHARD.get(stored, "")
     form = "raw" if form == "files" and is_raw else form
@@ -169,7 +170,9 @@ def _of_training(spec: RunSpec) -> list[Row]:
         (max(spec.measure.trace_ranks or (0,)) >= ranks, "measure.trace_ranks", f"there are {ranks} ranks, from 0 on", NUMBER),
         (modes and loader.mode not in (None, *modes), "loader.mode",
          f"`{loader.mode}` cannot read `{source}` in this form",
-         f"it has {', '.join(modes)}; `data.shard.format` chooses the form"),
+         f"it has {', '.join(one for one in modes if one != 'memory' or not is_own)}; `data.shard.format` chooses the form"),
+        (loader.mode == "memory" and is_own, "loader.mode", "data of your own is fetched item by item, and not kept",
+         "leave it out, and keep the items in your class"),
         (loader.mode == "stream" and loader.kind == "processes" and loader.workers, "loader.kind",
          "threads of the rank read a stream; each process would have to read all of it",
          "use `threads` with `mode: stream`"),
@@ -179,9 +182,9 @@ def _of_training(spec: RunSpec) -> list[Row]:
          f"`{source}` comes from memory, not from a storage", "leave it out, or use images"),
         (loader.memory_limit_mib is not None and form == "database", "loader.memory_limit_mib",
          "the pages of a database are mapped and cannot be dropped", "use shards, or limit `loader.storage`"),
-        (is_staged and source == "synthetic", "stage", "`synthetic` is made while it is read",
+        (is_staged and (is_own or source == "synthetic"), "stage", f"`{source}` is made while it is read",
          "leave `stage.to` out, or use other data"),
-        (is_staged and source != "synthetic" and spec.stage.share == "by_shard" and is_one_file, "stage.share",
+        (is_staged and not is_own and source != "synthetic" and spec.stage.share == "by_shard" and is_one_file, "stage.share",
          "the data is one file, and nodes cannot have shards of it", "use `all`, or `data.shard.format: tar` or `raw`"),
         (_has_secret(loader.origin), "loader.origin", HOLDS_SECRET, FROM_ENVIRONMENT),
         (_has_secret(spec.stage.from_), "stage.from", HOLDS_SECRET, FROM_ENVIRONMENT),

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.resolver import VersionedResolver
+from ruamel.yaml.scalarbool import ScalarBoolean
 
 from scalestudy.errors import UserError
 from scalestudy.spec.base import KeyPath, printable, reads_as_number
@@ -109,6 +110,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
+    if isinstance(value, ScalarBoolean):  # one with an anchor, which is an int
+        return bool(value)
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)

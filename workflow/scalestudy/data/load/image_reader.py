@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from scalestudy.data import counter_rng
 from scalestudy.data.decode import images, kernel
 from scalestudy.data.index import Index, mapped_array, mapped_index
-from scalestudy.data.load.readers import REMEDY, DatabaseReader, DatasetHandle, IndexedReader, Indices, MemoryReader
+from scalestudy.data.load.readers import DatabaseReader, DatasetHandle, IndexedReader, Indices, MemoryReader
 from scalestudy.data.load.sampler import StorageOrder, storage_order
 from scalestudy.data.load.stream import StreamReader
-from scalestudy.data.manifest import Manifest, Split, bulk_folder, database_path, index_file, shard_path
+from scalestudy.data.manifest import Manifest, Split, bulk_folder, database_path, index_file, replace_remedy, shard_path
 from scalestudy.data.stores import store_at
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
@@ -40,7 +40,7 @@ class ImageReader:
     """One split's images. All methods may be called by several threads at once."""
 
     def __init__(self, handle: DatasetHandle, manifest: Manifest) -> None:
-        self.mode = handle.mode_of(manifest.format)
+        self.mode, self.dataset = handle.mode_of(manifest.format), manifest.id
         self._side = round(manifest.height or 0) if manifest.payload == "pixels" else None
         """Height and width of images that are stored as pixels."""
         self.index, shards = _located(handle.manifest, manifest, handle.split)
@@ -134,7 +134,8 @@ class ImageReader:
     def unreadable(self, sample: int, error: object) -> UserError:
         """An error about one sample, with its file and its place in it."""
         path, place = self.storage.where(sample)
-        return UserError(f"sample {sample}{f' ({place})' if place else ''} cannot be read: {error}", path, REMEDY)
+        what = f"sample {sample}{f' ({place})' if place else ''} cannot be read: {error}"
+        return UserError(what, path, replace_remedy(self.dataset))
 
     def _show(self, sample: int, data: Any, draws: images.Draws, crop: bool, out: NDArray[np.uint8]) -> None:
         if (side := self._side) is not None:
@@ -163,7 +164,7 @@ def _storage(
     if handle.origin is not None:
         remedy = "leave it out, or store the data in shards"
         raise UserError("a database is read only where it lies", "loader.origin", remedy)
-    return DatabaseReader(database_path(handle.manifest, manifest, handle.split).absolute(), throttle)
+    return DatabaseReader(database_path(handle.manifest, manifest, handle.split).absolute(), throttle, manifest.id)
 
 
 def _located(manifest_path: Path, manifest: Manifest, split: Split) -> tuple[Index, list[str] | None]:

@@ -24,13 +24,12 @@ from numpy.typing import NDArray
 from scalestudy.data.catalogue import MODES, Mode
 from scalestudy.data.decode.kernel import PICTURE
 from scalestudy.data.index import Index
-from scalestudy.data.manifest import Split, database_key
+from scalestudy.data.manifest import Split, database_key, replace_remedy
 from scalestudy.data.stores import FolderStore, Store
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
 Indices = NDArray[np.int64]
-REMEDY = "replace it, or delete the manifest and prepare the data again"
 QUEUED_MIB = 64.0
 """Data that other workers may have requested from an emulated storage before a sample."""
 MAX_READERS = 4096
@@ -188,7 +187,7 @@ class DatabaseReader(Storage):
 
     keeps = True
 
-    def __init__(self, folder: Path, throttle: Throttle | None) -> None:
+    def __init__(self, folder: Path, throttle: Throttle | None, dataset: str) -> None:
         self._folder, self._throttle, self._local = folder, throttle, threading.local()
         key = (os.getpid(), os.path.realpath(folder))
         try:
@@ -196,7 +195,7 @@ class DatabaseReader(Storage):
                 key[1], readonly=True, lock=False, readahead=False, create=False, max_readers=MAX_READERS
             )
         except (OSError, lmdb.Error) as error:
-            raise UserError(f"the database cannot be opened: {error}", str(folder), REMEDY) from None
+            raise UserError(f"the database cannot be opened: {error}", str(folder), replace_remedy(dataset)) from None
         _environments[key] = self._environment
 
     def read(self, sample: int, epoch: int) -> Any:

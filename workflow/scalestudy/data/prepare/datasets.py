@@ -135,8 +135,12 @@ def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site
     for left in work.glob(".*"):
         left.unlink()  # begun by a process that was killed
     sync(work)
-    shutil.rmtree(bulk, ignore_errors=True)
+    before = bulk.with_name(f".{bulk.name}.before")
+    shutil.rmtree(before, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        bulk.replace(before)  # to remove it may take longer than this process has
     work.replace(bulk)
+    shutil.rmtree(before, ignore_errors=True)
     return manifest
 
 

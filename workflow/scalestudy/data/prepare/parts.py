@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.disk import sync
 from scalestudy.data.index import Index, Labels
 from scalestudy.data.manifest import Split
 from scalestudy.data.prepare.select import Converted, Unreadable
@@ -135,7 +136,10 @@ def begin_work(work: Path, plan: str) -> Path:
 
 
 def end_work(work: Path) -> None:
-    """Remove records and plan: all parts are written."""
+    """Remove records and plan: all parts are written, and on the disk."""
+    for left in work.glob(".*"):
+        left.unlink()  # begun by a process that was killed
+    sync(work)
     shutil.rmtree(work / "parts")
     (work / "plan").unlink()
 

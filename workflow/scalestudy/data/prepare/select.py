@@ -118,6 +118,6 @@ def converted(spec: DatasetSpec, source: EncodedImages, split: Split, number: in
             stored = image.tobytes() if spec.preprocess == "raw" else images.encode(image, spec.quality)
     except images.UNREADABLE as error:
         what = f"cannot be read as an image: {images.reason(error)}"
-        remedy = f"replace or remove it and start again ({KEPT}), or set `data.on_error: skip` to leave such files out"
+        remedy = "replace or remove it and start again, or set `data.on_error: skip` to leave such files out"
         raise Unreadable(what, source.name(split, number), remedy) from None
     return Converted(stored, zlib.crc32(stored))

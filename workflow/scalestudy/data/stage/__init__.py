@@ -20,7 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalestudy.data.disk import full_disk_reported, sync
-from scalestudy.data.manifest import INDEX, Manifest, bulk_folder, index_file, read_manifest, write_manifest
+from scalestudy.data.manifest import (
+    INDEX,
+    Manifest,
+    bulk_folder,
+    index_file,
+    is_in_place,
+    read_manifest,
+    write_manifest,
+)
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import cache
 from scalestudy.data.stage.cache import CacheEntry
@@ -94,7 +102,8 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
     with contextlib.closing(store_at(origin, kept_open=False)) as store:
         files = wanted(manifest_path, manifest, share, store.size)
         # Named by their content, not by where they were copied from.
-        name = f"{manifest.id}-{sha256_text(manifest.fingerprint)[:12]}"
+        source = manifest.source_files if is_in_place(manifest) else None  # of these the fingerprint has a sample
+        name = f"{manifest.id}-{sha256_text(manifest.fingerprint + (source.listing if source else ''))[:12]}"
         name += ("" if share.whole else f"-{share.part}of{share.of}") + (f"-{options.label}" if options.label else "")
         entry = CacheEntry(cache.scratch_folder(site), name)
         copied, patience = 0, Patience(lambda: f"the copies in {entry.folder}, which {entry.user} uses or makes")
