@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -127,6 +128,19 @@ def test_ranks_that_share_cores_get_no_efficiency_unless_compute_is_emulated(stu
         assert rows.loc[rows["ranks"] == 2, ["efficiency", "own_efficiency"]].isna().all(axis=None)
         assert (rows.loc[rows["ranks"] == 1, "own_efficiency"] == 1).all()
     assert study_rows(emulated, MACHINE)["efficiency"].notna().all()
+
+
+def test_a_base_of_another_week_is_told_from_one_of_the_same(study: Study, tmp_path: Path) -> None:
+    single = read_study(tmp_path, WITH_SINGLE, "single")
+
+    def made(run: Run) -> dict[str, Any]:
+        new = run.spec.strategy.name == "single" and run.spec.repeat == 1
+        return {"started": f"2026-11-{27 if new else 20}T10:00:00+00:00"}
+
+    write_results(single, made)
+    rows = study_rows(single, MACHINE)
+    apart = [at(rows, "parameter_server", 2, repeat)["baseline_apart"] for repeat in range(3)]
+    assert apart == [0, 1, 0]
 
 
 def test_without_one_rank_the_next_smallest_count_is_the_baseline(study: Study) -> None:

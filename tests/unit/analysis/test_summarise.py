@@ -87,8 +87,12 @@ def test_the_summary_has_labels_means_and_intervals(study: Study) -> None:
 def test_each_time_has_its_own_kind_and_interval(study: Study) -> None:
     own = {
         "kinds": {"training_time_s": "extrapolated", "time_to_train_s": "extrapolated"},
-        "intervals": {"training_time_s": [90.0, 170.0], "time_to_train_s": [95.0, 175.0]},
-        "metrics": {"time_to_train_s": 120.0},
+        "intervals": {
+            "training_time_s": [90.0, 170.0],
+            "time_to_train_s": [95.0, 175.0],
+            "exposed_exchange_s": [0.1, 0.3],
+        },
+        "metrics": {"time_to_train_s": 120.0, "exposed_exchange_s": 0.2},
     }
     write_results(study, lambda run: own)
 
@@ -99,6 +103,7 @@ def test_each_time_has_its_own_kind_and_interval(study: Study) -> None:
     assert kinds == ["extrapolated", "extrapolated", "extrapolated", ""]
     assert row["throughput_samples_per_s_kind"] == "measured"
     assert float(row["time_to_train_s_low"]) == pytest.approx(120.0 / (175 / 95) ** 0.5)
+    assert float(row["exposed_exchange_s_low"]) == pytest.approx(0.2), "repeats tell what a run's own pairs do"
 
 
 @pytest.mark.parametrize(

@@ -336,6 +336,29 @@ def test_sides_that_were_measured_apart_are_not_compared(tmp_path: Path, apart: 
     assert most.reason == "measured apart: in 3 of 5 rounds the sides have unlike periods or instruments"
 
 
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_sides_that_were_not_measured_in_turn_are_named(tmp_path: Path, in_turn: bool) -> None:
+    def numbers(run: Run) -> Mapping[str, Any]:
+        second = run.spec.strategy.name == "allreduce"
+        minute = 2 * run.spec.repeat + second if in_turn else 10 * second + run.spec.repeat
+        return {**rates(80.0)(run), "started": f"2026-11-27T17:{minute:02}:00+00:00"}
+
+    (found,) = verdicts(study_with(tmp_path, DIRECTION), numbers)
+    assert ("all runs of one configuration made before those of another" in found.sentence) != in_turn
+
+
+def test_the_use_of_all_programs_is_not_judged_where_others_ran(tmp_path: Path) -> None:
+    """Beside a busy program the CPU is used in full on both sides, whatever the training does."""
+    text = DIRECTION.replace("throughput_samples_per_s", "cpu_utilisation").replace("below: 0.95", "above: 0.25")
+
+    def numbers(disturbed: bool) -> Numbers:
+        return lambda run: {"cpu_utilisation": 1.0 - 0.001 * run.spec.repeat, "disturbed": disturbed}
+
+    study = study_with(tmp_path, text)
+    (quiet,), (busy,) = verdicts(study, numbers(False)), verdicts(study, numbers(True))
+    assert (quiet.verdict, busy.verdict) == ("not reproduced", "inconclusive")
+
+
 def test_shares_that_tie_have_the_error_of_their_steps(tmp_path: Path) -> None:
     """Of 360 samples: a difference of one sample in each round may be less than half of one; one of ten is none by chance."""
     text = DIRECTION.replace("throughput_samples_per_s", "accuracy").replace("below: 0.95", "below: -0.0014")
@@ -489,8 +512,8 @@ def test_controls_of_a_campaign_tell_whether_this_machine_could_see_5_percent(
     (study,) = read_studies(["noise"], "mini", Machine())
 
     def numbers(run: Run) -> Mapping[str, Any]:
-        ratio = {1: same if run.spec.seed >= 100 else 1.0, 21: more}.get(run.spec.batch.accumulate, 1.0)
-        varies = run.spec.seed >= 100 or run.spec.batch.accumulate == 21
+        ratio = {1: same if run.spec.seed >= 200 else 1.0, 21: more}.get(run.spec.batch.accumulate, 1.0)
+        varies = run.spec.seed >= 200 or run.spec.batch.accumulate == 21
         return {"step_time_s": 0.03 * ratio * float(np.exp(noise[run.spec.repeat] if varies else 0.0))}
 
     assert [found.verdict for found in verdicts(study, numbers)] == expected

@@ -185,3 +185,16 @@ def test_an_answer_from_reported_numbers_says_so() -> None:
     answer = answer_of(summarised(lambda run: reported), MACHINE)
     assert answer.sentences[0].endswith("a GPU takes 938 (reported by the program).")
     assert "reported" not in answer.sentences[1], "the exchange is measured"
+
+
+def test_numbers_of_unlike_periods_or_versions_are_said_to_be_measured_apart() -> None:
+    def later(run: Run) -> dict[str, Any]:
+        return {"started": f"2026-11-{27 if run.spec.ranks == 2 else 20}T10:00:00+00:00"}
+
+    answer = answer_of(summarised(later), MACHINE)
+    assert answer.sentences[0].endswith("(measured apart).")
+    assert "measured apart" not in answer.sentences[1]
+
+
+def test_a_number_of_a_column_in_mib_is_written_in_gib() -> None:
+    assert Number(512.0, None, None, 1, unit="MiB").text("GiB") == "0.5 GiB"

@@ -29,8 +29,8 @@ DIRECTIONS = {**dict.fromkeys(RATE_UNITS, 1), "s": -1}
 MIN_NODES = 3
 """Of two nodes alone, it is open which of them is slow."""
 MARGIN = 0.03
-"""A change of speed up to this is *same*. Equal runs of one rank on a quiet machine spread by 2.9 % (one standard deviation;
-tests/data/repeats_quiet.json): a smaller change is within what that machine does by itself."""
+"""A change of speed up to this is *same*. Equal runs of one rank on two quiet cores spread by 2.9 % (one standard
+deviation over the repeats of a `make run`): a smaller change is within what that machine does by itself."""
 
 Verdict = Literal["slower", "same", "faster", "undecided"]
 Runs = Mapping[int, Recorded]

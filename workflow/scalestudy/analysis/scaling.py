@@ -14,6 +14,7 @@ import pandas as pd
 
 from scalestudy.analysis.stats import Interval, interval
 from scalestudy.analysis.workload import series_of, workload_of
+from scalestudy.spec.columns import provenance
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.study import Study
 
@@ -21,7 +22,7 @@ RATE = "throughput_samples_per_s"
 COLUMNS = tuple(
     f"{own}{name}"
     for own in ("", "own_")
-    for name in ("baseline_ranks", "efficiency", "efficiency_low", "efficiency_high")
+    for name in ("baseline_ranks", "baseline_apart", "efficiency", "efficiency_low", "efficiency_high")
 )
 
 Values = dict[str, dict[Any, float]]
@@ -43,7 +44,8 @@ class Base:
 
 
 def with_scaling(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """`rows` with efficiency over the common base and over the series' own, and both bases' rank counts.
+    """`rows` with efficiency over the common base and over the series' own, both bases' rank counts, and whether they were
+    measured in another period or by another instrument.
 
     Efficiency is X(N)·N0/(N·X(N0)), with X the throughput in the measurement window, for weak and
     for strong scaling: with a fixed global batch, X(N)/X(N0) is T(N0)/T(N) of an epoch. Evaluations and checkpoints are
@@ -127,9 +129,13 @@ def _compare(found: Values, members: pd.DataFrame, base: pd.DataFrame, base_rank
     overall = interval(base[RATE].tolist(), log=True)
     assert overall is not None
     by_round = {number: interval(runs[RATE].tolist(), log=True) for number, runs in base.groupby("round")}
-    columns = (members[name] for name in ("round", "ranks", RATE))
-    for index, number, ranks, rate in zip(members.index, *columns, strict=True):
+    places = {number: {*runs.apply(provenance, axis=1)} for number, runs in base.groupby("round")}
+    columns = (members.apply(provenance, axis=1), *(members[name] for name in ("round", "ranks", RATE)))
+    for index, place, number, ranks, rate in zip(members.index, *columns, strict=True):
         used = by_round.get(number) or overall
+        found[f"{prefix}baseline_apart"][index] = float(
+            {place} != (places.get(number) or set().union(*places.values()))
+        )
         scale = base_ranks / int(ranks)
         ends = {"": used.mean}
         if used is overall and overall.low is not None:

@@ -19,7 +19,7 @@ from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.files import canonical_json, now_at_most, write_text, write_with
 from scalestudy.results.stored import read_result, state_of
-from scalestudy.spec.columns import DERIVED, METRICS, STATUSES, kind_of, kind_of_all
+from scalestudy.spec.columns import DERIVED, METRICS, STATUSES, kind_of, kind_of_all, provenance
 from scalestudy.spec.labels import label_of
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.run import emulated_parts
@@ -189,7 +189,9 @@ def exchange_shares_cores(run: Run, result: Mapping[str, Any]) -> bool:
 
 
 def _kinds_and_intervals(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Kind and own interval of values that are not simply measured."""
+    """Kind of values that are not simply measured, and the interval of those that are extrapolated: it is the same in all
+    repeats. What a run knows of its own spread, such as that of its exposed exchange, the spread of repeats has in it.
+    """
     kinds: dict[str, str] = dict(result.get("kinds") or {})
     if "training_time_s" in kinds:
         # An epoch that was not measured whole is its samples over the rate of the window.
@@ -198,7 +200,7 @@ def _kinds_and_intervals(result: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for column in dict.fromkeys([*EXTRAPOLATED, *kinds, *intervals]):
         if column in METRICS:
-            low, high = intervals.get(column) or (None, None)
+            low, high = (intervals.get(column) if column in kinds else None) or (None, None)
             found |= {f"{column}_low": low, f"{column}_high": high, f"{column}_kind": kinds.get(column, "")}
     return found
 
@@ -229,7 +231,7 @@ def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str,
     row["oversubscribed"] = any(run["oversubscribed"] for run in runs)
     row["drifted"] = any(run["drifted"] for run in runs)
     row["n_disturbed"] = sum(bool(run["disturbed"]) for run in runs)
-    row["periods"] = len({run["period"] for run in runs if run["period"] > 0})
+    row["measured_in"] = canonical_json(sorted({provenance(run) for run in runs}))
     for column in ("baseline_ranks", "own_baseline_ranks"):
         row[column] = min((run[column] for run in runs if not math.isnan(run[column])), default=math.nan)
     for column in (*METRICS, *DERIVED):

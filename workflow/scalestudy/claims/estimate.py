@@ -10,14 +10,20 @@ from itertools import pairwise
 from scalestudy.claims.inference import Estimate, own_error
 from scalestudy.claims.model import Sampled
 from scalestudy.claims.select import ClaimPart, Row
-from scalestudy.spec.columns import EFFICIENCIES, MAX_TESTED_FACTOR, SHARES, extrapolated_too_far, is_number
+from scalestudy.spec.columns import (
+    EFFICIENCIES,
+    MAX_TESTED_FACTOR,
+    OF_ALL_PROGRAMS,
+    SHARES,
+    extrapolated_too_far,
+    is_number,
+    provenance,
+)
 
 FEWEST = 2
 """One round has no spread."""
 TIE = 1e-12
 """Distance of two shares that are equal but for rounding."""
-INSTRUMENT = ("code", "python", "torch", "cpu", "allocator")
-"""Parts of an instrument in which two sides may not differ; what else is recorded may follow from what a run is."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ def _of_part(claim: Sampled, part: ClaimPart) -> tuple[list[float], float]:
         return _share(claim, part), 0.0
     of = _one_configuration(claim, part.of)
     if part.against is None:
-        return [number.value for number in of.values()], _own(of)
+        return [of[key].value for key in _paired(claim, part, of)], _own(of)
     against = _one_configuration(claim, part.against)
     paired = _paired(claim, part, of, against)
     return [of[key].value - against[key].value for key in paired], math.hypot(_own(of), _own(against))
@@ -75,10 +81,12 @@ def _paired(claim: Sampled, part: ClaimPart, *sides: Mapping[int, Number]) -> li
     """
     shared = sorted(set(sides[0]).intersection(*sides[1:]))
     places: dict[int, set[tuple[str, ...]]] = {}
+    bases = [EFFICIENCIES[column] for column in (claim.column, claim.per) if column in EFFICIENCIES]
     for row in part.rows:
         if row["status"] == "valid":
-            place = (str(row.get("period")), *(str(row.get(f"instrument.{key}")) for key in INSTRUMENT))
-            places.setdefault(int(row["repeat"]), set()).add(place)
+            found = places.setdefault(int(row["repeat"]), set())
+            found.add(provenance(row))
+            found |= {(name,) for name in bases if row.get(name.replace("ranks", "apart")) == 1}
     together = [key for key in shared if len(places[key]) == 1]
     if len(together) < max(FEWEST, claim.repeats) <= len(shared):
         apart = len(shared) - len(together)
@@ -119,12 +127,14 @@ def _one_base(claim: Sampled, part: ClaimPart) -> None:
 
 
 def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None = None) -> Rounds:
-    """The numbers of a side's valid runs. One that has none, such as a training that never reached an accuracy, leaves the
+    """The numbers of a side's valid runs; of disturbed ones none that other programs are in. One that has none, such as a training that never reached an accuracy, leaves the
     others a selection: then nothing is concluded from them."""
     wanted, per = column or claim.column, claim.per if column is None else None
     found: Rounds = {}
     absent = 0
     for row in side:
+        if wanted in OF_ALL_PROGRAMS and row.get("disturbed"):
+            continue
         value, whole = row.get(wanted), row.get(per) if per else 1.0
         if row["status"] != "valid" or not is_number(value) or not is_number(whole) or not whole:
             absent += row["status"] == "valid"

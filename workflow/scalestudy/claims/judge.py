@@ -368,6 +368,15 @@ def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:
     return seconds, hours
 
 
+def _one_after_the_other(part: ClaimPart) -> bool:
+    """Whether the last run of one configuration began before the first of another: then a slow hour is not in both."""
+    starts: dict[str, list[str]] = {}
+    for row in part.rows:
+        if row["status"] == "valid" and row.get("started"):
+            starts.setdefault(row["configuration"], []).append(row["started"])
+    return len(starts) > 1 and min(map(max, starts.values())) < max(map(min, starts.values()))
+
+
 def _reported(each: _Estimated) -> str:
     """The columns of a claim that programs reported, in words; empty where all were measured."""
     rows, columns = _once(each.parts), filter(None, (each.claim.column, each.claim.per))
@@ -391,4 +400,6 @@ def _finding(study: Study, each: _Estimated, verdict: Verdict) -> str:
     said += f", look {verdict.look} of {len(verdict.looks)}" if len(verdict.looks) > 1 else ""
     if verdict.disturbed:
         said += f", {verdict.disturbed} of {len(verdict.runs)} runs disturbed by other work"
+    if _one_after_the_other(each.parts[each.tested.deciding]):
+        said += ", all runs of one configuration made before those of another"
     return said + (f". {verdict.reason[0].upper()}{verdict.reason[1:]}" if verdict.reason else "")

@@ -97,13 +97,20 @@ def chart_over(
         reference.citation(shown, runs),
     ]
     sources = tuple(dict.fromkeys(row["source"] for row in shown))
-    return replace(finished(figure, runs, groups, panels, *said), sources=sources)
+    in_bases = {run for _, base in shown_bases for run in base.runs} if y == "efficiency" else set()
+    base_runs = [row for row in base_rows.to_dict("records") if row["run"] in in_bases]
+    return replace(finished(figure, runs, groups, panels, *said, base_runs=base_runs), sources=sources)  # type: ignore[arg-type]
 
 
 def finished(
-    figure: FigureSpec, runs: Sequence[Row], groups: Sequence[Group], panels: Sequence[Panel], *own: str
+    figure: FigureSpec,
+    runs: Sequence[Row],
+    groups: Sequence[Group],
+    panels: Sequence[Panel],
+    *own: str,
+    base_runs: Sequence[Row] = (),
 ) -> Chart:
-    """Chart of panels, with the notes of every kind around the kind's own."""
+    """Chart of panels, with the notes of every kind around the kind's own. `base_runs` are those that numbers are relative to."""
     lines = [line for panel in panels for line in panel.lines]
     said = (
         *notes.extrapolated(runs, lines),
@@ -111,7 +118,7 @@ def finished(
         *(group.note for group in groups),
         *own,
         notes.missing(runs),
-        *notes.trust(runs),
+        *notes.trust([*{row["run"]: row for row in (*runs, *base_runs)}.values()]),
     )
     blank = Panel("", Axis(""), Axis(""), (), blank=notes.not_yet(runs) or "No run belongs into this figure")
     return Chart(figure.title or "", tuple(panels) or (blank,), tuple(dict.fromkeys(filter(None, said))))
@@ -162,7 +169,7 @@ def _points(members: Sequence[Row], x: str, y: str, categories: list[str]) -> tu
     points = []
     for runs in by(members, "configuration").values():
         valid = [row for row in runs if row["status"] == "valid" and is_number(row.get(y))]
-        if any(row.get(f"{y}_kind") == CENSORED for row in runs):
+        if any(row["status"] == "valid" and row.get(f"{y}_kind") == CENSORED for row in runs):
             continue  # the mean of the others would be one of a selection
         if valid and categories:
             points.append(point_of(valid, y, float(categories.index(canonical_json(valid[0].get(x))))))

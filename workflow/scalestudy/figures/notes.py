@@ -209,7 +209,7 @@ def missing(rows: Sequence[Row]) -> str:
 
 def censored(rows: Sequence[Row], column: str) -> str:
     """The note where configurations are not drawn because runs ended before they had reached the column's value."""
-    ended = sum(row.get(f"{column}_kind") == CENSORED for row in rows)
+    ended = sum(row["status"] == "valid" and row.get(f"{column}_kind") == CENSORED for row in rows)
     return (
         f"Configurations with runs that ended without reaching it are not drawn: {counted(ended, 'run')}"
         if ended

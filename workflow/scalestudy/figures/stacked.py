@@ -49,17 +49,17 @@ def _panel(study: Study, x: str, group: Group) -> Panel:
         for style, part in enumerate(PARTS)
         if part in points
     ]
-    blank = "" if names else notes.not_yet(group.runs)
+    blank = "" if lines else notes.not_yet(group.runs) or "No part of a step was measured"
     return Panel(group.title, Axis("", categories=tuple(names)), Axis("Time per step", "s"), tuple(lines), blank=blank)
 
 
 def _sums(valid: Sequence[Row]) -> str:
-    """Share of the mean step, global batch over throughput, that the parts make up."""
+    """Share of the mean step, global batch over throughput or as a program has it, that the parts make up."""
     shares = []
     for row in valid:
         is_known = row["throughput_samples_per_s"] > 0 and is_number(row.get("batch.global"))
-        if is_known and (parts := parts_of([row])):
-            step_s = float(row["batch.global"]) / float(row["throughput_samples_per_s"])
+        step_s = row["batch.global"] / row["throughput_samples_per_s"] if is_known else row["step_time_s"]
+        if is_number(step_s) and step_s and (parts := parts_of([row])):
             shares.append(sum(parts.values()) / step_s)
     if not shares:
         return ""

@@ -7,6 +7,7 @@ missing, or comes from a configuration with a run that is not valid, is left out
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ class Number:
     """Of KINDS; several of a ratio."""
     unit: str = ""
     """Unit of its column; a ratio has none."""
+    places: frozenset[str] = frozenset()
+    """When and by what its runs were measured, as summary.csv has it."""
 
     def over(self, other: Number) -> Number:
         """The ratio of two numbers. The half-widths of the logarithms add as squares: the interval of two independent
@@ -71,7 +74,8 @@ class Number:
         n = min((n for n in (self.n, other.n) if n), default=0)
         emulated = tuple(dict.fromkeys((*self.emulated, *other.emulated)))
         kinds = tuple(dict.fromkeys((*self.kinds, *other.kinds)))
-        return Number(ratio, low, high, n, self.disturbed + other.disturbed, emulated, kinds)
+        places = self.places | other.places
+        return Number(ratio, low, high, n, self.disturbed + other.disturbed, emulated, kinds, places=places)
 
     def text(self, form: str) -> str:
         """The number in a unit, with its interval as far as it has one; its half-width alone for `±%`."""
@@ -84,7 +88,8 @@ class Number:
         if form == OWN_UNIT:
             factor, unit = friendly(self.unit, [self.mean])
             return f"{self.scaled(factor)} {unit}".strip()
-        return f"{self.scaled(UNITS[form])} {form}".strip()
+        own = UNITS.get(self.unit, 1.0) if form else 1.0
+        return f"{self.scaled(UNITS[form] / own)} {form}".strip()
 
     def scaled(self, factor: float) -> str:
         """The number and its interval, divided by a factor."""
@@ -185,7 +190,9 @@ def _number(study: Study, configuration: str, column: str, rows: Rows) -> Number
         raise NoNumber(f"not all of its runs have {column}")
     spec = next(run.spec for run in study.runs if run.configuration == configuration)
     emulated = tuple(part for part in emulated_parts(spec) if part != "compute" or column not in OF_THE_HOST)
-    return Number(mean, low, high, valid, disturbed, emulated, (kind,) if kind in KINDS else (), unit_of(column))
+    places = frozenset(map(canonical_json, json.loads(row.get("measured_in") or "[]")))
+    known = (kind,) if kind in KINDS else ()
+    return Number(mean, low, high, valid, disturbed, emulated, known, unit_of(column), places)
 
 
 def _marks(numbers: Sequence[Number]) -> str:
@@ -194,11 +201,13 @@ def _marks(numbers: Sequence[Number]) -> str:
     emulated = dict.fromkeys(part for number in measured for part in number.emulated)
     kinds = dict.fromkeys(kind for number in measured for kind in number.kinds)
     fewest = min((number.n for number in measured if number.low is None), default=0)
+    why = f"n = {fewest}, so without an interval" if fewest < FEWEST else "without an interval: a number may be 0"
     marks = [
         f"on emulated {' and '.join(emulated)}" if emulated else "",
         *(KINDS[kind] for kind in kinds),
         "with disturbed runs" if any(number.disturbed for number in measured) else "",
-        f"n = {fewest}, so without an interval" if fewest else "",
+        "measured apart" if len(frozenset().union(*(number.places for number in measured))) > 1 else "",
+        why if fewest else "",
     ]
     return f" ({'; '.join(filter(None, marks))})" if any(marks) else ""
 

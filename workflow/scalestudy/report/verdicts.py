@@ -19,7 +19,7 @@ from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 
 HEAD = ("Claim", "Verdict", "Basis", "Number", "Needed", "n", "Source")
-NOTE = "Number with its 95 % interval, of equivalences 90 %; n: rounds; consistent and inconsistent judge published rows alone"
+NOTE = "Number with its 95 % interval, of equivalences 90 %, wider where a claim has several looks; n: rounds; consistent and inconsistent judge published rows alone"
 
 
 def write_verdicts(study: Study, machine: str, verdicts: Sequence[Verdict]) -> list[Path]:

@@ -39,9 +39,14 @@ def step_in_words(result: Mapping[str, Any]) -> dict[str, Any]:
         for name, seconds in parts:
             if seconds >= 0.005 * step_s:
                 lines.append(f"{number(1e3 * seconds, 3):>8} ms {seconds / step_s:5.0%}  {MEASURED[name].label}")
-        if metrics.get("exposed_exchange_s"):
+        if (exposed_s := metrics.get("exposed_exchange_s")) is not None:
+            ends = result.get("intervals", {}).get("exposed_exchange_s") or (exposed_s, exposed_s)
+            low, high = (1e3 * end for end in ends)
+            between = f"{number(low, 3)} to {number(high, 3)} ms"
             lines.append(
-                f"Without its exchange a step would be {number(1e3 * metrics['exposed_exchange_s'], 3)} ms shorter."
+                f"Without its exchange a step would be {number(1e3 * exposed_s, 3)} ms shorter ({between})."
+                if low > 0
+                else f"Whether its exchange makes a step longer cannot be told: by {between}."
             )
     return {
         "run": result["run"],

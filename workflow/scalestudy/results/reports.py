@@ -23,11 +23,6 @@ class Measured:
     """float64 [ranks, steps]."""
 
     @property
-    def window(self) -> tuple[int, int]:
-        """First step of the window and the step after its last, the same on all ranks."""
-        return self.reports[0].window
-
-    @property
     def in_window(self) -> np.ndarray:
         """bool [steps]: which of `marks` count. Warm-up steps do not, those after a stop included."""
         report = self.reports[0]

@@ -185,8 +185,8 @@ DERIVED: dict[str, Column] = {
         "strategy exchanges nothing there"),
     "time_to_accuracy_s": Column("Time to the accuracy", "s",
         "Until the study's `target_accuracy` is reached, interpolated linearly between the last evaluation below it and the "
-        "first one that reaches it; a run that ends below it is censored: its row has the time of its last evaluation as "
-        "`time_to_accuracy_s_low`, and means are left out; empty where the study names no such accuracy"),
+        "first one that reaches it, or the time of the first of all where that one does; a run that ends below it is "
+        "censored: its row has the time of its last evaluation as `time_to_accuracy_s_low`, and means are left out; empty where the study names no such accuracy"),
 }
 # fmt: on
 MEASURED = {**METRICS, **DERIVED}
@@ -195,7 +195,7 @@ STATUSES = ("valid", "invalid", "skipped", "missing")
 OF_A_ROW = (
     "run", "configuration", "status", "reason", "kind", "emulated", "oversubscribed", "disturbed", "started", "unchecked",
     "exchange_shares_cores", "training_samples", "round", "period", "drift", "drift_low", "drift_high", "drifted",
-    "baseline_ranks", "own_baseline_ranks", "scaling",
+    "baseline_ranks", "own_baseline_ranks", "baseline_apart", "own_baseline_apart", "scaling",
 )  # fmt: skip
 """Columns of tables of runs that are neither a key of a run nor measured: a user's own key has another name."""
 
@@ -221,8 +221,14 @@ EFFICIENCIES = {"efficiency": "baseline_ranks", "own_efficiency": "own_baseline_
 OF_THE_HOST = ("loader_samples_per_s", "stage_s", "staged_bytes", "preparation_s", "preparation_cpu_s", "dataset_bytes")
 """Columns that no accelerator has a part in, real or emulated."""
 
+OF_ALL_PROGRAMS = ("cpu_utilisation", "disk_utilisation")
+"""Columns that have the use of other programs in them."""
+
 VOLATILE = ("memory_gib", "system", "transport_within", "transport_between")
 """Parts of the instrument in which two measurements may differ: transports differ with the ranks of a run."""
+
+COMPARED = ("code", "python", "torch", "cpu", "allocator")
+"""Parts of an instrument in which what is compared may not differ; what else is recorded may follow from what a run is."""
 
 SPEEDS = ("throughput_samples_per_s", "bytes_per_s", "flops_per_s")
 """Rates of work: more is faster. A program may report several."""
@@ -241,6 +247,11 @@ def on_logarithms(column: str) -> bool:
     if column in NEARLY_NONE:
         return False
     return column in EFFICIENCIES or (column in MEASURED and MEASURED[column].unit in LOGARITHMIC_UNITS)
+
+
+def provenance(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """When and by what a run was measured: its period, and the parts of its instrument that are COMPARED."""
+    return (str(row.get("period")), *(str(row.get(f"instrument.{key}")) for key in COMPARED))
 
 
 def extrapolated_too_far(row: Mapping[str, Any], column: str) -> bool:
