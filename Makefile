@@ -1,5 +1,5 @@
 # make setup  the environment; LOCK=cuda126: for older GPUs and drivers; VENV=FOLDER: elsewhere, for example on scratch
-# make run    from a bare machine to figures of real training, on its GPU where it has one: two or three studies
+# make run    from a bare machine to figures of real training, on its GPU where it has one: four studies, or two
 #             make run SCALE=mini  on this CPU
 # make all    every study
 # make check  linters and tests beside each other; the tests build the documentation too

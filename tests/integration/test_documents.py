@@ -116,7 +116,7 @@ def with_studies(folder: Path, pattern: str) -> Project:
     shutil.copy(ROOT / "Makefile", project.folder)
     (project.folder / ".venv").symlink_to(sys.prefix)
     (project.folder / "config/studies/batch_size.yaml").write_text(blocks("README.md", "yaml")[0])
-    for block in blocks("config/extensions/README.md", "python"):
+    for block in [*blocks("docs/howto/own_model.md", "python"), *blocks("docs/howto/own_data.md", "python")]:
         (project.folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
     return project
 
