@@ -37,23 +37,6 @@ def project(finished: Project, tmp_path: Path) -> Iterator[Project]:
     shutil.rmtree(copy, ignore_errors=True)
 
 
-def test_the_first_run_makes_four_results_and_everything_drawn_from_them_and_again_does_nothing(
-    finished: Project,
-) -> None:
-    assert len(finished.results()) == 4
-    for file in (
-        "figures/tiny/time.svg",
-        "figures/tiny/time.pdf",
-        "figures/tiny/time.png",
-        "tables/tiny/times.tex",
-        "report.html",
-    ):
-        assert (finished.folder / "results/local/mini" / file).stat().st_size > 300
-    done = finished.snakemake("all")
-    assert done.returncode == 0
-    assert "Nothing to be done" in done.stdout
-
-
 def test_a_mistyped_target_is_answered_by_one_sentence_with_the_nearest_name(finished: Project) -> None:
     done = finished.snakemake("tinny")
     assert done.returncode == 1

@@ -9,17 +9,14 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-import click
 import pytest
 from PIL import Image
 from sphinx.util.inventory import InventoryFile
 
 from scalestudy.claims.model import Direction, Equivalence, Exact, Published, Quantity
-from scalestudy.cli import cli
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import write_json
 from scalestudy.spec.base import Spec, dotted_keys
-from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
@@ -94,18 +91,6 @@ def test_every_key_of_the_models_is_in_the_reference(site: Path, prefix: str, mo
     assert one in keys
     # A queue takes the keys of `limits`.
     assert {key.replace("machine:queues.", "machine:limits.") for key in keys} - found == set()
-
-
-def test_every_verb_of_the_command_line_is_in_the_reference(site: Path) -> None:
-    context = click.Context(cli)
-    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
-    verbs = {name for name, command in commands.items() if command is not None and not command.hidden}
-    assert "try" in verbs
-    assert verbs == names(site, "verb")
-
-
-def test_every_measured_column_is_in_the_reference(site: Path) -> None:
-    assert names(site, "column") == set(MEASURED)
 
 
 def test_pages_load_nothing_from_the_network_or_by_an_absolute_path(site: Path) -> None:

@@ -199,7 +199,7 @@ def test_ssh_starts_ranks_on_every_node_though_one_comes_late_and_the_jobs_port_
 ) -> None:
     late = tmp_path / "late"
     late.mkdir()
-    (late / "ssh").write_text(f'#!/bin/sh\nsleep 3\nexec {nodes["PATH"].partition(":")[0]}/ssh "$@"\n')
+    (late / "ssh").write_text(f'#!/bin/sh\nsleep 1.5\nexec {nodes["PATH"].partition(":")[0]}/ssh "$@"\n')
     (late / "ssh").chmod(0o700)
     with socket.create_server(("", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -81,7 +81,7 @@ os.setpgid(0, 0)
 def compute(end):
     while time.monotonic() < end: pass
 rows = [cpu_row(os.getpid(), os.getpid(), frozenset([0]))]
-compute(time.monotonic() + 1.5)
+compute(time.monotonic() + 0.5)
 rows.append(cpu_row(os.getpid(), os.getpid(), frozenset([0])))
 print(withheld_share(rows, rows[0]["clock_s"], rows[1]["clock_s"]) or 0.0)
 """

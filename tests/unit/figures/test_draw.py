@@ -16,17 +16,6 @@ from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE, write_results
 
 
-def test_a_figure_is_the_same_bytes_when_drawn_again(study: Study) -> None:
-    write_results(study)
-    summarise(study, MACHINE)
-
-    first = {file.name: file.read_bytes() for file in draw(study, MACHINE, "time")}
-    second = {file.name: file.read_bytes() for file in draw(study, MACHINE, "time")}
-
-    assert sorted(first) == ["time.pdf", "time.png", "time.svg", "time.txt"]
-    assert first == second
-
-
 def test_a_label_is_text_and_never_a_formula(study: Study) -> None:
     label = "$\\frac{1$ a \\$ b 50 % <&> $ \\"
     written = {key: dict.fromkeys(labels, label) for key, labels in study.labels.items()}

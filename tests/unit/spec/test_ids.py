@@ -12,7 +12,7 @@ from scalestudy.files import sha256_text
 from scalestudy.models.catalogue import AnyModel, OwnModel
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
-from scalestudy.spec.ids import configuration_id, dataset_id, own_code, run_id
+from scalestudy.spec.ids import dataset_id, own_code, run_id
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.catalogue import AnyStrategy
@@ -200,8 +200,3 @@ def test_a_dataset_has_the_id_of_its_form_and_of_nothing_else() -> None:
     one = run_of({"data": {"source": "synthetic_jpeg", "samples": 50}, "ranks": 4, "strategy": "allreduce"})
     other = run_of({"data": {"source": "synthetic_jpeg", "samples": 50, "classes": 10}, "loader": {"workers": 8}})
     assert dataset_id(one.data) == dataset_id(other.data) == "synthetic_jpeg-90ffaef1fdcb"
-
-
-def test_repeats_of_a_configuration_share_its_id_and_other_seeds_do_not() -> None:
-    first, again, other = run_of({"seed": 5}), run_of({"seed": 7, "repeat": 2}), run_of({"seed": 7})
-    assert configuration_id(first) == configuration_id(again) != configuration_id(other)
