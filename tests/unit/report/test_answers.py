@@ -9,7 +9,7 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
-from scalestudy.report.answers import MAX_SENTENCES, NoNumber, Number, answer_of, first_answers
+from scalestudy.report.answers import MAX_SENTENCES, NoNumber, Number, answer_of, first_answers, warnings_of
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -198,3 +198,15 @@ def test_numbers_of_unlike_periods_or_versions_are_said_to_be_measured_apart() -
 
 def test_a_number_of_a_column_in_mib_is_written_in_gib() -> None:
     assert Number(512.0, None, None, 1, unit="MiB").text("GiB") == "0.5 GiB"
+
+
+def test_warnings_of_valid_runs_are_shown_each_kind_once() -> None:
+    def warned(run: Run) -> dict[str, Any]:
+        wrong = {"status": "invalid", "reason": "x", "warnings": ["of no valid run"]}
+        return (
+            wrong
+            if run.spec.repeat == 0
+            else {"warnings": [f"page faults took {run.spec.ranks}.5 %", "layers are lost"]}
+        )
+
+    assert warnings_of([summarised(warned)], MACHINE) == ["8 × page faults took 1.5 %", "8 × layers are lost"]

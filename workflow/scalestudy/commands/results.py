@@ -407,7 +407,7 @@ def summary(machine: str, scale: str, studies: str) -> None:
     Example: scalestudy summary
     """
     from scalestudy.cluster.ledger import read_ledger
-    from scalestudy.report.answers import first_answers, this_machine
+    from scalestudy.report.answers import first_answers, this_machine, warnings_of
     from scalestudy.results.stored import read_result
     from scalestudy.spec.study import left_out_of
 
@@ -444,6 +444,8 @@ def summary(machine: str, scale: str, studies: str) -> None:
     beyond = left_out_of(found)
     if left_out or beyond:
         click.echo("\n  ".join(["\nLeft out:", *beyond, *(f"{count} × {why}" for why, count in left_out.items())]))
+    if warnings := warnings_of(found, machine):
+        click.echo("\n  ".join(["\nWarnings of valid runs:", *warnings]))
     click.echo("")
     page = report_file(machine, scale)
     text = page.read_text(encoding="utf-8") if page.exists() else ""

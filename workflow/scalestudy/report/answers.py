@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,6 +154,17 @@ def this_machine(studies: Sequence[Study], machine: str) -> str:
     disturbed = sum(bool(result.get("disturbed")) for result in made)
     unquiet = f", {disturbed} disturbed by other programs" if disturbed else ""
     return f"This machine: {', '.join(facts) or machine}. {len(made)} of {len(results)} runs valid{unquiet}."
+
+
+def warnings_of(studies: Sequence[Study], machine: str) -> list[str]:
+    """What valid runs warn of, each kind once: `37 × the second half of the window was …`, the most frequent first."""
+    kinds: dict[str, list[str]] = {}
+    for run in {run.id: run for study in studies for run in study.runs}.values():
+        result = read_result(machine, run) or {}
+        for warning in result.get("warnings") or () if result.get("status") == "valid" else ():
+            kinds.setdefault(re.sub(r"\d[\d.,]*", "#", warning), []).append(warning)
+    found = sorted(kinds.values(), key=len, reverse=True)
+    return [f"{len(each)} × {each[0]}" if len(each) > 1 else each[0] for each in found]
 
 
 def _sentence(study: Study, answer: AnswerSpec, rows: Rows) -> str:

@@ -17,7 +17,7 @@ from scalestudy.errors import visible
 from scalestudy.figures import notes
 from scalestudy.figures.groups import Row, selected
 from scalestudy.files import write_text
-from scalestudy.report.answers import first_answers, this_machine
+from scalestudy.report.answers import first_answers, this_machine, warnings_of
 from scalestudy.report.study_part import StudyPart, counts_of, study_part
 from scalestudy.spec.columns import MEASURED, STATUSES
 from scalestudy.spec.labels import quantity
@@ -40,6 +40,7 @@ def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path |
         this_machine=this_machine(studies, machine),
         answers=answers,
         left_out=[*left_out, *left_out_of(studies)],
+        warnings=warnings_of(studies, machine),
         parts=parts,
         claims=sorted(claims, key=lambda pair: list(MARKS).index(pair[1].verdict)),
         tallies=tallies((claim.basis, claim.origin, claim.verdict) for _, claim in claims),
