@@ -55,7 +55,7 @@ class Record:
     outcome: str = ""
     """Empty while nothing is decided; then `finished` or `failed`."""
     outputs: tuple[str, ...] = ()
-    """All that it makes, of a group all of its members; which members a group has depends on what is there already."""
+    """Files that it makes. The members of a group, and so these, depend on the files that are there already."""
 
     @property
     def open(self) -> bool:

@@ -127,8 +127,11 @@ def _one_base(claim: Sampled, part: ClaimPart) -> None:
 
 
 def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None = None) -> Rounds:
-    """The numbers of a side's valid runs; of disturbed ones none that other programs are in. One that has none, such as a training that never reached an accuracy, leaves the
-    others a selection: then nothing is concluded from them."""
+    """Return the numbers of a side's valid runs.
+
+    A run without one, such as a training that never reached an accuracy, leaves the others a selection: then nothing is
+    concluded from them. Of a disturbed run, no number counts that contains other programs.
+    """
     wanted, per = column or claim.column, claim.per if column is None else None
     found: Rounds = {}
     absent = 0
@@ -150,7 +153,8 @@ def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None =
         of_round = found.setdefault(int(row["repeat"]), {})
         of_round[row["configuration"]] = Number(math.log(number) if log else number, own)
     if not found:
-        raise NotJudged(f"no valid run has a `{wanted}`")
+        undisturbed = "undisturbed " if wanted in OF_ALL_PROGRAMS else ""
+        raise NotJudged(f"no valid {undisturbed}run has a `{wanted}`")
     if absent:
         without = f"{absent} valid run{'s' if absent > 1 else ''} without `{wanted}`"
         raise NotJudged(f"{without}, and the others are a selection")

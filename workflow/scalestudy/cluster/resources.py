@@ -92,7 +92,7 @@ def of_dataset(machine: Machine, estimate: TimeEstimate) -> Resources:
 
 
 def _devices_of(machine: Machine, queue: str | None) -> int | None:
-    """Accelerators of a node of this queue, where it says so."""
+    """Return the accelerators per node of a queue; None where the machine file does not state them."""
     return machine.queues[queue].devices_per_node if queue is not None else None
 
 

@@ -58,7 +58,7 @@ class Number:
     unit: str = ""
     """Unit of its column; a ratio has none."""
     places: frozenset[str] = frozenset()
-    """When and by what its runs were measured, as summary.csv has it."""
+    """Periods and instruments of its runs, from summary.csv."""
 
     def over(self, other: Number) -> Number:
         """The ratio of two numbers. The half-widths of the logarithms add as squares: the interval of two independent

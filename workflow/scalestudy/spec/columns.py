@@ -222,7 +222,7 @@ OF_THE_HOST = ("loader_samples_per_s", "stage_s", "staged_bytes", "preparation_s
 """Columns that no accelerator has a part in, real or emulated."""
 
 OF_ALL_PROGRAMS = ("cpu_utilisation", "disk_utilisation")
-"""Columns that have the use of other programs in them."""
+"""Columns that contain what other programs use."""
 
 VOLATILE = ("memory_gib", "system", "transport_within", "transport_between")
 """Parts of the instrument in which two measurements may differ: transports differ with the ranks of a run."""

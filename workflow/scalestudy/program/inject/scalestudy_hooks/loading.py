@@ -100,7 +100,7 @@ class Loading:
             watched.open -= 1
 
     def watched_for(self, loader):
-        """Return what is known of a loader; one that is made anew in each epoch takes the place of the one before."""
+        """Return the record of a loader. A loader that is made anew in each epoch shares the record of the first."""
         if loader not in self.loaders:
             made = Loader(loader, self.steps, self.torch.is_grad_enabled())
             known = next((one for one in self.watched if not one.open and one.is_like(made)), None)
@@ -185,7 +185,7 @@ class Loader:
         return same and is_alive and self.dataset_id == other.dataset_id
 
     def samples(self, batch, torch):
-        """Return the samples of a batch: the length of its tensors, or the loader's own batch size where they have others."""
+        """Count the samples of a batch by its first tensor, or take the loader's batch size where the first batch disagrees."""
         counted, size = batch_size(batch, torch), self.settings["batch_size"]
         if self.counts_samples is None:  # the first batch is a whole one
             self.counts_samples = size in (None, 1, counted) or self.length == 1
