@@ -163,14 +163,32 @@ def images_per_s(batches: Iterator[Any]) -> float:
     return seen / (time.perf_counter() - begin)
 
 
+PICTURES = 64, size(4096, 160), size(375, 96)
+"""Batch, JPEGs and their height, of the loader and its peers."""
+
+
+def batches() -> list[Any]:
+    """Numbers of the images of each batch of a turn."""
+    random = np.random.default_rng(0)
+    return [random.integers(0, PICTURES[1], size(PICTURES[0], 8)) for _ in range((ROUNDS + 4 * AHEAD) * CORES)]
+
+
+def ours_s(manifest: Path, kind: Literal["threads", "processes"]) -> float:
+    """Seconds per image of our loader: random crop and flip at 224 with a worker per core."""
+    spec = LoaderSpec(workers=CORES, kind=kind, prefetch=AHEAD, augment="crop_flip", size=224)
+    dataset = open_dataset(manifest, "train", spec)
+    with contextlib.closing(Loader(dataset, [(0, numbers) for numbers in batches()], spec, 0)) as loader:
+        return 1 / images_per_s(iter(on_device(loader, DEVICE)))
+
+
 @rehearsed_in_soak
 def test_the_loader_beside_torchvision(record: Record, tmp_path: Path) -> None:
-    """Random crop and flip at 224 with a worker per core; both are made anew in each turn, their start does not count."""
+    """Both are made anew in each turn, their start does not count."""
     from torchvision.io import ImageReadMode, decode_jpeg, read_file
     from torchvision.transforms import v2
 
     synchronise()  # starts CUDA: a loader made before would lock no page
-    batch, manifest = size(64, 8), images(tmp_path, size(4096, 160), size(375, 96))
+    manifest = images(tmp_path, *PICTURES[1:])
     files = open_dataset(manifest, "train").files
     crop_and_flip = v2.Compose([v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip()])
 
@@ -181,17 +199,6 @@ def test_the_loader_beside_torchvision(record: Record, tmp_path: Path) -> None:
         def __getitem__(self, number: int) -> Any:
             return crop_and_flip(decode_jpeg(read_file(str(files[number])), ImageReadMode.RGB)), 0
 
-    def batches() -> list[Any]:
-        random = np.random.default_rng(0)
-        return [random.integers(0, len(files), batch) for _ in range((ROUNDS + 4 * AHEAD) * CORES)]
-
-    def ours_s(kind: Literal["threads", "processes"]) -> float:
-        spec = LoaderSpec(workers=CORES, kind=kind, prefetch=AHEAD, augment="crop_flip", size=224)
-        dataset = open_dataset(manifest, "train", spec)
-        plan = [(0, numbers) for numbers in batches()]
-        with contextlib.closing(Loader(dataset, plan, spec, 0)) as loader:
-            return 1 / images_per_s(iter(on_device(loader, DEVICE)))
-
     def theirs_s() -> float:
         loader = DataLoader(
             Files(), batch_sampler=batches(), num_workers=CORES, prefetch_factor=AHEAD, pin_memory=HAS_GPU
@@ -199,8 +206,37 @@ def test_the_loader_beside_torchvision(record: Record, tmp_path: Path) -> None:
         return 1 / images_per_s((x.to(DEVICE, non_blocking=True), y) for x, y in loader)
 
     for kind in get_args(LoaderSpec.model_fields["kind"].annotation):
-        found = paired(theirs_s, functools.partial(ours_s, kind))
-        record(**as_values(f"{kind}_over_torchvision", found), **{kind: 1 / ours_s(kind)}, cores=CORES)
+        found = paired(theirs_s, functools.partial(ours_s, manifest, kind))
+        record(**as_values(f"{kind}_over_torchvision", found), **{kind: 1 / ours_s(manifest, kind)}, cores=CORES)
+
+
+@rehearsed_in_soak
+@pytest.mark.parametrize("decoder", ["cpu", "mixed"] if HAS_GPU else ["cpu"])
+def test_the_loader_beside_dali(decoder: str, record: Record, tmp_path: Path) -> None:
+    """NVIDIA DALI with as many threads; `mixed` decodes, crops and resizes on the GPU."""
+    pytest.importorskip("nvidia.dali")
+    from nvidia.dali import fn, pipeline_def
+
+    synchronise()
+    manifest = images(tmp_path, *PICTURES[1:])
+    files = [str(path) for path in open_dataset(manifest, "train").files]
+
+    @pipeline_def(batch_size=size(PICTURES[0], 8), num_threads=CORES, device_id=0 if HAS_GPU else None)
+    def pictures() -> Any:
+        data, label = fn.readers.file(files=files, labels=[0] * len(files), random_shuffle=True)
+        image = fn.decoders.image_random_crop(data, device=decoder, random_area=[0.08, 1.0])
+        image = fn.flip(fn.resize(image, size=(224, 224), antialias=True), horizontal=fn.random.coin_flip())
+        return image.gpu() if HAS_GPU else image, label
+
+    def theirs_s() -> float:
+        pipe = pictures()
+        pipe.build()
+        return 1 / images_per_s(pipe.run() for _ in batches())
+
+    found = paired(theirs_s, functools.partial(ours_s, manifest, "threads"))
+    record(
+        **as_values(f"threads_over_dali_{decoder}", found), dali=1 / theirs_s(), threads=1 / ours_s(manifest, "threads")
+    )
 
 
 COMMON = (f"model={NETWORK[0]}", f"batch.per_rank={size(64, 8)}", "train.epochs=1000", "train.evaluate_every_epochs=0",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch import nn
 from torchvision.models.googlenet import GoogLeNetOutputs
 from torchvision.models.inception import InceptionOutputs
 
+from scalestudy.emulation import accelerator
 from scalestudy.emulation.accelerator import Emulated
 from scalestudy.errors import UserError
 from scalestudy.models import count, outputs
@@ -44,15 +44,39 @@ def vision(name: Any) -> Torchvision:
 # By name
 
 
-def test_forward_and_backward_of_a_step_of_50_ms_end_within_half_a_millisecond_of_it() -> None:
-    """None ends early. The quickest of many counts: on a busy machine steps are woken late, and none is woken sooner."""
-    stand_in = Emulated(made(Torchvision(name="resnet18"), image_size=64), 0.05)
-    x, late_s = torch.zeros(2, 3, 64, 64, dtype=torch.uint8), []
-    for _ in range(12):
-        begin = time.perf_counter()
+class Clock:
+    """A stand-in for `time`, which passes only where it is slept or worked."""
+
+    now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("between_s", "exchanged", "ten_steps_s"),
+    [(0.002, False, 0.5), (0.002, True, 0.52), (0.02, False, 0.5 + 9 * 0.02)],
+    ids=["host", "exchange", "wait"],
+)
+def test_what_a_host_does_between_two_emulated_steps_costs_nothing_and_an_exchange_or_a_wait_does(
+    between_s: float, exchanged: bool, ten_steps_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(accelerator, "time", clock)
+    monkeypatch.setattr(accelerator, "_lateness_s", [0.0])
+    stand_in, x = Emulated(made(Torchvision(name="resnet18"), image_size=64), 0.05), torch.zeros(2, 3, 64, 64)
+    begin = clock.now
+    for step in range(10):
+        if step and not exchanged:
+            clock.now += between_s
         stand_in(x).sum().backward()
-        late_s.append(time.perf_counter() - begin - 0.05)
-    assert -0.0005 < min(late_s) < 0.0005
+        if exchanged:
+            clock.now += between_s
+        stand_in.step_ended(more=exchanged)
+    assert clock.now - begin == pytest.approx(ten_steps_s)
 
 
 # Multiply-adds as torchvision publishes them with its weights (`GFLOPS` in its documentation).

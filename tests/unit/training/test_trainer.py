@@ -55,6 +55,17 @@ def trainer(of: Job) -> Trainer:
     return Trainer(of, world, data, Replica(of, world, data))
 
 
+def test_ranks_begin_with_equal_weights_and_draw_different_numbers(tmp_path: Path) -> None:
+    of = job(tmp_path)
+    data = TrainingData.open(of, 0)
+    weights, drawn = [], []
+    for rank in (0, 0, 1):
+        weights.append(Replica(of, World(rank, 2, 0, torch.device("cpu"), 1, None), data).digest())
+        drawn.append(torch.rand(4))
+    assert len(set(weights)) == 1
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+
+
 def test_the_digest_of_parameters_does_not_depend_on_their_memory_format(tmp_path: Path) -> None:
     # resnet18 has 1 x 1 convolutions, whose channels-last weights count as contiguous too
     resnet = {"model": "resnet18", "data": {"source": "synthetic", "samples": 32, "shape": [3, 32, 32]}}

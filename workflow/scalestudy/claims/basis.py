@@ -66,8 +66,9 @@ def label(verdict: str, basis: str) -> str:
     return f"{verdict} {basis}" if basis == WITH_STAND_INS and verdict != "not run" else verdict
 
 
-def stand_ins_of(claim: OfRuns, runs: Sequence[Run], devices: Collection[object]) -> list[str]:
-    """A sentence for each thing that stands for another in a claim's runs; `devices` names what they trained on."""
+def stand_ins_of(claim: OfRuns, runs: Sequence[Run], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each thing that stands for another in a claim's runs, whose rows of the summary are `rows`."""
+    devices = {row.get("instrument.device_name") for row in rows}
     keys = [run.columns for run in runs]
     judged = (
         {claim.column, claim.per or claim.column}
@@ -80,6 +81,8 @@ def stand_ins_of(claim: OfRuns, runs: Sequence[Run], devices: Collection[object]
     ranks = [columns["ranks"] for columns in keys if not is_compute_emulated(columns)]
     if claim.origin == DOCUMENT and ranks and "cpu" in devices and not judged <= {*NOT_OF_DEVICES, "status"}:
         sentences.append(f"{'CPU cores stand' if max(ranks) > 1 else 'A CPU core stands'} for GPUs")
+    if any(row.get("exchange_shares_cores") for row in rows):
+        sentences.append("More processes exchange than the host has cores")
     return list(dict.fromkeys([*sentences, *claim.stand_ins]))
 
 

@@ -119,11 +119,11 @@ def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Est
     if isinstance(claim, Published):
         return judge_published(study, claim, verdict)
     used = rows_of_claim(claim, rows)
-    made = {row["run"]: row.get("instrument.device_name") for row in used}
-    stand_ins = stand_ins_of(claim, [run for run in study.runs if run.id in made], set(made.values()))
+    made = {row["run"] for row in used}
+    stand_ins = stand_ins_of(claim, [run for run in study.runs if run.id in made], used)
     verdict = replace(
         verdict,
-        runs=list(made),
+        runs=list(dict.fromkeys(row["run"] for row in used)),
         basis=basis_of(claim, stand_ins),
         stand_ins=stand_ins,
         measured_on=sorted({_place(row) for row in used if row.get("instrument.cpu")}),

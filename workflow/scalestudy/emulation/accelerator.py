@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from typing import Any
@@ -10,6 +11,9 @@ import torch
 from torch import nn
 
 from scalestudy.models.outputs import call_on_meta, predictions
+
+HOST_S = 0.005
+"""Most seconds of work between two steps that cost a device nothing: its host runs ahead, and has done them meanwhile."""
 
 
 class Emulated(nn.Module):
@@ -24,6 +28,8 @@ class Emulated(nn.Module):
     Each gradient waits for a moment counted from the start of forward. So delays do not add up, and work in
     between, the loss or an exchange in a hook, takes place within the emulated time, as it does in published step
     times. Nothing is computed and a sleeping rank uses no CPU. `step_time_s` 0 is an infinitely fast accelerator.
+
+    After `step_ended` the next step begins where the last one ended, unless it is given more than HOST_S later.
     """
 
     def __init__(self, model: nn.Module, step_time_s: float) -> None:
@@ -37,10 +43,13 @@ class Emulated(nn.Module):
         self.ready_at = _ready_at(model)
         self.kept = [torch.zeros_like(parameter, requires_grad=False) for parameter in self.trainable]
         self.logit_shapes: dict[tuple[int, ...], torch.Size] = {}
+        self.step_ends = self.free_since = -math.inf
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of zero, [batch, classes], in the parameters' dtype."""
-        end = time.perf_counter() + self.forward_s
+        now = time.perf_counter()
+        end = (self.free_since if now - self.free_since < HOST_S else now) + self.forward_s
+        self.step_ends, self.free_since = end + self.backward_s, -math.inf
         dtype = self.trainable[0].dtype
         if x.shape not in self.logit_shapes:
             with torch.no_grad():
@@ -51,6 +60,10 @@ class Emulated(nn.Module):
                 logits = _Layer.apply(logits, parameter, kept, end + share * self.backward_s)  # type: ignore[no-untyped-call]
         _sleep_until(end)
         return logits
+
+    def step_ended(self, more: bool) -> None:
+        """The step that forward began is over: now where more than computing was part of it, else when that ended."""
+        self.free_since = time.perf_counter() if more else self.step_ends
 
 
 def _ready_at(model: nn.Module) -> list[float]:

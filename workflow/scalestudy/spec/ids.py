@@ -17,9 +17,9 @@ from scalestudy.spec.layout import EXTENSIONS
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
 
-TRAINER_VERSION = 4
-"""Raised by hand when a commit changes what a run computes or measures. 4: parts of a step are means that sum to it over
-all ranks; an emulated accelerator waits for no conversion; a window that others disturbed is taken once more."""
+TRAINER_VERSION = 5
+"""Raised by hand when a commit changes what a run computes or measures. 5: an emulated step begins where the last one ended;
+each rank draws numbers of its own, for dropout."""
 
 DATA_VERSION = 1
 """Raised by hand when a commit changes the bytes that a dataset is made of."""

@@ -47,9 +47,12 @@ class Replica:
         begin = time.perf_counter()
         self.job, self.spec, self.world, self.data = job, job.spec, world, data
         self.dtype = DTYPES[self.spec.dtype]
+        self.emulator: Emulated | None = None
         self.emulated = job.resolved.step_time_s is not None
         self.strategy = build_strategy(self.spec.strategy, world)
         self.model = self._built_model(data.train)
+        # Weights follow from the seed alone; what ranks draw from here on, such as dropout's masks, differs.
+        torch.manual_seed(int(np.random.SeedSequence([self.spec.seed, world.rank]).generate_state(1)[0]))
         torch.set_num_threads(job.resolved.threads_per_rank)  # the user's class may have set another number
         self.state_names = list(self.model.state_dict())
         self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
@@ -85,8 +88,11 @@ class Replica:
 
     def update(self) -> None:
         """Apply the gradients. An emulated accelerator's published step time already holds its optimiser."""
-        if not self.emulated:
+        if self.emulator is None:
             self.strategy.update()
+        else:
+            alone = self.world.ranks + self.world.servers == 1 and not self.spec.faults
+            self.emulator.step_ended(more=not alone)
 
     def _loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
         if not self.emulated:
@@ -155,7 +161,8 @@ class Replica:
     def _stepped(self) -> nn.Module:
         """The module that steps call: the model, compiled or emulated where the spec asks for it."""
         if self.job.resolved.step_time_s is not None:
-            return Emulated(self.model, self.job.resolved.step_time_s / self.spec.batch.accumulate)
+            self.emulator = Emulated(self.model, self.job.resolved.step_time_s / self.spec.batch.accumulate)
+            return self.emulator
         if self.spec.compile:
             self.model.compile()
         return self.model
