@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scalestudy.claims.outcome import Verdict
 from scalestudy.errors import UserError
 from scalestudy.report.answers import answer_of
-from scalestudy.report.verdicts import Judged, read_verdicts
+from scalestudy.report.verdicts import read_verdicts
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.read_study import read_studies
@@ -46,7 +47,7 @@ class Results:
         file = self.folder / self.machine / "runs" / run / "result.json"
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
-    def verdicts(self, study: str) -> tuple[Judged, ...]:
+    def verdicts(self, study: str) -> tuple[Verdict, ...]:
         """The verdicts on a study's claims."""
         file = self.folder / self.machine / self.scale / "claims" / f"{study}.json"
         return read_verdicts(self.machine, self.scale, study, file)
@@ -144,7 +145,8 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
         yield f"```{{image}} images/{study.name}/{name}.png\n:alt: {title}\n:width: {width_px(images / f'{name}.png')}px\n```"
         caption = results.files("figures", study.name) / f"{name}.txt"
         if caption.exists():
-            yield plain(caption.read_text(encoding="utf-8").partition("\n")[0])
+            first, *more = caption.read_text(encoding="utf-8").splitlines()
+            yield plain(" ".join([first, *(line for line in more if line.startswith("Shaded: "))]))
     for table in study.tables:
         file = results.files("tables", study.name) / f"{table.name}.md"
         if file.exists():
@@ -164,7 +166,7 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
     yield f"```text\nsnakemake {study.name} --profile profiles/local\nmake gallery\n```"
 
 
-def claim_row(claim: Judged) -> str:
+def claim_row(claim: Verdict) -> str:
     """One verdict as a row of a table."""
     return (
         f"| {claim.label} | {plain(claim.statement)} | {plain(''.join(claim.finding_parts))} | {plain(claim.cited)} |"

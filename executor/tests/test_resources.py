@@ -114,6 +114,20 @@ def test_members_with_several_tasks_run_after_one_another_in_a_job_as_wide_as_th
         of_group({tasks: 3, "cpus_per_rank": 5, "_cores": 2, "runtime": 4}, members, "slurm")
 
 
+def test_members_that_may_run_side_by_side_keep_the_memory_of_a_core_and_have_no_gres() -> None:
+    found = of_group({"slurm_mem_mb_per_cpu": 6000, "_cores": 3}, [{"slurm_mem_mb_per_cpu": 2000}] * 3, "slurm")
+    assert found["slurm_mem_mb_per_cpu"] == 2000
+    assert of_group({"gres": "gpu:1", "_cores": 1}, [{"gres": "gpu:1"}] * 3, "slurm")["gres"] == "gpu:1"
+    with pytest.raises(ValueError, match="`gres` of members that may run side by side"):
+        of_group({"gres": "gpu:1", "_cores": 3}, [{"gres": "gpu:1"}] * 3, "slurm")
+
+
+def test_a_template_may_need_what_only_some_jobs_have() -> None:
+    with pytest.raises(ValueError, match="disk_mb"):
+        line("slurm", {}, request="-N {nodes} --tmp={disk_mb}M")
+    assert line("slurm", {"disk_mb": 5}, request="-N {nodes} --tmp={disk_mb}M") == "-N 1 --tmp=5M"
+
+
 def test_a_sites_template_can_name_them_all() -> None:
     template = "[-l qos={qos}] [-l feature={constraint}] [-l gpu_type={gpu_model}] [-l scratch={disk_mb}M] [-l g={gpus_of_model}]"
     asked = {"qos": "q", "constraint": "c", "gpu": 2, "gpu_model": "a100", "disk_mb": 7}

@@ -63,9 +63,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 class NoExchange(Strategy):
     """The negative control: every rank trains alone."""
 
-    def exchange(self) -> None:
-        self.gradients()
-
 
 @dataclass(frozen=True)
 class Case:

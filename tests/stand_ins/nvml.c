@@ -66,7 +66,9 @@ int nvmlDeviceGetPciInfo_v3(void *device, pci_info *info) {
   return SUCCESS;
 }
 
+/* 0 MiB: a GPU that shares the memory of its host, as a GB10 does. */
 int nvmlDeviceGetMemoryInfo(void *device, memory_info *memory) {
+  if (number("STAND_IN_GPU_MIB", 1) == 0) return NOT_SUPPORTED;
   memory->total = number("STAND_IN_GPU_MIB", 16384) << 20;
   memory->used = 1024ULL << 20;
   memory->free = memory->total - memory->used;

@@ -64,6 +64,11 @@ def test_as_many_gpus_are_found_as_nvml_has(see: See, count: int) -> None:
     assert bus_ids(2) == ["0000:10:00.0", "0000:11:00.0" if count > 1 else "0000:10:00.0"]
 
 
+def test_a_gpu_that_shares_the_memory_of_its_host_is_found(see: See) -> None:
+    see(1, STAND_IN_GPU_NAME="Stand-in GPU", STAND_IN_GPU_MIB="0")
+    assert accelerators().devices == (Device("Stand-in GPU", 0, "0000:10:00.0"),)
+
+
 def of_amd(folder: Path, heap_type: int, gib: int) -> Path:
     """Memory of a stand-in GPU as the kernel describes it."""
     bank = folder / f"{heap_type}-{gib}" / "1" / "mem_banks" / "0"

@@ -57,12 +57,12 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("between_s", "exchanged", "ten_steps_s"),
-    [(0.002, False, 0.5), (0.002, True, 0.52), (0.02, False, 0.5 + 9 * 0.02)],
-    ids=["host", "exchange", "wait"],
+    ("host_s", "waits_s", "exchange_s", "ten_steps_s"),
+    [(0.002, 0, 0, 0.5), (0.002, 0.001, 0, 0.509), (0.001, 0, 0.002, 0.518), (0.02, 0, 0, 0.68)],
+    ids=["host", "wait", "exchange", "pause"],
 )
-def test_what_a_host_does_between_two_emulated_steps_costs_nothing_and_an_exchange_or_a_wait_does(
-    between_s: float, exchanged: bool, ten_steps_s: float, monkeypatch: pytest.MonkeyPatch
+def test_a_wait_an_exchange_and_a_pause_cost_an_emulated_device_time_and_what_its_host_does_costs_none(
+    host_s: float, waits_s: float, exchange_s: float, ten_steps_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(accelerator, "time", clock)
@@ -70,12 +70,13 @@ def test_what_a_host_does_between_two_emulated_steps_costs_nothing_and_an_exchan
     stand_in, x = Emulated(made(Torchvision(name="resnet18"), image_size=64), 0.05), torch.zeros(2, 3, 64, 64)
     begin = clock.now
     for step in range(10):
-        if step and not exchanged:
-            clock.now += between_s
+        if step:
+            clock.now += host_s + waits_s
+            stand_in.waited(waits_s)
         stand_in(x).sum().backward()
-        if exchanged:
-            clock.now += between_s
-        stand_in.step_ended(more=exchanged)
+        if step < 9 and exchange_s:
+            clock.now += exchange_s
+            stand_in.synchronise()
     assert clock.now - begin == pytest.approx(ten_steps_s)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,7 @@ class NvmlDevice:
     bus_id: str
     """PCI address as the kernel writes it, `0000:3b:00.0`."""
     memory_bytes: int
+    """0 where it does not say: a GPU that shares the memory of its host."""
 
 
 class Nvml:
@@ -67,9 +69,9 @@ class Nvml:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             pci = pynvml.nvmlDeviceGetPciInfo(handle)
             name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
-            memory_bytes = pynvml.nvmlDeviceGetMemoryInfo(handle).total
+            memory = _answer(pynvml.nvmlDeviceGetMemoryInfo, handle)
             address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
-            found.append(NvmlDevice(handle, name, uuid, address, memory_bytes))
+            found.append(NvmlDevice(handle, name, uuid, address, memory.total if memory else 0))
         return found
 
     def reading(self, device: NvmlDevice) -> dict[str, float]:
@@ -122,22 +124,14 @@ def throttled_by(bits: float) -> list[str]:
 
 def driver_version() -> str:
     """Version of NVIDIA's driver, `580.95.05`; empty without NVML."""
-    try:
-        nvml = Nvml()
-        version = str(pynvml.nvmlSystemGetDriverVersion())
-        nvml.close()
-    except NvmlError:
-        return ""
-    return version
+    with suppress(NvmlError), closing(Nvml()):
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    return ""
 
 
 def unusual_modes(bus_ids: Collection[str | None] | None = None) -> list[str]:
     """Name the unusual settings of the GPUs at these addresses, or of all; each sentence once. Empty without NVML."""
-    try:
-        nvml = Nvml()
+    with suppress(NvmlError), closing(Nvml()) as nvml:
         wanted = [device for device in nvml.devices() if bus_ids is None or device.bus_id in bus_ids]
-        said = list(dict.fromkeys(mode for device in wanted for mode in nvml.modes(device)))
-        nvml.close()
-    except NvmlError:
-        return []
-    return said
+        return list(dict.fromkeys(mode for device in wanted for mode in nvml.modes(device)))
+    return []

@@ -91,7 +91,9 @@ class LogHandler(LogHandlerBase):
             self.handleError(record)
 
     def say(self, text: str) -> None:
-        """Print where Snakemake prints; a reader that has gone (`| head`) is no error."""
+        """Print where Snakemake prints, and nothing where it would not; a reader that has gone (`| head`) is no error."""
+        if self.is_silent and not self.common_settings.dryrun:
+            return
         self.said_at, stream = time.time(), sys.stdout if self.common_settings.stdout else sys.stderr
         try:
             print(text, file=stream, flush=True)

@@ -394,7 +394,10 @@ def resources_of_members(group: Any) -> list[dict[str, Any]]:
 def budget(own: float | None) -> float | None:
     """The stricter of `--multinode-budget-gpu-hours` and the workflow's own MULTINODE_BUDGET_GPU_HOURS."""
     of_workflow = os.environ.get(BUDGET_VARIABLE)
-    known = [limit for limit in (own, float(of_workflow) if of_workflow else None) if limit is not None]
+    try:
+        known = [limit for limit in (own, float(of_workflow) if of_workflow else None) if limit is not None]
+    except ValueError:
+        raise ValueError(f"{BUDGET_VARIABLE} must be a number of GPU hours, not {of_workflow!r}") from None
     return min(known) if known else None
 
 

@@ -217,7 +217,7 @@ class JobMonitor:
                 return
         if not record.open:
             for old in record.attempts:
-                self.files.forget_end(old.name)
+                self.files.forget(old.name, keep_token=True)
             job.state = JobState(Phase.TO_SUBMIT, now_s)
             return
         job.record, job.adopted, job.known_s = record, True, now_s
@@ -302,7 +302,7 @@ class JobMonitor:
         try:
             self.records.write(job.record)
             if end is not None and not begun_again(end, self.files.began(job.attempt.name)):
-                self.files.forget_end(job.attempt.name)
+                self.files.forget(job.attempt.name, keep_token=True)
         except OSError:
             job.attempt.used_before_s = before
             raise

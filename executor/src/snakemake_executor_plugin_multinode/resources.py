@@ -114,6 +114,12 @@ def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], ki
             "members of a group with several tasks cannot run side by side: let them have a resource of which there is one, "
             "as `--resources alone=1 --set-resource-scopes alone=local` says"
         )
+    side_by_side = merged.get("_cores", 1) > max(member.get("_cores", 1) for member in members)
+    if side_by_side and any(_named(member, ("gres",), kind) for member in members):
+        raise ValueError(
+            "`gres` of members that may run side by side cannot be added up: name their GPUs by `gpus`, or let them have a "
+            "resource of which there is one"
+        )
     replaced = {
         name
         for meaning in (*WIDTHS, "cpus_per_rank")
@@ -121,12 +127,13 @@ def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], ki
         for name in (plain, f"{kind}_{plain}")
     }
     found = {name: value for name, value in merged.items() if name not in replaced}
-    for name in ("mem_mb_per_cpu", "gpus_held_per_node"):
-        if name in found:
-            found[name] = max(member.get(name) or 0 for member in members)
-    side_by_side = max(_count(merged, "cpus_per_rank", kind) or 1, merged.get("_cores", 1))
+    for plain in ("mem_mb_per_cpu", "gpus_held_per_node"):
+        for name in (plain, f"{kind}_{plain}"):
+            if name in found:
+                found[name] = max(member.get(name) or 0 for member in members)
+    cores = max(_count(merged, "cpus_per_rank", kind) or 1, merged.get("_cores", 1))
     each = [_tasks(member, kind) * (_count(member, "cpus_per_rank", kind) or 1) for member in members]
-    return {**found, "cpus_per_rank": side_by_side if widest == 1 else max(side_by_side, *each)}
+    return {**found, "cpus_per_rank": cores if widest == 1 else max(cores, *each)}
 
 
 def _tasks(resources: Mapping[str, Any], kind: str) -> int:

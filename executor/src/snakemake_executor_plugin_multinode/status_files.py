@@ -87,13 +87,9 @@ class StatusFiles:
         """Seconds from the start of that job to its end or, without one, to its last heartbeat; None: not begun."""
         if end is not None:
             return float(end.ended_s - end.began_s)
-        began, beat_s = self.began(name), self.last_beat_s(name)
-        return None if began is None or beat_s is None else max(0.0, beat_s - began.began_s)
-
-    def last_beat_s(self, name: str) -> float | None:
-        """When that job touched its file for the last time, in Unix seconds; None if it has not begun."""
-        with suppress(FileNotFoundError):
-            return (self.folder / f"{name}.began").stat().st_mtime
+        if (began := self.began(name)) is not None:
+            with suppress(FileNotFoundError):
+                return max(0.0, (self.folder / f"{name}.began").stat().st_mtime - began.began_s)
         return None
 
     def void(self, name: str) -> bool:
@@ -110,14 +106,9 @@ class StatusFiles:
         new.symlink_to("void")
         new.replace(self.folder / f"{name}.token")
 
-    def forget(self, name: str) -> None:
-        """Remove the status files of a job that is over."""
-        for suffix in SUFFIXES:
-            (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
-
-    def forget_end(self, name: str) -> None:
-        """Remove all status files but the token: a submission that was given up stays forbidden."""
-        for suffix in SUFFIXES[1:]:
+    def forget(self, name: str, keep_token: bool = False) -> None:
+        """Remove the status files of a job that is over; with its token a submission that was given up stays forbidden."""
+        for suffix in SUFFIXES[1 if keep_token else 0 :]:
             (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
 
     def _fields(self, file: str) -> dict[str, str]:

@@ -58,6 +58,15 @@ def test_spread_and_own_interval_add_up_in_squares() -> None:
     assert math.log(found.high) == pytest.approx(math.hypot(0.2484138, 0.3), abs=1e-6)
 
 
+def test_a_run_without_an_error_of_its_own_counts_with_none() -> None:
+    runs = [
+        {"efficiency": 1.0, "efficiency_low": math.exp(-0.3), "efficiency_high": math.exp(0.3)},
+        {"efficiency": 1.0},
+    ]
+    found = interval_of([*runs, *runs], "efficiency")
+    assert math.log(found.high) == pytest.approx(0.3 / math.sqrt(2))
+
+
 def test_repeats_tell_no_interval_of_what_is_extrapolated_beyond_the_tested_factor() -> None:
     tested, beyond = (
         [{"training_time_s": 10.0 + n, "extrapolation_factor": x} for n in range(3)] for x in (999.0, 2e4)

@@ -72,6 +72,12 @@ def test_runs_that_decoded_images_otherwise_than_the_last_one_enter_no_mean(stud
     assert reason.startswith("it decoded images by plain, and the study's last run by kernel, AVX2: scalestudy forget")
 
 
+def test_pngs_beside_jpegs_are_no_other_way_of_decoding(study: Study) -> None:
+    ways = ["plain: pillow and torch", "kernel, AVX2", "kernel, AVX2"]
+    write_results(study, lambda run: {"instrument": {**INSTRUMENT, "decoder": ways[run.spec.repeat]}})
+    assert set(study_rows(study, MACHINE)["status"]) == {"valid"}
+
+
 def test_the_summary_has_labels_means_and_intervals(study: Study) -> None:
     write_results(study)
 

@@ -270,6 +270,7 @@ def test_of_each_value_the_one_against_decides_and_of_several_configurations_the
     of_each, of_best = verdicts(study_with(tmp_path, each, most), numbers)
     assert [found.estimate for found in (of_each, of_best)] == pytest.approx([1.3, 1.3], rel=0.01)
     assert (of_each.verdict, "epochs 2" in of_each.sentence) == ("not reproduced", True)
+    assert ", the least favourable of 2; " in of_each.sentence and "favourable" not in of_best.sentence
 
 
 def test_a_value_that_this_machine_skips_is_named(tmp_path: Path) -> None:

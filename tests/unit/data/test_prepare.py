@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from scalestudy.data.load.dataset import open_dataset
+from scalestudy.data.manifest import bulk_folder
 from scalestudy.data.prepare import datasets as module
 from scalestudy.data.prepare import write
 from scalestudy.data.prepare.datasets import prepare
+from scalestudy.data.prepare.describe import is_whole
 from scalestudy.data.scale import stratified_order, wanted_samples
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
@@ -36,6 +38,15 @@ def test_a_bulk_elsewhere_is_named_by_its_absolute_path_and_shared(
     second = prepare(spec, tmp_path / "b/manifest.json", scratch, Site())
     assert first == second and first.bulk == str(scratch / first.id)
     assert open_dataset(tmp_path / "b/manifest.json", "train").samples == 1437
+
+
+def test_a_hidden_file_in_a_bulk_does_not_make_it_another(prepared: Prepared) -> None:
+    path, manifest = prepared(**JPEG)
+    bulk = bulk_folder(path, manifest)
+    (bulk / ".DS_Store").write_text("a desktop was here")
+    assert is_whole(bulk, manifest)
+    (bulk / "more.jpg").write_text("no image")
+    assert not is_whole(bulk, manifest)
 
 
 def test_data_that_does_not_fit_on_the_disk_is_an_error_before_it_is_made(prepared: Prepared) -> None:

@@ -193,6 +193,8 @@ class Mine:
 class Tags(Mine):
     def __getitem__(self, index):
         return np.zeros((1, 4, 4), np.uint8), [1, 0, 1]
+class Counted(Mine):
+    classes = np.int64(2)
 class Broken(Mine):
     def __getitem__(self, index):
         if index == 4:
@@ -217,6 +219,10 @@ def test_own_data_is_read_item_by_item_and_repeats_when_scaled(own: Path, prepar
     assert x[:, 0, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0] and y.tolist() == [0, 1] * 4
 
 
+def test_own_classes_are_names_or_a_number_of_numpy(own: Path, prepared: Prepared) -> None:
+    assert prepared(**{"import": "mine:Counted"})[1].classes == 2
+
+
 def test_own_data_that_has_grown_since_it_was_prepared_is_an_error(own: Path, prepared: Prepared) -> None:
     path, _ = prepared(**{"import": "mine:Mine"}, kwargs={"samples": 6}, scale=0.5)
     own.write_text(OWN.replace("return self.samples", "return 2 * self.samples"))
@@ -234,5 +240,5 @@ def test_own_data_without_items_is_an_error_with_its_file(own: Path, prepared: P
 def test_own_data_that_fails_at_an_item_is_an_error_with_its_number(own: Path, prepared: Prepared) -> None:
     path, _ = prepared(**{"import": "mine:Broken"})
     data = open_dataset(path, "train")
-    with pytest.raises(UserError, match=r"mine\.py:17: RuntimeError: no such record\n    raised by item 4 of"):
+    with pytest.raises(UserError, match=r"mine\.py:19: RuntimeError: no such record\n    raised by item 4 of"):
         data.batch(np.arange(6), size=None, augment="none", seed=0, epoch=0)

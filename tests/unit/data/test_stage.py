@@ -202,6 +202,24 @@ def test_cleaning_leaves_what_is_in_use(prepared: Prepared, site: Site) -> None:
     assert used.manifest.exists() and not free.manifest.exists()
 
 
+def test_a_removal_that_is_interrupted_leaves_no_copies_that_pass_for_whole(
+    prepared: Prepared, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, _ = prepared(**TAR)
+    first = staged(manifest, StageOptions(), Share(), site)
+    first.release()
+
+    def interrupted(folder: Path, ignore_errors: bool) -> None:
+        next(folder.glob("*.tar")).unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cache.shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        first.entry.remove()
+    first.entry.let_go()
+    assert staged(manifest, StageOptions(), Share(), site).copied_bytes > 0
+
+
 # Several processes, and kills
 
 

@@ -107,7 +107,7 @@ device server:/home mounted on /home with fstype nfs statvers=1.1
 LLITE = """\
 snapshot_time             1764252000.123456789 secs.nsecs
 read_bytes                7 samples [bytes] 4096 4194304 12582912
-write_bytes               2 samples [bytes] 512 512 1024
+write_bytes               2 samples [bytes] 512 512 1024 524288
 open                      3 samples [regs]
 """
 

@@ -137,8 +137,14 @@ def test_loading_and_exchange_are_examined_however_long_the_script_takes_to_star
     ranks = [replace(RANK, rank=number, world=2, is_distributed=True) for number in range(2)]
     plan = planned(*ranks, seconds=60.0)
     assert (plan_rounds(plan, 200, left_s=60.0), list(plan.removals)) == (3, [WHOLE, "loading"])
+    assert plan.round_s == pytest.approx(2 * (59 + 0.1 * (6 + 2 * plan.steps + 3)))
     assert plan.examines_exchange
     assert plan.steps == 59  # a shorter window would save no time
+
+
+def test_a_part_that_the_script_does_not_have_is_said_not_to_be_examined():
+    plan = planned(RANK, only=("pinned", "exchange"))
+    assert all("nothing of it in this script" in plan.not_examined[name] for name in ("pinned", "exchange"))
 
 
 def test_copies_alone_need_loading_beside_them():

@@ -162,6 +162,7 @@ def test_first_answers_are_those_that_studies_declare_and_no_more_than_fit() -> 
     [
         ("{gain}", "{gian}", "no number is named `gian`"),
         ("{exchange:ms}", "{exchange:mss}", "`mss` is no format"),
+        ("{exchange:ms}", "{exchange:MiB}", "`exchange_s` is not in `MiB`"),
         ("exchange_s, where", "exchnge_s, where", "`exchnge_s` is not measured"),
         ("[two, one]", "[two, three]", "no number above is named `three`"),
         ("strategy: parameter_server, ranks: 2", "ranks: 2", "chooses 2 configurations, not one"),

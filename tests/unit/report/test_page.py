@@ -10,10 +10,11 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.claims.basis import tallies
+from scalestudy.claims.outcome import Verdict
 from scalestudy.errors import UserError
 from scalestudy.report.page import whole, write_report
 from scalestudy.report.study_part import unchecked
-from scalestudy.report.verdicts import Judged, read_verdicts
+from scalestudy.report.verdicts import read_verdicts
 from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import claims_file, result_file
 from scalestudy.spec.study import Study
@@ -149,12 +150,12 @@ def test_studies_of_one_title_have_each_its_own_answer_and_a_campaigns_page_is_m
 
 
 @pytest.fixture
-def verdicts(study: Study) -> tuple[Judged, ...]:
+def verdicts(study: Study) -> tuple[Verdict, ...]:
     write_claims(study)
     return read_verdicts(MACHINE, study.scale, study.name)
 
 
-def test_the_denominators_are_said_and_tables_are_counted_apart(verdicts: tuple[Judged, ...]) -> None:
+def test_the_denominators_are_said_and_tables_are_counted_apart(verdicts: tuple[Verdict, ...]) -> None:
     assert [str(tally) for tally in tallies((claim.basis, claim.origin, claim.verdict) for claim in verdicts)] == [
         "measured: 2 (1 not reproduced; ours: 1 inconclusive)",
         "with stand-ins: 1 (1 reproduced)",
@@ -163,7 +164,7 @@ def test_the_denominators_are_said_and_tables_are_counted_apart(verdicts: tuple[
     ]
 
 
-def test_a_finding_is_taken_apart_at_its_number_and_interval(verdicts: tuple[Judged, ...]) -> None:
+def test_a_finding_is_taken_apart_at_its_number_and_interval(verdicts: tuple[Verdict, ...]) -> None:
     assert verdicts[0].finding_parts == (
         "the ratio of throughput is ", "0.571 [0.532 … 0.610]", ", below 0.95 is claimed; 3 rounds",
     )  # fmt: skip

@@ -279,6 +279,14 @@ def test_figures_tables_and_answers_of_runs_that_a_change_takes_away_are_left_ou
     assert len(made(text, changes={"seed": 7}).answers) == 1
 
 
+def test_claims_are_not_judged_with_other_keys_and_that_is_said() -> None:
+    claim = "{id: a, statement: A., kind: direction, column: step_time_s, of: {seed: 0}, against: {seed: 1}, below: 0.95, margin_reason: b}"
+    text = f"vary: {{seed: [0, 1]}}\nrepeats: 3\nclaims: [{claim}]"
+    assert len(made(text).claims) == 1
+    study = made(text, changes={"repeats": 4})
+    assert (study.claims, study.left_out) == ((), ("1 claim: judged only with the keys as the file has them",))
+
+
 def test_a_change_of_repeats_limits_those_of_included_runs() -> None:
     study = made("vary: {seed: [0]}\ninclude: [{seed: 100, repeats: 3}]\nrepeats: 5", changes={"repeats": 2})
     assert [(run.spec.seed, run.spec.repeat) for run in study.runs] == [(0, 0), (100, 0), (1, 1), (101, 1)]

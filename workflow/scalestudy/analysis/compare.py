@@ -89,6 +89,8 @@ class MachineComparison:
     compared: tuple[Compared, ...]
     only_before: tuple[Recorded, ...] = ()
     only_after: tuple[Recorded, ...] = ()
+    partly: tuple[Recorded, ...] = ()
+    """Of configurations that some of the campaigns before have, and the one after."""
     """One run of each configuration that is not compared because the other side lacks it."""
 
     @property
@@ -136,9 +138,11 @@ def compare(
         rows.append(_compared(key, column, change, new[key], values, new_values, [*olds, *known[-1]]))
     old = {key: runs for side in sides[:-1] for key, runs in side.items()}
     names = ", ".join(records.name for records in before), after.name
-    only_before = tuple(_one(runs) for key, runs in old.items() if key not in common)
-    only_after = tuple(_one(runs) for key, runs in new.items() if key not in common and key not in old)
-    return MachineComparison(tuple(before), after, names, column, margin, found, tuple(rows), only_before, only_after)
+    only_before = tuple(_one(runs) for key, runs in old.items() if key not in new)
+    only_after = tuple(_one(runs) for key, runs in new.items() if key not in old)
+    partly = tuple(_one(runs) for key, runs in new.items() if key in old and key not in common)
+    left_out = only_before, only_after, partly
+    return MachineComparison(tuple(before), after, names, column, margin, found, tuple(rows), *left_out)
 
 
 def compare_nodes(

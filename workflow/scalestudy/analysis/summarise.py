@@ -19,7 +19,7 @@ from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.files import canonical_json, now_at_most, write_text, write_with
 from scalestudy.results.stored import read_result, state_of
-from scalestudy.spec.columns import DERIVED, METRICS, STATUSES, kind_of, kind_of_all, provenance
+from scalestudy.spec.columns import DERIVED, METRICS, NOT_JPEG, STATUSES, kind_of, kind_of_all, provenance
 from scalestudy.spec.labels import label_of
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.run import emulated_parts
@@ -72,7 +72,8 @@ def refuse_other_decoders(rows: pd.DataFrame) -> None:
     """Mark runs invalid that decoded images in another way than the study's last one: there is no mean of the two."""
     if DECODER not in rows:
         return
-    decoded = rows[(rows["status"] == "valid") & (rows[DECODER] != "")].sort_values("started")
+    # PNG has one decoder everywhere: beside JPEG it is no other way of doing the same.
+    decoded = rows[(rows["status"] == "valid") & ~rows[DECODER].isin(["", NOT_JPEG])].sort_values("started")
     for index, run, way in zip(decoded.index, decoded["run"], decoded[DECODER], strict=True):
         if way != (last := decoded[DECODER].iloc[-1]):
             reason = f"it decoded images by {way}, and the study's last run by {last}: scalestudy forget {run}"

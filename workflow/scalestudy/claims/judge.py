@@ -388,6 +388,7 @@ def _finding(study: Study, each: _Estimated, verdict: Verdict) -> str:
     """The number of a judged claim with its sides, limit, rounds and reason."""
     number = words.interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit)
     said = f"{words.compared_text(study, each.claim, each.value)} = {number}; required: {verdict.threshold}"
+    said += f", the least favourable of {len(each.found)}" if len(each.found) > 1 else ""
     if each.left_out:
         said += f"; not compared here: {listed(words.side_text(study, {str(each.claim.each): one}) for one in each.left_out)}"
     if named := _reported(each):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scalestudy.claims import words
-from scalestudy.claims.basis import ELSEWHERE, INSTRUMENT_CHECK, basis_of, label
+from scalestudy.claims.basis import ELSEWHERE, INSTRUMENT_CHECK, MARKS, OURS, basis_of, label
 from scalestudy.claims.model import AnyClaim, Comparison, Published
 from scalestudy.spec.labels import counted
 
@@ -78,6 +78,29 @@ class Verdict:
             margin_reason=compared.margin_reason if compared else "",
             n=1 if isinstance(claim, Published) else None,
         )
+
+    @property
+    def label(self) -> str:
+        """The verdict in words, with its stand-ins."""
+        return label(self.verdict, self.basis)
+
+    @property
+    def cited(self) -> str:
+        """Who claims it, and where."""
+        return OURS if self.origin == OURS else ", ".join(filter(None, (self.source, self.place)))
+
+    @property
+    def sign(self) -> str:
+        """One character for the verdict."""
+        return MARKS[self.verdict]
+
+    @property
+    def finding_parts(self) -> tuple[str, str, str]:
+        """The sentence without the verdict that it begins with and without its full stop, as its verdict stands beside it:
+        before its number, the number with its interval, and the rest; no number: all before."""
+        finding = self.sentence.partition(": ")[2].strip().rstrip(".")
+        number = words.interval_text(self.estimate, self.low, self.high, self.unit)
+        return finding.partition(number) if "[" in number else (finding, "", "")
 
     def not_here(self, reason: str) -> Verdict:
         """*Not testable here*, with the reason."""

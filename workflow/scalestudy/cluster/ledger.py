@@ -44,6 +44,7 @@ def read_ledger(file: Path = LEDGER) -> list[LedgerAttempt]:
         if (run := RUN.search(label)) is None:
             continue
         rule, *words = label.split()
+        rule = rule.rpartition("_")[2]  # a module may put a name before it
         machine = words[0] if rule == "train" and len(words) == 2 else ""
         found.append(LedgerAttempt(run[0], job.get("used_s"), machine, job.get("cause"), rule))
     return found

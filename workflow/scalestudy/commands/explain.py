@@ -22,8 +22,20 @@ PARTS = ("loading", "exchange", "copies", "workers", "pinned")
 
 
 @click.command(name="explain", context_settings={"ignore_unknown_options": True})
-@click.option("--steps", default=200, show_default=True, help="Most optimiser steps that are timed in a run.")
-@click.option("--minutes", default=2.0, show_default=True, help="Time for all runs; at least three rounds are made.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Most optimiser steps that are timed in a run.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="Time for all runs; at least three rounds are made.",
+)
 @click.option("--only", multiple=True, type=click.Choice(PARTS), help="Take away this part alone; can be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option(

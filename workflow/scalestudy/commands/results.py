@@ -219,7 +219,7 @@ def _of_run(claim: Comparison, row: Mapping[str, Any]) -> float | None:
 
 def claim_lines(verdicts: Iterable[Verdict]) -> list[str]:
     """A line per claim: mark, verdict, number, statement; decided ones come first, and documents' claims before ours."""
-    from scalestudy.claims.basis import BASES, MARKS, OURS, label
+    from scalestudy.claims.basis import BASES, MARKS, OURS
     from scalestudy.claims.words import interval_text
 
     def place(each: Verdict) -> tuple[int, int, bool]:
@@ -227,9 +227,8 @@ def claim_lines(verdicts: Iterable[Verdict]) -> list[str]:
 
     said = []
     for each in sorted(verdicts, key=place):
-        word = label(each.verdict, each.basis)
         number = interval_text(each.estimate, each.low, each.high, each.unit)
-        line = f"{MARKS[each.verdict]} {word:28} {number:>26}  {'(ours) ' if each.origin == OURS else ''}"
+        line = f"{each.sign} {each.label:28} {number:>26}  {'(ours) ' if each.origin == OURS else ''}"
         line += f"{each.id}: {each.statement}"
         line += f" ({each.reason})" if each.reason else ""
         line += f" [{'; '.join(each.stand_ins)}]" if each.stand_ins else ""
@@ -412,7 +411,7 @@ def summary(machine: str, scale: str, studies: str) -> None:
     from scalestudy.spec.study import left_out_of
 
     found = studies_of(machine, scale, None if studies == "all" else studies.split(","))
-    causes = {attempt.run: attempt.cause for attempt in read_ledger() if attempt.cause is not None}
+    causes = {one.run: one.cause for one in read_ledger() if one.cause is not None and one.machine in ("", machine)}
     left_out: Counter[str] = Counter()
     for study in found:
         states: Counter[str] = Counter()

@@ -37,8 +37,9 @@ class Watch:
 class Progress:
     """Counts what is done, by any thread, and prints it: `sharding: 12,000 of 50,000, 350/s, 2 min left`."""
 
-    def __init__(self, what: str, total: int = 0) -> None:
-        self._what, self._total, self._done = what, total, 0
+    def __init__(self, what: str, total: int = 0, done: int = 0) -> None:
+        """`done` were there before, and took none of this time."""
+        self._what, self._total, self._done, self._before = what, total, done, done
         self._started = time.monotonic()
         self._next, self._printed, self._lock = self._started + FIRST_S, False, threading.Lock()
         self._live = sys.stderr.isatty()
@@ -61,7 +62,7 @@ class Progress:
             self._print("\n")
 
     def _print(self, end: str) -> None:
-        rate = self._done / max(1e-9, time.monotonic() - self._started)
+        rate = (self._done - self._before) / max(1e-9, time.monotonic() - self._started)
         of = f" of {self._total:,}" if self._total else ""
         text = f"{self._what}: {self._done:,}{of}, {rate:,.0f}/s"
         if rate > 0 and self._done < self._total:

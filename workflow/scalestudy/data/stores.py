@@ -8,7 +8,6 @@ import functools
 import os
 import resource
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,33 +20,6 @@ RETRIES: Any = {"max_retries": 2, "retry_timeout": datetime.timedelta(seconds=20
 SAME_FILES = "prepare the data again, or check that `stage.from` holds the same files"
 
 
-class Store(ABC):
-    """Files by name. Several threads may read at once."""
-
-    local = False
-    """Whether files go through this machine's page cache."""
-
-    @abstractmethod
-    def read_into(self, name: str, start: int, out: memoryview) -> None:
-        """Fill `out` with the bytes of a file from `start` on; OSError or EOFError where they cannot be read."""
-
-    @contextlib.contextmanager
-    def opened(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
-        """As `read_into`, for a file that is read from its beginning to its end."""
-        yield functools.partial(self.read_into, name)
-
-    @abstractmethod
-    def path(self, name: str) -> str:
-        """The whole path or address of a file."""
-
-    @abstractmethod
-    def size(self, name: str) -> int:
-        """Bytes of a file; UserError where the storage does not report them."""
-
-    def close(self) -> None:  # noqa: B027
-        """Close files and connections."""
-
-
 def _fill(descriptor: int, start: int, out: memoryview) -> None:
     done = 0
     while done < len(out):
@@ -57,28 +29,32 @@ def _fill(descriptor: int, start: int, out: memoryview) -> None:
         done += count
 
 
-class FolderStore(Store):
-    """A folder. With `kept_open`, a file is opened once: for large ones of which many ranges are read.
+class FolderStore:
+    """A folder, whose files are read by name, by several threads at once. With `kept_open`, a file is opened once: for large ones of which many ranges are read.
 
     At most a quarter of the files that this process may have open are kept; others are opened for each range.
     """
 
     local = True
+    """Whether files go through this machine's page cache."""
 
     def __init__(self, folder: str, kept_open: bool) -> None:
         self.folder, self._descriptors, self._lock = folder, dict[str, int](), threading.Lock()
         self._most_kept = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4 if kept_open else 0
 
     def path(self, name: str) -> str:
+        """The whole path or address of a file."""
         return f"{self.folder}/{name}"
 
     def size(self, name: str) -> int:
+        """Bytes of a file; UserError where the storage does not report them."""
         try:
             return Path(self.path(name)).stat().st_size
         except OSError as error:
             raise UserError(f"cannot be read: {error.strerror}", self.path(name), SAME_FILES) from None
 
     def read_into(self, name: str, start: int, out: memoryview) -> None:
+        """Fill `out` with the bytes of a file from `start` on; OSError or EOFError where they cannot be read."""
         if (kept := self.kept_open(name)) is not None:
             _fill(kept, start, out)
             return
@@ -87,6 +63,7 @@ class FolderStore(Store):
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
+        """As `read_into`, for a file that is read from its beginning to its end."""
         descriptor = os.open(f"{self.folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             yield functools.partial(_fill, descriptor)
@@ -106,6 +83,7 @@ class FolderStore(Store):
             return self._descriptors[name]
 
     def close(self) -> None:
+        """Close files and connections."""
         with self._lock:
             for descriptor in self._descriptors.values():
                 os.close(descriptor)
@@ -115,11 +93,13 @@ class FolderStore(Store):
         self.close()
 
 
-class ObjectStore(Store):
-    """Files below an http(s) address or in a bucket, by range requests.
+class ObjectStore:
+    """As FolderStore, of files below an http(s) address or in a bucket, by range requests.
 
     Credentials, regions and endpoints come from the environment, as obstore's documentation names them.
     """
+
+    local = False
 
     def __init__(self, address: str) -> None:
         import obstore.store  # 30 MiB, needed by few runs
@@ -146,11 +126,21 @@ class ObjectStore(Store):
             raise EOFError(f"{len(data):,} bytes came, {len(out):,} are needed")
         out[:] = data
 
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
+        yield functools.partial(self.read_into, name)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
     def size(self, name: str) -> int:
         try:
             return int(self._store.head(name)["size"])
         except Exception as error:
             raise UserError(f"its size is unknown: {_reason(error)}", self.path(name), SAME_FILES) from None
+
+
+Store = FolderStore | ObjectStore
 
 
 def _reason(error: Exception) -> str:

@@ -29,7 +29,8 @@ class Emulated(nn.Module):
     between, the loss or an exchange in a hook, takes place within the emulated time, as it does in published step
     times. Nothing is computed and a sleeping rank uses no CPU. `step_time_s` 0 is an infinitely fast accelerator.
 
-    After `step_ended` the next step begins where the last one ended, unless it is given more than HOST_S later.
+    The next pass begins where this one ended, and as much later as `waited` says, where no more than HOST_S of other work
+    of the host is between them. After `synchronise` it begins when it is given.
     """
 
     def __init__(self, model: nn.Module, step_time_s: float) -> None:
@@ -43,13 +44,13 @@ class Emulated(nn.Module):
         self.ready_at = _ready_at(model)
         self.kept = [torch.zeros_like(parameter, requires_grad=False) for parameter in self.trainable]
         self.logit_shapes: dict[tuple[int, ...], torch.Size] = {}
-        self.step_ends = self.free_since = -math.inf
+        self.free_since = -math.inf
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of zero, [batch, classes], in the parameters' dtype."""
         now = time.perf_counter()
         end = (self.free_since if now - self.free_since < HOST_S else now) + self.forward_s
-        self.step_ends, self.free_since = end + self.backward_s, -math.inf
+        self.free_since = end + self.backward_s
         dtype = self.trainable[0].dtype
         if x.shape not in self.logit_shapes:
             with torch.no_grad():
@@ -61,9 +62,13 @@ class Emulated(nn.Module):
         _sleep_until(end)
         return logits
 
-    def step_ended(self, more: bool) -> None:
-        """The step that forward began is over: now where more than computing was part of it, else when that ended."""
-        self.free_since = time.perf_counter() if more else self.step_ends
+    def waited(self, seconds: float) -> None:
+        """The host waited for a batch: so did the device."""
+        self.free_since += seconds
+
+    def synchronise(self) -> None:
+        """What the host did after backward, such as an exchange, the device waited for."""
+        self.free_since = time.perf_counter()
 
 
 def _ready_at(model: nn.Module) -> list[float]:

@@ -221,9 +221,10 @@ def _panel(
     shaded_from, shaded_why = _shaded(drawing, group.runs) if x == "ranks" else (None, "")
     if shaded_from is not None and categories:
         shaded_from = list(categories).index(canonical_json(shaded_from))
+    x_unit = "" if any(map(str.isalpha, "".join(categories.values()))) else unit_of(x)  # a label has its own
     return Panel(
         group.title,
-        Axis(column_label(x), unit_of(x), log_x, ticks, tuple(categories.values())),
+        Axis(column_label(x), x_unit, log_x, ticks, tuple(categories.values())),
         Axis(column_label(y), unit_of(y), drawing.log_y and min(values, default=1) > 0, limits=limits),
         (*guides, *lines),
         None if shaded_from is None else float(shaded_from),

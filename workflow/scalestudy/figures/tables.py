@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from scalestudy.figures import notes
 from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import OWN_PANEL, Row, by, selected
 from scalestudy.files import canonical_json, write_text
-from scalestudy.spec.columns import kind_of, kind_of_all
+from scalestudy.spec.columns import MAX_TESTED_FACTOR, extrapolated_too_far, is_number, kind_of, kind_of_all
 from scalestudy.spec.labels import column_label, configuration_text, friendly, run_text, unit_of, value_text, with_unit
 from scalestudy.spec.layout import table_file
 from scalestudy.spec.run import is_compute_emulated
@@ -153,13 +152,7 @@ def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
 def _is_measured(rows: Sequence[Row], column: str) -> bool:
     """Whether a valid run has a value of this column, or is known to lie beyond one."""
     valid = [row for row in rows if row["status"] == "valid"]
-    return any(_number(row, column) is not None or row.get(f"{column}_kind") == CENSORED for row in valid)
-
-
-def _number(row: Row, column: str) -> float | None:
-    """A row's value of a column, where it has a finite one."""
-    value = row[column]
-    return None if value is None or not math.isfinite(value) else value
+    return any(is_number(row.get(column)) or row.get(f"{column}_kind") == CENSORED for row in valid)
 
 
 def _configuration(
@@ -171,7 +164,7 @@ def _configuration(
         texts[0] += " (compute emulated)"
     cells = []
     for column in values:
-        found = [row for row in valid if _number(row, column) is not None]
+        found = [row for row in valid if is_number(row.get(column))]
         ends = [row[f"{column}_low"] for row in valid if row.get(f"{column}_kind") == CENSORED]
         kind = CENSORED if ends else kind_of_all([kind_of(row, column) for row in found])
         disturbed = sum(bool(row["disturbed"]) for row in found)
@@ -203,6 +196,9 @@ def _notes(rows: Sequence[Row], configurations: Sequence[TableRow], spec: TableS
         "~: extrapolated from a measured window" if "extrapolated" in kinds else "",
         "≈: predicted before the first step" if "predicted" in kinds else "",
         "*: reported by the program, not measured" if "reported" in kinds else "",
+        f"~ without an interval: beyond a factor of {MAX_TESTED_FACTOR:,.0f} from window to training it is not known"
+        if any(extrapolated_too_far(row, value) for row in rows if row["status"] == "valid" for value in shown)
+        else "",
         "> t (k): k runs ended after t or later without reaching it, so there is no mean" if censored else "",
         f"No value in any run: {', '.join(empty)}" if empty else "",
         notes.emulated(rows),

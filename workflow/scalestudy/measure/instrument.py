@@ -17,7 +17,7 @@ from scalestudy.measure import allocator
 from scalestudy.measure.placement import SYSTEM
 from scalestudy.nvml import driver_version
 
-MEASURING = ("data", "emulation", "launch", "measure", "models", "results", "spec", "strategies", "training")
+MEASURING = ("data", "emulation", "launch", "measure", "models", "program", "results", "spec", "strategies", "training")
 """Folders of the package whose code can change a measured number: all but analysis, figures, planning and commands."""
 
 UNKNOWN = "not shown"

@@ -112,8 +112,8 @@ def cpu_row(group: int, leader: int, cores: frozenset[int], more: Sequence[int] 
 def client_bytes(proc: Path = Path("/proc")) -> dict[str, int]:
     """Bytes that this host's clients of NFS and Lustre exchanged with their servers, summed over mounts; empty without any.
 
-    NFS: the fifth and sixth number of `bytes:` in mountstats (fs/nfs/iostat.h); Lustre: the sums in llite's `stats`
-    (lprocfs_stats), which newer versions let root alone read.
+    NFS: the fifth and sixth number of `bytes:` in mountstats (fs/nfs/iostat.h); Lustre: the sums in llite's `stats`, the
+    third number after `[bytes]` (lprocfs_stats_seq_show; newer versions add one, and let root alone read it).
     """
     read, written = [], []
     for line in kernel_text(proc / "self/mountstats").splitlines():
@@ -122,7 +122,9 @@ def client_bytes(proc: Path = Path("/proc")) -> dict[str, int]:
             written.append(int(line.split()[6]))
     for file in [*proc.glob("fs/lustre/llite/*/stats"), *LUSTRE.glob("*/stats")]:
         of = {
-            name: int(rest[-1]) for name, *rest in map(str.split, kernel_text(file).splitlines()) if "[bytes]" in rest
+            name: int(rest[rest.index("[bytes]") + 3])
+            for name, *rest in map(str.split, kernel_text(file).splitlines())
+            if "[bytes]" in rest
         }
         read += [of.get("read_bytes", 0)]
         written += [of.get("write_bytes", 0)]
@@ -276,7 +278,8 @@ class Sampler:
         sessions: list[int] = []  # processes that the run's have started, in whatever session
         read_bytes = 0.0
         for pid in self.pids:
-            with suppress(psutil.Error, OSError):
+            # AttributeError, RuntimeError: a kernel without /proc/<pid>/io, or without this field of it.
+            with suppress(psutil.Error, OSError, AttributeError, RuntimeError):
                 process = psutil.Process(pid)
                 if self.has_sessions:
                     sessions += [child.pid for child in process.children(recursive=True)]

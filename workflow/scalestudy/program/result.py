@@ -68,7 +68,7 @@ class Evidence:
         if slowest is None or reported is not None:
             return reported
         if seen:
-            return seen / self.seen[0].steps * slowest.steps
+            return seen / max(window.seconds for window in self.seen) * slowest.seconds
         is_given = spec.program is not None and spec.program.uses("batch.global")
         return float(spec.global_batch * slowest.steps) if is_given else None
 

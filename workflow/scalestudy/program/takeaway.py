@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scalestudy.program.observe import Observation, Removal, observe
+from scalestudy.spec.labels import counted
 
 WHOLE = "whole"
 EXCHANGE = "exchange"
@@ -34,6 +35,8 @@ class Rounds:
 
     calibration: Observation
     steps: int = 0
+    round_s: float = 0.0
+    """Seconds that a round is expected to take."""
     examines_exchange: bool = False
     rounds: list[dict[str, Observation]] = field(default_factory=list)
     removals: dict[str, Removal] = field(default_factory=dict)
@@ -66,6 +69,7 @@ def take_away(
         return result
     possible_removals(result, only)
     count = plan_rounds(result, max_steps, budget_s - (time.monotonic() - begin), only)
+    tell(f"{count} rounds of {counted(len(result.removals), 'run')}: about {count * result.round_s / 60:.1f} minutes")
     limit_s = 4 * calibration.seconds + 8 * result.steps * calibration.step_s + 20
     draw = random.Random(seed)
     for number in range(1, count + 1):
@@ -128,6 +132,9 @@ def possible_removals(result: Rounds, only: Sequence[str] = ()) -> None:
         if result.examines_exchange and EXCHANGE not in only:
             result.examines_exchange = False
             reasons[EXCHANGE] = "left out by --only"
+        made = {*(removal.name for removal in removals), *([EXCHANGE] if result.examines_exchange else [])}
+        for name in set(only) - made:
+            reasons.setdefault(name, "there is nothing of it in this script that could be taken away")
     result.removals = {removal.name: removal for removal in removals}
 
 
@@ -140,21 +147,21 @@ def plan_rounds(result: Rounds, max_steps: int, left_s: float, only: Sequence[st
     step_s = result.calibration.step_s
     start_s = max(0.0, result.calibration.seconds - (WARMUP_STEPS + CALIBRATION_STEPS) * step_s)
 
-    def rounds(steps: int) -> int:
+    def round_s(steps: int) -> float:
         further = SETTLING_STEPS + steps if result.examines_exchange else 0
-        runs_s = [
+        return sum(
             start_s + step_s * (WARMUP_STEPS + steps + (further if removal.is_of_parts else 0))
             for removal in result.removals.values()
-        ]
-        return int(left_s / sum(runs_s))
+        )
 
     least_s = MIN_OF_START * start_s
     windows = [min(max_steps, max(least, math.ceil(max(seconds, least_s) / step_s))) for seconds, least in WINDOWS]
     dispensable = [name for name in ("pinned", "workers", "copies") if name in result.removals and name not in only]
     while True:
         for result.steps in windows:
-            if rounds(result.steps) >= MIN_ROUNDS:
-                return min(MAX_ROUNDS, rounds(result.steps))
+            result.round_s = round_s(result.steps)
+            if MIN_ROUNDS * result.round_s <= left_s:
+                return min(MAX_ROUNDS, int(left_s / result.round_s))
         if not dispensable:
             return MIN_ROUNDS
         name = dispensable.pop(0)

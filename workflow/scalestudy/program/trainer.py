@@ -5,6 +5,7 @@ It takes the place of training/trainer.py: locks, heartbeats, launchers and samp
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -180,9 +181,9 @@ def _match(
 
 def _lines(output: IO[bytes]) -> Iterator[str]:
     """Yield lines of output; a carriage return, as progress bars write it, ends a line too."""
-    rest = ""
+    rest, decode = "", codecs.getincrementaldecoder("utf-8")("replace").decode
     while data := os.read(output.fileno(), 1 << 16):
-        *whole, rest = re.split(r"(?<=[\r\n])", rest + data.decode(errors="replace"))
+        *whole, rest = re.split(r"(?<=[\r\n])", rest + decode(data))
         yield from whole
     yield rest
 

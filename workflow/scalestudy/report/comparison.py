@@ -137,9 +137,14 @@ def notes(comparison: MachineComparison) -> list[str]:
         )
     if comparison.differences:
         found.append("The instruments differ, as asked: " + "; ".join(told(comparison.differences)) + ".")
-    for word, runs in (("before", comparison.only_before), ("after", comparison.only_after)):
+    left_out = {
+        "before": comparison.only_before,
+        "after": comparison.only_after,
+        "in some of the campaigns before": comparison.partly,
+    }
+    for where, runs in left_out.items():
         if runs:
-            found.append(f"{len(runs)} configurations were measured only {word} and are not compared.")
+            found.append(f"Measured only {where}, and not compared: {counted(len(runs), 'configuration')}.")
     for records in (*comparison.before, comparison.after):
         if records.unreadable:
             (run, why), count = records.unreadable[0], len(records.unreadable)

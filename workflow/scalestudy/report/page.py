@@ -19,6 +19,7 @@ from scalestudy.figures.groups import Row, selected
 from scalestudy.files import write_text
 from scalestudy.report.answers import first_answers, this_machine, warnings_of
 from scalestudy.report.study_part import StudyPart, counts_of, study_part
+from scalestudy.results.parts import PARTS
 from scalestudy.spec.columns import MEASURED, STATUSES
 from scalestudy.spec.labels import quantity
 from scalestudy.spec.layout import config_of
@@ -58,11 +59,23 @@ def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path |
     return Path(out)
 
 
+OF_KINDS: dict[str, tuple[str, ...]] = {
+    "time_over_ranks": ("training_time_s",),
+    "throughput_over_ranks": ("throughput_samples_per_s",),
+    "efficiency": ("efficiency",),
+    "stacked": PARTS,
+    "accuracy_over_time": ("accuracy", "auroc"),
+    "staleness": ("staleness",),
+}
+"""Columns of the kinds of figure that set their own."""
+
+
 def _shown_columns(parts: Sequence[StudyPart]) -> set[str]:
     """The columns that figures and tables show, whose meanings the page ends with."""
     of_tables = {value for part in parts for table, _ in part.tables for value in table.values}
+    figures = [figure for part in parts for figure in part.study.figures]
     return of_tables | {
-        column for part in parts for figure in part.study.figures for column in (figure.x, figure.y) if column
+        column for figure in figures for column in (figure.x, figure.y, *OF_KINDS.get(figure.kind, ())) if column
     }
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scalestudy.analysis.workload import varied_columns
+from scalestudy.claims.outcome import Verdict
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.groups import Row
@@ -17,7 +18,7 @@ from scalestudy.figures.render import render
 from scalestudy.figures.style import styled, svg_bytes
 from scalestudy.figures.tables import MARKS, Table, said, table_of
 from scalestudy.report.answers import Answer, answer_of
-from scalestudy.report.verdicts import Judged, read_verdicts
+from scalestudy.report.verdicts import read_verdicts
 from scalestudy.results.stored import read_result
 from scalestudy.spec.columns import MEASURED, SPEEDS, STATUSES, is_number, kind_of
 from scalestudy.spec.labels import column_label, configuration_text, quantity, run_text, value_text
@@ -34,7 +35,7 @@ class StudyPart:
 
     study: Study
     counts: dict[str, int]
-    claims: tuple[Judged, ...]
+    claims: tuple[Verdict, ...]
     explained: list[tuple[str, list[str]]]
     """By configuration, sentences on where the time of its step goes."""
     answer: Answer

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from scalestudy.claims import basis as bases
-from scalestudy.claims.basis import MARKS, OURS
 from scalestudy.claims.outcome import Verdict
 from scalestudy.claims.words import interval_text
 from scalestudy.errors import UserError
@@ -52,46 +50,17 @@ def _line(verdict: Verdict) -> list[str]:
         interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit),
         verdict.threshold,
         "" if verdict.n is None else str(verdict.n),
-        "ours" if verdict.origin == OURS else f"{verdict.source}, {verdict.place}",
+        verdict.cited,
     ]
 
 
-class Judged(Verdict):
-    """A verdict as pages show it."""
-
-    @property
-    def label(self) -> str:
-        """The verdict in words, with its stand-ins."""
-        return bases.label(self.verdict, self.basis)
-
-    @property
-    def cited(self) -> str:
-        """Who claims it, and where."""
-        return OURS if self.origin == OURS else ", ".join(filter(None, (self.source, self.place)))
-
-    @property
-    def sign(self) -> str:
-        """One character for the verdict."""
-        return MARKS[self.verdict]
-
-    @property
-    def finding_parts(self) -> tuple[str, str, str]:
-        """The sentence without the verdict that it begins with and without its full stop, as its verdict stands beside it:
-        before its number, the number with its interval, and the rest; no number: all before."""
-        head, colon, rest = self.sentence.partition(": ")
-        told = bool(colon) and head.lower().startswith(self.verdict)
-        finding = (rest if told else self.sentence).strip().rstrip(".")
-        number = interval_text(self.estimate, self.low, self.high, self.unit)
-        return finding.partition(number) if "[" in number else (finding, "", "")
-
-
-def read_verdicts(machine: str, scale: str, study: str, file: Path | None = None) -> tuple[Judged, ...]:
+def read_verdicts(machine: str, scale: str, study: str, file: Path | None = None) -> tuple[Verdict, ...]:
     """The verdicts on a study's claims; none where none were judged. Raises UserError where the file is damaged."""
     file = claims_file(machine, scale, study) if file is None else file
     if not file.exists():
         return ()
     remedy = f"delete it, then: snakemake {file} --cores 1"
     try:
-        return tuple(Judged(**claim) for claim in read_json(file)["claims"])
+        return tuple(Verdict(**claim) for claim in read_json(file)["claims"])
     except (KeyError, TypeError):
         raise UserError("holds no verdicts of this version", str(file), remedy) from None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from scalestudy.data.io_accounting import IN_MEMORY
 from scalestudy.data.manifest import Manifest
 from scalestudy.results.metrics import Values, total
+from scalestudy.spec.labels import quantity
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.report import Report
 
@@ -47,16 +48,16 @@ def judge_reads(spec: RunSpec, manifest: Manifest, reports: Sequence[Report], va
             read = total(report.window_read_bytes or 0 for report in reports) or 0.0
         if read <= max(MOST_WARM_BYTES, MOST_WARM * manifest.train.bytes):
             return Reads()
-        said = f"{_mib(read)} were read from storage though the page cache was filled before"
+        said = f"{quantity(read, 'B')} were read from storage though the page cache was filled before"
         return Reads(f"{said}: the data did not stay in it")
     return _counted(read, expected)
 
 
 def _counted(read: float, expected: float) -> Reads:
     """The verdict on a counted number of bytes of which at least `expected` had to be read."""
-    said = f"{_mib(read)} were read from storage"
+    said = f"{quantity(read, 'B')} were read from storage"
     if read < LEAST * expected:
-        return Reads(f"{said}, at least {_mib(expected)} were expected: the data was cached")
+        return Reads(f"{said}, at least {quantity(expected, 'B')} were expected: the data was cached")
     if read > MUCH * expected + MUCH_BYTES:
         times = f"{read / expected:.1f} times what had to be"
         return Reads(warning=f"{said}, {times}: pages were dropped and read again, or read ahead in vain")
@@ -70,10 +71,3 @@ def _without_count(uncounted: Sequence[str], is_warm: bool) -> Reads:
     if uncounted:
         why = f"reads on {' and '.join(uncounted)} are not counted by the kernel"
     return Reads(unchecked=f"whether {claim} cannot be checked: {why}")
-
-
-def _mib(value: float) -> str:
-    """Bytes in the unit in which they are not 0."""
-    if value >= 2**20:
-        return f"{value / 2**20:,.0f} MiB"
-    return f"{value / 2**10:,.0f} KiB" if value >= 2**10 else f"{value:.0f} bytes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -16,6 +16,7 @@ from scalestudy.results.metrics import Values, epoch_steps
 from scalestudy.results.reads import Reads, judge_reads
 from scalestudy.results.reports import Measured
 from scalestudy.results.transports import Transports, transports_of, unknown_transport, unpromised_transports
+from scalestudy.spec.columns import NOT_JPEG
 from scalestudy.spec.ids import run_id_with
 from scalestudy.spec.run import MIN_WINDOW_STEPS
 from scalestudy.training.job import Job
@@ -48,7 +49,7 @@ class RunEvidence:
             return []
         with suppress(OSError, EOFError, UserError):  # the data is on other nodes, or gone
             if self.manifest.payload == "coded" and not begins_with_jpeg(self.job.manifest, self.manifest):
-                return ["plain: pillow and torch"]
+                return [NOT_JPEG]
         return list(dict.fromkeys(way for report in self.measured.reports for way in report.decoders))
 
     @cached_property
@@ -59,7 +60,7 @@ class RunEvidence:
 
 def invalid_reason(run: RunEvidence) -> str | None:
     """Why the run is invalid, None where it is valid. Sanity comes before performance: the first reason counts."""
-    return next((reason for check in CHECKS for reason in check(run)), None)
+    return next((reason for check in CHECKS for reason in check(run) if reason), None)
 
 
 def unchecked(run: RunEvidence) -> list[str]:
@@ -67,11 +68,6 @@ def unchecked(run: RunEvidence) -> list[str]:
     is_nccl = run.measured.reports[0].backend == "nccl"
     transport = unknown_transport(run.job, run.transports) if is_nccl else None
     return [sentence for sentence in (run.reads.unchecked, transport) if sentence is not None]
-
-
-def strategy_is_sane(run: RunEvidence) -> Iterator[str]:
-    """No rank's strategy has found the run invalid."""
-    yield from filter(None, (report.invalid_reason for report in run.measured.reports))
 
 
 def code_is_that_of_the_id(run: RunEvidence) -> Iterator[str]:
@@ -216,16 +212,6 @@ def staging_is_complete(run: RunEvidence) -> Iterator[str]:
             yield f"node {stage.node} was to copy {stage.bytes:,} bytes, and copied {copied:,}"
 
 
-def transport_is_that_of_the_machine(run: RunEvidence) -> Iterator[str]:
-    """NCCL used the transports that the machine's description promises."""
-    yield from unpromised_transports(run.job, run.transports)
-
-
-def clock_was_kept(run: RunEvidence) -> Iterator[str]:
-    """The processor was not thermally throttled for long, where steps are measured."""
-    yield from throttled(run.values.get("throttled_share"))
-
-
 def throttled(share: float | None) -> Iterator[str]:
     """Whether a processor was thermally throttled for too large a share of the window."""
     if share is not None and share > MOST_THROTTLED:
@@ -235,15 +221,9 @@ def throttled(share: float | None) -> Iterator[str]:
         )
 
 
-def storage_was_read(run: RunEvidence) -> Iterator[str]:
-    """The needed bytes were read from storage, and none where all was in the page cache."""
-    if run.reads.invalid is not None:
-        yield run.reads.invalid
-
-
-CHECKS = (
+CHECKS: tuple[Callable[[RunEvidence], Iterable[str | None]], ...] = (
     code_is_that_of_the_id,
-    strategy_is_sane,
+    lambda run: [report.invalid_reason for report in run.measured.reports],  # by its strategy
     device_is_that_of_the_run,
     threads_are_those_of_the_run,
     training_is_finite,
@@ -255,8 +235,8 @@ CHECKS = (
     full_training_is_complete,
     window_is_long_enough,
     staging_is_complete,
-    storage_was_read,
-    transport_is_that_of_the_machine,
-    clock_was_kept,
+    lambda run: [run.reads.invalid],
+    lambda run: unpromised_transports(run.job, run.transports),
+    lambda run: throttled(run.values.get("throttled_share")),
 )
 """In the order in which they count. Each yields a sentence for everything that is wrong."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 UNITS = {"": 1.0, "%": 0.01, "ms": 1e-3, "min": 60.0, "h": 3600.0, "MiB": 2.0**20, "GiB": 2.0**30}
 """Units that a number may be written in, each as a factor on the column's own unit."""
+OF_UNITS = {"%": ("",), "ms": ("s",), "min": ("s",), "h": ("s",), "MiB": ("B", "MiB"), "GiB": ("B", "MiB")}
+"""Units of the columns that they are for."""
 HALF_WIDTH = "±%"
 """Format of a number's half-width alone, in per cent of the number."""
 OWN_UNIT = "unit"
@@ -91,6 +93,15 @@ def answer_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -
             if form not in (*UNITS, HALF_WIDTH, OWN_UNIT):
                 remedy = f"there is {', '.join([*UNITS, HALF_WIDTH, OWN_UNIT][1:])}"
                 yield Problem(path, f"{shown(form)} is no format of a number", remedy)
+            column = answer.numbers[name].column if name in answer.numbers else None
+            if (
+                column
+                and column in MEASURED
+                and MEASURED[column].unit not in OF_UNITS.get(form, (MEASURED[column].unit,))
+            ):
+                yield Problem(
+                    path, f"`{column}` is not in {shown(form)}", f"{{{name}:{OWN_UNIT}}} writes it in its own unit"
+                )
         names = list(answer.numbers)
         for place, (name, number) in enumerate(answer.numbers.items()):
             for problem in _number_problems(study.runs, number, names[:place], elsewhere):

@@ -218,11 +218,16 @@ MAX_TESTED_FACTOR = 1000.0
 EFFICIENCIES = {"efficiency": "baseline_ranks", "own_efficiency": "own_baseline_ranks"}
 """Ratios of throughputs, each with the column that holds the rank count of its base."""
 
-OF_THE_HOST = ("loader_samples_per_s", "stage_s", "staged_bytes", "preparation_s", "preparation_cpu_s", "dataset_bytes")
+OF_THE_HOST = (
+    "loader_samples_per_s", "stage_s", "staged_bytes", "preparation_s", "preparation_cpu_s", "dataset_bytes", "read_bytes",
+)  # fmt: skip
 """Columns that no accelerator has a part in, real or emulated."""
 
 OF_ALL_PROGRAMS = ("cpu_utilisation", "disk_utilisation")
 """Columns that contain what other programs use."""
+
+NOT_JPEG = "plain: pillow and torch"
+"""The instrument's `decoder` for images that are no JPEG."""
 
 VOLATILE = ("memory_gib", "system", "transport_within", "transport_between")
 """Parts of the instrument in which two measurements may differ: transports differ with the ranks of a run."""

@@ -19,6 +19,7 @@ from scalestudy.spec.check_figures import NotHere, column_problems, figure_probl
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import ANY_VALUE, MEASURED, columns_of, columns_of_runs, matches
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
+from scalestudy.spec.labels import counted
 from scalestudy.spec.machine import SMALLER, Machine, geometry, machine_problems
 from scalestudy.spec.machine_axes import MachineCapacity, NoHosts
 from scalestudy.spec.program import own_keys
@@ -113,7 +114,8 @@ def expand(
         return part.model_copy(update={"where": capacity.resolve(part.where)})
 
     explained = _explained(expansion, configurations) if spec.explain else ()
-    written = [] if changes else written_claims(document, name, scale)
+    written = written_claims(document, name, scale)
+    unjudged = f"{counted(len(written), 'claim')}: judged only with the keys as the file has them"
     study = Study(
         name=name,
         title=spec.title or name.replace("_", " "),
@@ -126,7 +128,7 @@ def expand(
         labels=_labels(expansion, configurations),
         figures=tuple(map(resolved, spec.part(scale, "figures"))),
         tables=tuple(map(resolved, spec.part(scale, "tables"))),
-        claims=claims_at(written, capacity),
+        claims=() if changes else claims_at(written, capacity),
         answers=tuple(
             each.model_copy(update={"numbers": {name: resolved(one) for name, one in each.numbers.items()}})
             for each in spec.part(scale, "answers")
@@ -134,7 +136,10 @@ def expand(
         target_accuracy=spec.part(scale, "target_accuracy"),
         explained=explained,
         cannot_show=(spec if scale == "paper" else spec.at(scale)).cannot_show or "",
-        left_out=tuple(f"{n} {'run' if n == 1 else 'runs'}: {what}" for what, n in expansion.left_out.items()),
+        left_out=(
+            *(f"{counted(n, 'run')}: {what}" for what, n in expansion.left_out.items()),
+            *([unjudged] if changes and written else []),
+        ),
     )
     elsewhere = _elsewhere(expansion, study)
     problems = [*figure_problems(study, elsewhere), *answer_problems(study, elsewhere)]

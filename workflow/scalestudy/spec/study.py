@@ -96,5 +96,5 @@ def left_out_of(studies: Iterable[Study]) -> list[str]:
     left_out = {study.name: study.left_out for study in studies if study.left_out}
     if len(left_out) > 1 and sum(map(len, left_out.values())) > MAX_SENTENCES:
         names = ", ".join(left_out)
-        return [f"parts of {names}: they need more than the machine has; `scalestudy plan STUDY` says which"]
+        return [f"parts of {names}: there are no runs for them here; `scalestudy plan STUDY` says which, and why"]
     return [f"{name}: {sentence}" for name, sentences in left_out.items() for sentence in sentences]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 MakeOptimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
@@ -42,11 +42,11 @@ class World:
         return self.rank >= self.ranks
 
 
-class Strategy(ABC):
+class Strategy:
     """One rank's side of an exchange.
 
-    A step is `forward_backward()`, `exchange()`, `update()`. A strategy that overlaps its exchange with backward does
-    nothing in `exchange()` and sets `overlapped`. A parameter that the loss does not depend on counts as one with a
+    A step is `forward_backward()`, `exchange()`, `update()`. A strategy that overlaps its exchange with backward has none
+    in `exchange()` and sets `overlapped`. A parameter that the loss does not depend on counts as one with a
     zero gradient, under every strategy: weight decay and momentum still move it.
 
     Further process groups are made in `__init__`, on every process, servers included.
@@ -123,11 +123,11 @@ class Strategy(ABC):
 
     def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
         """Where gradients are only added up: an overlapped strategy holds back its exchange."""
-        return nullcontext()
+        return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
-    @abstractmethod
     def exchange(self) -> None:
-        """Make every rank's gradients their mean over ranks, after backward."""
+        """Make every rank's gradients their mean over ranks, after backward; here, only those that it left out zero."""
+        self.gradients()
 
     def update(self) -> None:
         """Apply the gradients; with a loss scale, unless one is not finite, which lowers the scale."""
@@ -150,7 +150,7 @@ class Strategy(ABC):
         """Write the library's own timeline of what is exchanged meanwhile, where it has one."""
         return nullcontext()
 
-    def finish(self) -> None:  # noqa: B027 (most strategies have nothing to end)
+    def finish(self) -> None:
         """Called once by every rank that trains, after its last step."""
 
     def measured(self) -> dict[str, float]:
@@ -161,7 +161,7 @@ class Strategy(ABC):
         """Why the run's result is invalid, as far as this rank knows; None where it is not."""
         return None
 
-    def warm_up(self, backward: Callable[[], object]) -> None:  # noqa: B027 (most strategies need none)
+    def warm_up(self, backward: Callable[[], object]) -> None:
         """Do the extra work of a process's first steps; called once by every rank that trains, after `prepare`.
 
         `backward` is one forward and backward pass over made-up samples, without an update; the caller restores buffers

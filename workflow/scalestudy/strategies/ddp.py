@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -51,14 +50,6 @@ class AllReduce(Strategy):
         """
         backward()
         backward()
-
-    def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
-        """DDP's own way to add up gradients."""
-        assert isinstance(module, DistributedDataParallel)
-        return module.no_sync()
-
-    def exchange(self) -> None:
-        """Nothing: it happened inside backward."""
 
 
 def _bf16(group, bucket):  # type: ignore[no-untyped-def]

@@ -59,10 +59,6 @@ class FSDP(Strategy):
         finally:
             module.set_requires_gradient_sync(True)
 
-    def exchange(self) -> None:
-        """It happened inside backward; only gradients that backward left out become zero."""
-        self.gradients()
-
     @contextmanager
     def full_parameters(self) -> Iterator[nn.Module]:
         """Inside, all weights are gathered and stay so: ranks may call the model as often as each likes."""

@@ -7,7 +7,3 @@ from scalestudy.strategies.base import Strategy
 
 class Single(Strategy):
     """One process, no exchange."""
-
-    def exchange(self) -> None:
-        """The mean over one rank; only gradients that backward left out become zero."""
-        self.gradients()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -16,7 +14,7 @@ class Zero1(Strategy):
     """Reduce-scatter of gradients, a step of each rank's part, all-gather of weights (Rajbhandari et al., SC20, 5.1).
 
     All weights lie end to end in one buffer, of which each rank owns an equal part, wherever parameters begin and end.
-    So the optimiser must treat elements one by one, as SGD and Adam do.
+    So the optimiser must treat elements one by one, as SGD does, whose only slot has a value per weight.
     """
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
@@ -57,45 +55,31 @@ class Zero1(Strategy):
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
         """As every strategy, put together from all ranks and cut into parameters."""
-        slots = {slot: self._whole(value) for slot, value in self.part.state[self.own].items()}
         names = {parameter: name for name, parameter in self.model.named_parameters()}
-        return {
-            f"optimiser.{names[parameter]}.{slot}": kept(torch.as_tensor(piece))
-            for slot, value in (slots.items() if self.world.rank == 0 else ())
-            for parameter, piece in zip(self.trainable, self._pieces(value), strict=True)
-            if piece is not None
-        }
+        state = {}
+        for slot, part in self.part.state[self.own].items():
+            if part is not None:  # of SGD: a value per weight, none without momentum
+                whole = self._flat()
+                self._gather(whole.data, part)
+                views = zip(self.trainable, whole.views, strict=True)
+                state.update({f"optimiser.{names[parameter]}.{slot}": kept(view) for parameter, view in views})
+        return state if self.world.rank == 0 else {}
 
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
         """Give this rank's part of the optimiser its part of every slot."""
         names = {parameter: name for name, parameter in self.model.named_parameters()}
         found = [slots_for(state, names[parameter]) for parameter in self.trainable]
-        slots: dict[str, torch.Tensor] = {}
-        for slot in found[0]:
-            values = [of_parameter[slot] for of_parameter in found]
-            slots[slot] = self._part(values) if values[0].shape == self.trainable[0].shape else values[0].clone()
+        slots = {slot: self._part([of_parameter[slot] for of_parameter in found]) for slot in found[0]}
         plain = self.part.state_dict()
         plain["state"] = {0: slots} if slots else {}
         self.part.load_state_dict(plain)
 
     def _part(self, values: list[torch.Tensor]) -> torch.Tensor:
         """This rank's part of one slot, given whole for every parameter."""
-        flat = FlatBuffer(self.trainable, extra=len(self.weights.data) - sum(p.numel() for p in self.trainable))
+        flat = self._flat()
         flat.pack(values)
         return flat.data.chunk(self.world.ranks)[self.world.rank].clone()
 
-    def _whole(self, value: Any) -> Any:
-        """A slot over all weights, if it has a value per weight. Called by all ranks."""
-        if not isinstance(value, torch.Tensor) or value.shape != self.own.shape:
-            return value
-        whole = torch.empty_like(self.weights.data)
-        self._gather(whole, value)
-        return whole
-
-    def _pieces(self, value: Any) -> list[Any]:
-        """A slot cut into parameters; slots without a value per weight are the same for all."""
-        if not isinstance(value, torch.Tensor) or value.shape != self.weights.data.shape:
-            return [value] * len(self.trainable)
-        sizes = [parameter.numel() for parameter in self.trainable]
-        parts = value[: sum(sizes)].split(sizes)  # type: ignore[no-untyped-call]
-        return [part.view(parameter.shape) for part, parameter in zip(parts, self.trainable, strict=True)]
+    def _flat(self) -> FlatBuffer:
+        """Room for a value per weight, as long as that of the weights."""
+        return FlatBuffer(self.trainable, extra=len(self.weights.data) - sum(p.numel() for p in self.trainable))

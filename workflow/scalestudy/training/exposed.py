@@ -39,6 +39,8 @@ def pairs_of_steps(replica: Replica, step_s: float, trained_s: float) -> list[tu
     def timed(exchanging: bool) -> float:
         """Seconds of one forward and backward pass, with the rest of the exchange."""
         dist.barrier(group=world.workers)
+        if replica.emulator is not None:
+            replica.emulator.synchronise()
         begin = time.perf_counter()
         with nullcontext() if exchanging else strategy.no_exchange(replica.module):
             replica.forward_backward(x, y)

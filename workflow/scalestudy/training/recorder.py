@@ -96,7 +96,8 @@ class Recorder:
         imported = imported_from(self.job.extensions) if named else {}
         report.imported = {name: digest for name, digest in sorted(imported.items()) if name not in named}
         report.warnings += [*data.unusual(), *data.slow_decoding()]
-        report.uncounted_reads = next((uncounted_file_system(file) for file in data.files[:1]), None)
+        file = data.one_file()
+        report.uncounted_reads = None if file is None else uncounted_file_system(file)
 
     def begin(self) -> None:
         """The steps begin, or resume: so do the clocks."""

@@ -90,9 +90,8 @@ class Replica:
         """Apply the gradients. An emulated accelerator's published step time already holds its optimiser."""
         if self.emulator is None:
             self.strategy.update()
-        else:
-            alone = self.world.ranks + self.world.servers == 1 and not self.spec.faults
-            self.emulator.step_ended(more=not alone)
+        elif self.world.ranks > 1 or not self.spec.strategy.idle_alone or self.spec.faults:
+            self.emulator.synchronise()
 
     def _loss(self, output: Any, y: torch.Tensor) -> torch.Tensor:
         if not self.emulated:

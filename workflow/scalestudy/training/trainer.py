@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -113,8 +114,11 @@ class Trainer:
         """One step on the next batch of `stream`; its loss and samples. The marks bear the names of the metrics."""
         replica = self.replica
         timer.begin()
+        asked = time.perf_counter()
         x, y = next(stream)
         timer.mark("data")
+        if replica.emulator is not None:
+            replica.emulator.waited(time.perf_counter() - asked)
         x, y = replica.inputs(x), y.to(self.world.device, non_blocking=True)
         timer.mark("convert")
         loss = replica.forward_backward(x, y)

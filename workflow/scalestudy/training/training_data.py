@@ -92,6 +92,13 @@ class TrainingData:
         """The training files that this node reads: in place, or its copies."""
         return self.train.files if self.copies is None else self.copies.here(self.train.files)
 
+    def one_file(self) -> Path | None:
+        """A training file that this node reads; None where it reads none. There may be a million: not all are listed."""
+        own = np.zeros(1, np.int64) if self.share is None else self.share.samples[:1]
+        for path, *_ in self.train.ranges(own):
+            return Path(path)
+        return next(iter(self.files), None)
+
     @property
     def steps_per_epoch(self) -> int:
         """Steps of one epoch. Raises UserError where a step takes more samples than there are."""
@@ -190,7 +197,10 @@ class TrainingData:
         """
         if self.rank % self.job.resolved.ranks_per_node:
             return None
-        files, cache = self.files, self.spec.loader.cache
+        cache = self.spec.loader.cache
+        if cache == "as_found" and self.cache_limit is None:
+            return None
+        files = self.files
         if cache == "warm":
             warm(files)
         elif cache == "cold" or self.cache_limit is not None:

@@ -44,7 +44,10 @@ def scheduler_of(
     scheduler = kinds[settings.kind](settings, run, now_s)
     # Filled once with a request that uses everything: a wrong template is found before the first job.
     ranks = next((int(number) for number in settings.environments if number != ANY), 4)
-    probe = Request("probe", Path("/probe.sh"), Path("/probe.log"), 2, ranks, ranks, 8, 64_000, 60, "queue")
+    probe = Request(
+        "probe", Path("/probe.sh"), Path("/probe.log"), 2, ranks, ranks, 8, 64_000, 60, "queue", account="account",
+        qos="qos", constraint="constraint", gpu_model="model", disk_mb=1,
+    )  # fmt: skip
     scheduler.request_words(probe)
     return scheduler
 

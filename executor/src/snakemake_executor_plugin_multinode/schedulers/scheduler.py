@@ -159,6 +159,8 @@ class Scheduler(ABC):
     """What must be in PATH."""
     default_request: ClassVar[str]
     """The resource request where the site names no other; see `filled` for the notation."""
+    on: Sequence[str] = ()
+    """Words of each command that name the cluster to which the site sends jobs; none: that of this host."""
     query_s: ClassVar[float] = 25.0
     """Time limit of a query: a slow one is given up, and asked again."""
     submit_s: ClassVar[float] = 90.0

@@ -114,15 +114,14 @@ class Slurm(Scheduler):
         super().__init__(settings, run, now_s)
         self._keeps_history: bool | None = None
         cluster = _cluster([*settings.options, *(settings.request or "").split()], os.environ)
-        self._on = ["-M", cluster] if cluster else []
-        """Where the site sends jobs, if not to the cluster of this host."""
+        self.on = ["-M", cluster] if cluster else []
 
     @property
     def keeps_history(self) -> bool:
         """As long as `MinJobAge` says, and for ever with accounting."""
         if self._keeps_history is None:
             try:
-                shown = self.run(["scontrol", "show", "config"], self.query_s)
+                shown = self.run(["scontrol", *self.on, "show", "config"], self.query_s)
             except NoAnswer:
                 return False
             age = MIN_JOB_AGE.search(shown.out)
@@ -164,7 +163,7 @@ class Slurm(Scheduler):
         return found | (self._accounted(missing) if missing else {})
 
     def _table(self) -> list[tuple[str, str, Status]]:
-        command = ["squeue", *self._on, "-h", "-t", "all", "-u", user_name(), "-o", FORMAT]
+        command = ["squeue", *self.on, "-h", "-t", "all", "-u", user_name(), "-o", FORMAT]
         answer = self.run(command, self.query_s)
         if answer.code != 0:
             raise NoAnswer(said("squeue", answer))
@@ -183,7 +182,7 @@ class Slurm(Scheduler):
             return status
         code = None
         with suppress(NoAnswer):
-            shown = self.run(["scontrol", *self._on, "-o", "show", "job", status.id], self.query_s)
+            shown = self.run(["scontrol", *self.on, "-o", "show", "job", status.id], self.query_s)
             code = EXIT_CODE.search(shown.out)
         return _by_code(status, code)
 
@@ -202,7 +201,7 @@ class Slurm(Scheduler):
 
     def _account(self, words: list[str]) -> list[tuple[str, str, Status]]:
         columns = ["-X", "-n", "-P", "-S", "now-14days", "-o", "jobid,state,exitcode,jobname"]
-        answer = self.run(["sacct", *self._on, *columns, *words], self.query_s)
+        answer = self.run(["sacct", *self.on, *columns, *words], self.query_s)
         if answer.code != 0 and NO_ACCOUNTING in answer.err + answer.out:
             return []
         if answer.code != 0:
@@ -226,7 +225,7 @@ class Slurm(Scheduler):
         left: dict[str, str] = {}
         for asked, words in calls:
             try:
-                answer = self.run(["scancel", *self._on, *words], self.submit_s)
+                answer = self.run(["scancel", *self.on, *words], self.submit_s)
                 found = not_deleted(asked, answer, self.away, DELETED)
             except NoAnswer as error:
                 found = {job.name: str(error) for job in asked}
@@ -235,7 +234,7 @@ class Slurm(Scheduler):
 
     def delete_line(self, ids: Sequence[str]) -> str:
         """`scancel`."""
-        return shlex.join(["scancel", *self._on, *ids])
+        return shlex.join(["scancel", *self.on, *ids])
 
 
 def _status(job_id: str, word: str, reason: str = "", node: str = "", start: str = "") -> Status:

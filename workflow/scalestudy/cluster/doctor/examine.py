@@ -41,7 +41,7 @@ def _examined(name: str, nodes: int, wait_s: float) -> tuple[Reports, list[Findi
         return [], [Finding(error.what, error.remedy)]
     if missing := scheduler.missing_history():
         findings.append(Finding(missing))
-    facts = facts_of(scheduler.kind, scheduler.run)
+    facts = facts_of(scheduler.kind, scheduler.run, scheduler.on)
     try:
         reports = probe_in_job(scheduler, read_machine(name), nodes, wait_s)
     except UserError as error:
@@ -59,7 +59,7 @@ def hosts_of_profile() -> str:
         remedy = "give the profile of a cluster: --profile profiles/slurm"
         raise UserError("the profile submits nothing, so that there is no scheduler to ask", "--hosts", remedy)
     scheduler = scheduler_here()
-    facts = facts_of(scheduler.kind, scheduler.run)
+    facts = facts_of(scheduler.kind, scheduler.run, scheduler.on)
     if not facts.nodes:
         what = f"{WORDS[facts.system]} names no node: {'; '.join(facts.notes) or 'its list is empty'}"
         raise UserError(what, "--hosts", "try the command by hand, and run this again once it answers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,13 +80,16 @@ Ask = Callable[..., str]
 """Output of a command, whose words are the arguments; empty where it fails."""
 
 
-def facts_of(kind: str, run: Run = run_command) -> ClusterFacts:
-    """The cluster of the batch system of this kind. A command without an answer becomes a note."""
+def facts_of(kind: str, run: Run = run_command, on: Sequence[str] = ()) -> ClusterFacts:
+    """The cluster of the batch system of this kind. A command without an answer becomes a note.
+
+    `on` are the words of a command that name the cluster.
+    """
     silent: list[str] = []
 
     def ask(*command: str) -> str:
         try:
-            answer = run(command, QUERY_S)
+            answer = run([command[0], *on, *command[1:]], QUERY_S)
         except NoAnswer as error:
             silent.append(f"`{' '.join(command)}` gave no answer: {error}")
             return ""

@@ -40,8 +40,6 @@ KINDS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
 of its loaders start programs on the data (Ghostscript on PostScript)."""
 LONGEST_SIDE = 65_500
 """Pixels, of an image made anew: libjpeg's limit (JPEG_MAX_DIMENSION in jmorecfg.h)."""
-Region = tuple[float, float, float, float, bool]
-"""A view that need not begin or end with a whole pixel."""
 
 
 class View(NamedTuple):
@@ -208,7 +206,7 @@ def show_decoded(
     if image.shape[:2] == (height, width):
         show(image, view, out)
     else:
-        show_part(image, scaled_view(view, (height, width), (image.shape[0], image.shape[1])), out)
+        show_scaled(image, view, (height, width), out)
 
 
 def show_pixels(data: Any, height: int, width: int, draws: Draws, crop: bool, out: Pixels) -> None:
@@ -230,23 +228,17 @@ def show(image: Pixels, view: View, out: Pixels) -> None:
     torch.from_numpy(out).permute(2, 0, 1).copy_((shown.flip(-1) if flip else shown)[0])
 
 
-def scaled_view(view: View, size: tuple[int, int], decoded: tuple[int, int]) -> Region:
-    """The view in an image that was decoded smaller, of height and width `decoded` in place of `size`."""
-    if size == decoded:
-        return view
-    down, across = decoded[0] / size[0], decoded[1] / size[1]
-    return view.top * down, view.left * across, view.height * down, view.width * across, view.flip
-
-
-def show_part(image: Pixels, box: Region, out: Pixels) -> None:
-    """Write a region that need not begin or end with a whole pixel into `out`, resized as `resized` does."""
-    top, left, height, width, flip = box
+def show_scaled(image: Pixels, view: View, size: tuple[int, int], out: Pixels) -> None:
+    """Write a view of an image of this height and width, which was decoded smaller, into `out`, resized as `resized` does."""
+    down, across = image.shape[0] / size[0], image.shape[1] / size[1]
+    # The region need not begin or end with a whole pixel.
+    top, left, height, width = view.top * down, view.left * across, view.height * down, view.width * across
     last_row, last_column = math.ceil(top + height - 1e-6), math.ceil(left + width - 1e-6)
     touched = Image.fromarray(image[int(top) : last_row, int(left) : last_column])
     top, left = top - int(top), left - int(left)
     region = (left, top, min(touched.width, left + width), min(touched.height, top + height))
     shown = np.asarray(touched.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR, region))
-    out[:] = shown[:, ::-1] if flip else shown
+    out[:] = shown[:, ::-1] if view.flip else shown
 
 
 def resized(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:

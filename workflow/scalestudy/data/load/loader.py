@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask
 from scalestudy.data.load.dataset import Dataset, PictureDataset
 from scalestudy.data.load.stream import StreamReader
-from scalestudy.data.load.workers import Inline, Processes, Threads, Workers
+from scalestudy.data.load.workers import Processes, Threads, Workers
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.spec import run
 
@@ -49,7 +49,7 @@ class Loader:
         self._stream = reader if isinstance(reader, StreamReader) else None
         self._maker = BatchMaker(dataset, spec, seed, slow_decode_s, cache_limit)
         self._depth = spec.workers * spec.prefetch
-        kind: type[Workers] = (Threads if spec.kind == "threads" else Processes) if spec.workers else Inline
+        kind: type[Workers] = (Threads if spec.kind == "threads" else Processes) if spec.workers else Workers
         self._workers = kind(self._maker, spec.workers, slots=self._depth + 2)
         self.delivered: deque[Delivered] = deque()
         """The batches that were handed out, oldest first, until somebody takes them from here."""

@@ -11,7 +11,6 @@ import mmap
 import os
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +31,6 @@ from scalestudy.errors import UserError
 Indices = NDArray[np.int64]
 QUEUED_MIB = 64.0
 """Data that other workers may have requested from an emulated storage before a sample."""
-MAX_READERS = 4096
-"""Of a database, at a time."""
 
 
 @dataclass(frozen=True)
@@ -76,35 +73,14 @@ class DatasetHandle:
         return self.mode or has[0]
 
 
-class Storage(ABC):
-    """Stored bytes of the samples of one split. All methods may be called by several threads at once."""
+class IndexedReader:
+    """Reads each sample of a split by itself, in any order: a file, or a range of a shard, as the index says.
+
+    All methods may be called by several threads at once.
+    """
 
     keeps = False
     """Whether buffers of earlier reads stay valid."""
-
-    @property
-    @abstractmethod
-    def files(self) -> list[Path]:
-        """The local files whose pages in the page cache matter."""
-
-    @abstractmethod
-    def read(self, sample: int, epoch: int) -> Any:
-        """The bytes of one sample, as a buffer that stays as it is until this thread reads the next one.
-
-        Raises OSError, EOFError, or another exception of the storage; `where` gives the file and the bytes.
-        """
-
-    @abstractmethod
-    def where(self, sample: int) -> tuple[str, str]:
-        """File of a sample, and its place in it: `bytes 512 to 9000`, or empty for a whole file."""
-
-    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        """Path, offset and bytes of what is read of local files for these samples."""
-        return iter(())
-
-
-class IndexedReader(Storage):
-    """Reads each sample by itself, in any order: a file, or a range of a shard, as the index says."""
 
     def __init__(self, store: Store, throttle: Throttle | None, index: Index, shards: list[str] | None) -> None:
         """`shards`: their files, as the index counts them; None where each sample is a file."""
@@ -117,6 +93,10 @@ class IndexedReader(Storage):
         return self._index.path(sample) if self._shards is None else self._shards[self._index.shard[sample]]
 
     def read(self, sample: int, epoch: int) -> Any:
+        """The bytes of one sample, as a buffer that stays as it is until this thread reads the next one.
+
+        Raises OSError, EOFError, or another exception of the storage; `where` gives the file and the bytes.
+        """
         size = int(self.sizes[sample])
         # A buffer per thread: a new one for each sample would cost page faults each time. More memory follows the
         # bytes, so that a decoder may read a few bytes too far.
@@ -154,6 +134,7 @@ class IndexedReader(Storage):
         self.store.read_into(name, start, out)
 
     def where(self, sample: int) -> tuple[str, str]:
+        """File of a sample, and its place in it: `bytes 512 to 9000`, or empty for a whole file."""
         path = self.store.path(self.name(sample))
         if self.starts is None:
             return path, ""
@@ -161,6 +142,7 @@ class IndexedReader(Storage):
         return path, f"bytes {start} to {start + int(self.sizes[sample])}"
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
+        """Path, offset and bytes of what is read of local files for these samples."""
         if not self.store.local:
             return
         starts = np.zeros(len(indices), np.int64) if self.starts is None else self.starts[indices]
@@ -169,6 +151,7 @@ class IndexedReader(Storage):
 
     @property
     def files(self) -> list[Path]:
+        """The local files whose pages in the page cache matter."""
         if not self.store.local:
             return []
         names = self._shards if self._shards is not None else map(self.name, range(len(self.sizes)))
@@ -179,8 +162,8 @@ _environments: weakref.WeakValueDictionary[tuple[int, str], lmdb.Environment] = 
 """Of each process and folder: a process may open a database only once."""
 
 
-class DatabaseReader(Storage):
-    """Records are returned as they lie in the mapped file; each thread keeps one read transaction.
+class DatabaseReader:
+    """As IndexedReader. Records are returned as they lie in the mapped file; each thread keeps one read transaction.
 
     Opened without locks: the database is written once, whole, before it has readers.
     """
@@ -192,7 +175,7 @@ class DatabaseReader(Storage):
         key = (os.getpid(), os.path.realpath(folder))
         try:
             self._environment = _environments.get(key) or lmdb.open(
-                key[1], readonly=True, lock=False, readahead=False, create=False, max_readers=MAX_READERS
+                key[1], readonly=True, lock=False, readahead=False, create=False
             )
         except (OSError, lmdb.Error) as error:
             raise UserError(f"the database cannot be opened: {error}", str(folder), replace_remedy(dataset)) from None
@@ -212,12 +195,18 @@ class DatabaseReader(Storage):
             self._throttle.wait(len(record))
         return record
 
+    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
+        return iter(())
+
     def where(self, sample: int) -> tuple[str, str]:
         return str(self._folder), f"record {database_key(sample).decode()}"
 
     @property
     def files(self) -> list[Path]:
         return [self._folder / "data.mdb"]
+
+
+Storage = IndexedReader | DatabaseReader
 
 
 class MemoryReader:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -29,33 +28,23 @@ END_S = 5.0
 """Seconds in which threads have to end."""
 
 
-class Workers(ABC):
-    """Make batches; call `start` in the order in which `finish` is called later."""
+class Workers:
+    """Make batches; call `start` in the order in which `finish` is called later. Here the thread that requests one makes it."""
 
     def __init__(self, maker: BatchMaker, count: int, slots: int) -> None:
         self.maker, self.count, self.slots = maker, count, slots
 
-    @abstractmethod
     def start(self, task: BatchTask) -> BatchTask:
         """Request a batch."""
-
-    @abstractmethod
-    def finish(self, task: BatchTask) -> Batch:
-        """Wait for the batch; raises the error that occurred while it was made."""
-
-    def close(self) -> None:  # noqa: B027
-        """End the workers."""
-
-
-class Inline(Workers):
-    """The thread that requests a batch makes it."""
-
-    def start(self, task: BatchTask) -> BatchTask:
         return task
 
     def finish(self, task: BatchTask) -> Batch:
+        """Wait for the batch; raises the error that occurred while it was made."""
         with one_torch_thread():
             return self.maker.batch(task, no_progress())
+
+    def close(self) -> None:
+        """End the workers."""
 
 
 class Threads(Workers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,15 @@ def is_whole(bulk: Path, manifest: Manifest) -> bool:
     if manifest.format in ("shards", "database"):
         return size_of(bulk) == manifest.cost.bytes_out
     files = manifest.train.samples + manifest.test.samples + 1 if manifest.format == "files" else 4
-    return sum(len(names) for _, _, names in os.walk(bulk)) == files + 1  # with the manifest's copy
+    return sum(1 for _ in _files(bulk)) == files
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files below a folder, except NOT_OURS."""
-    found = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
-    return sum(file.stat().st_size for file in found if file.name not in NOT_OURS)
+    """Bytes of the files of a bulk."""
+    return sum(Path(place, name).stat().st_size for place, name in _files(folder))
+
+
+def _files(folder: Path) -> Iterator[tuple[str, str]]:
+    """Folder and name of all files below a folder, except NOT_OURS and hidden ones, which desktops and NFS leave."""
+    for place, _, names in os.walk(folder):
+        yield from ((place, name) for name in names if name not in NOT_OURS and name[0] != ".")

@@ -94,9 +94,9 @@ def stored(job: Job, edges: NDArray[np.int64], write: Callable[[list[Part], Kept
     parts: list[Part] = []
     while len(parts) < len(edges) - 1 and (part := _load(job, len(parts))) is not None:
         parts.append(part)
-    with Progress(f"{job.doing} {job.split}", int(edges[-1])) as progress, ThreadPoolExecutor(usable_cores()) as pool:
-        progress.add(int(edges[len(parts)]))
-        made = _in_order(pool, job, int(edges[len(parts)]), int(edges[-1]))
+    done, total = int(edges[len(parts)]), int(edges[-1])
+    with Progress(f"{job.doing} {job.split}", total, done) as progress, ThreadPoolExecutor(usable_cores()) as pool:
+        made = _in_order(pool, job, done, total)
         for begin, end in pairwise(edges[len(parts) :].tolist()):
             kept = Kept(islice(made, end - begin))
             part = kept.part(job.labels, **write(parts, kept))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -39,8 +40,9 @@ def provide(spec: OwnData, site: Site) -> Generated:
         if labels is None:
             labels = np.array([int(train.item(index)[1]) for index in range(len(train.items))])
         classes = int(labels.max()) + 1
-    elif not isinstance(classes, int):
-        classes = len(classes)
+    else:
+        with train._blamed(f"`classes` of `{train.name}`"):
+            classes = len(classes) if hasattr(classes, "__len__") else operator.index(classes)
     counts: dict[Split, int] = {"train": len(train.items), "test": len(test.items)}
     return Generated(counts, tuple(x.shape), x.nbytes, classes, task="multilabel" if y.ndim else "classification")
 

@@ -36,6 +36,7 @@ from scalestudy.data.stage.copying import copy, missing
 from scalestudy.data.stage.wanted import Share, WantedFiles, wanted
 from scalestudy.data.stores import Store, store_at
 from scalestudy.emulation.storage import Throttle
+from scalestudy.errors import UserError
 from scalestudy.files import sha256_text, write_json
 from scalestudy.locks import Patience
 from scalestudy.spec.config import Site
@@ -98,6 +99,8 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
     """
     begin = time.monotonic()
     manifest = read_manifest(manifest_path)
+    if manifest.status == "skipped":
+        raise UserError(f"the data was skipped: {manifest.reason}", str(manifest_path))
     origin = options.origin or str(bulk_folder(manifest_path, manifest))
     with contextlib.closing(store_at(origin, kept_open=False)) as store:
         files = wanted(manifest_path, manifest, share, store.size)
@@ -106,7 +109,7 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
         name = f"{manifest.id}-{sha256_text(manifest.fingerprint + (source.listing if source else ''))[:12]}"
         name += ("" if share.whole else f"-{share.part}of{share.of}") + (f"-{options.label}" if options.label else "")
         entry = CacheEntry(cache.scratch_folder(site), name)
-        copied, patience = 0, Patience(lambda: f"the copies in {entry.folder}, which {entry.user} uses or makes")
+        copied, patience = 0, Patience(lambda: f"the copies in {entry.folder}, which another process uses or makes")
         while not _usable(entry, files):
             # Without waiting: another process may have made the copies meanwhile, and use them until its run ends.
             if not entry.take():

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from scalestudy.errors import UserError
 from scalestudy.files import expanded, read_json, write_json
-from scalestudy.locks import holder, lock_patiently
+from scalestudy.locks import lock_patiently
 from scalestudy.spec.config import Site
 
 WAIT_S = 0.02
@@ -90,16 +90,11 @@ class CacheEntry:
             self._held.close()
             self._held = None
 
-    @property
-    def user(self) -> str:
-        """Who has its lock, as far as it is known."""
-        with open(self._lock, "rb") as lock:
-            return holder(lock)
-
     def remove(self) -> bool:
         """Delete it, but for its lock; False where another process uses it."""
         if not self.take():
             return False
+        self.record_file.write_text("{}")  # where it is interrupted, nobody takes what is left for whole copies
         shutil.rmtree(self.folder, ignore_errors=True)
         self.record_file.unlink(missing_ok=True)
         self.let_go()

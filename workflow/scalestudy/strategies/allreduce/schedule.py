@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from scalestudy.strategies import nodes
 from scalestudy.strategies.base import MakeOptimiser, Strategy, World
@@ -24,7 +22,7 @@ Sum = Callable[[torch.Tensor], Any]
 """Sums a contiguous 1-D buffer, of one length and dtype on all ranks, over the ranks, in place."""
 
 
-class Scheduled(Strategy):
+class Scheduled(Strategy, ABC):
     """Gradients are summed by an algorithm, which subclasses name, and divided by the number of ranks."""
 
     options: Options
@@ -58,10 +56,6 @@ class Scheduled(Strategy):
         if self.overlapped:
             backward()
             backward()
-
-    def no_exchange(self, module: nn.Module) -> AbstractContextManager[None]:
-        """Where gradients are only added up, DDP's buckets wait."""
-        return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
     def exchange(self) -> None:
         """Make every rank's gradients their mean over ranks, unless that happened inside backward."""

@@ -137,17 +137,9 @@ class Loading:
         samples, self.samples_since_step = self.samples_since_step, 0
         return samples
 
-    def begin_window(self):
-        """Set the times to zero."""
-        self.waited_s = self.between_s = 0.0
-
-    def times(self):
-        """Return the time between steps since the window began, in seconds."""
-        return {"between_s": self.between_s}
-
     def loader_facts(self):
         """Return each loader's settings for the record."""
-        return [watched.facts(self.is_for_training(watched)) for watched in self.watched]
+        return [{**one.settings, "is_for_training": self.is_for_training(one)} for one in self.watched]
 
 
 class Loader:
@@ -190,10 +182,6 @@ class Loader:
         if self.counts_samples is None:  # the first batch is a whole one
             self.counts_samples = size in (None, 1, counted) or self.length == 1
         return counted if self.counts_samples else size
-
-    def facts(self, is_for_training):
-        """Return settings for the record."""
-        return {**self.settings, "is_for_training": is_for_training}
 
     def keep(self, torch, batch):
         """Keep a copy of one of the first batches."""

@@ -61,7 +61,7 @@ class Steps:
         samples = self.loading.after_step(now)
         if self.done == self.begin:
             self.begin_s = now
-            self.loading.begin_window()
+            self.loading.waited_s = self.loading.between_s = 0.0
         if self.request.get("trace"):
             self.add_to_trace(now, samples)
         if is_last:
@@ -84,7 +84,7 @@ class Steps:
         return {
             "steps": self.done - self.begin if is_open else 0,
             "window_s": self.end_s - self.begin_s if is_open else 0.0,
-            **self.loading.times(),
+            "between_s": self.loading.between_s,
         }
 
     def add_to_trace(self, now, samples):
