@@ -211,6 +211,17 @@ def counted(study: Study) -> str:
     return f"{runs} run{'s' * (runs != 1)} with {repeats} repeat{'s' * (repeats != 1)}"
 
 
+ON_A_GPU = """## On a GPU
+
+ResNet-50 on one NVIDIA H200, images from memory: `batch_and_precision` at scale `node`. [Your GPU](../howto/your_gpu.md) has
+more.
+
+```{image} ../figures/h200_throughput.png
+:alt: Images per second of ResNet-50 on an H200, by batch and precision
+:width: 355px
+```"""
+
+
 def write_index(studies: list[Study]) -> None:
     """The gallery's first page: what has figures, then the rest."""
     shown = [study for study in studies if UNMADE not in page_of(study).read_text(encoding="utf-8")]
@@ -219,6 +230,7 @@ def write_index(studies: list[Study]) -> None:
         "Every study that scalestudy ships, at scale `mini`. `make gallery` writes these pages from results.",
         "On one machine, an exchange is between processes of one host. [Emulated](../explanation/emulation.md) parts are "
         "marked in each figure.",
+        ON_A_GPU,
     ]
     for study in shown:
         images = (GALLERY / "images" / study.name / f"{figure.file_name}.png" for figure in study.figures)

@@ -115,7 +115,8 @@ def with_studies(folder: Path, pattern: str) -> Project:
         shutil.copy(study, project.study.parent)
     shutil.copy(ROOT / "Makefile", project.folder)
     (project.folder / ".venv").symlink_to(sys.prefix)
-    (project.folder / "config/studies/batch_size.yaml").write_text(blocks("README.md", "yaml")[0])
+    for name in ("first_study", "batch_size"):  # of the README, and of the tutorial
+        (project.folder / f"config/studies/{name}.yaml").write_text(blocks("README.md", "yaml")[0])
     for block in [*blocks("docs/howto/own_model.md", "python"), *blocks("docs/howto/own_data.md", "python")]:
         (project.folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
     return project

@@ -13,6 +13,7 @@ from PIL import Image
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.sources import fashion_mnist
+from scalestudy.data.stage import Share, StageOptions, staged
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 from tests.unit.data.conftest import Prepared
@@ -66,6 +67,8 @@ def test_fashion_mnist_that_is_nowhere_is_skipped_with_what_to_do(small_fashion:
     assert manifest.status == "skipped"
     assert "SCALESTUDY_OFFLINE=1" in manifest.reason and "data_roots.fashion_mnist" in manifest.reason
     assert read_manifest(path) == manifest
+    with pytest.raises(UserError, match="the data was skipped"):
+        staged(path, StageOptions(), Share(), Site())
     with pytest.raises(UserError, match="the data was skipped"):
         open_dataset(path, "train")
 

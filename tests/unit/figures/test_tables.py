@@ -27,6 +27,12 @@ def test_a_mean_that_holds_disturbed_runs_is_marked_and_the_mark_is_explained(st
     assert r"\textdagger{}" in text[".tex"]
 
 
+def test_a_number_beyond_the_tested_factor_has_no_interval_and_a_note_says_why(study: Study) -> None:
+    beyond = {"metrics": {"extrapolation_factor": 2e4}, "kinds": {"training_time_s": "extrapolated"}}
+    write_results(study, lambda run: beyond)
+    assert "~ without an interval: beyond a factor of 1,000" in written(study)[".md"]
+
+
 def test_markdown_has_units_in_the_head_and_the_number_of_runs(study: Study) -> None:
     write_results(study)
 
