@@ -30,9 +30,10 @@ def _fill(descriptor: int, start: int, out: memoryview) -> None:
 
 
 class FolderStore:
-    """A folder, whose files are read by name, by several threads at once. With `kept_open`, a file is opened once: for large ones of which many ranges are read.
+    """A folder, whose files are read by name, by several threads at once.
 
-    At most a quarter of the files that this process may have open are kept; others are opened for each range.
+    With `kept_open`, a file is opened once: for large ones of which many ranges are read. At most a quarter of the files
+    that this process may have open are kept; others are opened for each range.
     """
 
     local = True

@@ -50,13 +50,13 @@ class Emulated(nn.Module):
         """Logits of zero, [batch, classes], in the parameters' dtype."""
         now = time.perf_counter()
         end = (self.free_since if now - self.free_since < HOST_S else now) + self.forward_s
-        self.free_since = end + self.backward_s
         dtype = self.trainable[0].dtype
         if x.shape not in self.logit_shapes:
             with torch.no_grad():
                 self.logit_shapes[x.shape] = predictions(call_on_meta(self.real[0], x.shape, dtype)).shape
         logits = torch.zeros(self.logit_shapes[x.shape], dtype=dtype, device=x.device)
         if torch.is_grad_enabled():
+            self.free_since = end + self.backward_s
             for parameter, share, kept in zip(self.trainable, self.ready_at, self.kept, strict=True):
                 logits = _Layer.apply(logits, parameter, kept, end + share * self.backward_s)  # type: ignore[no-untyped-call]
         _sleep_until(end)

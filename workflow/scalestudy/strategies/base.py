@@ -126,7 +126,7 @@ class Strategy:
         return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
     def exchange(self) -> None:
-        """Make every rank's gradients their mean over ranks, after backward; here, only those that it left out zero."""
+        """Make every rank's gradients their mean over ranks, after backward; here, those that it left out become zero."""
         self.gradients()
 
     def update(self) -> None:

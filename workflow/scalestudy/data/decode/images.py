@@ -229,7 +229,7 @@ def show(image: Pixels, view: View, out: Pixels) -> None:
 
 
 def show_scaled(image: Pixels, view: View, size: tuple[int, int], out: Pixels) -> None:
-    """Write a view of an image of this height and width, which was decoded smaller, into `out`, resized as `resized` does."""
+    """Write a view of an image of this `size`, which was decoded smaller, into `out`, resized as `resized` does."""
     down, across = image.shape[0] / size[0], image.shape[1] / size[1]
     # The region need not begin or end with a whole pixel.
     top, left, height, width = view.top * down, view.left * across, view.height * down, view.width * across

@@ -29,7 +29,10 @@ END_S = 5.0
 
 
 class Workers:
-    """Make batches; call `start` in the order in which `finish` is called later. Here the thread that requests one makes it."""
+    """Make batches; call `start` in the order in which `finish` is called later.
+
+    Here the thread that requests a batch makes it; subclasses have threads or processes.
+    """
 
     def __init__(self, maker: BatchMaker, count: int, slots: int) -> None:
         self.maker, self.count, self.slots = maker, count, slots
