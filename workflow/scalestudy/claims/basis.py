@@ -67,7 +67,7 @@ def label(verdict: str, basis: str) -> str:
 
 
 def stand_ins_of(claim: OfRuns, runs: Sequence[Run], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence for each thing that stands for another in a claim's runs, whose rows of the summary are `rows`."""
+    """Name each stand-in of a claim's runs in a sentence; `rows` are their rows of the summary."""
     devices = {row.get("instrument.device_name") for row in rows}
     keys = [run.columns for run in runs]
     judged = (

@@ -13,8 +13,8 @@ from scalestudy.claims.select import ClaimPart, Row
 from scalestudy.spec.columns import (
     EFFICIENCIES,
     MAX_TESTED_FACTOR,
-    OF_ALL_PROGRAMS,
     SHARES,
+    WHOLE_HOST_COLUMNS,
     extrapolated_too_far,
     is_number,
     provenance,
@@ -136,7 +136,7 @@ def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None =
     found: Rounds = {}
     absent = 0
     for row in side:
-        if wanted in OF_ALL_PROGRAMS and row.get("disturbed"):
+        if wanted in WHOLE_HOST_COLUMNS and row.get("disturbed"):
             continue
         value, whole = row.get(wanted), row.get(per) if per else 1.0
         if row["status"] != "valid" or not is_number(value) or not is_number(whole) or not whole:
@@ -153,7 +153,7 @@ def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None =
         of_round = found.setdefault(int(row["repeat"]), {})
         of_round[row["configuration"]] = Number(math.log(number) if log else number, own)
     if not found:
-        undisturbed = "undisturbed " if wanted in OF_ALL_PROGRAMS else ""
+        undisturbed = "undisturbed " if wanted in WHOLE_HOST_COLUMNS else ""
         raise NotJudged(f"no valid {undisturbed}run has a `{wanted}`")
     if absent:
         without = f"{absent} valid run{'s' if absent > 1 else ''} without `{wanted}`"

@@ -30,7 +30,7 @@ def _fill(descriptor: int, start: int, out: memoryview) -> None:
 
 
 class FolderStore:
-    """A folder, whose files are read by name, by several threads at once.
+    """Reads files of a folder by name; several threads may read at once.
 
     With `kept_open`, a file is opened once: for large ones of which many ranges are read. At most a quarter of the files
     that this process may have open are kept; others are opened for each range.
@@ -95,7 +95,7 @@ class FolderStore:
 
 
 class ObjectStore:
-    """As FolderStore, of files below an http(s) address or in a bucket, by range requests.
+    """Reads files below an http(s) address or in a bucket by range requests, as FolderStore does in a folder.
 
     Credentials, regions and endpoints come from the environment, as obstore's documentation names them.
     """

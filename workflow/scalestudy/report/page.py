@@ -59,7 +59,7 @@ def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path |
     return Path(out)
 
 
-OF_KINDS: dict[str, tuple[str, ...]] = {
+COLUMNS_OF_KINDS: dict[str, tuple[str, ...]] = {
     "time_over_ranks": ("training_time_s",),
     "throughput_over_ranks": ("throughput_samples_per_s",),
     "efficiency": ("efficiency",),
@@ -67,7 +67,7 @@ OF_KINDS: dict[str, tuple[str, ...]] = {
     "accuracy_over_time": ("accuracy", "auroc"),
     "staleness": ("staleness",),
 }
-"""Columns of the kinds of figure that set their own."""
+"""Columns that a kind of figure draws by itself."""
 
 
 def _shown_columns(parts: Sequence[StudyPart]) -> set[str]:
@@ -75,7 +75,10 @@ def _shown_columns(parts: Sequence[StudyPart]) -> set[str]:
     of_tables = {value for part in parts for table, _ in part.tables for value in table.values}
     figures = [figure for part in parts for figure in part.study.figures]
     return of_tables | {
-        column for figure in figures for column in (figure.x, figure.y, *OF_KINDS.get(figure.kind, ())) if column
+        column
+        for figure in figures
+        for column in (figure.x, figure.y, *COLUMNS_OF_KINDS.get(figure.kind, ()))
+        if column
     }
 
 

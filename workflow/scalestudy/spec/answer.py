@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 UNITS = {"": 1.0, "%": 0.01, "ms": 1e-3, "min": 60.0, "h": 3600.0, "MiB": 2.0**20, "GiB": 2.0**30}
 """Units that a number may be written in, each as a factor on the column's own unit."""
-OF_UNITS = {"%": ("",), "ms": ("s",), "min": ("s",), "h": ("s",), "MiB": ("B", "MiB"), "GiB": ("B", "MiB")}
-"""Units of the columns that they are for."""
+COLUMN_UNITS = {"%": ("",), "ms": ("s",), "min": ("s",), "h": ("s",), "MiB": ("B", "MiB"), "GiB": ("B", "MiB")}
+"""Units of a column that a format fits."""
 HALF_WIDTH = "±%"
 """Format of a number's half-width alone, in per cent of the number."""
 OWN_UNIT = "unit"
@@ -97,7 +97,7 @@ def answer_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -
             if (
                 column
                 and column in MEASURED
-                and MEASURED[column].unit not in OF_UNITS.get(form, (MEASURED[column].unit,))
+                and MEASURED[column].unit not in COLUMN_UNITS.get(form, (MEASURED[column].unit,))
             ):
                 yield Problem(
                     path, f"`{column}` is not in {shown(form)}", f"{{{name}:{OWN_UNIT}}} writes it in its own unit"

@@ -223,7 +223,7 @@ OF_THE_HOST = (
 )  # fmt: skip
 """Columns that no accelerator has a part in, real or emulated."""
 
-OF_ALL_PROGRAMS = ("cpu_utilisation", "disk_utilisation")
+WHOLE_HOST_COLUMNS = ("cpu_utilisation", "disk_utilisation")
 """Columns that contain what other programs use."""
 
 NOT_JPEG = "plain: pillow and torch"

@@ -142,7 +142,7 @@ class IndexedReader:
         return path, f"bytes {start} to {start + int(self.sizes[sample])}"
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        """Path, offset and bytes of what is read of local files for these samples."""
+        """Yield path, offset and bytes of these samples in local files."""
         if not self.store.local:
             return
         starts = np.zeros(len(indices), np.int64) if self.starts is None else self.starts[indices]
@@ -151,7 +151,7 @@ class IndexedReader:
 
     @property
     def files(self) -> list[Path]:
-        """The local files whose pages in the page cache matter."""
+        """List the local files that hold samples."""
         if not self.store.local:
             return []
         names = self._shards if self._shards is not None else map(self.name, range(len(self.sizes)))

@@ -91,7 +91,7 @@ class Steps:
         """Add a line: end of the step, its samples, the wait for data since the window began, and a loss if one is new."""
         if self.trace is None:
             file = os.path.join(self.request["out"], f"steps.{self.place()[0]}.jsonl")
-            self.trace = open(file, "a", buffering=1 << 16)  # noqa: SIM115
+            self.trace = open(file, "a", buffering=1 << 16)  # noqa: SIM115 (open to the script's end)
             self.trace.write('{"begins": true}\n')  # after what an earlier process of the command wrote
         loss = "" if self.scalars is None else self.scalars.take()
         self.trace.write(f'{{"clock": {now!r}, "samples": {samples}, "waited_s": {self.loading.waited_s!r}{loss}}}\n')
