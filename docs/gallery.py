@@ -183,7 +183,7 @@ def width_px(png: Path) -> int:
     return round(pixels * PIXELS_PER_PIXEL)
 
 
-FACTS = {"cpu": "CPU", "cores": "cores", "gpu": "GPU", "python": "Python", "torch": "torch", "code": "measuring code"}
+FACTS = {"cpu": "CPU", "cores": "cores", "device_name": "device", "python": "Python", "torch": "torch", "code": "measuring code"}
 """Facts of result.json's `instrument` that a reader asks for first, and how they are called."""
 
 

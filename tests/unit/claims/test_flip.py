@@ -55,6 +55,21 @@ def test_of_throughputs_the_samples_of_a_step_count() -> None:
     assert said == ["With a step of 10.5 ms in place of 100 ms the verdict would flip, if all else stayed"]
 
 
+def test_a_stall_ends_where_the_accelerator_is_as_slow_as_its_data() -> None:
+    """Of a step of 0.2 s, half waits for data: with 190 ms of computing, a twentieth."""
+    stalled = CLAIM.model_copy(update={"column": "data_stall", "below": None, "above": 0.05})
+    of, against = (side(0.2, **{"data_stall": stall, "loader.workers": 1}) for stall in (0.5, 0.0))
+    said = flip_text(stalled, ClaimPart(None, of, against))
+    assert said == ["With a step of 191 ms in place of 100 ms the verdict would flip, if all else stayed"]
+
+
+def test_an_efficiency_is_the_throughput_of_a_rank() -> None:
+    """Beside a rank without exchange, four that exchange for 0.1 s reach half its efficiency; 0.95 with steps of 1.9 s."""
+    lower = CLAIM.model_copy(update={"column": "efficiency"})
+    said = flip_text(lower, ClaimPart(None, side(0.2, ranks=4, **{"batch.global": 4}), side(0.1)))
+    assert said == ["With a step of 1.9 s in place of 100 ms the verdict would flip, if all else stayed"]
+
+
 @pytest.mark.parametrize(
     "more",
     [

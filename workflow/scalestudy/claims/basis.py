@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scalestudy.claims.model import Claim, OfRuns, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row
@@ -140,28 +140,39 @@ FACTORS = [10 ** (exponent / 100) for exponent in range(-200, 201)]
 
 
 def flip_text(claim: Sampled, part: ClaimPart) -> list[str]:
-    """The emulated step nearest to the present one with which a ratio of two sides would cross the claim's limit.
+    """The emulated step nearest to the present one with which the comparison of two sides would cross the claim's limit.
 
     A step that waits for data lasts as long as the data takes, or as the accelerator if that takes longer; else what a step
     has beside the accelerator's time stays as it is. Empty where a side computes, or no such step is found.
     """
-    is_rate, has_more = claim.column == "throughput_samples_per_s", claim.over or claim.per or claim.take
-    if claim.compared_as != "ratio" or has_more or not (is_rate or claim.column == "step_time_s"):
+    is_rate = claim.column in ("throughput_samples_per_s", "efficiency")
+    compared_as = "difference" if claim.column == "data_stall" else "ratio"
+    if claim.compared_as != compared_as or claim.over or claim.per or claim.take:
+        return []
+    if not (is_rate or claim.column in ("step_time_s", "data_stall")):
         return []
     of, against = (_emulated_step(side) for side in (part.of, part.against or ()))
     if of is None or against is None:
         return []
     low, high = claim.bounds
-    samples = part.of[0]["batch.global"] / (part.against or part.of)[0]["batch.global"]
+    # An efficiency is the throughput of a rank, over a base that both sides have.
+    samples, others = (
+        side[0]["batch.global"] / (side[0]["ranks"] if claim.column == "efficiency" else 1)
+        for side in (part.of, part.against or part.of)
+    )
 
-    def seconds(step: tuple[float, float, bool], factor: float) -> float:
-        whole, accelerator, waits = step
-        slower = factor * accelerator
-        return max(whole, slower) if waits else slower + max(0.0, whole - accelerator)
+    def seconds(step: _Step, factor: float) -> float:
+        slower = factor * step.accelerator_s
+        return max(step.step_s, slower) if step.waits else slower + max(0.0, step.step_s - step.accelerator_s)
+
+    def stall(step: _Step, factor: float) -> float:
+        return max(0.0, step.stall - (factor - 1) * step.accelerator_s / step.step_s) if step.waits else step.stall
 
     def holds(factor: float) -> bool:
+        if claim.column == "data_stall":
+            return bool(low < stall(of, factor) - stall(against, factor) < high)
         ratio = seconds(of, factor) / seconds(against, factor)
-        return bool(low < (samples / ratio if is_rate else ratio) < high)
+        return bool(low < (samples / others / ratio if is_rate else ratio) < high)
 
     # What workers could deliver to a faster accelerator is not known.
     ahead = any(row["loader.workers"] for row in part.rows)
@@ -170,13 +181,23 @@ def flip_text(claim: Sampled, part: ClaimPart) -> list[str]:
     if not crossed:
         return []
     nearest = min(crossed, key=lambda factor: abs(math.log(factor)))
-    times = (factor * of[1] for factor in (nearest, 1.0))
+    times = (factor * of.accelerator_s for factor in (nearest, 1.0))
     then, now = (f"{time:.2g} s" if time >= 1 else f"{1000 * time:.3g} ms" for time in times)
     return [f"With a step of {then} in place of {now} the verdict would flip, if all else stayed"]
 
 
-def _emulated_step(side: Sequence[Row]) -> tuple[float, float, bool] | None:
-    """The median step of a side in seconds, its accelerator's part, and whether it waits for data.
+class _Step(NamedTuple):
+    step_s: float
+    accelerator_s: float
+    stall: float
+
+    @property
+    def waits(self) -> bool:
+        return self.stall > MAX_HIDDEN_STALL
+
+
+def _emulated_step(side: Sequence[Row]) -> _Step | None:
+    """The median step of a side, its accelerator's part, and the share in which it waits for data.
 
     None where its accelerator is real or takes no time, or its exchange overlaps.
     """
@@ -191,4 +212,4 @@ def _emulated_step(side: Sequence[Row]) -> tuple[float, float, bool] | None:
     except UserError:
         return None
     seconds, stall = (statistics.median(float(row[name]) for row in side) for name in ("step_time_s", "data_stall"))
-    return seconds, own, stall > MAX_HIDDEN_STALL
+    return _Step(seconds, own, stall)
