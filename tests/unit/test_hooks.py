@@ -92,6 +92,28 @@ def test_a_script_that_looks_for_torch_before_it_imports_it_is_hooked_once(tmp_p
     assert (done.stdout, done.stderr) == ("torch\n", "")
 
 
+class PinnedStandIn(torch.Tensor):
+    """Stands in for a tensor in pinned memory, which this host cannot have; a copy of it is not pinned."""
+
+    is_in_pinned_memory = False
+
+    def is_pinned(self) -> bool:
+        return self.is_in_pinned_memory
+
+    def pin_memory(self):
+        self.is_in_pinned_memory = True
+        return self
+
+
+def test_batches_that_are_given_again_lie_in_pinned_memory_as_the_loaders_did():
+    Loader = loader_class(lambda: torch.zeros(8, 2).as_subclass(PinnedStandIn).pin_memory(), length=20)
+    hooks = loading(Loader, remove=("loading",))
+    for batch in Loader(Images()):
+        hooks.after_step(time.perf_counter())
+        assert batch.is_pinned()
+    assert hooks.watched[0].replayed > 0
+
+
 def test_the_time_between_epochs_is_seen_where_each_makes_its_loader_anew():
     Loader, dataset = loader_class(), Images()
     hooks = loading(Loader)
