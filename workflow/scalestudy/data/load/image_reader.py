@@ -70,19 +70,25 @@ class ImageReader:
         `augment` (`none`, `flip`, `crop_flip`) is drawn from seed, epoch and sample alone. `progress` is updated with
         each sample. Raises UserError naming file, place and sample where one cannot be read.
         """
+        if self.mode == "synthetic":
+            for sample, image in zip(indices.tolist(), out, strict=True):
+                _paint(sample, image)
+            return
         draws = None
         if augment != "none":
             draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, seed, epoch, indices)
         crop, progress = augment == "crop_flip", no_progress() if progress is None else progress
-        with self._naming(progress):
-            held = self._held(indices, epoch, progress)
-        rows = self._not_at_once(indices, held, out, draws, crop, progress)
+        rows: Iterable[int] = range(len(indices))
+        held: list[Any] = []
+        if (fast := kernel.loaded()) is not None:
+            pictures, names, held = self._places(indices, epoch, progress)
+            stored = (self._side or 0, self._side or 0)
+            rows = fast.show(
+                pictures, names, draws, crop, out, most_pixels=images.MOST_PIXELS, stored=stored, progress=progress
+            )
         with self._naming(progress):
             for row in rows:
                 sample = self._begin(int(indices[row]), progress)
-                if self.mode == "synthetic":
-                    _paint(sample, out[row])
-                    continue
                 data = held[row] if held else self.reader.read(sample, epoch)
                 self._show(sample, data, None if draws is None else draws[row], crop, out[row])
         progress[0] = NO_SAMPLE
@@ -100,36 +106,18 @@ class ImageReader:
         progress[0] = sample
         return sample
 
-    def _held(self, indices: Indices, epoch: int, progress: NDArray[np.int64]) -> list[Any]:
-        """Read all images ahead of their decoding; empty where the reader's buffers do not stay valid."""
-        if kernel.loaded() is None or not self.reader.keeps or self.mode == "synthetic":
-            return []
-        return [self.reader.read(self._begin(sample, progress), epoch) for sample in indices.tolist()]
-
-    def _not_at_once(
-        self,
-        indices: Indices,
-        held: list[Any],
-        out: NDArray[np.uint8],
-        draws: images.Draws,
-        crop: bool,
-        progress: NDArray[np.int64],
-    ) -> Iterable[int]:
-        """Let the kernel read files and decode in one call, and return the rows that it left."""
-        fast, everything = kernel.loaded(), range(len(indices))
-        if fast is None or self.mode == "synthetic":
-            return everything
-        found: tuple[NDArray[np.void], bytes] | None = None
-        if held:
-            found = kernel.in_memory(*held), b""
-            found[0]["sample"] = indices
-        elif isinstance(self.reader, IndexedReader):
-            with contextlib.suppress(OSError):  # its sample is found, and named, one by one
-                found = self.reader.places(indices)
-        if found is None:
-            return everything
-        stored = (self._side or 0, self._side or 0)
-        return fast.show(*found, draws, crop, out, most_pixels=images.MOST_PIXELS, stored=stored, progress=progress)
+    def _places(
+        self, indices: Indices, epoch: int, progress: NDArray[np.int64]
+    ) -> tuple[NDArray[np.void], bytes, list[Any]]:
+        """Where the kernel finds these images: in local files, with their names, or in memory, into which they are read."""
+        with contextlib.suppress(OSError):  # its sample is found, and named, when it is read
+            if isinstance(self.reader, IndexedReader) and (found := self.reader.places(indices)) is not None:
+                return *found, []
+        with self._naming(progress):
+            held = [self.reader.read(self._begin(sample, progress), epoch) for sample in indices.tolist()]
+        pictures = kernel.in_memory(*held)
+        pictures["sample"] = indices
+        return pictures, b"", held
 
     def unreadable(self, sample: int, error: object) -> UserError:
         """An error about one sample, with its file and its place in it."""
@@ -138,8 +126,10 @@ class ImageReader:
         return UserError(what, path, replace_remedy(self.dataset))
 
     def _show(self, sample: int, data: Any, draws: images.Draws, crop: bool, out: NDArray[np.uint8]) -> None:
+        """Show an image without the kernel."""
         if (side := self._side) is not None:
-            images.show_pixels(data, side, side, draws, crop, out)
+            pixels = np.frombuffer(data, np.uint8).reshape(side, side, 3)
+            images.show(pixels, images.view_of(side, side, draws, crop), out)
             return
         stored = int(self.index.checks[sample]) if len(self.index.checks) else None
         images.show_coded(data, draws, crop, out, lambda: stored not in (None, zlib.crc32(data)))

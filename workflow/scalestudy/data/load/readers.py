@@ -79,30 +79,22 @@ class IndexedReader:
     All methods may be called by several threads at once.
     """
 
-    keeps = False
-    """Whether buffers of earlier reads stay valid."""
-
     def __init__(self, store: Store, throttle: Throttle | None, index: Index, shards: list[str] | None) -> None:
         """`shards`: their files, as the index counts them; None where each sample is a file."""
         self.store, self._throttle, self._index, self._shards = store, throttle, index, shards
         self.sizes, self.starts = index.bytes, index.start if len(index.start) else None
-        self._local = threading.local()
 
     def name(self, sample: int) -> str:
         """The file of a sample."""
         return self._index.path(sample) if self._shards is None else self._shards[self._index.shard[sample]]
 
     def read(self, sample: int, epoch: int) -> Any:
-        """The bytes of one sample, as a buffer that stays as it is until this thread reads the next one.
+        """The bytes of one sample, in memory of its own.
 
         Raises OSError, EOFError, or another exception of the storage; `where` gives the file and the bytes.
         """
         size = int(self.sizes[sample])
-        # A buffer per thread: a new one for each sample would cost page faults each time. More memory follows the
-        # bytes, so that a decoder may read a few bytes too far.
-        if len(getattr(self._local, "buffer", b"")) < size + 64:
-            self._local.buffer = bytearray(size + size // 2 + 64)
-        out = memoryview(self._local.buffer)[:size]
+        out = memoryview(bytearray(size + 64))[:size]  # a decoder may read a few bytes too far
         self.fetch(self.name(sample), 0 if self.starts is None else int(self.starts[sample]), out)
         return out
 
@@ -168,8 +160,6 @@ class DatabaseReader:
     Opened without locks: the database is written once, whole, before it has readers.
     """
 
-    keeps = True
-
     def __init__(self, folder: Path, throttle: Throttle | None, dataset: str) -> None:
         self._folder, self._throttle, self._local = folder, throttle, threading.local()
         key = (os.getpid(), os.path.realpath(folder))
@@ -214,8 +204,6 @@ class MemoryReader:
 
     Each rank has its own.
     """
-
-    keeps = True
 
     def __init__(self, storage: Storage, sizes: NDArray[np.int64], place: str | None) -> None:
         self._storage = storage

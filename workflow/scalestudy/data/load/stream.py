@@ -23,8 +23,6 @@ WAIT_S = 28.0
 class StreamReader:
     """`follow` an epoch's samples, then `read` each of them once; samples not followed are read by themselves."""
 
-    keeps = True
-
     def __init__(self, storage: IndexedReader, patience_s: float) -> None:
         self._storage, self._wait_s = storage, WAIT_S + patience_s
         self._feeds: dict[int, Feed] = {}
@@ -41,7 +39,7 @@ class StreamReader:
     def read(self, sample: int, epoch: int) -> Any:
         """The bytes of one sample, as of Storage."""
         feed = self._feeds.get(epoch)
-        return bytes(self._storage.read(sample, epoch)) if feed is None else feed.take(sample)
+        return self._storage.read(sample, epoch) if feed is None else feed.take(sample)
 
     def leave(self) -> None:
         """Stop fetching; readers that wait for a sample get an error."""
@@ -71,7 +69,7 @@ class Feed:
     def __init__(self, storage: IndexedReader, coming: Indices, ahead: int, wait_s: float) -> None:
         self._storage, self._ahead, self._wait_s = storage, ahead, wait_s
         self._turn = threading.Condition()
-        self._there: dict[int, bytes] = {}
+        self._there: dict[int, Any] = {}
         self._errors: dict[int, Exception] = {}
         self.left = len(coming)
         """Samples that have not been taken."""
@@ -118,13 +116,13 @@ class Feed:
             try:
                 if isinstance(error, OSError) and not self._storage.store.local:
                     raise error  # a server that is gone: trying again for each sample would take minutes
-                self._arrived({sample: bytes(self._storage.read(sample, 0))})
+                self._arrived({sample: self._storage.read(sample, 0)})
             except Exception as own:
                 with self._turn:
                     self._errors[sample] = own
                     self._turn.notify_all()
 
-    def _arrived(self, samples: dict[int, bytes]) -> None:
+    def _arrived(self, samples: dict[int, Any]) -> None:
         with self._turn:
             self._there.update(samples)
             self._turn.notify_all()
