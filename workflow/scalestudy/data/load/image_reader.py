@@ -23,10 +23,8 @@ from scalestudy.data.load.sampler import StorageOrder, storage_order
 from scalestudy.data.load.stream import StreamReader
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, database_path, index_file, replace_remedy, shard_path
 from scalestudy.data.stores import store_at
-from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
-PICTURE_FORMATS = ("files", "raw", "shards", "database")
 NO_SAMPLE, UNWATCHED = -1, -2
 """In place of a sample in a worker's progress: it works on none, or on something that may take any time."""
 
@@ -145,16 +143,15 @@ def _storage(
     handle: DatasetHandle, manifest: Manifest, index: Index, shards: list[str] | None
 ) -> IndexedReader | DatabaseReader:
     """Open the storage of one split; UserError where the data cannot be read so."""
-    throttle = None
-    if handle.limited and handle.place:
-        throttle = Throttle(handle.mib_per_s, handle.latency_ms, handle.place)
     if manifest.format != "database":
         origin = handle.origin or str(bulk_folder(handle.manifest, manifest).absolute())
-        return IndexedReader(store_at(origin, kept_open=manifest.format != "files"), throttle, index, shards)
+        return IndexedReader(store_at(origin, kept_open=manifest.format != "files"), handle.throttle, index, shards)
     if handle.origin is not None:
         remedy = "leave it out, or store the data in shards"
         raise UserError("a database is read only where it lies", "loader.origin", remedy)
-    return DatabaseReader(database_path(handle.manifest, manifest, handle.split).absolute(), throttle, manifest.id)
+    return DatabaseReader(
+        database_path(handle.manifest, manifest, handle.split).absolute(), handle.throttle, manifest.id
+    )
 
 
 def _located(manifest_path: Path, manifest: Manifest, split: Split) -> tuple[Index, list[str] | None]:

@@ -35,7 +35,7 @@ QUEUED_MIB = 64.0
 
 @dataclass(frozen=True)
 class DatasetHandle:
-    """Everything that another process needs to open the same dataset; plain data."""
+    """Everything that another process needs to open the same dataset."""
 
     manifest: Path
     split: Split
@@ -45,24 +45,15 @@ class DatasetHandle:
     """A folder or an http(s) address that holds the same files as the bulk."""
     shuffle_buffer: int = 1000
     """Samples from which a stream draws the next."""
-    mib_per_s: float | None = None
-    """Rate of an emulated storage."""
-    latency_ms: float = 0.0
-    """Latency per request of an emulated storage."""
-    place: str | None = None
-    """File through which the processes of a node share the emulated storage."""
+    throttle: Throttle | None = None
+    """An emulated storage, which the processes of a node share."""
     memory: str | None = None
     """File of the samples that mode `memory` keeps, which worker processes share."""
 
     @property
     def patience_s(self) -> float:
         """How much longer than from a real storage one sample may take: others may have requested QUEUED_MIB before."""
-        return self.latency_ms / 1000 + (QUEUED_MIB / self.mib_per_s if self.mib_per_s else 0.0)
-
-    @property
-    def limited(self) -> bool:
-        """Whether a slower storage is emulated."""
-        return self.mib_per_s is not None or self.latency_ms > 0
+        return 0.0 if self.throttle is None else self.throttle.longest_wait_s(QUEUED_MIB * 2**20)
 
     def mode_of(self, format: str) -> Mode:
         """The input mode; UserError where data of this format does not have it."""
