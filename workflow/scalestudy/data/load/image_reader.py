@@ -21,7 +21,7 @@ from scalestudy.data.index import Index, mapped_array, mapped_index
 from scalestudy.data.load.readers import DatabaseReader, DatasetHandle, IndexedReader, Indices, MemoryReader
 from scalestudy.data.load.sampler import StorageOrder, storage_order
 from scalestudy.data.load.stream import StreamReader
-from scalestudy.data.manifest import Manifest, Split, bulk_folder, database_path, index_file, replace_remedy, shard_path
+from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file, replace_remedy, shard_names
 from scalestudy.data.stores import store_at
 from scalestudy.errors import UserError
 
@@ -143,15 +143,14 @@ def _storage(
     handle: DatasetHandle, manifest: Manifest, index: Index, shards: list[str] | None
 ) -> IndexedReader | DatabaseReader:
     """Open the storage of one split; UserError where the data cannot be read so."""
+    bulk = bulk_folder(handle.manifest, manifest).absolute()
     if manifest.format != "database":
-        origin = handle.origin or str(bulk_folder(handle.manifest, manifest).absolute())
+        origin = handle.origin or str(bulk)
         return IndexedReader(store_at(origin, kept_open=manifest.format != "files"), handle.throttle, index, shards)
     if handle.origin is not None:
         remedy = "leave it out, or store the data in shards"
         raise UserError("a database is read only where it lies", "loader.origin", remedy)
-    return DatabaseReader(
-        database_path(handle.manifest, manifest, handle.split).absolute(), handle.throttle, manifest.id
-    )
+    return DatabaseReader(bulk / f"{handle.split}.lmdb", handle.throttle, manifest.id)
 
 
 def _located(manifest_path: Path, manifest: Manifest, split: Split) -> tuple[Index, list[str] | None]:
@@ -163,10 +162,7 @@ def _located(manifest_path: Path, manifest: Manifest, split: Split) -> tuple[Ind
     if manifest.format == "raw":
         return _located_in_array(bulk, split), [f"{split}.npy"]
     index = mapped_index(index_file(manifest_path, manifest), split)
-    if manifest.format != "shards":
-        return index, None
-    shards = range(manifest.split(split).shards)
-    return index, [str(shard_path(manifest_path, manifest, split, k).relative_to(bulk)) for k in shards]
+    return index, shard_names(manifest, split) if manifest.format == "shards" else None
 
 
 def _located_in_array(bulk: Path, split: Split) -> Index:
