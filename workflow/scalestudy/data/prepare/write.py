@@ -34,7 +34,7 @@ from scalestudy.data.prepare.select import SPLITS, Converted, Selection, convert
 from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Arrays, EncodedImages
 from scalestudy.errors import UserError
-from scalestudy.files import naming, write_json
+from scalestudy.files import atomic_path, write_json
 
 BLOCK_SAMPLES = 1 << 16
 """Samples of arrays copied at once."""
@@ -168,10 +168,10 @@ class _Split:
         return {"paths": [""] * len(kept.numbers)}
 
     def _shard(self, parts: list[Part], kept: Kept) -> dict[str, Any]:
-        """The next shard; it gets its name when it is whole and synced."""
+        """The next shard."""
         number, starts, digest = len(parts), [], xxhash.xxh3_64()
         path = self.folder / shard_name(self.split, number, "pixels" if self.pixels else "coded")
-        with naming(path), open(path.with_suffix(".part"), "wb") as stream:
+        with atomic_path(path) as temporary, open(temporary, "wb") as stream:
 
             def put(data: bytes) -> None:
                 stream.write(data)
@@ -188,9 +188,6 @@ class _Split:
             if not self.pixels:
                 put(tar.END)
             size = stream.tell()
-            stream.flush()
-            os.fsync(stream.fileno())
-        path.with_suffix(".part").replace(path)
         shards = np.full(len(starts), number, np.int32)
         return {"written": (size, digest.intdigest()), "shard": shards, "start": np.array(starts, np.int64)}
 
