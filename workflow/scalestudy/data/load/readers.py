@@ -73,7 +73,8 @@ class IndexedReader:
     def __init__(self, store: Store, throttle: Throttle | None, index: Index, shards: list[str] | None) -> None:
         """`shards`: their files, as the index counts them; None where each sample is a file."""
         self.store, self._throttle, self._index, self._shards = store, throttle, index, shards
-        self.sizes, self.starts = index.bytes, index.start if len(index.start) else None
+        self.sizes, whole_files = index.bytes, np.broadcast_to(np.int64(0), index.bytes.shape)
+        self.starts = index.start if len(index.start) else whole_files
 
     def name(self, sample: int) -> str:
         """The file of a sample."""
@@ -86,7 +87,7 @@ class IndexedReader:
         """
         size = int(self.sizes[sample])
         out = memoryview(bytearray(size + 64))[:size]  # a decoder may read a few bytes too far
-        self.fetch(self.name(sample), 0 if self.starts is None else int(self.starts[sample]), out)
+        self.fetch(self.name(sample), int(self.starts[sample]), out)
         return out
 
     def places(self, indices: Indices) -> tuple[NDArray[np.void], bytes] | None:
@@ -97,9 +98,8 @@ class IndexedReader:
         if self._throttle is not None or not isinstance(self.store, FolderStore):
             return None
         found = np.zeros(len(indices), PICTURE)
-        found["sample"], found["size"], found["name"] = indices, self.sizes[indices], -1
-        if self.starts is not None:
-            found["start"] = self.starts[indices]
+        found["sample"], found["start"], found["size"] = indices, self.starts[indices], self.sizes[indices]
+        found["name"] = -1
         names = bytearray()
         for place, sample in zip(found, indices.tolist(), strict=True):
             name = self.name(sample)
@@ -119,7 +119,7 @@ class IndexedReader:
     def where(self, sample: int) -> tuple[str, str]:
         """File of a sample, and its place in it: `bytes 512 to 9000`, or empty for a whole file."""
         path = self.store.path(self.name(sample))
-        if self.starts is None:
+        if self._shards is None:
             return path, ""
         start = int(self.starts[sample])
         return path, f"bytes {start} to {start + int(self.sizes[sample])}"
@@ -128,9 +128,8 @@ class IndexedReader:
         """Yield path, offset and bytes of these samples in local files."""
         if not self.store.local:
             return
-        starts = np.zeros(len(indices), np.int64) if self.starts is None else self.starts[indices]
-        for sample, start, size in zip(indices.tolist(), starts.tolist(), self.sizes[indices].tolist(), strict=True):
-            yield self.store.path(self.name(sample)), start, size
+        for sample in indices.tolist():
+            yield self.store.path(self.name(sample)), int(self.starts[sample]), int(self.sizes[sample])
 
     @property
     def files(self) -> list[Path]:

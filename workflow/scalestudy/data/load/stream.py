@@ -155,7 +155,7 @@ def _blocks(storage: IndexedReader, samples: Indices, first_use: Indices) -> lis
 
     Samples are sorted by where they lie; neighbours are fetched together.
     """
-    starts = np.zeros(len(samples), np.int64) if storage.starts is None else storage.starts[samples]
+    starts = storage.starts[samples]
     numbers: dict[str, int] = {}
     files = np.array([numbers.setdefault(storage.name(sample), len(numbers)) for sample in samples.tolist()], np.int64)
     names = list(numbers)
