@@ -69,8 +69,7 @@ class Feed:
     def __init__(self, storage: IndexedReader, coming: Indices, ahead: int, wait_s: float) -> None:
         self._storage, self._ahead, self._wait_s = storage, ahead, wait_s
         self._turn = threading.Condition()
-        self._there: dict[int, Any] = {}
-        self._errors: dict[int, Exception] = {}
+        self._there: dict[int, Any] = {}  # a sample's bytes, or why it cannot be read
         self.left = len(coming)
         """Samples that have not been taken."""
         samples, first_use = np.unique(coming, return_index=True)
@@ -85,14 +84,14 @@ class Feed:
         watch = Watch()
         with self._turn:
             while sample not in self._there:
-                if sample in self._errors:
-                    raise self._errors[sample]
                 if self._closed:
                     raise OSError("the stream was closed")
                 self._turn.wait(CHECK_S)
                 if watch.still_s() >= self._wait_s:
                     raise TimeoutError(f"it did not arrive within {self._wait_s:.0f} s")
             found = self._there.pop(sample)
+            if isinstance(found, Exception):
+                raise found
             self.left -= 1
             self._used += 1
             if self._is_due():  # not for each sample: threads that wake up and wait again took a third of the CPU time
@@ -118,9 +117,7 @@ class Feed:
                     raise error  # a server that is gone: trying again for each sample would take minutes
                 self._arrived({sample: self._storage.read(sample, 0)})
             except Exception as own:
-                with self._turn:
-                    self._errors[sample] = own
-                    self._turn.notify_all()
+                self._arrived({sample: own})
 
     def _arrived(self, samples: dict[int, Any]) -> None:
         with self._turn:
