@@ -54,7 +54,8 @@ def index_in_place(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
         bulk=str(source.root),
         containers={str(split): names for split, names in source.containers.items()},
     )
-    manifest = describe_pictures(manifest, source, selection, indexes, left_out)
+    containers = {split: len(source.containers.get(split, [])) for split in indexes}
+    manifest = describe_pictures(manifest, source, selection, indexes, left_out, containers)
     # The index has names and sizes alone: the bytes of some images count too.
     digest = hashlib.sha256()
     for split in sorted(source.indexes):
