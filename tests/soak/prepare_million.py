@@ -140,7 +140,7 @@ def killed(folder: Path, spec: dict[str, object], shards: int, kills: int, finge
         left = tars(work)
         lost = [name for name, state in before.items() if left.get(name) != state]
         records = len(list((work / "parts").glob("*.npz")))
-        begun = len(list(work.glob("*.part")))
+        begun = len(list(work.glob(".*.tar")))
         yield told(f"kill {number} of {kills}, after {wanted} shards", run, files)
         yield (
             f"  left: {len(left)} whole shards, {records} recorded, {begun} begun; of those whole before, "

@@ -10,7 +10,7 @@ import pytest
 
 from scalestudy.data.index import mapped_index
 from scalestudy.data.load.dataset import open_dataset
-from scalestudy.data.manifest import index_file, shard_path
+from scalestudy.data.manifest import index_file, shard_names
 from scalestudy.data.sources import chest_xray14, imagenet, listing
 from scalestudy.errors import UserError
 from tests.unit.data.conftest import Prepared, photo
@@ -62,7 +62,7 @@ def test_imagenets_tar_of_tars_is_read_without_unpacking(tars: Path, prepared: P
     path, manifest = prepared(source="imagenet", root=str(tars))
     assert (manifest.train.samples, manifest.test.samples, manifest.classes) == (9, 4, 3)
     assert (manifest.format, manifest.bulk, manifest.train.shards) == ("shards", str(tars), 1)
-    assert shard_path(path, manifest, "train", 0) == tars / imagenet.TRAIN_TAR
+    assert shard_names(manifest, "train") == [imagenet.TRAIN_TAR]
     index = mapped_index(index_file(path, manifest), "train")
     found = dict(zip(map(index.path, range(9)), payloads(path, manifest), strict=True))
     assert found == {name: data for files in training().values() for name, data in files.items()}

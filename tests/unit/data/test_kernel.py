@@ -54,11 +54,9 @@ def shown_by(fast: kernel.Kernel, data: bytes, draws: np.ndarray, side: int, **m
     return out[0]
 
 
-def both(
-    fast: kernel.Kernel, data: bytes, size: tuple[int, int], draws: np.ndarray, side: int
-) -> tuple[np.ndarray, np.ndarray]:
-    view, plain = images.view_of(*size, draws, True), np.full((side, side, 3), 99, np.uint8)
-    images.show_decoded(data, *size, view, images.shrink_for(view, side), plain, lambda: False)
+def both(fast: kernel.Kernel, data: bytes, draws: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
+    plain = np.full((side, side, 3), 99, np.uint8)
+    images.show_coded(data, draws, True, plain, lambda: False)
     return shown_by(fast, data, draws, side).astype(int), plain.astype(int)
 
 
@@ -75,7 +73,7 @@ def test_any_view_of_any_jpeg_is_that_of_the_plain_way_to_a_level(
     fast: kernel.Kernel, height: int, width: int, side: int, sampling: str, seed: int
 ) -> None:
     data, draws = coded(photo(height, width, seed), sampling), np.random.default_rng(seed).random(images.DRAWS)
-    shown, plain = both(fast, data, (height, width), draws, side)
+    shown, plain = both(fast, data, draws, side)
     assert np.abs(shown - plain).max() <= 1
 
 
@@ -84,7 +82,7 @@ def test_views_are_those_of_torchvision_to_a_level(fast: kernel.Kernel) -> None:
     whole = torch.from_numpy(simplejpeg.decode_jpeg(data)).permute(2, 0, 1)
     for draws in counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, 0, 0, np.arange(30)):
         view = images.random_view(375, 500, draws.tolist())
-        shown, _ = both(fast, data, (375, 500), draws, 224)
+        shown, _ = both(fast, data, draws, 224)
         box = (view.top, view.left, view.height, view.width)
         expected = torchvision.resized_crop(whole, *box, [224, 224], antialias=True)
         expected = torchvision.horizontal_flip(expected) if view.flip else expected

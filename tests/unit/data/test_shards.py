@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalestudy.data.index import Index, mapped_index
-from scalestudy.data.manifest import Manifest, Split, database_key, database_path, index_file, shard_path
+from scalestudy.data.manifest import Manifest, Split, bulk_folder, database_key, index_file, shard_names
 from scalestudy.data.prepare import datasets as module
 from scalestudy.data.prepare.datasets import ensure
 from scalestudy.data.prepare.write import bounds
@@ -42,12 +42,12 @@ def index_of(path: Path, manifest: Manifest, split: Split = "train") -> Index:
 
 def payloads(path: Path, manifest: Manifest, split: Split = "train") -> list[bytes]:
     """All samples of a split, in the order of the index, by its byte ranges or keys."""
-    index = index_of(path, manifest, split)
+    index, bulk = index_of(path, manifest, split), bulk_folder(path, manifest)
     if manifest.format == "database":
-        place = str(database_path(path, manifest, split))
+        place = str(bulk / f"{split}.lmdb")
         with lmdb.open(place, readonly=True, lock=False) as database, database.begin() as transaction:
             return [transaction.get(database_key(sample)) for sample in range(len(index))]
-    shards = {number: shard_path(path, manifest, split, number).read_bytes() for number in set(index.shard.tolist())}
+    shards = [(bulk / name).read_bytes() for name in shard_names(manifest, split)]
     places = zip(index.shard.tolist(), index.start.tolist(), index.bytes.tolist(), strict=True)
     return [shards[number][start : start + size] for number, start, size in places]
 
@@ -64,8 +64,8 @@ def contents(bulk: Path) -> dict[str, bytes]:
 def test_tar_shards_hold_each_sample_and_its_class_in_the_order_of_the_index(prepared: Prepared) -> None:
     path, manifest = prepared(**JPEG, shard={"format": "tar", "mib": 0.125})
     index, seen = index_of(path, manifest), []
-    for number in range(manifest.train.shards):
-        file = shard_path(path, manifest, "train", number)
+    for name in shard_names(manifest, "train"):
+        file = path.parent / "bulk" / name
         listed = subprocess.run(["tar", "-tf", str(file)], capture_output=True, text=True, check=True)
         assert not listed.stderr and file.stat().st_size <= 2**17
         with tarfile.open(file) as stream:

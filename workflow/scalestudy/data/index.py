@@ -94,12 +94,7 @@ def joined(parts: Sequence[Index]) -> Index:
 def write_index(path: Path, splits: dict[Split, Index]) -> None:
     """Write the index of both splits as one .npz file."""
     arrays = {f"{split}_{name}": value for split, index in splits.items() for name, value in vars(index).items()}
-
-    def write(temporary: Path) -> None:
-        with open(temporary, "wb") as stream:
-            np.savez(stream, **arrays)
-
-    write_with(path, write)
+    write_with(path, lambda temporary: np.savez(temporary, **arrays))
 
 
 def fingerprint(splits: dict[Split, Index]) -> str:

@@ -108,12 +108,11 @@ LISTED = 100
 """Most things that a manifest lists as left out."""
 
 
-def shard_path(manifest_path: Path | str, manifest: Manifest, split: Split, number: int) -> Path:
-    """File of a shard, counted as `shard` of the index counts."""
-    bulk = bulk_folder(manifest_path, manifest)
+def shard_names(manifest: Manifest, split: Split) -> list[str]:
+    """Files of the shards below the bulk, as `shard` of the index counts them."""
     if manifest.containers:
-        return bulk / manifest.containers[split][number]
-    return bulk / shard_name(split, number, manifest.payload)
+        return manifest.containers[split]
+    return [shard_name(split, number, manifest.payload) for number in range(manifest.split(split).shards)]
 
 
 def shard_name(split: Split, number: int, payload: Payload) -> str:
@@ -121,13 +120,8 @@ def shard_name(split: Split, number: int, payload: Payload) -> str:
     return f"{split}-{number:06d}.{'tar' if payload == 'coded' else 'raw'}"
 
 
-def database_path(manifest_path: Path | str, manifest: Manifest, split: Split) -> Path:
-    """Folder of a split's LMDB environment; sample i has the key that `database_key` gives."""
-    return bulk_folder(manifest_path, manifest) / f"{split}.lmdb"
-
-
 def database_key(sample: int) -> bytes:
-    """Key of a sample: nine decimal digits."""
+    """Key of a sample in its split's LMDB environment: nine decimal digits."""
     return b"%09d" % sample
 
 

@@ -8,6 +8,7 @@ import os
 import struct
 import threading
 import time
+import weakref
 
 _CLOCK = struct.Struct("d")
 
@@ -17,14 +18,18 @@ class Throttle:
 
     Requests share the rate and overlap their latencies. The shared state is one number in the file `place`: when the
     storage will have delivered all that was asked of it so far, on the monotonic clock, which all processes of a host
-    have in common. Emulated: no seeks, no cache, no fairness beyond first come, first served.
+    have in common. `place` None: in memory, for this process and those to which it sends the throttle, while it lives.
+    Emulated: no seeks, no cache, no fairness beyond first come, first served.
     """
 
-    def __init__(self, mib_per_s: float | None, latency_ms: float, place: str) -> None:
+    def __init__(self, mib_per_s: float | None, latency_ms: float, place: str | None) -> None:
         self._bytes_per_s = mib_per_s * 2**20 if mib_per_s else float("inf")
         self._latency_s = latency_ms / 1000
         self._lock = threading.Lock()
-        self._descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._descriptor = os.open(place, flags, 0o600) if place else os.memfd_create("scalestudy-storage")
+        weakref.finalize(self, os.close, self._descriptor)
+        self._how = mib_per_s, latency_ms, place or f"/proc/{os.getpid()}/fd/{self._descriptor}"
         # Processes that come together all make it as long; what is there stays.
         if os.fstat(self._descriptor).st_size < _CLOCK.size:
             os.ftruncate(self._descriptor, _CLOCK.size)
@@ -42,7 +47,10 @@ class Throttle:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         time.sleep(max(0.0, done - time.monotonic()))
 
-    def close(self) -> None:
-        """Close the shared file."""
-        self._shared.close()
-        os.close(self._descriptor)
+    def longest_wait_s(self, queued_bytes: float) -> float:
+        """The wait of a request before which others have requested so many bytes, seconds."""
+        return self._latency_s + queued_bytes / self._bytes_per_s
+
+    def __reduce__(self) -> tuple[type[Throttle], tuple[float | None, float, str]]:
+        """Another process opens the same file."""
+        return Throttle, self._how

@@ -234,13 +234,9 @@ def _copies(job: Job, rank: int) -> Staged:
         throttle=throttle,
         label="-".join(labels),
     )
-    try:
-        nodes = job.resolved.nodes
-        share = Share() if spec.stage.share == "all" or nodes == 1 else Share(node, nodes)
-        copies = staged(job.manifest, options, share, read_site())
-    finally:
-        if throttle is not None:
-            throttle.close()
+    nodes = job.resolved.nodes
+    share = Share() if spec.stage.share == "all" or nodes == 1 else Share(node, nodes)
+    copies = staged(job.manifest, options, share, read_site())
     if job.processes > 1:
         # However long the slowest takes: an exchange has a shorter time limit.
         group = dist.new_group(backend="gloo", timeout=LONGEST)

@@ -17,8 +17,6 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
-from scalestudy.data.decode import kernel
-
 if TYPE_CHECKING:
     import torch
 
@@ -175,28 +173,14 @@ def view_of(height: int, width: int, draws: Draws, crop: bool) -> View:
 
 
 def show_coded(data: Any, draws: Draws, crop: bool, out: Pixels, changed: Callable[[], bool]) -> None:
-    """Decode a JPEG or PNG and write a view of it into `out`, uint8 [side, side, 3]: by the kernel where it can."""
-    if not _by_kernel(data, draws, crop, out):
-        height, width = header(data)
-        view = view_of(height, width, draws, crop)
-        show_decoded(data, height, width, view, shrink_for(view, out.shape[0]), out, changed)
-
-
-def _by_kernel(data: Any, draws: Draws, crop: bool, out: Pixels, stored: tuple[int, int] = (0, 0)) -> bool:
-    fast, rows = kernel.loaded(), None if draws is None else draws[None]
-    if fast is None:
-        return False
-    return not fast.show(kernel.in_memory(data), b"", rows, crop, out[None], most_pixels=MOST_PIXELS, stored=stored)
-
-
-def show_decoded(
-    data: Any, height: int, width: int, view: View, shrink: int, out: Pixels, changed: Callable[[], bool]
-) -> None:
-    """The plain path: decode all of a JPEG or PNG and write its view into `out`, uint8 [side, side, 3].
+    """Decode all of a JPEG or PNG and write a view of it into `out`, uint8 [side, side, 3].
 
     Where libjpeg-turbo finds a JPEG damaged, pillow has the last word, unless `changed()` says that the bytes are not
     those that were stored: then ValueError.
     """
+    height, width = header(data)
+    view = view_of(height, width, draws, crop)
+    shrink = shrink_for(view, out.shape[0])
     try:
         image = decode(data, shrink, strict=True)
     except (ValueError, KeyError):
@@ -207,13 +191,6 @@ def show_decoded(
         show(image, view, out)
     else:
         show_scaled(image, view, (height, width), out)
-
-
-def show_pixels(data: Any, height: int, width: int, draws: Draws, crop: bool, out: Pixels) -> None:
-    """Write a view of stored pixels, uint8 [height, width, 3], into `out`, uint8 [side, side, 3]."""
-    if not _by_kernel(data, draws, crop, out, (height, width)):
-        image = np.frombuffer(data, np.uint8).reshape(height, width, 3)
-        show(image, view_of(height, width, draws, crop), out)
 
 
 def show(image: Pixels, view: View, out: Pixels) -> None:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from scalestudy.data.catalogue import MODES
 from scalestudy.data.index import mapped_array
-from scalestudy.data.load.image_reader import PICTURE_FORMATS, ImageReader
+from scalestudy.data.load.image_reader import ImageReader
 from scalestudy.data.load.readers import DatasetHandle, MemoryReader
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, read_manifest
 from scalestudy.data.sources import source_module
 from scalestudy.data.sources.samples import Dataset as Dataset  # noqa: PLC0414 (named by those who open it)
 from scalestudy.data.sources.samples import Indices, TensorDataset
-from scalestudy.errors import UserError
+from scalestudy.emulation.storage import Throttle
 from scalestudy.spec import run
 
 DEFAULT_SIDE = 224
@@ -29,53 +26,34 @@ DEFAULT_SIDE = 224
 def open_dataset(
     manifest_path: Path | str, split: Split, loader: run.Loader | None = None, place: Path | None = None
 ) -> Dataset:
-    """Open one split of the data that a manifest describes; UserError where it is skipped, missing or damaged.
+    """Open one split of the data that a manifest describes; UserError where it is missing or damaged.
 
     `loader` sets how it is read; None: in the best way for its format. Processes that name the same `place`, a file
     on this node, share the rate of an emulated storage.
     """
-    spec = loader or run.Loader()
-    storage, own_place = spec.storage, None
-    handle = DatasetHandle(
-        Path(manifest_path).absolute(),
-        split,
-        mode=spec.mode,
-        origin=spec.origin,
-        shuffle_buffer=spec.shuffle_buffer,
-        mib_per_s=storage.mib_per_s if storage else None,
-        latency_ms=storage.latency_ms if storage else 0.0,
-        place=str(place) if place else None,
-    )
-    if handle.limited and place is None:
-        own_place = os.memfd_create("scalestudy-storage")
-        handle = dataclasses.replace(handle, place=f"/proc/{os.getpid()}/fd/{own_place}")
-    data = opened(handle)
-    if own_place is not None:
-        weakref.finalize(data, os.close, own_place)
-    return data
+    spec, throttle = loader or run.Loader(), None
+    if (storage := spec.storage) is not None:
+        throttle = Throttle(storage.mib_per_s, storage.latency_ms, str(place) if place else None)
+    manifest_file = Path(manifest_path).absolute()
+    return opened(DatasetHandle(manifest_file, split, spec.mode, spec.origin, spec.shuffle_buffer, throttle))
 
 
 def opened(handle: DatasetHandle) -> Dataset:
     """Open a dataset as another process did."""
     manifest = read_manifest(handle.manifest)
-    if manifest.status == "skipped":
-        raise UserError(f"the data was skipped: {manifest.reason}", str(handle.manifest))
     data: Dataset
-    if manifest.format in PICTURE_FORMATS:
+    if manifest.format == "tensors":
+        data = _tensors(handle, manifest)
+    else:
         data = PictureDataset(handle, manifest)
         if isinstance(memory := data.pictures.reader, MemoryReader):
             handle = dataclasses.replace(handle, memory=memory.place)
-    else:
-        data = _tensors(handle, manifest)
     data.handle = handle
     return data
 
 
 def _tensors(handle: DatasetHandle, manifest: Manifest) -> Dataset:
     """Arrays, or samples made while they are read."""
-    if handle.mode not in (None, *MODES["tensors"]) or handle.limited or handle.origin is not None:
-        what = "samples that are tensors, or are made while they are read, have no storage to choose"
-        raise UserError(what, "loader", "leave `mode`, `origin` and `storage` out")
     data: Dataset
     if manifest.bulk:
         data = ArrayDataset(manifest, handle.split, bulk_folder(handle.manifest, manifest), handle.mode == "memory")

@@ -21,12 +21,10 @@ from scalestudy.data.index import Index, mapped_array, mapped_index
 from scalestudy.data.load.readers import DatabaseReader, DatasetHandle, IndexedReader, Indices, MemoryReader
 from scalestudy.data.load.sampler import StorageOrder, storage_order
 from scalestudy.data.load.stream import StreamReader
-from scalestudy.data.manifest import Manifest, Split, bulk_folder, database_path, index_file, replace_remedy, shard_path
+from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file, replace_remedy, shard_names
 from scalestudy.data.stores import store_at
-from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
-PICTURE_FORMATS = ("files", "raw", "shards", "database")
 NO_SAMPLE, UNWATCHED = -1, -2
 """In place of a sample in a worker's progress: it works on none, or on something that may take any time."""
 
@@ -70,19 +68,25 @@ class ImageReader:
         `augment` (`none`, `flip`, `crop_flip`) is drawn from seed, epoch and sample alone. `progress` is updated with
         each sample. Raises UserError naming file, place and sample where one cannot be read.
         """
+        if self.mode == "synthetic":
+            for sample, image in zip(indices.tolist(), out, strict=True):
+                _paint(sample, image)
+            return
         draws = None
         if augment != "none":
             draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, seed, epoch, indices)
         crop, progress = augment == "crop_flip", no_progress() if progress is None else progress
-        with self._naming(progress):
-            held = self._held(indices, epoch, progress)
-        rows = self._not_at_once(indices, held, out, draws, crop, progress)
+        rows: Iterable[int] = range(len(indices))
+        held: list[Any] = []
+        if (fast := kernel.loaded()) is not None:
+            pictures, names, held = self._places(indices, epoch, progress)
+            stored = (self._side or 0, self._side or 0)
+            rows = fast.show(
+                pictures, names, draws, crop, out, most_pixels=images.MOST_PIXELS, stored=stored, progress=progress
+            )
         with self._naming(progress):
             for row in rows:
                 sample = self._begin(int(indices[row]), progress)
-                if self.mode == "synthetic":
-                    _paint(sample, out[row])
-                    continue
                 data = held[row] if held else self.reader.read(sample, epoch)
                 self._show(sample, data, None if draws is None else draws[row], crop, out[row])
         progress[0] = NO_SAMPLE
@@ -100,36 +104,18 @@ class ImageReader:
         progress[0] = sample
         return sample
 
-    def _held(self, indices: Indices, epoch: int, progress: NDArray[np.int64]) -> list[Any]:
-        """Read all images ahead of their decoding; empty where the reader's buffers do not stay valid."""
-        if kernel.loaded() is None or not self.reader.keeps or self.mode == "synthetic":
-            return []
-        return [self.reader.read(self._begin(sample, progress), epoch) for sample in indices.tolist()]
-
-    def _not_at_once(
-        self,
-        indices: Indices,
-        held: list[Any],
-        out: NDArray[np.uint8],
-        draws: images.Draws,
-        crop: bool,
-        progress: NDArray[np.int64],
-    ) -> Iterable[int]:
-        """Let the kernel read files and decode in one call, and return the rows that it left."""
-        fast, everything = kernel.loaded(), range(len(indices))
-        if fast is None or self.mode == "synthetic":
-            return everything
-        found: tuple[NDArray[np.void], bytes] | None = None
-        if held:
-            found = kernel.in_memory(*held), b""
-            found[0]["sample"] = indices
-        elif isinstance(self.reader, IndexedReader):
-            with contextlib.suppress(OSError):  # its sample is found, and named, one by one
-                found = self.reader.places(indices)
-        if found is None:
-            return everything
-        stored = (self._side or 0, self._side or 0)
-        return fast.show(*found, draws, crop, out, most_pixels=images.MOST_PIXELS, stored=stored, progress=progress)
+    def _places(
+        self, indices: Indices, epoch: int, progress: NDArray[np.int64]
+    ) -> tuple[NDArray[np.void], bytes, list[Any]]:
+        """Where the kernel finds these images: in local files, with their names, or in memory, into which they are read."""
+        with contextlib.suppress(OSError):  # its sample is found, and named, when it is read
+            if isinstance(self.reader, IndexedReader) and (found := self.reader.places(indices)) is not None:
+                return *found, []
+        with self._naming(progress):
+            held = [self.reader.read(self._begin(sample, progress), epoch) for sample in indices.tolist()]
+        pictures = kernel.in_memory(*held)
+        pictures["sample"] = indices
+        return pictures, b"", held
 
     def unreadable(self, sample: int, error: object) -> UserError:
         """An error about one sample, with its file and its place in it."""
@@ -138,8 +124,10 @@ class ImageReader:
         return UserError(what, path, replace_remedy(self.dataset))
 
     def _show(self, sample: int, data: Any, draws: images.Draws, crop: bool, out: NDArray[np.uint8]) -> None:
+        """Show an image without the kernel."""
         if (side := self._side) is not None:
-            images.show_pixels(data, side, side, draws, crop, out)
+            pixels = np.frombuffer(data, np.uint8).reshape(side, side, 3)
+            images.show(pixels, images.view_of(side, side, draws, crop), out)
             return
         stored = int(self.index.checks[sample]) if len(self.index.checks) else None
         images.show_coded(data, draws, crop, out, lambda: stored not in (None, zlib.crc32(data)))
@@ -155,16 +143,14 @@ def _storage(
     handle: DatasetHandle, manifest: Manifest, index: Index, shards: list[str] | None
 ) -> IndexedReader | DatabaseReader:
     """Open the storage of one split; UserError where the data cannot be read so."""
-    throttle = None
-    if handle.limited and handle.place:
-        throttle = Throttle(handle.mib_per_s, handle.latency_ms, handle.place)
+    bulk = bulk_folder(handle.manifest, manifest).absolute()
     if manifest.format != "database":
-        origin = handle.origin or str(bulk_folder(handle.manifest, manifest).absolute())
-        return IndexedReader(store_at(origin, kept_open=manifest.format != "files"), throttle, index, shards)
+        origin = handle.origin or str(bulk)
+        return IndexedReader(store_at(origin, kept_open=manifest.format != "files"), handle.throttle, index, shards)
     if handle.origin is not None:
         remedy = "leave it out, or store the data in shards"
         raise UserError("a database is read only where it lies", "loader.origin", remedy)
-    return DatabaseReader(database_path(handle.manifest, manifest, handle.split).absolute(), throttle, manifest.id)
+    return DatabaseReader(bulk / f"{handle.split}.lmdb", handle.throttle, manifest.id)
 
 
 def _located(manifest_path: Path, manifest: Manifest, split: Split) -> tuple[Index, list[str] | None]:
@@ -176,10 +162,7 @@ def _located(manifest_path: Path, manifest: Manifest, split: Split) -> tuple[Ind
     if manifest.format == "raw":
         return _located_in_array(bulk, split), [f"{split}.npy"]
     index = mapped_index(index_file(manifest_path, manifest), split)
-    if manifest.format != "shards":
-        return index, None
-    shards = range(manifest.split(split).shards)
-    return index, [str(shard_path(manifest_path, manifest, split, k).relative_to(bulk)) for k in shards]
+    return index, shard_names(manifest, split) if manifest.format == "shards" else None
 
 
 def _located_in_array(bulk: Path, split: Split) -> Index:

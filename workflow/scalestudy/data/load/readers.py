@@ -35,7 +35,7 @@ QUEUED_MIB = 64.0
 
 @dataclass(frozen=True)
 class DatasetHandle:
-    """Everything that another process needs to open the same dataset; plain data."""
+    """Everything that another process needs to open the same dataset."""
 
     manifest: Path
     split: Split
@@ -45,24 +45,15 @@ class DatasetHandle:
     """A folder or an http(s) address that holds the same files as the bulk."""
     shuffle_buffer: int = 1000
     """Samples from which a stream draws the next."""
-    mib_per_s: float | None = None
-    """Rate of an emulated storage."""
-    latency_ms: float = 0.0
-    """Latency per request of an emulated storage."""
-    place: str | None = None
-    """File through which the processes of a node share the emulated storage."""
+    throttle: Throttle | None = None
+    """An emulated storage, which the processes of a node share."""
     memory: str | None = None
     """File of the samples that mode `memory` keeps, which worker processes share."""
 
     @property
     def patience_s(self) -> float:
         """How much longer than from a real storage one sample may take: others may have requested QUEUED_MIB before."""
-        return self.latency_ms / 1000 + (QUEUED_MIB / self.mib_per_s if self.mib_per_s else 0.0)
-
-    @property
-    def limited(self) -> bool:
-        """Whether a slower storage is emulated."""
-        return self.mib_per_s is not None or self.latency_ms > 0
+        return 0.0 if self.throttle is None else self.throttle.longest_wait_s(QUEUED_MIB * 2**20)
 
     def mode_of(self, format: str) -> Mode:
         """The input mode; UserError where data of this format does not have it."""
@@ -79,31 +70,24 @@ class IndexedReader:
     All methods may be called by several threads at once.
     """
 
-    keeps = False
-    """Whether buffers of earlier reads stay valid."""
-
     def __init__(self, store: Store, throttle: Throttle | None, index: Index, shards: list[str] | None) -> None:
         """`shards`: their files, as the index counts them; None where each sample is a file."""
         self.store, self._throttle, self._index, self._shards = store, throttle, index, shards
-        self.sizes, self.starts = index.bytes, index.start if len(index.start) else None
-        self._local = threading.local()
+        self.sizes, whole_files = index.bytes, np.broadcast_to(np.int64(0), index.bytes.shape)
+        self.starts = index.start if len(index.start) else whole_files
 
     def name(self, sample: int) -> str:
         """The file of a sample."""
         return self._index.path(sample) if self._shards is None else self._shards[self._index.shard[sample]]
 
     def read(self, sample: int, epoch: int) -> Any:
-        """The bytes of one sample, as a buffer that stays as it is until this thread reads the next one.
+        """The bytes of one sample, in memory of its own.
 
         Raises OSError, EOFError, or another exception of the storage; `where` gives the file and the bytes.
         """
         size = int(self.sizes[sample])
-        # A buffer per thread: a new one for each sample would cost page faults each time. More memory follows the
-        # bytes, so that a decoder may read a few bytes too far.
-        if len(getattr(self._local, "buffer", b"")) < size + 64:
-            self._local.buffer = bytearray(size + size // 2 + 64)
-        out = memoryview(self._local.buffer)[:size]
-        self.fetch(self.name(sample), 0 if self.starts is None else int(self.starts[sample]), out)
+        out = memoryview(bytearray(size + 64))[:size]  # a decoder may read a few bytes too far
+        self.fetch(self.name(sample), int(self.starts[sample]), out)
         return out
 
     def places(self, indices: Indices) -> tuple[NDArray[np.void], bytes] | None:
@@ -114,9 +98,8 @@ class IndexedReader:
         if self._throttle is not None or not isinstance(self.store, FolderStore):
             return None
         found = np.zeros(len(indices), PICTURE)
-        found["sample"], found["size"], found["name"] = indices, self.sizes[indices], -1
-        if self.starts is not None:
-            found["start"] = self.starts[indices]
+        found["sample"], found["start"], found["size"] = indices, self.starts[indices], self.sizes[indices]
+        found["name"] = -1
         names = bytearray()
         for place, sample in zip(found, indices.tolist(), strict=True):
             name = self.name(sample)
@@ -136,7 +119,7 @@ class IndexedReader:
     def where(self, sample: int) -> tuple[str, str]:
         """File of a sample, and its place in it: `bytes 512 to 9000`, or empty for a whole file."""
         path = self.store.path(self.name(sample))
-        if self.starts is None:
+        if self._shards is None:
             return path, ""
         start = int(self.starts[sample])
         return path, f"bytes {start} to {start + int(self.sizes[sample])}"
@@ -145,9 +128,8 @@ class IndexedReader:
         """Yield path, offset and bytes of these samples in local files."""
         if not self.store.local:
             return
-        starts = np.zeros(len(indices), np.int64) if self.starts is None else self.starts[indices]
-        for sample, start, size in zip(indices.tolist(), starts.tolist(), self.sizes[indices].tolist(), strict=True):
-            yield self.store.path(self.name(sample)), start, size
+        for sample in indices.tolist():
+            yield self.store.path(self.name(sample)), int(self.starts[sample]), int(self.sizes[sample])
 
     @property
     def files(self) -> list[Path]:
@@ -167,8 +149,6 @@ class DatabaseReader:
 
     Opened without locks: the database is written once, whole, before it has readers.
     """
-
-    keeps = True
 
     def __init__(self, folder: Path, throttle: Throttle | None, dataset: str) -> None:
         self._folder, self._throttle, self._local = folder, throttle, threading.local()
@@ -214,8 +194,6 @@ class MemoryReader:
 
     Each rank has its own.
     """
-
-    keeps = True
 
     def __init__(self, storage: Storage, sizes: NDArray[np.int64], place: str | None) -> None:
         self._storage = storage

@@ -23,8 +23,6 @@ WAIT_S = 28.0
 class StreamReader:
     """`follow` an epoch's samples, then `read` each of them once; samples not followed are read by themselves."""
 
-    keeps = True
-
     def __init__(self, storage: IndexedReader, patience_s: float) -> None:
         self._storage, self._wait_s = storage, WAIT_S + patience_s
         self._feeds: dict[int, Feed] = {}
@@ -41,7 +39,7 @@ class StreamReader:
     def read(self, sample: int, epoch: int) -> Any:
         """The bytes of one sample, as of Storage."""
         feed = self._feeds.get(epoch)
-        return bytes(self._storage.read(sample, epoch)) if feed is None else feed.take(sample)
+        return self._storage.read(sample, epoch) if feed is None else feed.take(sample)
 
     def leave(self) -> None:
         """Stop fetching; readers that wait for a sample get an error."""
@@ -71,8 +69,7 @@ class Feed:
     def __init__(self, storage: IndexedReader, coming: Indices, ahead: int, wait_s: float) -> None:
         self._storage, self._ahead, self._wait_s = storage, ahead, wait_s
         self._turn = threading.Condition()
-        self._there: dict[int, bytes] = {}
-        self._errors: dict[int, Exception] = {}
+        self._there: dict[int, Any] = {}  # a sample's bytes, or why it cannot be read
         self.left = len(coming)
         """Samples that have not been taken."""
         samples, first_use = np.unique(coming, return_index=True)
@@ -87,14 +84,14 @@ class Feed:
         watch = Watch()
         with self._turn:
             while sample not in self._there:
-                if sample in self._errors:
-                    raise self._errors[sample]
                 if self._closed:
                     raise OSError("the stream was closed")
                 self._turn.wait(CHECK_S)
                 if watch.still_s() >= self._wait_s:
                     raise TimeoutError(f"it did not arrive within {self._wait_s:.0f} s")
             found = self._there.pop(sample)
+            if isinstance(found, Exception):
+                raise found
             self.left -= 1
             self._used += 1
             if self._is_due():  # not for each sample: threads that wake up and wait again took a third of the CPU time
@@ -118,13 +115,11 @@ class Feed:
             try:
                 if isinstance(error, OSError) and not self._storage.store.local:
                     raise error  # a server that is gone: trying again for each sample would take minutes
-                self._arrived({sample: bytes(self._storage.read(sample, 0))})
+                self._arrived({sample: self._storage.read(sample, 0)})
             except Exception as own:
-                with self._turn:
-                    self._errors[sample] = own
-                    self._turn.notify_all()
+                self._arrived({sample: own})
 
-    def _arrived(self, samples: dict[int, bytes]) -> None:
+    def _arrived(self, samples: dict[int, Any]) -> None:
         with self._turn:
             self._there.update(samples)
             self._turn.notify_all()
@@ -157,7 +152,7 @@ def _blocks(storage: IndexedReader, samples: Indices, first_use: Indices) -> lis
 
     Samples are sorted by where they lie; neighbours are fetched together.
     """
-    starts = np.zeros(len(samples), np.int64) if storage.starts is None else storage.starts[samples]
+    starts = storage.starts[samples]
     numbers: dict[str, int] = {}
     files = np.array([numbers.setdefault(storage.name(sample), len(numbers)) for sample in samples.tolist()], np.int64)
     names = list(numbers)

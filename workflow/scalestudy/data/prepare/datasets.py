@@ -26,8 +26,8 @@ from scalestudy.data.manifest import (
     read_manifest,
     write_manifest,
 )
-from scalestudy.data.prepare.describe import is_whole
-from scalestudy.data.prepare.select import KEPT, SPLITS
+from scalestudy.data.prepare.describe import describe_live, is_whole
+from scalestudy.data.prepare.select import KEPT, SPLITS, usable_in_place
 from scalestudy.data.source_files import refuse_changed, source_files
 from scalestudy.data.sources import Arrays, EncodedImages, Generated, source_module
 from scalestudy.errors import Skipped, UserError
@@ -106,8 +106,6 @@ def described_by(manifest: Manifest, manifest_path: Path) -> AnyData:
 def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site) -> Manifest:
     """Make the data; the manifest of what we store names places as seen from inside the bulk."""
     from scalestudy.data.prepare import write
-    from scalestudy.data.prepare.describe import describe_live
-    from scalestudy.data.prepare.in_place import index_in_place, usable_in_place
 
     begin, cpu, is_resumed = time.monotonic(), time.process_time(), work.exists()
     source: Arrays | EncodedImages | Generated = source_module(spec.plain()).provide(spec, site)
@@ -121,7 +119,7 @@ def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site
         _refuse_foreign(bulk, manifest.id)
         manifest = write.write_arrays(manifest, spec.scale, source, work)
     elif in_place:
-        manifest = index_in_place(manifest, spec, source, manifest_path.parent, work)
+        manifest = write.index_in_place(manifest, spec, source, manifest_path.parent, work)
     else:
         _refuse_foreign(bulk, manifest.id)
         manifest = write.write_pictures(manifest, spec, source, work)

@@ -33,11 +33,11 @@ def describe_live(manifest: Manifest, scale: float | str, source: Generated) -> 
 
 def describe_pictures(
     manifest: Manifest, source: EncodedImages, selection: dict[Split, Selection],
-    indexes: dict[Split, Index], left_out: list[str], shards: dict[Split, int] | None = None,
+    indexes: dict[Split, Index], left_out: list[str], shards: dict[Split, int],
 ) -> Manifest:  # fmt: skip
     """The manifest completed from the indexes; UserError where a split or a class has no readable image.
 
-    `shards` holds the number of shards written for each split; None: the data is used where it lies.
+    `shards`: files of each split that hold many samples each.
     """
     for split, index in indexes.items():
         if not len(index):
@@ -51,8 +51,6 @@ def describe_pictures(
         what = f"none of the training images of its class can be read{more}"
         raise UserError(what, first, "replace them, or remove the folder of the class")
     left_out = [*source.left_out, *left_out]
-    if shards is None:
-        shards = {split: len(source.containers.get(split, [])) for split in indexes}
     infos: dict[str, Any] = {
         split: SplitInfo(len(index), int(index.bytes.sum()), shards[split]) for split, index in indexes.items()
     }

@@ -137,8 +137,6 @@ def begin_work(work: Path, plan: str) -> Path:
 
 def end_work(work: Path) -> None:
     """Remove records and plan: all parts are written, and on the disk."""
-    for left in work.glob(".*"):
-        left.unlink()  # begun by a process that was killed
     sync(work)
     shutil.rmtree(work / "parts")
     (work / "plan").unlink()

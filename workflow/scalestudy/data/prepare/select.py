@@ -70,6 +70,14 @@ def mean_bytes(spec: DatasetSpec, source: EncodedImages) -> float:
     return float(np.mean(sizes)) if sizes else 1.0
 
 
+def usable_in_place(spec: DatasetSpec, source: EncodedImages) -> bool:
+    """Whether the images can be used where they lie: none has to be changed, and none is needed twice."""
+    if source.root is None or spec.preprocess != "none" or spec.shard.format != "files":
+        return False
+    available = len(source.indexes["train"])
+    return wanted_samples(spec.scale, available, mean_bytes(spec, source)) <= available
+
+
 def evenly_spread(count: int) -> list[int]:
     """At most SAMPLED numbers below `count`, evenly spread."""
     return sorted({number * count // SAMPLED for number in range(SAMPLED)})

@@ -1,4 +1,5 @@
-"""Storing what a source provides: arrays, a file per image, tar shards as WebDataset reads them, pixels, or databases.
+"""Storing what a source provides: arrays, a file per image, tar shards as WebDataset reads them, pixels, or databases;
+of images that are used where they lie, only an index.
 
 A tar shard holds `000000012.jpg` and `000000012.cls` (the class as text; `.json`, a list, for many labels) for each
 sample, in the order of the index. A raw shard holds pixels, uint8 height x width x 3, one image after the other.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -30,11 +32,11 @@ from scalestudy.data.index import joined, write_index
 from scalestudy.data.manifest import INDEX, Manifest, PreparationCost, Split, SplitInfo, database_key, shard_name
 from scalestudy.data.prepare.describe import describe_pictures, shape_of, size_of, task_of
 from scalestudy.data.prepare.parts import IMAGES_PER_PART, Job, Kept, Part, begin_work, end_work, stored
-from scalestudy.data.prepare.select import SPLITS, Converted, Selection, converted, plan_of, selected
+from scalestudy.data.prepare.select import SPLITS, Converted, Selection, converted, evenly_spread, plan_of, selected
 from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Arrays, EncodedImages
 from scalestudy.errors import UserError
-from scalestudy.files import naming, write_json
+from scalestudy.files import atomic_path, sha256_text, write_json
 
 BLOCK_SAMPLES = 1 << 16
 """Samples of arrays copied at once."""
@@ -84,6 +86,41 @@ def _write_array(path: Path, like: NDArray[Any], rows: int, blocks: Iterable[byt
         size = sum(map(stream.write, blocks))
         stream.seek(0)  # numpy leaves room for a shorter count
         head(size // (like.itemsize * math.prod(like.shape[1:])))
+
+
+def index_in_place(manifest: Manifest, spec: DatasetSpec, source: EncodedImages, folder: Path, work: Path) -> Manifest:
+    """Write the index into `folder`; with `on_error: skip`, decode every image first. Records lie in `work`."""
+    left_out = []
+    selection = selected(spec, source)
+    indexes = {split: source.indexes[split].taken(pictures.order) for split, pictures in selection.items()}
+    if spec.on_error == "skip":
+        records = begin_work(work, plan_of(spec, source, selection))
+        for split, index in indexes.items():
+            convert = functools.partial(converted, spec, dataclasses.replace(source, indexes=indexes), split)
+            job = Job("examining", split, index.labels, convert, True, records)
+            edges = np.append(np.arange(0, len(index), IMAGES_PER_PART), len(index))
+            # In the index of a part, `start` is the planned number of each image.
+            parts = stored(job, edges, lambda _, kept: {"start": np.array([n for n, _ in kept], np.int64)})
+            kept = joined([part.index for part in parts])
+            left_out += [name for part in parts for name in part.left_out]
+            indexes[split] = index.taken(kept.start)
+        shutil.rmtree(work)
+    write_index(folder / INDEX, indexes)
+    manifest = dataclasses.replace(
+        manifest,
+        format="shards" if source.containers else "files",
+        bulk=str(source.root),
+        containers={str(split): names for split, names in source.containers.items()},
+    )
+    containers = {split: len(source.containers.get(split, [])) for split in indexes}
+    manifest = describe_pictures(manifest, source, selection, indexes, left_out, containers)
+    # The index has names and sizes alone: the bytes of some images count too.
+    digest = hashlib.sha256()
+    for split in sorted(source.indexes):
+        for number in evenly_spread(len(source.indexes[split])):
+            with contextlib.suppress(OSError):
+                digest.update(source.read(split, number))
+    return dataclasses.replace(manifest, fingerprint=sha256_text(f"{manifest.fingerprint} {digest.hexdigest()}"))
 
 
 def write_pictures(manifest: Manifest, spec: DatasetSpec, source: EncodedImages, folder: Path) -> Manifest:
@@ -168,10 +205,10 @@ class _Split:
         return {"paths": [""] * len(kept.numbers)}
 
     def _shard(self, parts: list[Part], kept: Kept) -> dict[str, Any]:
-        """The next shard; it gets its name when it is whole and synced."""
+        """The next shard."""
         number, starts, digest = len(parts), [], xxhash.xxh3_64()
         path = self.folder / shard_name(self.split, number, "pixels" if self.pixels else "coded")
-        with naming(path), open(path.with_suffix(".part"), "wb") as stream:
+        with atomic_path(path) as temporary, open(temporary, "wb") as stream:
 
             def put(data: bytes) -> None:
                 stream.write(data)
@@ -188,9 +225,6 @@ class _Split:
             if not self.pixels:
                 put(tar.END)
             size = stream.tell()
-            stream.flush()
-            os.fsync(stream.fileno())
-        path.with_suffix(".part").replace(path)
         shards = np.full(len(starts), number, np.int32)
         return {"written": (size, digest.intdigest()), "shard": shards, "start": np.array(starts, np.int64)}
 

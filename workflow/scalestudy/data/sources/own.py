@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -18,7 +19,6 @@ from scalestudy.data.sources import Generated
 from scalestudy.data.sources.samples import TensorDataset
 from scalestudy.errors import UserError
 from scalestudy.extensions import blamed_on, load_class
-from scalestudy.spec.base import parse
 from scalestudy.spec.config import Site
 from scalestudy.spec.layout import EXTENSIONS
 
@@ -47,18 +47,12 @@ def provide(spec: OwnData, site: Site) -> Generated:
     return Generated(counts, tuple(x.shape), x.nbytes, classes, task="multilabel" if y.ndim else "classification")
 
 
-def open_split(manifest: Manifest, split: Split) -> OwnDataset:
-    """One split of it."""
-    spec, problems = parse(OwnData, manifest.spec)
-    assert spec is not None, problems
-    return OwnDataset(manifest, split, spec)
-
-
 class OwnDataset(TensorDataset):
     """Items of the user's class, stacked; dtype as the class gives it."""
 
-    def __init__(self, manifest: Manifest, split: Split, spec: OwnData) -> None:
+    def __init__(self, manifest: Manifest, split: Split) -> None:
         super().__init__(manifest, split)
+        spec = OwnData.model_validate_json(json.dumps(manifest.spec))
         self._items = _Items(spec, split)
         labels = self._items.targets()
         if labels is not None:
@@ -86,6 +80,9 @@ class OwnDataset(TensorDataset):
             raise UserError(f"a label is {wrong:g}, and classes are whole numbers", str(where), "correct the labels")
         check_labels(labels.numpy(), self.classes, where, "correct the labels or `classes`, and prepare it again")
         return x, labels
+
+
+open_split = OwnDataset
 
 
 class _Items:

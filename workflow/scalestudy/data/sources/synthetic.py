@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 
@@ -14,7 +15,6 @@ from scalestudy.data.catalogue import Synthetic
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.sources import Generated
 from scalestudy.data.sources.samples import TensorDataset
-from scalestudy.spec.base import parse
 from scalestudy.spec.config import Site
 
 POOL_BYTES = 1 << 20
@@ -29,13 +29,6 @@ def provide(spec: Synthetic, site: Site) -> Generated:
     return Generated(samples, spec.shape, math.prod(spec.shape), spec.classes, spec.task)
 
 
-def open_split(manifest: Manifest, split: Split) -> SyntheticDataset:
-    """One split of it."""
-    spec, problems = parse(Synthetic, manifest.spec)
-    assert spec is not None, problems
-    return SyntheticDataset(manifest, split, spec)
-
-
 class SyntheticDataset(TensorDataset):
     """uint8 [B, *shape], a function of the sample's number alone.
 
@@ -43,10 +36,10 @@ class SyntheticDataset(TensorDataset):
     nothing can be learnt. A batch costs a copy of its bytes, which come out of the processor's cache.
     """
 
-    def __init__(self, manifest: Manifest, split: Split, spec: Synthetic) -> None:
+    def __init__(self, manifest: Manifest, split: Split) -> None:
         super().__init__(manifest, split)
-        self._spec, self._side = spec, ("train", "test").index(split)
-        self._sample_bytes = math.prod(spec.shape)
+        self._spec = Synthetic.model_validate_json(json.dumps(manifest.spec))
+        self._side, self._sample_bytes = ("train", "test").index(split), math.prod(self._spec.shape)
         words = counter_rng.hashed(counter_rng.POOL, np.arange(-(-(self._sample_bytes + POOL_BYTES) // 8)))
         self._pool = words.view(np.uint8)
 
@@ -67,3 +60,6 @@ class SyntheticDataset(TensorDataset):
         share = min(0.5, LABELS_PER_SAMPLE / classes)
         drawn_labels = counter_rng.uniforms(classes, counter_rng.LABELS, self._side, indices) < share
         return torch.from_numpy(drawn_labels.astype(np.float32))
+
+
+open_split = SyntheticDataset

@@ -156,14 +156,10 @@ def _completed(
     cache.make_room(entry, int(files.sizes[numbers].sum()), limit, facts)
     if options.cold and store.local:
         drop(store.path(files.name(number)) for number in numbers.tolist())
-    with contextlib.ExitStack() as stack:
-        throttles = [options.throttle] if options.throttle is not None else []
-        if options.mib_per_s is not None:
-            own = os.memfd_create("scalestudy-stage")
-            stack.callback(os.close, own)
-            own_rate = Throttle(options.mib_per_s, 0.0, f"/proc/self/fd/{own}")
-            throttles.append(stack.enter_context(contextlib.closing(own_rate)))
-        copied = copy(store, files, numbers, entry.folder, options.streams, throttles)
+    throttles = [options.throttle] if options.throttle is not None else []
+    if options.mib_per_s is not None:
+        throttles.append(Throttle(options.mib_per_s, 0.0, None))
+    copied = copy(store, files, numbers, entry.folder, options.streams, throttles)
     if manifest.index:
         shutil.copyfile(index_file(manifest_path, manifest), entry.folder / INDEX)
     local = dataclasses.replace(manifest, bulk=".", index=INDEX if manifest.index else "")

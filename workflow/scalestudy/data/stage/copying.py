@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 import xxhash
@@ -120,7 +119,7 @@ class _Copier:
 
     def _copied(self, name: str, size: int, part: Path, buffer: memoryview) -> int | None:
         """Copy a file block by block; its checksum, None where another thread has failed meanwhile."""
-        digest: Any = xxhash.xxh3_64() if self.wanted.check == "xxh3_64" else Crc32()
+        xxh3, crc32, is_xxh3 = xxhash.xxh3_64(), 0, self.wanted.check == "xxh3_64"
         with open(part, "wb", buffering=0) as writing, self.store.opened(name) as read:
             for start in range(0, size, len(buffer)):
                 block = buffer[: min(len(buffer), size - start)]
@@ -129,32 +128,16 @@ class _Copier:
                 if self._stop:
                     return None
                 read(start, block)
-                digest.update(block)
-                _write(writing, block)
+                if is_xxh3:
+                    xxh3.update(block)
+                else:
+                    crc32 = zlib.crc32(block, crc32)
+                done = 0
+                while done < len(block):
+                    done += writing.write(block[done : done + BLOCK_BYTES])
                 with self._lock:
                     before, self.bytes = self.bytes, self.bytes + len(block)
                 self.progress.add((self.bytes >> 20) - (before >> 20))
         if self.store.local and (there := self.store.size(name)) != size:
             raise EOFError(f"it has {there:,} bytes, {size:,} are expected")
-        return int(digest.intdigest())
-
-
-def _write(stream: IO[bytes], data: memoryview) -> None:
-    done = 0
-    while done < len(data):
-        done += stream.write(data[done : done + BLOCK_BYTES])
-
-
-class Crc32:
-    """CRC-32, with the methods of xxhash's checksums."""
-
-    def __init__(self) -> None:
-        self._value = 0
-
-    def update(self, data: memoryview) -> None:
-        """Add the next bytes."""
-        self._value = zlib.crc32(data, self._value)
-
-    def intdigest(self) -> int:
-        """The checksum of all bytes so far."""
-        return self._value
+        return xxh3.intdigest() if is_xxh3 else crc32

@@ -60,7 +60,7 @@ class WantedFiles:
 def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Callable[[str], int]) -> WantedFiles:
     """The files that a node with this share needs; `size_of` queries the storage where the manifest has no size.
 
-    Raises UserError where the data is not stored, or cannot be divided.
+    Raises UserError where the data is not stored.
     """
     if not manifest.bulk:
         raise UserError("there is nothing to copy: the data is made while it is read", "stage", "leave `stage` out")
@@ -71,12 +71,10 @@ def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Calla
     if manifest.format == "shards":
         names = manifest.containers["train"][share.part :: share.of] + manifest.containers.get("test", [])
         return _sized(list(dict.fromkeys(names)), size_of)
-    if not share.whole:
-        what = "the data is one file, and nodes cannot have shards of it"
-        raise UserError(what, "stage.share", "set `stage.share: all`")
+    assert share.whole, "check_run refuses shares of data that is one file"
     if manifest.format == "database":
         return _sized(["train.lmdb/data.mdb", "test.lmdb/data.mdb"], size_of)
-    return _sized([f"{split}{end}.npy" for split in ("train", "test") for end in ("", "_labels")], size_of)
+    return _sized([f"{split}{end}.npy" for split in SPLITS for end in ("", "_labels")], size_of)
 
 
 def _sized(names: list[str], size_of: Callable[[str], int]) -> WantedFiles:

@@ -255,48 +255,22 @@ __attribute__((target("ssse3"))) static void flip_ssse3(const uint8_t *in, int p
 }
 #endif
 
-static int use_avx2 = 0, use_ssse3 = 0;
+/* The functions in use: those of `kernel_choose`. */
+static void (*down)(const uint8_t *, size_t, const int16_t *, int, int, int16_t *) = down_plain;
+static void (*across)(const int16_t *, const Filter *, int, uint8_t *) = across_plain;
+static void (*flipped)(const uint8_t *, int, uint8_t *) = flip_plain;
 
 /* 2: AVX2, 1: SSSE3, 0: neither; as the processor has it, and not more than `most`. Called once, before all else. */
 int kernel_choose(int most) {
+    int chosen = 0;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    use_avx2 = most >= 2 && __builtin_cpu_supports("avx2");
-    use_ssse3 = most >= 1 && __builtin_cpu_supports("ssse3");
+    if (most >= 1 && __builtin_cpu_supports("ssse3")) chosen = 1, flipped = flip_ssse3;
+    if (most >= 2 && __builtin_cpu_supports("avx2")) chosen = 2, down = down_avx2, across = across_avx2;
 #else
     (void)most;
 #endif
-    return use_avx2 ? 2 : use_ssse3;
-}
-
-static void down(const uint8_t *in, size_t stride, const int16_t *weight, int count, int bytes, int16_t *out) {
-#if defined(__x86_64__)
-    if (use_avx2) {
-        down_avx2(in, stride, weight, count, bytes, out);
-        return;
-    }
-#endif
-    down_plain(in, stride, weight, count, bytes, out);
-}
-
-static void across(const int16_t *in, const Filter *filter, int outputs, uint8_t *out) {
-#if defined(__x86_64__)
-    if (use_avx2) {
-        across_avx2(in, filter, outputs, out);
-        return;
-    }
-#endif
-    across_plain(in, filter, outputs, out);
-}
-
-static void flipped(const uint8_t *in, int pixels, uint8_t *out) {
-#if defined(__x86_64__)
-    if (use_ssse3) {
-        flip_ssse3(in, pixels, out);
-        return;
-    }
-#endif
-    flip_plain(in, pixels, out);
+    return chosen;
 }
 
 /* A part of a picture that need not begin or end with a whole pixel, and the whole pixels that it touches. */
