@@ -57,10 +57,9 @@ class Sge(Scheduler):
 
     kind = "sge"
     commands = ("qsub", "qstat", "qacct", "qdel")
-    # A slot is a core. GPUs are counted per slot, so where there are any a slot is a rank. A limit of memory is left to
-    # the site's own template: Grid Engine knows address space only, and under a tight `h_vmem` CUDA libraries cannot be
-    # loaded.
-    default_request = "-pe mpi {cpus} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"
+    # A limit of memory is left to the site's own template: Grid Engine knows address space only, and under a tight
+    # `h_vmem` CUDA libraries cannot be loaded.
+    default_request = "[-pe mpi {slots}] [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"
     reserved = ("-N", "-o", "-t", "-r", "-S", "-sync", "-j")
     _round = 0
 
@@ -94,14 +93,6 @@ class Sge(Scheduler):
     def is_option(self, word: str, option: str) -> bool:
         """Options are whole words: `-t` is another than `-tc`."""
         return word == option
-
-    def template(self, request: Request) -> str:
-        """The site's; else a parallel environment for several slots, with the job's GPUs and time."""
-        if self.settings.request:
-            return self.settings.request
-        slots = request.nodes * request.ranks_per_node * (1 if request.gpus_per_node else request.cpus_per_rank)
-        words = [f"-pe mpi {slots}"] if slots > 1 else []
-        return " ".join([*words, "[-l gpu={gpus_per_rank}]", "[-l h_rt={runtime_s}]"])
 
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One qstat for the living, then qacct for each of those that have left it."""
