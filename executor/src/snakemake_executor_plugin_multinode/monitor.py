@@ -146,10 +146,9 @@ class JobMonitor:
         if job.attempt.id is None:
             job.attempt.id, job.unsaved = status.id, True
             self.tell.say(f"{job.label}: found as {status.id}")
-        heard_of = (before.status.state, before.status.words) if before.status is not None else None
-        if status.state is not State.UNKNOWN and (status.state, status.words) != heard_of:
+        known, words = before.reported, "" if before.status is None else before.status.words
+        if status.state is not State.UNKNOWN and (status.state, status.words) != (known, words):
             self.tell.waits(job, "" if status.state in RAN else f"{status.state.value}: {status.words}")
-        known = before.status.state if before.status is not None else None
         if status.state is not known:
             requeued = known in RAN and status.state is State.QUEUED and job.state.phase is Phase.ALIVE
             self.messages.changed(job, status, known, requeued)
@@ -344,8 +343,7 @@ class JobMonitor:
     def _succeed(self, job: MonitoredJob) -> None:
         self.jobs.remove(job)
         self.tell.succeeded(job)
-        status = job.state.status
-        if self.scheduler.copies_output and (status is None or status.state is not State.ENDED):
+        if self.scheduler.copies_output and job.state.reported is not State.ENDED:
             self.orphans.keep(job.record)
             return
         with contextlib.suppress(OSError):  # a file that remains must not hold up a success

@@ -34,8 +34,7 @@ class Ending:
         self.ran_s = evidence.ran_s
         several = job.request is not None and job.request.nodes > 1
         self.host = "" if several else host_of(self.status, self.end, evidence.began)
-        over = self.status is not None and self.status.state is State.ENDED
-        self.cause = self.status.cause if self.status is not None and over else None
+        self.cause = self.status.cause if self.status is not None and state.reported is State.ENDED else None
         self.words = self.status.words if self.status is not None else ""
         self.signal = self.end.signal if self.end is not None else ""
         self.checkpointed = self.run is not None and self.run.fresh and self.run.state == "checkpointed"
