@@ -33,7 +33,7 @@ def judged_of(
     answers = 2 if more.get("forgotten") or more.get("unrecorded") else 0
     state = JobState(Phase.ENDING, 0.0, status, answers, end=end)
     began = Began(more["began_s"], "") if "began_s" in more else None
-    known = Known(end, began, ran_s=more.get("ran_s"), run_state=run, keeps_history=bool(more.get("forgotten")))
+    known = Known(end, began, 0.0, more.get("ran_s"), run or RunState(), keeps_history="forgotten" in more)
     job = MonitoredJob(None, "k", "train a", "train", (), lambda *_: asked, lambda _: None)
     job.record.attempts += attempts
     return verdict(job, state, known)  # type: ignore[arg-type]

@@ -147,8 +147,8 @@ def _patience_s(job: MonitoredJob, state: JobState, answered: bool, alive: bool,
     return math.inf if terminated and not answered and not job.attempt.cancelled else limits.settle_s
 
 
-def _stopped_on_its_own(end: End, run: RunState | None) -> bool:
-    return run is not None and run.fresh and run.state == "checkpointed" and not end.signal
+def _stopped_on_its_own(end: End, run: RunState) -> bool:
+    return run.fresh and run.state == "checkpointed" and not end.signal
 
 
 def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float, limits: Limits) -> Decision:

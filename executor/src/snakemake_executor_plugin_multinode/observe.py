@@ -134,7 +134,7 @@ class Evidence:
         return self._files.ran_s(self._job.attempt.name, self.end)
 
     @cached_property
-    def run_state(self) -> RunState | None:
+    def run_state(self) -> RunState:
         """The run's own state."""
         return read_run_state(self._job.state_file, self._job.attempt.state_before)
 
