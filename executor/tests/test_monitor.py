@@ -15,14 +15,7 @@ from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.job import MonitoredJob
 from snakemake_executor_plugin_multinode.monitor import JobMonitor
 from snakemake_executor_plugin_multinode.records import Records, job_key
-from snakemake_executor_plugin_multinode.schedulers import (
-    JobRef,
-    LimitReached,
-    NoAnswer,
-    Request,
-    State,
-    Status,
-)
+from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Request, State, Status
 from snakemake_executor_plugin_multinode.site import SchedulerSettings
 from snakemake_executor_plugin_multinode.status_files import StatusFiles
 

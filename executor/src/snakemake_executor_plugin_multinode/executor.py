@@ -298,9 +298,8 @@ class Executor(RemoteExecutor):
 
         def write_script(request: Request) -> None:
             text = self._script(request, label, properties, command or self._command(job)).text()
-            descriptor = os.open(request.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
-            with open(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
+            request.script.touch(0o700)
+            request.script.write_text(text, encoding="utf-8")
 
         return MonitoredJob(
             handle=info,

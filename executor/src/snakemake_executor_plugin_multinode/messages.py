@@ -132,9 +132,8 @@ class Messages:
 
     def not_deleted(self, why: Sequence[str], jobs: Sequence[JobRef], leaving: bool) -> None:
         """The scheduler did not delete these jobs; `leaving`: because the driver ends."""
-        reasons = list(
-            {re.sub(r"\d+", "", words): words for words in why}.values()
-        )  # with ids in them, no two are alike
+        # Words that differ in ids alone count once.
+        reasons = list({re.sub(r"\d+", "", words): words for words in why}.values())
         more = f"; {len(reasons) - MAX_REASONS} more reasons" if len(reasons) > MAX_REASONS else ""
         count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
         ids = " ".join(job.id or job.name for job in jobs)

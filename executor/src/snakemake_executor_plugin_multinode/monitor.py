@@ -22,14 +22,7 @@ from snakemake_executor_plugin_multinode.messages import FILES, QUESTION, SUBMIS
 from snakemake_executor_plugin_multinode.observe import SOON_S, Background, Evidence, Observer, in_thread
 from snakemake_executor_plugin_multinode.orphans import Orphans, note_end
 from snakemake_executor_plugin_multinode.records import Record, Records
-from snakemake_executor_plugin_multinode.schedulers import (
-    JobRef,
-    LimitReached,
-    NoAnswer,
-    Scheduler,
-    State,
-    Status,
-)
+from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Scheduler, State, Status
 from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
 from snakemake_executor_plugin_multinode.submit import NotSubmitted, Submitter
 
@@ -80,7 +73,8 @@ class JobMonitor:
             with contextlib.suppress(OSError):  # tried again in the next round
                 self.orphans.find({job.attempt.name for job in self.jobs if job.record.attempts})
                 self._found_orphans = True
-        self._take_new()
+        while not self._new.empty():
+            self.jobs.append(self._new.get())
         self._take_answers()
         names = self._names()
         for job in list(self.jobs):
@@ -92,14 +86,10 @@ class JobMonitor:
             self.observer.ask([*followed, *self.orphans.jobs()])
 
     def pause(self) -> None:
-        """Wait until something may have changed."""
-        self.wake.wait(self.pause_s())
-        self.wake.clear()
-
-    def pause_s(self) -> float:
-        """Seconds until something may be due: a submission, or else a look at the status files."""
+        """Wait until something may have changed or is due: a submission, or else a look at the status files."""
         waiting = (job for job in self.jobs if job.state.phase is Phase.TO_SUBMIT)
-        return min([1.0, self.limits.poll_s, *map(self.submitter.due_in_s, waiting)])
+        self.wake.wait(min([1.0, self.limits.poll_s, *map(self.submitter.due_in_s, waiting)]))
+        self.wake.clear()
 
     def _names(self) -> set[str] | None:
         """All status files; None without jobs, or where the folder cannot be read, which proves nothing."""
@@ -113,10 +103,6 @@ class JobMonitor:
             return None
         self.messages.answered(FILES)
         return names
-
-    def _take_new(self) -> None:
-        while not self._new.empty():
-            self.jobs.append(self._new.get())
 
     # answers of the scheduler
 
