@@ -175,8 +175,7 @@ class Project:
     def all_studies(self, machine: str, scale: str, *, changed: bool = True) -> list[Study]:
         """Every study of a machine and scale, configured or not; with the changes of `set`, or as its file has it."""
         changes = self.changes if changed else None
-        is_chosen = self.is_configured(machine, scale) and self.config.studies == "all"
-        if is_chosen and changes == self.changes:
+        if self.is_configured(machine, scale) and self.config.studies == "all" and changes == self.changes:
             return self.chosen
         return find_studies(None, scale, self.machine(machine), machine_name=machine, changes=changes).studies
 
@@ -218,11 +217,6 @@ class Project:
         return min((cap for cap in caps if isinstance(cap, int) and 0 < cap < sys.maxsize), default=None)
 
     # The call
-
-    @property
-    def report(self) -> str:
-        """The report of the configured machine and scale."""
-        return str(layout.report_file(self.folder, self.scale))
 
     @property
     def bulk_option(self) -> str:
