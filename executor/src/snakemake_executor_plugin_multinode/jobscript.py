@@ -143,7 +143,6 @@ class Script:
     """Where this script lies until its driver has its result."""
     container: Sequence[str] = ()
     """Words that run a command in the job's image; `$NAME` in them is the job's own variable."""
-    beat_s: float = BEAT_S
 
     def text(self) -> str:
         """The whole script. ValueError where the set-up is no shell."""
@@ -156,8 +155,8 @@ class Script:
             status_files=shlex.quote(str(self.status_files)),
             name=shlex.quote(self.name),
             script=shlex.quote(str(self.script)),
-            beat_s=self.beat_s,
-            second_start_s=self.beat_s * 1.5,
+            beat_s=BEAT_S,
+            second_start_s=BEAT_S * 1.5,
             insist_times=INSIST_TIMES,
             insist_s=INSIST_S,
             setup_failed=SETUP_FAILED,

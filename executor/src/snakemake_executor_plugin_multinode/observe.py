@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import queue
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,8 +50,8 @@ class Observer:
         scheduler: Scheduler,
         files: StatusFiles,
         poll_s: float,
-        now_s: Callable[[], float] = time.monotonic,
-        background: Background = in_thread,
+        now_s: Callable[[], float],
+        background: Background,
     ) -> None:
         self.scheduler, self.files, self.poll_s = scheduler, files, poll_s
         self.now_s, self.background = now_s, background

@@ -32,9 +32,7 @@ MIN_MEM_MB = 200
 GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<model>[\w.-]+(?=:\d)|[\w.-]*[A-Za-z][\w.-]*))?(?::(?P<count>\d{1,9}))?")
 
 
-def request_of(
-    resources: Mapping[str, Any], threads: int, name: str, script: Path, log: Path, kind: str = ""
-) -> Request:
+def request_of(resources: Mapping[str, Any], threads: int, name: str, script: Path, log: Path, kind: str) -> Request:
     """Compose the request of a job to a scheduler of that kind.
 
     ValueError, with a sentence, where a resource is of a wrong kind, or two of them contradict each other.
@@ -83,7 +81,7 @@ def state_file(resources: Mapping[str, Any], folder: Path = Path()) -> Path | No
     return (folder / value).absolute()
 
 
-def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], kind: str = "") -> dict[str, Any]:
+def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
     """The resources of a group of jobs: Snakemake has added up those of members that may run side by side.
 
     That is right for cores, memory and GPUs, and wrong for properties of the whole job. The group is one task on one node,
@@ -177,7 +175,7 @@ def _gpus(
         if found is None:
             raise ValueError(
                 f"the resource `{name}` must be like gpu:2 or gpu:a100:2, not {value!r}; request anything but GPUs "
-                f"by `{kind or 'slurm'}_extra`"
+                f"by `{kind}_extra`"
             )
         if count not in (None, int(found["count"] or 1)):
             raise ValueError(f"the resources `gpus` ({count} per node) and `gres` ({value}) contradict each other")
@@ -203,7 +201,7 @@ def _hosts(resources: Mapping[str, Any], nodes: int) -> tuple[str, ...]:
 def _extra(resources: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     """Further words for the submit line of one scheduler."""
     name = f"{kind}_extra"
-    value = resources.get(name) if kind else None
+    value = resources.get(name)
     if value is None:
         return ()
     if not isinstance(value, str):

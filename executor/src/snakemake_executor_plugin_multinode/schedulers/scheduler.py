@@ -10,7 +10,6 @@ import os
 import pwd
 import re
 import shlex
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer, run_command
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer
 from snakemake_executor_plugin_multinode.site import ANY, SchedulerSettings, checked_word, nearest
 
 
@@ -178,10 +177,8 @@ class Scheduler(ABC):
     copies_output: ClassVar[bool] = False
     """Whether a job's output is copied to its place after its script has ended: until then the place must be there."""
 
-    def __init__(
-        self, settings: SchedulerSettings, run: Run = run_command, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.settings, self.run, self.now_s = settings, run, now_s
+    def __init__(self, settings: SchedulerSettings, run: Run) -> None:
+        self.settings, self.run = settings, run
 
     @property
     def keeps_history(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -113,11 +114,11 @@ class Sge(Scheduler):
         """Query the accounting, job by job, as long as it answers and there is time. The first job is another each time."""
         self._round += 1
         at = self._round % len(jobs) if jobs else 0
-        begin_s = self.now_s()
+        begin_s = time.monotonic()
         found: dict[str, Status] = {}
         silent = ""
         for job in [*jobs[at:], *jobs[:at]]:
-            if not silent and self.now_s() - begin_s > ACCOUNT_S:
+            if not silent and time.monotonic() - begin_s > ACCOUNT_S:
                 silent = "qacct takes long: the other jobs are asked about in the next round"
             try:
                 status = Status("", State.UNANSWERED, silent) if silent else self._ended(job)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
-from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, NoAnswer, run_command
+from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, NoAnswer
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
     JobRef,
@@ -108,10 +107,8 @@ class Slurm(Scheduler):
     # Limits on how many jobs a user may have: squeue(1), "JOB REASON CODES"; sbatch prints the reason before its refusal.
     full = re.compile(r"\b(Assoc|QOS)(Max|Grp)Submit\w*")
 
-    def __init__(
-        self, settings: SchedulerSettings, run: Run = run_command, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__(settings, run, now_s)
+    def __init__(self, settings: SchedulerSettings, run: Run) -> None:
+        super().__init__(settings, run)
         self._keeps_history: bool | None = None
         cluster = _cluster([*settings.options, *(settings.request or "").split()], os.environ)
         self.on = ["-M", cluster] if cluster else []
