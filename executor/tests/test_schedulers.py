@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from running import Replies
-from snakemake_executor_plugin_multinode.quoting import requoted
+from snakemake_executor_plugin_multinode.jobscript import requoted
 from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.resources import request_of
 from snakemake_executor_plugin_multinode.schedulers import (

@@ -26,9 +26,8 @@ from snakemake_interface_executor_plugins.utils import encode_target_jobs_cli_ar
 from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
 from snakemake_executor_plugin_multinode.job import MonitoredJob
-from snakemake_executor_plugin_multinode.jobscript import Script
+from snakemake_executor_plugin_multinode.jobscript import Script, requoted
 from snakemake_executor_plugin_multinode.monitor import JobMonitor
-from snakemake_executor_plugin_multinode.quoting import requoted
 from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
 from snakemake_executor_plugin_multinode.records import Records, job_key
 from snakemake_executor_plugin_multinode.resources import of_group, request_of, state_file
