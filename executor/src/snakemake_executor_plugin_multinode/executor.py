@@ -167,7 +167,7 @@ class Executor(RemoteExecutor):
         work = self._work(job, info)
         self.open[id(info)] = info
         self.report_job_submission(info)
-        self._show_wait(info, "to be submitted")
+        self.waits(work, "to be submitted")
         self.monitor.add(work)
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
@@ -237,12 +237,12 @@ class Executor(RemoteExecutor):
         self.logger.warning(text, extra=MARKED)
 
     def waits(self, job: MonitoredJob, reason: str) -> None:
-        """A submitted job waits, for the scheduler's reason; without a reason it runs."""
-        self._show_wait(job.handle, reason)
+        """A job waits, for this reason; without a reason it runs.
 
-    def _show_wait(self, info: SubmittedJobInfo, reason: str) -> None:
-        """Inform displays that know `multinode_waits`; the message is empty, which Snakemake's own display leaves out."""
-        for member in info.job.jobs if info.job.is_group() else [info.job]:
+        Told to displays that know `multinode_waits`; the message is empty, which Snakemake's own display leaves out.
+        """
+        job_or_group = job.handle.job
+        for member in job_or_group.jobs if job_or_group.is_group() else [job_or_group]:
             self.logger.info("", extra={"multinode_waits": (member.jobid, reason)})
 
     def succeeded(self, job: MonitoredJob) -> None:
