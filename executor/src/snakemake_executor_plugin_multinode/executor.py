@@ -54,11 +54,7 @@ class ExecutorSettings(ExecutorSettingsBase):
     """`--multinode-…` on the command line, `multinode-…` in a profile."""
 
     site: Path | None = field(
-        default=None,
-        metadata={
-            "help": "YAML file whose section `scheduler` says how jobs are submitted",
-            "type": Path,
-        },
+        default=None, metadata={"help": "YAML file whose section `scheduler` says how jobs are submitted", "type": Path}
     )
     budget_gpu_hours: float | None = field(
         default=None,
@@ -81,11 +77,8 @@ common_settings = CommonSettings(
     non_local_exec=True,
     implies_no_shared_fs=False,
     job_deploy_sources=False,
-    pass_default_storage_provider_args=True,
-    pass_default_resources_args=True,
     pass_envvar_declarations_to_cmd=False,  # the job script exports them, quoted
     auto_deploy_default_storage_provider=False,
-    init_seconds_before_status_checks=0,
     pass_group_args=True,
 )
 
