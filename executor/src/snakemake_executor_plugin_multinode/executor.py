@@ -120,7 +120,7 @@ class Executor(RemoteExecutor):
             budget_gpu_hours=budget(settings.budget_gpu_hours),
         )
         self.monitor = JobMonitor(
-            self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, site=str(settings.site)
+            self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, str(settings.site)
         )
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False

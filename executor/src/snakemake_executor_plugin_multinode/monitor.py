@@ -19,7 +19,7 @@ from typing import Any
 from snakemake_executor_plugin_multinode.decide import Limits, apply_status, begun_again, decide
 from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.messages import FILES, QUESTION, SUBMISSION, Messages
-from snakemake_executor_plugin_multinode.observe import SOON_S, Background, Evidence, Observer, in_thread
+from snakemake_executor_plugin_multinode.observe import SOON_S, Evidence, Observer
 from snakemake_executor_plugin_multinode.orphans import Orphans, note_end
 from snakemake_executor_plugin_multinode.records import Record, Records
 from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Scheduler, State, Status
@@ -40,15 +40,14 @@ class JobMonitor:
         tell: Any,
         limits: Limits,
         driver_began_ns: int,
+        site: str,
         now_s: Callable[[], float] = time.monotonic,
-        background: Background = in_thread,
-        site: str = "a site file",
     ) -> None:
         self.scheduler, self.records, self.files, self.tell, self.limits = scheduler, records, files, tell, limits
         self.now_s, self.driver_began_ns = now_s, driver_began_ns
         self.jobs: list[MonitoredJob] = []
         self.messages = Messages(tell, limits, scheduler.delete_line, site)
-        self.observer = Observer(scheduler, files, limits.poll_s, now_s, background)
+        self.observer = Observer(scheduler, files, limits.poll_s, now_s)
         self.submitter = Submitter(scheduler, records, limits, now_s)
         self.orphans = Orphans(records, files, limits, now_s, driver_began_ns)
         self.undeleted: dict[str, JobRef] = {}

@@ -24,8 +24,6 @@ LISTING_S = 0.5
 LISTED_PER_S = 1000.0
 """Names that are listed per second, at most: a thousand jobs leave three thousand."""
 
-Background = Callable[[Callable[[], None]], None]
-
 
 def in_thread(work: Callable[[], None]) -> None:
     """Run something in the background; the monitor does not wait for it."""
@@ -45,16 +43,9 @@ class StatusAnswer:
 class Observer:
     """Lists status files and queries the scheduler."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        files: StatusFiles,
-        poll_s: float,
-        now_s: Callable[[], float],
-        background: Background,
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, files: StatusFiles, poll_s: float, now_s: Callable[[], float]) -> None:
         self.scheduler, self.files, self.poll_s = scheduler, files, poll_s
-        self.now_s, self.background = now_s, background
+        self.now_s, self.background = now_s, in_thread
         self.wake = threading.Event()
         self._names: set[str] = set()
         self._listed_s = -math.inf
