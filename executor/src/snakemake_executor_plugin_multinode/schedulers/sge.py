@@ -168,8 +168,6 @@ class Sge(Scheduler):
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """`qdel` with all ids in one call; names do as well."""
-        if not jobs:
-            return {}
         try:
             answer = self.run(["qdel", *(job.id or job.name for job in jobs)], self.submit_s)
         except NoAnswer as error:

@@ -156,8 +156,7 @@ class Slurm(Scheduler):
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One squeue of all jobs of this user: it also finds by name, and no unknown id can spoil it."""
         found = {name: self._explained(status) for name, status in found_for(jobs, self._table()).items()}
-        missing = [job for job in jobs if job.name not in found]
-        return found | (self._accounted(missing) if missing else {})
+        return found | self._accounted([job for job in jobs if job.name not in found])
 
     def _table(self) -> list[tuple[str, str, Status]]:
         command = ["squeue", *self.on, "-h", "-t", "all", "-u", user_name(), "-o", FORMAT]
