@@ -13,10 +13,8 @@ from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import Cause, Request, State, Status
 from snakemake_executor_plugin_multinode.status_files import Began, End
 from snakemake_executor_plugin_multinode.verdict import verdict
-from test_decide import Known
+from test_decide import FAILED, TERMINATED, Known
 
-FAILED = End(1, "", 100, 200, "node1")
-TERMINATED = End(1, "TERM", 100, 200, "node1")
 SAVED = RunState("checkpointed", 100.0, "the deadline is near", True)
 OLD = RunState("checkpointed", 100.0, "the deadline is near", False)
 
