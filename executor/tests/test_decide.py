@@ -19,6 +19,7 @@ ASKED = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None)
 WELL = End(0, "", 100, 200, "node1")
 FAILED = End(1, "", 100, 200, "node1")
 TERMINATED = End(1, "TERM", 100, 200, "node1")
+NO_STATE = RunState()
 SAVED = RunState("checkpointed", 5.0, "the deadline is near", True)
 QUEUED = Status("1", State.QUEUED, "PENDING")
 RUNNING = Status("1", State.RUNNING, "RUNNING")
@@ -35,7 +36,7 @@ class Known:
     began: Began | None = None
     silent_s: float = 0.0
     ran_s: float | None = None
-    run_state: RunState | None = None
+    run_state: RunState = NO_STATE
     ended_before_driver: bool = False
     keeps_history: bool = False
 

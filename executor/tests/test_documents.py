@@ -44,8 +44,10 @@ def test_the_built_in_requests_are_those_of_the_readme() -> None:
 def test_every_option_variable_key_resource_and_value_is_in_the_readme() -> None:
     options = [f"`--multinode-{field.name.replace('_', '-')} " for field in fields(plugin.ExecutorSettings)]
     variables = sorted(set(re.findall(r"MULTINODE_[A-Z_]+", "".join(file.read_text() for file in SOURCES))))
-    names = [name for table in (resources.COUNTS, resources.WORDS) for names in table.values() for name in names]
-    names += [
+    names = [
+        *resources.COUNTS,
+        *resources.WORDS,
+        *resources.ALIASES.values(),
         *Site.model_fields,
         "gres",
         "chain_state",

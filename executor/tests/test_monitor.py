@@ -15,14 +15,7 @@ from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.job import MonitoredJob
 from snakemake_executor_plugin_multinode.monitor import JobMonitor
 from snakemake_executor_plugin_multinode.records import Records, job_key
-from snakemake_executor_plugin_multinode.schedulers import (
-    JobRef,
-    LimitReached,
-    NoAnswer,
-    Request,
-    State,
-    Status,
-)
+from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Request, State, Status
 from snakemake_executor_plugin_multinode.site import SchedulerSettings
 from snakemake_executor_plugin_multinode.status_files import StatusFiles
 
@@ -102,7 +95,7 @@ class Told:
 class Bench:
     """A monitor in a folder, with its fake scheduler."""
 
-    def __init__(self, folder: Path, limits: Limits = LIMITS, background: Any = lambda work: work()) -> None:
+    def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
         self.folder = folder
         self.scheduler, self.told, self.clock = FakeScheduler(), Told(), StillClock()
         self.records, self.files = Records(folder), StatusFiles(folder / "marks")
@@ -113,17 +106,13 @@ class Bench:
             self.told,
             limits,
             time.time_ns(),
-            self.clock.now_s,
-            background,
             "profiles/gpu/site.yaml",
+            self.clock.now_s,
         )
+        self.monitor.observer.background = lambda work: work()
 
     def add(
-        self,
-        label: str = "train a",
-        gpus: int = 0,
-        state_file: Path | None = None,
-        outputs: tuple[str, ...] = (),
+        self, label: str = "train a", gpus: int = 0, state_file: Path | None = None, outputs: tuple[str, ...] = ()
     ) -> None:
         def request(name: str, script: Path, log: Path) -> Request:
             return Request(name, script, log, 1, 1, gpus, 1, 1000, 60, None)

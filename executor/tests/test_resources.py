@@ -94,9 +94,9 @@ def test_what_contradicts_itself_or_is_of_a_wrong_kind_is_refused(resources: dic
 def test_a_group_has_the_sum_of_what_it_shares_out_and_the_most_of_what_holds_for_all() -> None:
     members = [{"mem_mb_per_cpu": 500, "nodes": 1, "gpu": 1}, {"mem_mb_per_cpu": 800, "nodes": 1, "gpu": 1}]
     merged = {"mem_mb_per_cpu": 1300, "nodes": 2, "gpu": 2, "_cores": 3, "runtime": 7}
-    found = of_group(merged, members)
+    found = of_group(merged, members, "slurm")
     assert found == {"mem_mb_per_cpu": 800, "gpu": 2, "_cores": 3, "runtime": 7, "cpus_per_rank": 3}
-    request = request_of(found, 3, "a", *PATHS)
+    request = request_of(found, 3, "a", *PATHS, "slurm")
     assert (request.nodes, request.cpus_per_rank, request.gpus_per_node, request.mem_mb) == (1, 3, 2, 2400)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from running import Replies
-from snakemake_executor_plugin_multinode.quoting import requoted
+from snakemake_executor_plugin_multinode.jobscript import requoted
 from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.resources import request_of
 from snakemake_executor_plugin_multinode.schedulers import (
@@ -65,7 +65,7 @@ def test_a_path_that_a_system_cannot_carry_is_refused(kind: str, script: str, lo
 @pytest.mark.parametrize("hosts", ["n01,", "n01,-x", "n01,n02,n03"])
 def test_other_than_as_many_names_as_nodes_are_refused(hosts: str) -> None:
     with pytest.raises(ValueError, match="the resource `hosts` must name 2 nodes with commas between them"):
-        request_of({"nodes": 2, "hosts": hosts}, 1, "a", Path("/s"), Path("/l"))
+        request_of({"nodes": 2, "hosts": hosts}, 1, "a", Path("/s"), Path("/l"), "slurm")
 
 
 def test_a_node_that_failed_is_not_left_out_of_a_job_that_is_about_it() -> None:

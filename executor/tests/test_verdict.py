@@ -13,10 +13,8 @@ from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import Cause, Request, State, Status
 from snakemake_executor_plugin_multinode.status_files import Began, End
 from snakemake_executor_plugin_multinode.verdict import verdict
-from test_decide import Known
+from test_decide import FAILED, TERMINATED, Known
 
-FAILED = End(1, "", 100, 200, "node1")
-TERMINATED = End(1, "TERM", 100, 200, "node1")
 SAVED = RunState("checkpointed", 100.0, "the deadline is near", True)
 OLD = RunState("checkpointed", 100.0, "the deadline is near", False)
 
@@ -33,7 +31,7 @@ def judged_of(
     answers = 2 if more.get("forgotten") or more.get("unrecorded") else 0
     state = JobState(Phase.ENDING, 0.0, status, answers, end=end)
     began = Began(more["began_s"], "") if "began_s" in more else None
-    known = Known(end, began, ran_s=more.get("ran_s"), run_state=run, keeps_history=bool(more.get("forgotten")))
+    known = Known(end, began, 0.0, more.get("ran_s"), run or RunState(), keeps_history="forgotten" in more)
     job = MonitoredJob(None, "k", "train a", "train", (), lambda *_: asked, lambda _: None)
     job.record.attempts += attempts
     return verdict(job, state, known)  # type: ignore[arg-type]

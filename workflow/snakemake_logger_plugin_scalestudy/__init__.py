@@ -163,15 +163,13 @@ class LogHandler(LogHandlerBase):
     def run_in_words(self, machine: str, run: str) -> str:
         """A run by its study and what varies in it."""
         from scalestudy.analysis.workload import varied_columns
-        from scalestudy.spec.columns import columns_of
         from scalestudy.spec.labels import run_text
 
         name = self.project.study_name(machine, run)
         for study in (study for study in self.project.chosen if study.name == name):
             if name not in self.varied:
                 self.varied[name] = varied_columns(study)
-            columns = columns_of(self.project.run(machine, run).spec)
-            return f"{name}: {run_text(study, self.varied[name], columns)}"
+            return f"{name}: {run_text(study, self.varied[name], self.project.run(machine, run).columns)}"
         return run
 
     def begin(self, facts: Mapping[str, Any]) -> None:

@@ -65,7 +65,7 @@ def apply_status(state: JobState, status: Status | None, asked_s: float, now_s: 
 
 def _apply_status_to_end(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
     if status is None:  # a record that is purged later still holds
-        known = state.status if state.status is not None and state.status.state is State.ENDED else None
+        known = state.status if state.reported is State.ENDED else None
         return replace(state, status=known, answers=state.answers + 1, asked_s=asked_s)
     if state.end is None and status.state is not State.ENDED:  # requeued, by its scheduler alone
         return JobState(Phase.ALIVE, now_s, status, asked_s=asked_s)
@@ -108,7 +108,7 @@ def _with_end(state: JobState, end: End | None, now_s: float) -> JobState:
 
 
 def _requeued(state: JobState, now_s: float) -> Decision:
-    alive = state.status is not None and state.status.state is not State.ENDED
+    alive = state.reported not in (None, State.ENDED)
     after = JobState(Phase.ALIVE if alive else Phase.SUBMITTED, now_s, state.status if alive else None)
     return Decision(Action.REQUEUED, after)
 
@@ -122,9 +122,9 @@ def _ending(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float
             return Decision(Action.START_OVER, state, "finished")
         return verdict(job, state, evidence)
     answered = state.asked_s > state.since_s
-    over = state.status is not None and state.status.state is State.ENDED
+    over = state.reported is State.ENDED
     alive = answered and state.status is not None and not over
-    if alive and state.status is not None and state.status.state in WAITS:
+    if alive and state.reported in WAITS:
         return _requeued(state, now_s)
     # Of a job whose deletion was asked for no cause needs to be known: it is gone, and is made again.
     gone = job.attempt.cancelled and answered and state.status is None and state.answers >= LOST_ANSWERS
@@ -147,8 +147,8 @@ def _patience_s(job: MonitoredJob, state: JobState, answered: bool, alive: bool,
     return math.inf if terminated and not answered and not job.attempt.cancelled else limits.settle_s
 
 
-def _stopped_on_its_own(end: End, run: RunState | None) -> bool:
-    return run is not None and run.fresh and run.state == "checkpointed" and not end.signal
+def _stopped_on_its_own(end: End, run: RunState) -> bool:
+    return run.fresh and run.state == "checkpointed" and not end.signal
 
 
 def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float, limits: Limits) -> Decision:

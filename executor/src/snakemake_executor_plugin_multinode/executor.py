@@ -26,9 +26,8 @@ from snakemake_interface_executor_plugins.utils import encode_target_jobs_cli_ar
 from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
 from snakemake_executor_plugin_multinode.job import MonitoredJob
-from snakemake_executor_plugin_multinode.jobscript import Script
+from snakemake_executor_plugin_multinode.jobscript import Script, requoted
 from snakemake_executor_plugin_multinode.monitor import JobMonitor
-from snakemake_executor_plugin_multinode.quoting import requoted
 from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
 from snakemake_executor_plugin_multinode.records import Records, job_key
 from snakemake_executor_plugin_multinode.resources import of_group, request_of, state_file
@@ -55,11 +54,7 @@ class ExecutorSettings(ExecutorSettingsBase):
     """`--multinode-…` on the command line, `multinode-…` in a profile."""
 
     site: Path | None = field(
-        default=None,
-        metadata={
-            "help": "YAML file whose section `scheduler` says how jobs are submitted",
-            "type": Path,
-        },
+        default=None, metadata={"help": "YAML file whose section `scheduler` says how jobs are submitted", "type": Path}
     )
     budget_gpu_hours: float | None = field(
         default=None,
@@ -82,11 +77,8 @@ common_settings = CommonSettings(
     non_local_exec=True,
     implies_no_shared_fs=False,
     job_deploy_sources=False,
-    pass_default_storage_provider_args=True,
-    pass_default_resources_args=True,
     pass_envvar_declarations_to_cmd=False,  # the job script exports them, quoted
     auto_deploy_default_storage_provider=False,
-    init_seconds_before_status_checks=0,
     pass_group_args=True,
 )
 
@@ -128,7 +120,7 @@ class Executor(RemoteExecutor):
             budget_gpu_hours=budget(settings.budget_gpu_hours),
         )
         self.monitor = JobMonitor(
-            self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, site=str(settings.site)
+            self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, str(settings.site)
         )
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False
@@ -168,7 +160,7 @@ class Executor(RemoteExecutor):
         work = self._work(job, info)
         self.open[id(info)] = info
         self.report_job_submission(info)
-        self._show_wait(info, "to be submitted")
+        self.waits(work, "to be submitted")
         self.monitor.add(work)
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
@@ -238,12 +230,12 @@ class Executor(RemoteExecutor):
         self.logger.warning(text, extra=MARKED)
 
     def waits(self, job: MonitoredJob, reason: str) -> None:
-        """A submitted job waits, for the scheduler's reason; without a reason it runs."""
-        self._show_wait(job.handle, reason)
+        """A job waits, for this reason; without a reason it runs.
 
-    def _show_wait(self, info: SubmittedJobInfo, reason: str) -> None:
-        """Inform displays that know `multinode_waits`; the message is empty, which Snakemake's own display leaves out."""
-        for member in info.job.jobs if info.job.is_group() else [info.job]:
+        Told to displays that know `multinode_waits`; the message is empty, which Snakemake's own display leaves out.
+        """
+        job_or_group = job.handle.job
+        for member in job_or_group.jobs if job_or_group.is_group() else [job_or_group]:
             self.logger.info("", extra={"multinode_waits": (member.jobid, reason)})
 
     def succeeded(self, job: MonitoredJob) -> None:
@@ -298,9 +290,8 @@ class Executor(RemoteExecutor):
 
         def write_script(request: Request) -> None:
             text = self._script(request, label, properties, command or self._command(job)).text()
-            descriptor = os.open(request.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
-            with open(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
+            request.script.touch(0o700)
+            request.script.write_text(text, encoding="utf-8")
 
         return MonitoredJob(
             handle=info,

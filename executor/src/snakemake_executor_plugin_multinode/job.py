@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from snakemake_executor_plugin_multinode.records import Attempt, Record
-from snakemake_executor_plugin_multinode.schedulers import Request, Status
+from snakemake_executor_plugin_multinode.schedulers import Request, State, Status
 from snakemake_executor_plugin_multinode.status_files import End
 
 
@@ -42,6 +42,11 @@ class JobState:
     """ENDING: the job script's own record; None if only the scheduler reports the end."""
     forbidden: bool | None = None
     """MISSING: whether the job could be forbidden to begin; None as long as that was not tried."""
+
+    @property
+    def reported(self) -> State | None:
+        """The scheduler's last word; None where it did not know the job."""
+        return None if self.status is None else self.status.state
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from snakemake_executor_plugin_multinode.software import SETUP_FAILED, checked, 
 BEAT_S = 30
 INSIST_TIMES, INSIST_S = 120, 5
 """A status file that cannot be written is tried again so often, so many seconds apart: a quota is full for a while."""
+ACTIVE = "$`\\"
+"""Characters that a shell reads between double quotes."""
 TEXT = """\
 #!/bin/bash
 # {title}
@@ -143,7 +145,6 @@ class Script:
     """Where this script lies until its driver has its result."""
     container: Sequence[str] = ()
     """Words that run a command in the job's image; `$NAME` in them is the job's own variable."""
-    beat_s: float = BEAT_S
 
     def text(self) -> str:
         """The whole script. ValueError where the set-up is no shell."""
@@ -156,8 +157,8 @@ class Script:
             status_files=shlex.quote(str(self.status_files)),
             name=shlex.quote(self.name),
             script=shlex.quote(str(self.script)),
-            beat_s=self.beat_s,
-            second_start_s=self.beat_s * 1.5,
+            beat_s=BEAT_S,
+            second_start_s=BEAT_S * 1.5,
             insist_times=INSIST_TIMES,
             insist_s=INSIST_S,
             setup_failed=SETUP_FAILED,
@@ -178,3 +179,24 @@ class Script:
             # Slurm 23.02 and later say when they will kill; elsewhere it is the start plus the walltime.
             lines.append(f"export MULTINODE_DEADLINE=${{SLURM_JOB_END_TIME:-$((began + {self.runtime_min * 60}))}}")
         return lines
+
+
+def requoted(command: str, values: Iterable[str]) -> str:
+    """A command line of Snakemake with these values quoted for a shell.
+
+    Snakemake 9.27 quotes by Python's `repr`. That of a value with an apostrophe has double quotes, between which a shell
+    still expands `$` and backticks; one with both quotes, a backslash or a line break comes out as other text.
+    ValueError where something active is left: a value that is not among them, which the shell would change.
+    """
+    rest = command
+    for value in sorted(set(values), key=len, reverse=True):
+        # A value with quotes of its own at both ends is taken by Snakemake for one that is quoted already.
+        command = command.replace(repr(value), shlex.quote(value))
+        rest = rest.replace(repr(value), "")
+    if any(character in rest for character in ACTIVE):
+        at = min(rest.find(character) for character in ACTIVE if character in rest)
+        raise ValueError(
+            f"a name, path or option of this job cannot be handed on safely, near {rest[max(0, at - 30) : at + 30]!r}: "
+            "it has a dollar sign, backtick or backslash"
+        )
+    return command

@@ -59,19 +59,17 @@ class Messages:
 
     def waiting(self, jobs: Sequence[MonitoredJob], now_s: float) -> None:
         """Nothing runs while jobs are in the queue: why, in the scheduler's words, now and then."""
-        known = [
-            (job.state.since_s, job.state.status) for job in jobs if job.submitted and job.state.status is not None
-        ]
-        queued = [(since_s, one) for since_s, one in known if one.state in (State.QUEUED, State.NEVER)]
-        if not queued or any(status.state is State.RUNNING for _, status in known):
+        states = [job.state for job in jobs if job.submitted]
+        queued = [state for state in states if state.reported in (State.QUEUED, State.NEVER)]
+        if not queued or any(state.reported is State.RUNNING for state in states):
             self._waiting_s = WAITING_S
             return
-        longest_s = now_s - min(since_s for since_s, _ in queued)
+        longest_s = now_s - min(state.since_s for state in queued)
         if longest_s < self._waiting_s:
             return
         self._waiting_s = 2 * longest_s
-        reasons = Counter(status.words for _, status in queued).most_common(MAX_REASONS)
-        said = ", ".join(f"{words} ({count})" for words, count in reasons)
+        reasons = Counter(state.status.words for state in queued if state.status is not None)
+        said = ", ".join(f"{words} ({count})" for words, count in reasons.most_common(MAX_REASONS))
         jobs_are = "1 job is" if len(queued) == 1 else f"{len(queued)} jobs are"
         self.tell.say(
             f"nothing runs: {jobs_are} in the queue, for up to {longest_s / 60:.0f} min; the scheduler says: {said}"
@@ -134,9 +132,8 @@ class Messages:
 
     def not_deleted(self, why: Sequence[str], jobs: Sequence[JobRef], leaving: bool) -> None:
         """The scheduler did not delete these jobs; `leaving`: because the driver ends."""
-        reasons = list(
-            {re.sub(r"\d+", "", words): words for words in why}.values()
-        )  # with ids in them, no two are alike
+        # Words that differ in ids alone count once.
+        reasons = list({re.sub(r"\d+", "", words): words for words in why}.values())
         more = f"; {len(reasons) - MAX_REASONS} more reasons" if len(reasons) > MAX_REASONS else ""
         count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
         ids = " ".join(job.id or job.name for job in jobs)

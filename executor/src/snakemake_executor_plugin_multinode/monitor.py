@@ -19,17 +19,10 @@ from typing import Any
 from snakemake_executor_plugin_multinode.decide import Limits, apply_status, begun_again, decide
 from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.messages import FILES, QUESTION, SUBMISSION, Messages
-from snakemake_executor_plugin_multinode.observe import SOON_S, Background, Evidence, Observer, in_thread
+from snakemake_executor_plugin_multinode.observe import SOON_S, Evidence, Observer
 from snakemake_executor_plugin_multinode.orphans import Orphans, note_end
 from snakemake_executor_plugin_multinode.records import Record, Records
-from snakemake_executor_plugin_multinode.schedulers import (
-    JobRef,
-    LimitReached,
-    NoAnswer,
-    Scheduler,
-    State,
-    Status,
-)
+from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Scheduler, State, Status
 from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
 from snakemake_executor_plugin_multinode.submit import NotSubmitted, Submitter
 
@@ -47,15 +40,14 @@ class JobMonitor:
         tell: Any,
         limits: Limits,
         driver_began_ns: int,
+        site: str,
         now_s: Callable[[], float] = time.monotonic,
-        background: Background = in_thread,
-        site: str = "a site file",
     ) -> None:
         self.scheduler, self.records, self.files, self.tell, self.limits = scheduler, records, files, tell, limits
         self.now_s, self.driver_began_ns = now_s, driver_began_ns
         self.jobs: list[MonitoredJob] = []
         self.messages = Messages(tell, limits, scheduler.delete_line, site)
-        self.observer = Observer(scheduler, files, limits.poll_s, now_s, background)
+        self.observer = Observer(scheduler, files, limits.poll_s, now_s)
         self.submitter = Submitter(scheduler, records, limits, now_s)
         self.orphans = Orphans(records, files, limits, now_s, driver_began_ns)
         self.undeleted: dict[str, JobRef] = {}
@@ -80,7 +72,8 @@ class JobMonitor:
             with contextlib.suppress(OSError):  # tried again in the next round
                 self.orphans.find({job.attempt.name for job in self.jobs if job.record.attempts})
                 self._found_orphans = True
-        self._take_new()
+        while not self._new.empty():
+            self.jobs.append(self._new.get())
         self._take_answers()
         names = self._names()
         for job in list(self.jobs):
@@ -92,14 +85,10 @@ class JobMonitor:
             self.observer.ask([*followed, *self.orphans.jobs()])
 
     def pause(self) -> None:
-        """Wait until something may have changed."""
-        self.wake.wait(self.pause_s())
-        self.wake.clear()
-
-    def pause_s(self) -> float:
-        """Seconds until something may be due: a submission, or else a look at the status files."""
+        """Wait until something may have changed or is due: a submission, or else a look at the status files."""
         waiting = (job for job in self.jobs if job.state.phase is Phase.TO_SUBMIT)
-        return min([1.0, self.limits.poll_s, *map(self.submitter.due_in_s, waiting)])
+        self.wake.wait(min([1.0, self.limits.poll_s, *map(self.submitter.due_in_s, waiting)]))
+        self.wake.clear()
 
     def _names(self) -> set[str] | None:
         """All status files; None without jobs, or where the folder cannot be read, which proves nothing."""
@@ -113,10 +102,6 @@ class JobMonitor:
             return None
         self.messages.answered(FILES)
         return names
-
-    def _take_new(self) -> None:
-        while not self._new.empty():
-            self.jobs.append(self._new.get())
 
     # answers of the scheduler
 
@@ -146,10 +131,9 @@ class JobMonitor:
         if job.attempt.id is None:
             job.attempt.id, job.unsaved = status.id, True
             self.tell.say(f"{job.label}: found as {status.id}")
-        heard_of = (before.status.state, before.status.words) if before.status is not None else None
-        if status.state is not State.UNKNOWN and (status.state, status.words) != heard_of:
+        known, words = before.reported, "" if before.status is None else before.status.words
+        if status.state is not State.UNKNOWN and (status.state, status.words) != (known, words):
             self.tell.waits(job, "" if status.state in RAN else f"{status.state.value}: {status.words}")
-        known = before.status.state if before.status is not None else None
         if status.state is not known:
             requeued = known in RAN and status.state is State.QUEUED and job.state.phase is Phase.ALIVE
             self.messages.changed(job, status, known, requeued)
@@ -344,8 +328,7 @@ class JobMonitor:
     def _succeed(self, job: MonitoredJob) -> None:
         self.jobs.remove(job)
         self.tell.succeeded(job)
-        status = job.state.status
-        if self.scheduler.copies_output and (status is None or status.state is not State.ENDED):
+        if self.scheduler.copies_output and job.state.reported is not State.ENDED:
             self.orphans.keep(job.record)
             return
         with contextlib.suppress(OSError):  # a file that remains must not hold up a success

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import queue
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,8 +23,6 @@ LISTING_S = 0.5
 """Least interval between two listings of the status files, seconds."""
 LISTED_PER_S = 1000.0
 """Names that are listed per second, at most: a thousand jobs leave three thousand."""
-
-Background = Callable[[Callable[[], None]], None]
 
 
 def in_thread(work: Callable[[], None]) -> None:
@@ -46,16 +43,9 @@ class StatusAnswer:
 class Observer:
     """Lists status files and queries the scheduler."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        files: StatusFiles,
-        poll_s: float,
-        now_s: Callable[[], float] = time.monotonic,
-        background: Background = in_thread,
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, files: StatusFiles, poll_s: float, now_s: Callable[[], float]) -> None:
         self.scheduler, self.files, self.poll_s = scheduler, files, poll_s
-        self.now_s, self.background = now_s, background
+        self.now_s, self.background = now_s, in_thread
         self.wake = threading.Event()
         self._names: set[str] = set()
         self._listed_s = -math.inf
@@ -134,7 +124,7 @@ class Evidence:
         return self._files.ran_s(self._job.attempt.name, self.end)
 
     @cached_property
-    def run_state(self) -> RunState | None:
+    def run_state(self) -> RunState:
         """The run's own state."""
         return read_run_state(self._job.state_file, self._job.attempt.state_before)
 

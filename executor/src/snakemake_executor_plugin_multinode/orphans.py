@@ -44,12 +44,11 @@ class Orphans:
         """Find orphans of earlier drivers; `followed` are the names of this driver's own attempts."""
         present = self.files.submissions()  # before the records: none that is written meanwhile is missed
         records = self.records.all()
-        open_records = {record.attempts[-1].name: record for record in records if record.open}
+        outputs = {record.attempts[-1].name: frozenset(record.outputs) for record in records if record.open}
         for attempt in self.records.not_ended():
             if attempt.name not in followed and not self._note_end(attempt):
-                record = open_records.get(attempt.name, Record("", ""))
                 state = JobState(Phase.SUBMITTED, self.now_s())
-                self.orphans[attempt.name] = Orphan(attempt, state, frozenset(record.outputs))
+                self.orphans[attempt.name] = Orphan(attempt, state, outputs.get(attempt.name, frozenset()))
         for record in records:
             name = record.attempts[-1].name
             if record.outcome == "finished" or (record.open and name not in followed and self._succeeded_before(name)):

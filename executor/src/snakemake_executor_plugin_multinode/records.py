@@ -168,7 +168,6 @@ class Records:
             gpus=request.gpus_held, cpus=request.nodes * request.ranks_per_node * request.cpus_per_rank,
             runtime_min=request.runtime_min, gpu_hours=attempt.gpu_hours, queue=request.queue or settings.queue,
         )  # fmt: skip
-        self.hours[attempt.name] = attempt.gpu_hours or 0.0
 
     def withdraw(self, request: Request, why: str) -> None:
         """A submission that the scheduler has not taken, and that is not tried again."""

@@ -15,28 +15,15 @@ from typing import Any
 from snakemake_executor_plugin_multinode.schedulers import Request
 from snakemake_executor_plugin_multinode.site import checked_word
 
-COUNTS: dict[str, tuple[str, ...]] = {
-    "nodes": ("nodes",),
-    "ranks_per_node": ("ranks_per_node", "tasks_per_node"),
-    "tasks": ("tasks",),
-    "cpus_per_rank": ("cpus_per_rank", "cpus_per_task"),
-    "gpus_per_node": ("gpus_per_node",),
-    "gpus": ("gpus", "gpu"),
-    "gpus_held_per_node": ("gpus_held_per_node",),
-    "mem_mb": ("mem_mb",),
-    "mem_mb_per_cpu": ("mem_mb_per_cpu",),
-    "disk_mb": ("disk_mb",),
-    "runtime": ("runtime",),
-}
-"""Whole numbers, by what they mean: the names that rules have for it."""
-WORDS: dict[str, tuple[str, ...]] = {
-    "account": ("account",),
-    "queue": ("queue", "partition"),
-    "qos": ("qos",),
-    "constraint": ("constraint",),
-    "gpu_model": ("gpu_model",),
-}
-"""The same for single words."""
+COUNTS = (
+    "nodes", "ranks_per_node", "tasks", "cpus_per_rank", "gpus_per_node", "gpus", "gpus_held_per_node", "mem_mb",
+    "mem_mb_per_cpu", "disk_mb", "runtime",
+)  # fmt: skip
+"""Resources that are whole numbers."""
+WORDS = ("account", "queue", "qos", "constraint", "gpu_model")
+"""Resources that are single words."""
+ALIASES = {"ranks_per_node": "tasks_per_node", "cpus_per_rank": "cpus_per_task", "gpus": "gpu", "queue": "partition"}
+"""Other names of some of them, in rules written for other executors."""
 WIDTHS = ("nodes", "ranks_per_node", "tasks")
 FROM_ONE = (*WIDTHS, "cpus_per_rank", "runtime")
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -45,15 +32,13 @@ MIN_MEM_MB = 200
 GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<model>[\w.-]+(?=:\d)|[\w.-]*[A-Za-z][\w.-]*))?(?::(?P<count>\d{1,9}))?")
 
 
-def request_of(
-    resources: Mapping[str, Any], threads: int, name: str, script: Path, log: Path, kind: str = ""
-) -> Request:
+def request_of(resources: Mapping[str, Any], threads: int, name: str, script: Path, log: Path, kind: str) -> Request:
     """Compose the request of a job to a scheduler of that kind.
 
     ValueError, with a sentence, where a resource is of a wrong kind, or two of them contradict each other.
     """
-    counts = {meaning: _count(resources, meaning, kind) for meaning in COUNTS}
-    words = {meaning: _word(resources, meaning, kind) for meaning in WORDS}
+    counts = {plain: _count(resources, plain, kind) for plain in COUNTS}
+    words = {plain: _word(resources, plain, kind) for plain in WORDS}
     nodes = counts["nodes"] or 1
     ranks_per_node = _shared_out(counts, "tasks", "ranks_per_node", nodes) or 1
     cpus_per_rank = counts["cpus_per_rank"] or max(1, threads)
@@ -96,7 +81,7 @@ def state_file(resources: Mapping[str, Any], folder: Path = Path()) -> Path | No
     return (folder / value).absolute()
 
 
-def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], kind: str = "") -> dict[str, Any]:
+def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
     """The resources of a group of jobs: Snakemake has added up those of members that may run side by side.
 
     That is right for cores, memory and GPUs, and wrong for properties of the whole job. The group is one task on one node,
@@ -115,17 +100,12 @@ def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], ki
             "as `--resources alone=1 --set-resource-scopes alone=local` says"
         )
     side_by_side = merged.get("_cores", 1) > max(member.get("_cores", 1) for member in members)
-    if side_by_side and any(_named(member, ("gres",), kind) for member in members):
+    if side_by_side and any(_named(member, "gres", kind) for member in members):
         raise ValueError(
             "`gres` of members that may run side by side cannot be added up: name their GPUs by `gpus`, or let them have a "
             "resource of which there is one"
         )
-    replaced = {
-        name
-        for meaning in (*WIDTHS, "cpus_per_rank")
-        for plain in COUNTS[meaning]
-        for name in (plain, f"{kind}_{plain}")
-    }
+    replaced = {name for plain in (*WIDTHS, "cpus_per_rank") for names in _names(plain, kind) for name in names}
     found = {name: value for name, value in merged.items() if name not in replaced}
     for plain in ("mem_mb_per_cpu", "gpus_held_per_node"):
         for name in (plain, f"{kind}_{plain}"):
@@ -138,12 +118,18 @@ def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], ki
 
 def _tasks(resources: Mapping[str, Any], kind: str) -> int:
     """Tasks of a job on one node."""
-    return max(_count(resources, meaning, kind) or 1 for meaning in ("ranks_per_node", "tasks"))
+    return max(_count(resources, plain, kind) or 1 for plain in ("ranks_per_node", "tasks"))
 
 
-def _named(resources: Mapping[str, Any], names: Sequence[str], kind: str) -> tuple[str, Any] | None:
-    """The resource of these names that is set: the scheduler's own first. ValueError where two contradict each other."""
-    for group in ([f"{kind}_{name}" for name in names], names):
+def _names(plain: str, kind: str) -> tuple[list[str], list[str]]:
+    """The scheduler's own names of a resource, which come first, and those for all schedulers."""
+    names = [plain, ALIASES[plain]] if plain in ALIASES else [plain]
+    return [f"{kind}_{name}" for name in names], names
+
+
+def _named(resources: Mapping[str, Any], plain: str, kind: str) -> tuple[str, Any] | None:
+    """The name by which a resource is set, and its value. ValueError where two names contradict each other."""
+    for group in _names(plain, kind):
         found = [(name, resources[name]) for name in group if resources.get(name) is not None]
         if len({repr(value) for _, value in found}) > 1:
             pairs = [f"`{name}` ({value!r})" for name, value in found]
@@ -153,16 +139,16 @@ def _named(resources: Mapping[str, Any], names: Sequence[str], kind: str) -> tup
     return None
 
 
-def _count(resources: Mapping[str, Any], meaning: str, kind: str) -> int | None:
-    name, value = _named(resources, COUNTS[meaning], kind) or ("", None)
-    least = int(meaning in FROM_ONE)
+def _count(resources: Mapping[str, Any], plain: str, kind: str) -> int | None:
+    name, value = _named(resources, plain, kind) or ("", None)
+    least = int(plain in FROM_ONE)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
         raise ValueError(f"the resource `{name}` must be a whole number of at least {least}, not {value!r}")
     return value
 
 
-def _word(resources: Mapping[str, Any], meaning: str, kind: str) -> str | None:
-    name, value = _named(resources, WORDS[meaning], kind) or ("", None)
+def _word(resources: Mapping[str, Any], plain: str, kind: str) -> str | None:
+    name, value = _named(resources, plain, kind) or ("", None)
     return None if value is None else checked_word(str(value), f"the resource `{name}`")
 
 
@@ -183,13 +169,13 @@ def _gpus(
 ) -> tuple[int, str | None]:
     """GPUs per node and their model; `gpus` are those of all nodes, `gres` those of one."""
     count = _shared_out(counts, "gpus", "gpus_per_node", nodes)
-    name, value = _named(resources, ("gres",), kind) or ("", None)
+    name, value = _named(resources, "gres", kind) or ("", None)
     if value is not None:
         found = GPU_GRES.fullmatch(str(value))
         if found is None:
             raise ValueError(
                 f"the resource `{name}` must be like gpu:2 or gpu:a100:2, not {value!r}; request anything but GPUs "
-                f"by `{kind or 'slurm'}_extra`"
+                f"by `{kind}_extra`"
             )
         if count not in (None, int(found["count"] or 1)):
             raise ValueError(f"the resources `gpus` ({count} per node) and `gres` ({value}) contradict each other")
@@ -215,7 +201,7 @@ def _hosts(resources: Mapping[str, Any], nodes: int) -> tuple[str, ...]:
 def _extra(resources: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     """Further words for the submit line of one scheduler."""
     name = f"{kind}_extra"
-    value = resources.get(name) if kind else None
+    value = resources.get(name)
     if value is None:
         return ()
     if not isinstance(value, str):

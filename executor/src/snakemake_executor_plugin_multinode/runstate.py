@@ -11,18 +11,18 @@ from pathlib import Path
 class RunState:
     """`running` (with what it has saved so far), `checkpointed` (it stopped there on purpose), `failed` or `finished`."""
 
-    state: str
-    progress: float | None
-    cause: str
-    fresh: bool
+    state: str = ""
+    progress: float | None = None
+    cause: str = ""
+    fresh: bool = False
     """Written by the attempt that has just ended, not by one before it."""
 
 
-def read_run_state(file: Path | None, stamp_before: list[int] | None) -> RunState | None:
-    """Read the file, where it can be read; `stamp_before` is its `file_stamp` before the attempt."""
+def read_run_state(file: Path | None, stamp_before: list[int] | None) -> RunState:
+    """Read the file; empty where it cannot be read. `stamp_before` is its `file_stamp` before the attempt."""
     stamp = file_stamp(file)
     if file is None or stamp is None:
-        return None
+        return RunState()
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         progress = data.get("progress")
@@ -30,7 +30,7 @@ def read_run_state(file: Path | None, stamp_before: list[int] | None) -> RunStat
         known = float(progress) if is_number else None
         return RunState(str(data.get("state", "")), known, str(data.get("cause") or ""), stamp != stamp_before)
     except (OSError, ValueError, AttributeError, RecursionError, OverflowError):
-        return None
+        return RunState()
 
 
 def file_stamp(file: Path | None) -> list[int] | None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob
 from snakemake_executor_plugin_multinode.observe import Evidence
-from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import Cause, State, Status
 from snakemake_executor_plugin_multinode.status_files import Began, End
 
@@ -26,7 +23,7 @@ class Ending:
     """The end of the last of a job's attempts that ran, with all evidence on it."""
 
     def __init__(self, job: MonitoredJob, state: JobState, evidence: Evidence) -> None:
-        self.end, self.status, self.run = state.end, state.status, evidence.run_state
+        self.state, self.end, self.status, self.run = state, state.end, state.status, evidence.run_state
         self.attempts = [attempt for attempt in job.record.attempts if not attempt.never_ran]
         self.mem_mb = job.request.mem_mb if job.request is not None else None
         self.runtime_min = job.request.runtime_min if job.request is not None else None
@@ -34,24 +31,20 @@ class Ending:
         self.ran_s = evidence.ran_s
         several = job.request is not None and job.request.nodes > 1
         self.host = "" if several else host_of(self.status, self.end, evidence.began)
-        over = self.status is not None and self.status.state is State.ENDED
-        self.cause = self.status.cause if self.status is not None and over else None
+        self.cause = self.status.cause if self.status is not None and state.reported is State.ENDED else None
         self.words = self.status.words if self.status is not None else ""
         self.signal = self.end.signal if self.end is not None else ""
-        self.checkpointed = self.run is not None and self.run.fresh and self.run.state == "checkpointed"
+        self.own_state, self.progress = (self.run.state, self.run.progress) if self.run.fresh else ("", None)
+        """By the run's own file, where this attempt wrote it."""
         is_unknown = self.status is None and state.answers >= LOST_ANSWERS
         self.forgotten = is_unknown and evidence.keeps_history and not job.adopted
         """The scheduler would still have a job that ended so short a time ago, and does not have this one."""
         self.unrecorded = is_unknown and not evidence.keeps_history
         """The scheduler has answered, and keeps no record of jobs that are over."""
 
-
-class Verdict(NamedTuple):
-    """SUCCEED, CONTINUE (from a checkpoint, or on another node) or FAIL, and the reason, in a sentence."""
-
-    action: Action
-    cause: str
-    node_fault: bool = False
+    def decision(self, action: Action, why: str, node_fault: bool = False) -> Decision:
+        """SUCCEED, CONTINUE (from a checkpoint, or on another node) or FAIL, and the reason, in a sentence."""
+        return Decision(action, self.state, why, node_fault, self.progress, self.host)
 
 
 def verdict(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
@@ -61,8 +54,7 @@ def verdict(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
     cancelled = job.attempt.cancelled and not _failed_by_itself(e)
     if cancelled and judged.action is not Action.SUCCEED:
         return Decision(Action.START_OVER, state, "cancelled by its driver")
-    progress = e.run.progress if e.run is not None and e.run.fresh else None
-    return Decision(judged.action, state, judged.cause, judged.node_fault, progress, e.host)
+    return judged
 
 
 def host_of(status: Status | None, end: End | None, began: Began | None) -> str:
@@ -72,41 +64,40 @@ def host_of(status: Status | None, end: End | None, began: Began | None) -> str:
     return end.host if end is not None else began.host if began is not None else ""
 
 
-def _judged(e: Ending) -> Verdict:
+def _judged(e: Ending) -> Decision:
     if e.end is not None and (e.end.code == 0 or e.end.fault):
         why = f"{e.end.fault} (on {e.host})" if e.host else e.end.fault
-        return _fault(e, why) if e.end.code else Verdict(Action.SUCCEED, "finished")
+        return _fault(e, why) if e.end.code else e.decision(Action.SUCCEED, "finished")
     match e.cause:
         case Cause.FINISHED if e.end is None and e.began_s is None:
             # Slurm reports COMPLETED too where the node could not start the script.
             return _fault(e, f"its script never started, although the scheduler reports success ({e.words})")
         case Cause.FINISHED if e.end is None:
-            return Verdict(Action.SUCCEED, "finished, by the scheduler's record")
+            return e.decision(Action.SUCCEED, "finished, by the scheduler's record")
         case Cause.CANCELLED:
             return _cancelled(e)
         case Cause.MEMORY:
             limit = f"{e.mem_mb} MiB per node" if e.mem_mb else "the site's default"
-            return Verdict(Action.FAIL, f"out of memory ({e.words}): raise the resource `mem_mb`, now {limit}")
+            return e.decision(Action.FAIL, f"out of memory ({e.words}): raise the resource `mem_mb`, now {limit}")
     return _interrupted(e)
 
 
-def _interrupted(e: Ending) -> Verdict:
+def _interrupted(e: Ending) -> Decision:
     """An unrequested end without success."""
-    run = e.run
     at_walltime = e.status is None and (e.end is None or bool(e.signal)) and _reached_walltime(e)
     if e.cause is None and e.signal == "TERM" and e.unrecorded and e.runtime_min is not None and not at_walltime:
-        return Verdict(Action.FAIL, _deleted(e))
-    if run is not None and e.checkpointed:
-        why = run.cause or "stopped at a checkpoint"
-        return _continue(e, run, f"preempted ({e.words}): {why}" if e.cause is Cause.PREEMPTED else why)
+        return e.decision(Action.FAIL, _deleted(e))
+    if e.own_state == "checkpointed":
+        why = e.run.cause or "stopped at a checkpoint"
+        return _continue(e, f"preempted ({e.words}): {why}" if e.cause is Cause.PREEMPTED else why)
     if why := _site_fault(e, at_walltime):
         return _fault(e, why)
     if e.cause is Cause.WALLTIME or at_walltime:
         return _walltime(e, e.words or "by its start and its end; the scheduler says nothing of it")
     if e.cause is Cause.PREEMPTED:
-        why, saved = f"preempted ({e.words})", run is not None and run.fresh and run.state == "running"
-        return _continue(e, run, why) if run is not None and saved else _fruitless(e, why)
-    return Verdict(Action.FAIL, _how(e))
+        why = f"preempted ({e.words})"
+        return _continue(e, why) if e.own_state == "running" else _fruitless(e, why)
+    return e.decision(Action.FAIL, _how(e))
 
 
 def _site_fault(e: Ending, at_walltime: bool) -> str:
@@ -133,7 +124,7 @@ def _reached_walltime(e: Ending) -> bool:
 def _deleted(e: Ending) -> str:
     """Ended by TERM long before its walltime, without a recorded reason: a user's `qdel` is not undone."""
     why = "ended by signal TERM before its walltime, and the scheduler has no record of it: deleted by somebody, or preempted"
-    return f"{why}; it has saved, and the same command resumes it" if e.checkpointed else why
+    return f"{why}; it has saved, and the same command resumes it" if e.own_state == "checkpointed" else why
 
 
 def _failed_by_itself(e: Ending) -> bool:
@@ -141,7 +132,7 @@ def _failed_by_itself(e: Ending) -> bool:
     return e.end is not None and not e.signal and e.end.code <= 128 and e.cause is not Cause.CANCELLED
 
 
-def _cancelled(e: Ending) -> Verdict:
+def _cancelled(e: Ending) -> Decision:
     """By a person, unless the job had begun before the start that its scheduler knows of, or never on its nodes.
 
     A Slurm that was killed has its state as it was up to some seconds before. Started anew, it launches a job that it
@@ -155,19 +146,19 @@ def _cancelled(e: Ending) -> Verdict:
     if known_s is not None and e.began_s is not None and e.began_s + CLOCK_SKEW_S < known_s:
         why = f"the scheduler had forgotten that the job runs, started it again, and deleted it ({e.words})"
         return _fault(e, why)
-    return Verdict(Action.FAIL, f"cancelled by its owner or an administrator ({e.words})")
+    return e.decision(Action.FAIL, f"cancelled by its owner or an administrator ({e.words})")
 
 
-def _continue(e: Ending, run: RunState, why: str) -> Verdict:
+def _continue(e: Ending, why: str) -> Decision:
     """From a checkpoint, if there is progress; one attempt without is forgiven."""
     done = [attempt.progress for attempt in e.attempts[:-1] if attempt.progress is not None]
-    if run.progress is not None and (not done or run.progress > max(done)):
-        return Verdict(Action.CONTINUE, f"{why} (progress {run.progress:g})")
-    at = "unknown" if run.progress is None else f"{run.progress:g}"
+    if e.progress is not None and (not done or e.progress > max(done)):
+        return e.decision(Action.CONTINUE, f"{why} (progress {e.progress:g})")
+    at = "unknown" if e.progress is None else f"{e.progress:g}"
     return _fruitless(e, f"{why} (progress {at})")
 
 
-def _fruitless(e: Ending, why: str) -> Verdict:
+def _fruitless(e: Ending, why: str) -> Decision:
     """An attempt without progress: the next may have some, but not for ever."""
     best = 0.0
     fruitless = 1
@@ -177,31 +168,31 @@ def _fruitless(e: Ending, why: str) -> Verdict:
         elif attempt.cause and not attempt.node_fault:
             fruitless += 1
     if fruitless >= FRUITLESS_ATTEMPTS:
-        return Verdict(Action.FAIL, f"{FRUITLESS_ATTEMPTS} attempts in a row made no progress; the last: {why}")
-    return Verdict(Action.CONTINUE, f"{why}, without progress")
+        return e.decision(Action.FAIL, f"{FRUITLESS_ATTEMPTS} attempts in a row made no progress; the last: {why}")
+    return e.decision(Action.CONTINUE, f"{why}, without progress")
 
 
-def _walltime(e: Ending, words: str) -> Verdict:
+def _walltime(e: Ending, words: str) -> Decision:
     """Killed at the limit before it could save: only a run that has a checkpoint is worth another attempt."""
     limit = f"the walltime of {e.runtime_min} min" if e.runtime_min else "the walltime"
-    if e.run is not None and e.run.fresh and e.run.state == "running":
-        return _continue(e, e.run, f"{limit} was reached ({words}): {e.run.cause or 'a checkpoint is there'}")
-    if e.run is not None and e.run.state in ("checkpointed", "running"):
+    if e.own_state == "running":
+        return _continue(e, f"{limit} was reached ({words}): {e.run.cause or 'a checkpoint is there'}")
+    if e.run.state in ("checkpointed", "running"):
         return _fruitless(e, f"{limit} was reached before a checkpoint ({words})")
     why = f"{limit} was reached ({words}), and it leaves no checkpoint: raise the resource `runtime`"
-    return Verdict(Action.FAIL, why)
+    return e.decision(Action.FAIL, why)
 
 
-def _fault(e: Ending, why: str) -> Verdict:
+def _fault(e: Ending, why: str) -> Decision:
     """No fault of the run: tried once more; the job's own host, where known, is left out then."""
     if sum(attempt.node_fault for attempt in e.attempts[:-1]) >= NODE_RETRIES:
-        return Verdict(Action.FAIL, f"{why}, again", node_fault=True)
-    return Verdict(Action.CONTINUE, why, node_fault=True)
+        return e.decision(Action.FAIL, f"{why}, again", node_fault=True)
+    return e.decision(Action.CONTINUE, why, node_fault=True)
 
 
 def _how(e: Ending) -> str:
     """Why a command failed: its own words or else the evidence, and no guess."""
-    if e.run is not None and e.run.fresh and e.run.state == "failed":
+    if e.own_state == "failed":
         return e.run.cause or "the run says that it failed"
     said = f" ({e.words})" if e.cause is not None else ""
     if e.end is None:

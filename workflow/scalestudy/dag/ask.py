@@ -59,7 +59,8 @@ class Ask:
 
     def everything(self, w: Any) -> list[str]:
         """All that is configured. A study that is wrong is an error here."""
-        return [self.project.report, *self._of_report(self.project.folder, self.project.scale)]
+        machine, scale = self.project.folder, self.project.scale
+        return [str(layout.report_file(machine, scale)), *self._of_report(machine, scale)]
 
     def all_claims(self, w: Any) -> list[str]:
         """The verdicts of all configured studies. A study that is wrong is an error here."""

@@ -91,7 +91,6 @@ class Project:
         """The machine that a path names."""
         self.planner = functools.cache(lambda machine: Planner(machine, self.machine(machine)))
         """Requests and estimates of the runs on a machine."""
-        self._studies: dict[tuple[str, str, str], Study] = {}
         self._runs: dict[str, dict[str, IndexedRun]] = {}
         self.found = find_studies(
             None if self.config.studies == "all" else self.config.studies,
@@ -102,6 +101,9 @@ class Project:
         )
         self.chosen = self.found.studies
         """The configured studies that can be expanded."""
+        self._studies: dict[tuple[str, str, str], Study] = {
+            (self.folder, self.scale, study.name): study for study in self.chosen
+        }
         if not self.chosen and not is_job:
             raise_all(self.found.errors())
             raise UserError(f"no configured study has scale `{self.scale}`", "config/studies", "choose another scale")
@@ -120,9 +122,6 @@ class Project:
 
     def study(self, machine: str, scale: str, name: str) -> Study:
         """The study that a path names."""
-        for study in self.chosen if self.is_configured(machine, scale) else ():
-            if study.name == name:
-                return study
         if (machine, scale, name) not in self._studies:
             found = read_studies([name], scale, self.machine(machine), machine_name=machine, changes=self.changes)[0]
             self._studies[machine, scale, name] = found
@@ -175,8 +174,7 @@ class Project:
     def all_studies(self, machine: str, scale: str, *, changed: bool = True) -> list[Study]:
         """Every study of a machine and scale, configured or not; with the changes of `set`, or as its file has it."""
         changes = self.changes if changed else None
-        is_chosen = self.is_configured(machine, scale) and self.config.studies == "all"
-        if is_chosen and changes == self.changes:
+        if self.is_configured(machine, scale) and self.config.studies == "all" and changes == self.changes:
             return self.chosen
         return find_studies(None, scale, self.machine(machine), machine_name=machine, changes=changes).studies
 
@@ -218,11 +216,6 @@ class Project:
         return min((cap for cap in caps if isinstance(cap, int) and 0 < cap < sys.maxsize), default=None)
 
     # The call
-
-    @property
-    def report(self) -> str:
-        """The report of the configured machine and scale."""
-        return str(layout.report_file(self.folder, self.scale))
 
     @property
     def bulk_option(self) -> str:

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def scheduler_of(
-    given: SchedulerSettings | Mapping[str, Any], run: Run = run_command, now_s: Callable[[], float] = time.monotonic
-) -> Scheduler:
+def scheduler_of(given: SchedulerSettings | Mapping[str, Any], run: Run = run_command) -> Scheduler:
     """Make the scheduler of a site, from its settings or plain data. ValueError for wrong values and templates."""
     from snakemake_executor_plugin_multinode.schedulers.pbs import Pbs
     from snakemake_executor_plugin_multinode.schedulers.sge import Sge
@@ -41,7 +38,7 @@ def scheduler_of(
 
     settings = SchedulerSettings.model_validate(given)
     kinds: dict[str, type[Scheduler]] = {"slurm": Slurm, "sge": Sge, "pbs": Pbs}
-    scheduler = kinds[settings.kind](settings, run, now_s)
+    scheduler = kinds[settings.kind](settings, run)
     # Filled once with a request that uses everything: a wrong template is found before the first job.
     ranks = next((int(number) for number in settings.environments if number != ANY), 4)
     probe = Request(

@@ -10,7 +10,6 @@ import os
 import pwd
 import re
 import shlex
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer, run_command
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer
 from snakemake_executor_plugin_multinode.site import ANY, SchedulerSettings, checked_word, nearest
 
 
@@ -178,10 +177,8 @@ class Scheduler(ABC):
     copies_output: ClassVar[bool] = False
     """Whether a job's output is copied to its place after its script has ended: until then the place must be there."""
 
-    def __init__(
-        self, settings: SchedulerSettings, run: Run = run_command, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.settings, self.run, self.now_s = settings, run, now_s
+    def __init__(self, settings: SchedulerSettings, run: Run) -> None:
+        self.settings, self.run = settings, run
 
     @property
     def keeps_history(self) -> bool:
@@ -236,7 +233,7 @@ class Scheduler(ABC):
 
     def request_words(self, request: Request) -> list[str]:
         """The resource request, by the site's template or the system's own."""
-        return filled(self.template(request), values_of(request, self.settings))
+        return filled(self.settings.request or self.default_request, values_of(request, self.settings))
 
     def place_words(self, request: Request, option: str) -> list[str]:
         """The job's queue, by the option for it, and its account, or else the site's."""
@@ -259,15 +256,13 @@ class Scheduler(ABC):
             return len(name) > len("--") and option.startswith(name)
         return word.startswith(option)
 
-    def template(self, request: Request) -> str:
-        """The site's template of the resource request, or the system's own."""
-        return self.settings.request or self.default_request
-
 
 def values_of(request: Request, settings: SchedulerSettings) -> dict[str, Any]:
     """Return the fields of a template. None and 0 leave optional parts out."""
     ranks = request.nodes * request.ranks_per_node
     cpus_per_node = request.ranks_per_node * request.cpus_per_rank
+    # Of Grid Engine: a core or, where there are GPUs, which it counts per slot, a rank. One slot needs no environment.
+    slots = ranks if request.gpus_per_node else ranks * request.cpus_per_rank
     model = f"{request.gpu_model}:" if request.gpu_model else ""
     minutes = request.runtime_min
     return {
@@ -280,6 +275,7 @@ def values_of(request: Request, settings: SchedulerSettings) -> dict[str, Any]:
         "nodes": request.nodes,
         "ranks": ranks,
         "ranks_per_node": request.ranks_per_node,
+        "slots": slots if slots > 1 else None,
         "cpus": ranks * request.cpus_per_rank,
         "cpus_per_node": cpus_per_node,
         "cpus_per_rank": request.cpus_per_rank,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -57,10 +58,9 @@ class Sge(Scheduler):
 
     kind = "sge"
     commands = ("qsub", "qstat", "qacct", "qdel")
-    # A slot is a core. GPUs are counted per slot, so where there are any a slot is a rank. A limit of memory is left to
-    # the site's own template: Grid Engine knows address space only, and under a tight `h_vmem` CUDA libraries cannot be
-    # loaded.
-    default_request = "-pe mpi {cpus} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"
+    # A limit of memory is left to the site's own template: Grid Engine knows address space only, and under a tight
+    # `h_vmem` CUDA libraries cannot be loaded.
+    default_request = "[-pe mpi {slots}] [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"
     reserved = ("-N", "-o", "-t", "-r", "-S", "-sync", "-j")
     _round = 0
 
@@ -95,14 +95,6 @@ class Sge(Scheduler):
         """Options are whole words: `-t` is another than `-tc`."""
         return word == option
 
-    def template(self, request: Request) -> str:
-        """The site's; else a parallel environment for several slots, with the job's GPUs and time."""
-        if self.settings.request:
-            return self.settings.request
-        slots = request.nodes * request.ranks_per_node * (1 if request.gpus_per_node else request.cpus_per_rank)
-        words = [f"-pe mpi {slots}"] if slots > 1 else []
-        return " ".join([*words, "[-l gpu={gpus_per_rank}]", "[-l h_rt={runtime_s}]"])
-
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One qstat for the living, then qacct for each of those that have left it."""
         answer = self.run(["qstat", "-u", user_name(), "-r", "-xml"], self.query_s)
@@ -122,11 +114,11 @@ class Sge(Scheduler):
         """Query the accounting, job by job, as long as it answers and there is time. The first job is another each time."""
         self._round += 1
         at = self._round % len(jobs) if jobs else 0
-        begin_s = self.now_s()
+        begin_s = time.monotonic()
         found: dict[str, Status] = {}
         silent = ""
         for job in [*jobs[at:], *jobs[:at]]:
-            if not silent and self.now_s() - begin_s > ACCOUNT_S:
+            if not silent and time.monotonic() - begin_s > ACCOUNT_S:
                 silent = "qacct takes long: the other jobs are asked about in the next round"
             try:
                 status = Status("", State.UNANSWERED, silent) if silent else self._ended(job)
@@ -176,8 +168,6 @@ class Sge(Scheduler):
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """`qdel` with all ids in one call; names do as well."""
-        if not jobs:
-            return {}
         try:
             answer = self.run(["qdel", *(job.id or job.name for job in jobs)], self.submit_s)
         except NoAnswer as error:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
-from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, NoAnswer, run_command
+from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, NoAnswer
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Cause,
     JobRef,
@@ -108,10 +107,8 @@ class Slurm(Scheduler):
     # Limits on how many jobs a user may have: squeue(1), "JOB REASON CODES"; sbatch prints the reason before its refusal.
     full = re.compile(r"\b(Assoc|QOS)(Max|Grp)Submit\w*")
 
-    def __init__(
-        self, settings: SchedulerSettings, run: Run = run_command, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__(settings, run, now_s)
+    def __init__(self, settings: SchedulerSettings, run: Run) -> None:
+        super().__init__(settings, run)
         self._keeps_history: bool | None = None
         cluster = _cluster([*settings.options, *(settings.request or "").split()], os.environ)
         self.on = ["-M", cluster] if cluster else []
@@ -159,8 +156,7 @@ class Slurm(Scheduler):
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One squeue of all jobs of this user: it also finds by name, and no unknown id can spoil it."""
         found = {name: self._explained(status) for name, status in found_for(jobs, self._table()).items()}
-        missing = [job for job in jobs if job.name not in found]
-        return found | (self._accounted(missing) if missing else {})
+        return found | self._accounted([job for job in jobs if job.name not in found])
 
     def _table(self) -> list[tuple[str, str, Status]]:
         command = ["squeue", *self.on, "-h", "-t", "all", "-u", user_name(), "-o", FORMAT]
