@@ -9,15 +9,20 @@ import math
 import re
 import types
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from scalestudy.errors import Problem
 
 KeyPath = tuple[str | int, ...]
 """Keys and positions from the top of a document down to one value."""
+NAME = r"^[a-z][a-z0-9_]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME)]
+"""Name of a study, machine, campaign, figure, table or claim."""
+Scale = Literal["mini", "node", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
 M = TypeVar("M", bound="Spec")
 OTHER_TOOLS = {
     "amp": "autocast",
