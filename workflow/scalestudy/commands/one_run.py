@@ -116,7 +116,6 @@ def refuse_foreign_folder(out: Path, identity: str) -> None:
 
 def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
     """Print each batch that was tried, and the largest that fits."""
-
     from scalestudy.data.prepare.datasets import prepare
     from scalestudy.launch.largest_batch import search
     from scalestudy.launch.resolve import resolve
@@ -158,11 +157,10 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
 
     try:
         with measured_run(f"run {identity}", JobEnvironment().deadline or math.inf):
-            if spec.program is not None:
-                pass  # it has its own data
-            elif manifest.exists():
+            # A program has its own data.
+            if spec.program is None and manifest.exists():
                 ensure(manifest, read_site())
-            else:
+            elif spec.program is None:
                 prepare(spec.data, manifest, None, read_site())
             return launch.run(identity, spec, manifest, out, machine, keeper)
     except (attempts.Stopped, WaitedTooLong) as stop:
