@@ -75,11 +75,8 @@ def configurations(runs: Sequence[Run], where: Mapping[str, Any]) -> list[str]:
     return [name for name, row in rows.items() if agrees(row, where)]
 
 
-def answer_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -> Iterator[Problem]:
-    """Numbers that an answer does not define, columns and configurations that no run has.
-
-    `elsewhere` are the rows of runs that other machines have.
-    """
+def answer_problems(study: Study, rows: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Numbers that an answer does not define, columns that no run has, configurations that are not among `rows`."""
     for index, answer in enumerate(study.answers):
         path = ("answers", index, "say")
         try:
@@ -104,12 +101,12 @@ def answer_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -
                 )
         names = list(answer.numbers)
         for place, (name, number) in enumerate(answer.numbers.items()):
-            for problem in _number_problems(study.runs, number, names[:place], elsewhere):
+            for problem in _number_problems(study.runs, rows, number, names[:place]):
                 yield replace(problem, path=("answers", index, "numbers", name, *problem.path))
 
 
 def _number_problems(
-    runs: Sequence[Run], number: NumberSpec, above: list[str], elsewhere: Sequence[Mapping[str, Any]]
+    runs: Sequence[Run], rows: Sequence[Mapping[str, Any]], number: NumberSpec, above: list[str]
 ) -> Iterator[Problem]:
     """The problems of a number, with paths below it."""
     if sum(kind is not None for kind in (number.column, number.accelerator, number.ratio)) != 1:
@@ -118,7 +115,7 @@ def _number_problems(
         if number.column not in MEASURED:
             remedy = suggest(number.column, MEASURED)
             yield Problem(("column",), f"{shown(number.column)} is not measured", remedy)
-        yield from choice_problems([run.columns for run in runs], {"where": number.where}, elsewhere=elsewhere)
+        yield from choice_problems(rows, {"where": number.where})
         if (count := len(configurations(runs, number.where))) > 1:
             remedy = "name what tells it from the others"
             yield Problem(("where",), f"chooses {count} configurations, not one", remedy)
