@@ -69,7 +69,7 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
 
     Exits with status 1 where the result is invalid.
     """
-    spec = in_bytes(checked_run(from_settings(settings, "try"), "try"), Machine())
+    spec = checked_run(from_settings(settings, "try"), "try")
     identity = run_id(spec)
     manifest = manifest_file(dataset_id(spec.data))
     if not EXTENSIONS.parent.is_dir():
@@ -121,7 +121,7 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
     from scalestudy.launch.resolve import resolve
     from scalestudy.training.job import Job
 
-    spec = in_bytes(checked_run(from_settings(settings, "largest-batch"), "largest-batch"), Machine())
+    spec = checked_run(from_settings(settings, "largest-batch"), "largest-batch")
     if spec.accelerator is not None:
         raise UserError("an emulated accelerator has no memory", "device", "leave it out, or use cpu or cuda")
     resolved, _ = resolve(spec, Machine())
@@ -178,12 +178,12 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
 
 
 def checked_run(data: Any, where: str) -> RunSpec:
-    """Plain data as a possible run; all its errors are raised together."""
+    """Plain data as a possible run, with the size of its data in bytes; all its errors are raised together."""
     spec, problems = parse(RunSpec, data)
     problems = problems if spec is None else list(run_problems(spec))
     raise_problems(problems, lambda path: f"{where}: {dotted(path)}")
     assert spec is not None
-    return spec
+    return in_bytes(spec, Machine())
 
 
 def from_settings(settings: tuple[str, ...], command: str) -> dict[str, Any]:

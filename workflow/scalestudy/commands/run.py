@@ -195,15 +195,13 @@ def prepare(out: Path, text: str, bulk: Path | None, again: bool) -> None:
 def _described(text: str) -> AnyData:
     """The dataset that `text` describes; raises UserError where it is wrong."""
     from scalestudy.commands.one_run import checked_run
-    from scalestudy.spec.machine import Machine
-    from scalestudy.spec.sizes import in_bytes
 
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         remedy = 'write, for example, {"source": "digits"}'
         raise UserError(f"cannot be read as JSON: {error}", "--spec", remedy) from None
-    return in_bytes(checked_run({"data": data}, "--spec"), Machine()).data
+    return checked_run({"data": data}, "--spec").data
 
 
 @click.command(name="stage")
