@@ -91,14 +91,10 @@ def answer_problems(study: Study, rows: Sequence[Mapping[str, Any]]) -> Iterator
                 remedy = f"there is {', '.join([*UNITS, HALF_WIDTH, OWN_UNIT][1:])}"
                 yield Problem(path, f"{shown(form)} is no format of a number", remedy)
             column = answer.numbers[name].column if name in answer.numbers else None
-            if (
-                column
-                and column in MEASURED
-                and MEASURED[column].unit not in COLUMN_UNITS.get(form, (MEASURED[column].unit,))
-            ):
-                yield Problem(
-                    path, f"`{column}` is not in {shown(form)}", f"{{{name}:{OWN_UNIT}}} writes it in its own unit"
-                )
+            unit = MEASURED[column].unit if column in MEASURED else ""
+            if column in MEASURED and unit not in COLUMN_UNITS.get(form, (unit,)):
+                remedy = f"{{{name}:{OWN_UNIT}}} writes it in its own unit"
+                yield Problem(path, f"`{column}` is not in {shown(form)}", remedy)
         names = list(answer.numbers)
         for place, (name, number) in enumerate(answer.numbers.items()):
             for problem in _number_problems(study.runs, rows, number, names[:place]):
