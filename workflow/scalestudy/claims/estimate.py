@@ -119,11 +119,10 @@ def _one_base(claim: Sampled, part: ClaimPart) -> None:
     """Raise NotJudged where the efficiencies of a part have bases of unlike rank counts."""
     for column in filter(None, (claim.column, claim.per)):
         if name := EFFICIENCIES.get(column):
-            ranks = sorted(
-                {int(row[name]) for row in part.rows if row["status"] == "valid" and is_number(row.get(name))}
-            )
+            ranks = {int(row[name]) for row in part.rows if row["status"] == "valid" and is_number(row.get(name))}
             if len(ranks) > 1:
-                raise NotJudged(f"`{column}` has bases of {' and '.join(map(str, ranks))} ranks, which do not compare")
+                each = " and ".join(map(str, sorted(ranks)))
+                raise NotJudged(f"`{column}` has bases of {each} ranks, which do not compare")
 
 
 def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None = None) -> Rounds:

@@ -83,9 +83,8 @@ def explain(
         raise UserError(what, command_line[0], "the report lists the runs; a script is started by `python`")
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UserError("the folder is not empty", str(keep), "name a new one for --keep")
-    click.echo(
-        "The script runs several times, a few steps each. Files that it writes itself are written each time.", err=True
-    )
+    notice = "The script runs several times, a few steps each. Files that it writes itself are written each time."
+    click.echo(notice, err=True)
     folder = keep or Path(scratch) / "runs"
     observed = take_away(
         command_line, folder, steps, 60 * minutes, only, lambda text: click.echo(f"  {text}", err=True)

@@ -114,9 +114,8 @@ def _kind_problems(figure: FigureSpec, path: KeyPath) -> Iterator[Problem]:
         what = f"`{figure.x}` is measured: a bar stands for a value that the study sets"
         yield Problem((*path, "x"), what, "use kind `lines`")
     for key in (key for key in OPTIONS if getattr(figure, key) and key not in USED.get(kind, OPTIONS)):
-        yield Problem(
-            (*path, key), f"a figure of kind `{kind}` does not draw `{key}`", "leave it out, or use kind `lines`"
-        )
+        what = f"a figure of kind `{kind}` does not draw `{key}`"
+        yield Problem((*path, key), what, "leave it out, or use kind `lines`")
     if prediction is not None and (kind != "lines" or prediction not in PREDICTED):
         what = f"`{prediction}` is not a prediction that a figure of kind `{kind}` can show"
         yield Problem((*path, "prediction"), what, f"with kind `lines` there is {', '.join(PREDICTED)}")
