@@ -86,12 +86,10 @@ def explain(
     notice = "The script runs several times, a few steps each. Files that it writes itself are written each time."
     click.echo(notice, err=True)
     folder = keep or Path(scratch) / "runs"
-    observed = take_away(
-        command_line, folder, steps, 60 * minutes, only, lambda text: click.echo(f"  {text}", err=True)
-    )
-    if failure := observed.calibration.failure:
+    seen = take_away(command_line, folder, steps, 60 * minutes, only, lambda text: click.echo(f"  {text}", err=True))
+    if failure := seen.calibration.failure:
         raise UserError(failure, " ".join(command_line), "see that the command trains by itself first")
-    result = explanation.explain(observed)
+    result = explanation.explain(seen)
     if as_json:
         click.echo(json.dumps(explanation.as_json(result), indent=2))
         return

@@ -127,10 +127,7 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
     resolved, _ = resolve(spec, Machine())
     if memory_mib is None and resolved.device == "cpu":
         memory_mib = 0.9 * free_memory_bytes() / 2**20
-    with (
-        measured_run("a search of the largest batch"),
-        tempfile.TemporaryDirectory(prefix="scalestudy-batch-") as folder,
-    ):
+    with measured_run("a search of the largest batch"), tempfile.TemporaryDirectory(prefix="scalestudy_") as folder:
         identity = dataset_id(spec.data)
         manifest = manifest_file(identity) if EXTENSIONS.parent.is_dir() else Path(folder) / identity / "manifest.json"
         prepared = prepare(spec.data, manifest, None, read_site())

@@ -346,12 +346,9 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
     known = sorted(path.name for path in folder.glob("*") if path.is_dir() and not path.is_symlink())
     for run in runs:
         if run not in known:
-            near = difflib.get_close_matches(run, known, n=1)
-            remedy = (
-                f"did you mean `{near[0]}`?"
-                if near
-                else f"its folder has {len(known)} runs; the report lists those of each study"
-            )
+            remedy = f"its folder has {len(known)} runs; the report lists those of each study"
+            if near := difflib.get_close_matches(run, known, n=1):
+                remedy = f"did you mean `{near[0]}`?"
             raise UserError(f"there is no run `{run}`", str(folder), remedy)
     statuses = {run: status_of(machine, run) for run in (*runs, *(known if skipped else ()))}
     chosen = [run for run, status in statuses.items() if run in runs or status == "skipped"]

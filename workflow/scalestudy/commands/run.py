@@ -84,15 +84,8 @@ def run(scale: str | None, dry_run: bool) -> None:
     click.echo(f"{choice.why}; studies {', '.join(choice.studies)}")
     if choice.scale == "mini":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    words = [
-        "snakemake",
-        "all",
-        "--profile",
-        "profiles/local",
-        "--config",
-        *choice.config,
-        *(["-n"] if dry_run else []),
-    ]
+    words = ["snakemake", "all", "--profile", "profiles/local", "--config", *choice.config]
+    words += ["-n"] if dry_run else []
     click.echo(shlex.join(words))
     sys.stdout.flush()
     beside = Path(sys.executable).with_name("snakemake")

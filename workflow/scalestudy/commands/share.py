@@ -46,11 +46,8 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
     (found,) = studies_of(machine, scale, [study])
     runs = [run.id for run in (*found.runs, *found.explained) if result_file(machine, run.id).exists()]
     if not runs:
-        raise UserError(
-            f"no run of `{study}` has a result on `{machine}`",
-            study,
-            f"make it first: snakemake {study} --profile profiles/local",
-        )
+        remedy = f"make it first: snakemake {study} --profile profiles/local"
+        raise UserError(f"no run of `{study}` has a result on `{machine}`", study, remedy)
     folder = RESULTS / machine / scale
     products = [path for pattern in PRODUCTS for path in sorted(folder.glob(pattern.format(study)))]
     drawn = {figure.file_name for figure in found.figures} | {table.name for table in found.tables}

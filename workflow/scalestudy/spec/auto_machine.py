@@ -43,12 +43,8 @@ def auto_machine(folder: Path = MACHINES) -> str:
     found = accelerators()
     if not found.count:
         what = found.refusal or f"no accelerator was found here ({found.source}), and the CPU is not used instead"
-        remedy = (
-            f"choose `machine: local`, and {ON_PURPOSE}"
-            if found.refusal
-            else "choose `machine: local` to measure the CPU"
-        )
-        raise UserError(what, "machine: auto", remedy)
+        how = f", and {ON_PURPOSE}" if found.refusal else " to measure the CPU"
+        raise UserError(what, "machine: auto", f"choose `machine: local`{how}")
     facts, name = facts_of(found), name_of(found)
     file = folder / f"{name}.yaml"
     if file.exists():

@@ -83,9 +83,8 @@ def parse(model: type[M], data: Any) -> tuple[M | None, list[Problem]]:
             for path, items in places.items()
             if not any(len(other) > len(path) and other[: len(path)] == path for other in places)
         }
-        return None, [
-            Problem(path, _sentence(items), _remedy(model, path, items[0])) for path, items in innermost.items()
-        ]
+        found = [Problem(path, _sentence(items), _remedy(model, path, items[0])) for path, items in innermost.items()]
+        return None, found
 
 
 def refused(what: str, remedy: str = "", key: str | None = None) -> PydanticCustomError:
