@@ -167,7 +167,7 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
 def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Problem]:
     """Find requirements of a spec beyond this machine."""
     named = spec.nodes_named
-    if (spec.accelerator and named is None and spec.ranks_per_node is None) or (named and spec.ranks % named):
+    if spec.accelerator and named is None and spec.ranks_per_node is None:
         return
     nodes, per_node = geometry(spec, machine)
     most = max_nodes(machine)
@@ -184,7 +184,6 @@ def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Pro
 
 def max_nodes(machine: Machine) -> int | None:
     """Nodes that one job can have in any queue of the machine; None where nothing is known."""
-    in_queues = [queue.most_nodes or math.inf for queue in machine.queues.values()]
-    limits = [machine.nodes, machine.limits.most_nodes, max(in_queues, default=None)]
-    known = [limit for limit in limits if limit not in (None, math.inf)]
-    return int(min(limit for limit in known if limit is not None)) if known else None
+    in_queues = max((queue.most_nodes or math.inf for queue in machine.queues.values()), default=math.inf)
+    most = min(machine.nodes or math.inf, machine.limits.most_nodes or math.inf, in_queues)
+    return None if math.isinf(most) else int(most)
