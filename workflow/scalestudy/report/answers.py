@@ -19,7 +19,7 @@ from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
 from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, UNITS, AnswerSpec, configurations, fields_of
-from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, OF_THE_HOST, STATUSES
+from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, STATUSES
 from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
 from scalestudy.spec.layout import RESULTS, study_folder
 from scalestudy.spec.run import emulated_parts
@@ -200,8 +200,8 @@ def _number(study: Study, configuration: str, column: str, rows: Rows) -> Number
         raise NoNumber(f"{column} is extrapolated beyond the tested factor of {MAX_TESTED_FACTOR:,.0f}")
     if mean is None or not math.isfinite(mean) or (low is None and valid >= FEWEST):
         raise NoNumber(f"not all of its runs have {column}")
-    spec = next(run.spec for run in study.runs if run.configuration == configuration)
-    emulated = tuple(part for part in emulated_parts(spec) if part != "compute" or column not in OF_THE_HOST)
+    columns = next(run.columns for run in study.runs if run.configuration == configuration)
+    emulated = emulated_parts([columns], column)
     places = frozenset(map(canonical_json, json.loads(row.get("measured_in") or "[]")))
     known = (kind,) if kind in KINDS else ()
     return Number(mean, low, high, valid, disturbed, emulated, known, unit_of(column), places)
