@@ -14,7 +14,7 @@ import click
 from scalestudy.commands.options import FILE, MACHINE, SCALE, studies_of
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path
-from scalestudy.spec.layout import RESULTS, machine_and_campaign, reference_file, result_file, run_folder
+from scalestudy.spec.layout import RESULTS, machine_and_campaign, machine_file, reference_file, result_file, run_folder
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Study
@@ -76,7 +76,7 @@ def _code(study: Study, machine: str) -> Iterator[str]:
     from scalestudy.claims.model import Published
 
     yield f"config/studies/{study.name}.yaml"
-    yield f"config/machines/{machine_and_campaign(machine)[0]}.yaml"
+    yield machine_file(machine)
     yield from map(str, documents_about(study.name))
     names = {figure.reference for figure in study.figures if figure.reference} | {"step_times"}
     names |= {name for claim in study.claims if isinstance(claim, Published) for name in claim.reference}

@@ -122,11 +122,6 @@ def checked(model: type[M], document: YamlDocument) -> M:
     return value
 
 
-def machine_file(name: str) -> str:
-    """The file of a machine, as messages name it; a folder of results that names a campaign too has its machine's."""
-    return f"{MACHINES}/{machine_and_campaign(name)[0]}.yaml"
-
-
 def read_machine(name: str, folder: Path | str = MACHINES) -> Machine:
     """The machine of that name; of a folder of results that names a campaign too, its machine."""
     machine, campaign = machine_and_campaign(name)

@@ -11,6 +11,7 @@ from scalestudy.errors import UserError
 from scalestudy.hardware import accelerators
 from scalestudy.limits import usable_cores
 from scalestudy.spec.base import Spec
+from scalestudy.spec.layout import machine_file
 from scalestudy.spec.machine import Machine, max_nodes
 from scalestudy.spec.run import THIS_HOST
 from scalestudy.spec.sizes import filter_in_bytes
@@ -68,7 +69,7 @@ class MachineCapacity:
             return self.cores
         if self.devices == 0 and (self.device or self.machine.device) == "cuda":
             remedy = "set `devices_per_node` in its file, or `device: cpu` to measure the CPU"
-            raise UserError("no accelerator is known of it, or found here", f"config/machines/{self.name}.yaml", remedy)
+            raise UserError("no accelerator is known of it, or found here", machine_file(self.name), remedy)
         on_cores = (self.device or self.machine.device) in (None, "cpu")
         return self.devices * nodes or self.cores * (1 if on_cores else nodes)
 
@@ -80,7 +81,7 @@ class MachineCapacity:
         if not hosts:
             what = f"machine `{self.name}` does not name its nodes"
             remedy = 'add `hosts: ["node[01-16]"]`; `scalestudy doctor --hosts --profile …` asks the scheduler for them'
-            raise NoHosts(what, f"config/machines/{self.name}.yaml", remedy)
+            raise NoHosts(what, machine_file(self.name), remedy)
         groups = list(itertools.combinations(hosts, 1 if word == "each" else 2))
         if not groups:
             what = f"`nodes: {word}` needs two nodes, and machine `{self.name}` has one"
