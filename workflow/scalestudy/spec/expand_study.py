@@ -268,9 +268,9 @@ def _capacity_problems(run: RunSpec, capacity: MachineCapacity, limits_workers: 
     """
     yield from machine_problems(run, capacity.machine, capacity.name)
     on_node = geometry(run, capacity.machine, capacity.devices)[1]
-    if limits_workers and run.loader.workers * on_node > capacity.cores:
+    if limits_workers and run.loader.workers * on_node > capacity.machine.cores:
         who = f"{run.loader.workers} workers" + ("" if on_node == 1 else f" for each of {on_node} ranks on a node")
-        what = f"{who} are more than the {capacity.cores} cores of machine `{capacity.name}`"
+        what = f"{who} are more than the {capacity.machine.cores} cores of machine `{capacity.name}`"
         yield Problem(("loader", "workers"), what, SMALLER)
 
 

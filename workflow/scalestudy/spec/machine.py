@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from scalestudy.errors import Problem
-from scalestudy.limits import usable_memory_bytes
+from scalestudy.limits import usable_cores, usable_memory_bytes
 from scalestudy.spec.base import Spec, refused
 from scalestudy.spec.hostlist import slurm_hosts
 from scalestudy.spec.run import RunSpec, one_or_more
@@ -133,6 +133,11 @@ class Machine(Spec):
     def host_names(self) -> tuple[str, ...]:
         """Each of its nodes by name; none where the file does not say."""
         return tuple(name for part in self.hosts for name in slurm_hosts(part))
+
+    @property
+    def cores(self) -> int:
+        """Cores of a node; unset: as found."""
+        return self.cores_per_node or usable_cores()
 
     @property
     def memory_bytes(self) -> int:

@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 
 from scalestudy.errors import UserError
 from scalestudy.hardware import accelerators
-from scalestudy.limits import usable_cores
 from scalestudy.spec.base import Spec
 from scalestudy.spec.layout import machine_file
 from scalestudy.spec.machine import Machine, max_nodes
@@ -55,23 +54,18 @@ class MachineCapacity:
             return 0
         return accelerators().count if self.machine.devices_per_node is None else self.machine.devices_per_node
 
-    @property
-    def cores(self) -> int:
-        """Cores of a node."""
-        return self.machine.cores_per_node or usable_cores()
-
     def end(self, key: str, to: str) -> int:
         """Largest value of a key: nodes; workers, one per core; ranks, one per device, else per core of one node."""
         nodes = 1 if to == "node" else max_nodes(self.machine) or 1
         if key == "nodes":
             return nodes
         if key == "loader.workers":
-            return self.cores
+            return self.machine.cores
         if self.devices == 0 and (self.device or self.machine.device) == "cuda":
             remedy = "set `devices_per_node` in its file, or `device: cpu` to measure the CPU"
             raise UserError("no accelerator is known of it, or found here", machine_file(self.name), remedy)
         on_cores = (self.device or self.machine.device) in (None, "cpu")
-        return self.devices * nodes or self.cores * (1 if on_cores else nodes)
+        return self.devices * nodes or self.machine.cores * (1 if on_cores else nodes)
 
     def groups(self, word: str) -> list[tuple[str, ...]]:
         """Nodes of each run of `nodes: each` or `pairs`. Raises NoHosts where there is none."""
