@@ -13,7 +13,7 @@ from scalestudy.spec.base import Spec
 from scalestudy.spec.layout import machine_file
 from scalestudy.spec.machine import Machine, max_nodes
 from scalestudy.spec.run import THIS_HOST
-from scalestudy.spec.sizes import filter_in_bytes
+from scalestudy.spec.sizes import kilobytes
 
 KEYS = ("ranks", "nodes", "loader.workers")
 """Keys of a run that a machine limits."""
@@ -84,7 +84,9 @@ class MachineCapacity:
 
     def resolve(self, where: Mapping[str, Any]) -> dict[str, Any]:
         """A choice of runs with numbers for `{to: …}`, and with sizes of data in bytes, as the runs have them."""
-        resolved = filter_in_bytes(where, self.machine)
+        resolved = dict(where)
+        if "data.scale" in where:
+            resolved["data.scale"] = kilobytes(where["data.scale"], self.machine)
         for key in KEYS:
             if where.get(key) in ({"to": "machine"}, {"to": "node"}):
                 resolved[key] = self.end(key, where[key]["to"])
