@@ -37,10 +37,6 @@ FOR_TRAINING = ("torch", "torchvision", "PIL", "lmdb", "mpi4py", "safetensors", 
 class LazyGroup(click.Group):
     """Verbs with modules imported on use, or when help lists them."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All verbs, in the order of the alphabet."""
-        return list(VERBS)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a verb."""
         if cmd_name not in VERBS:
@@ -60,7 +56,7 @@ def cli() -> None:
     """
 
 
-cli.commands.update(dict.fromkeys(VERBS, cli))  # what click offers for a mistyped one; get_command finds the others
+cli.commands.update(dict.fromkeys(VERBS, cli))  # what click lists, and offers for a mistyped one
 
 
 def run_command(arguments: list[str], *, by_hand: bool = False) -> int:

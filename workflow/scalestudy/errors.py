@@ -88,10 +88,8 @@ def duration(seconds: float) -> str:
 # What the system refuses
 
 AGAIN = "then run the same command again"
-SPACE, MEMORY = (
-    "free some space there, or have the quota raised",
-    "close other programs, or raise the limit (ulimit -v)",
-)
+SPACE = "free some space there, or have the quota raised"
+MEMORY = "close other programs, or raise the limit (ulimit -v)"
 REMEDIES = {
     errno.ENOSPC: SPACE,
     errno.EDQUOT: SPACE,

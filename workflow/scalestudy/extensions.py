@@ -78,9 +78,8 @@ def of_own_file(error: BaseException, folder: Path, remedy: str) -> UserError | 
     """Return an error with the line of the user's file below `folder` where it arose; None where no such file is in its stack."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
-    return (
-        UserError(f"{type(error).__name__}: {error}", f"{own[-1].filename}:{own[-1].lineno}", remedy) if own else None
-    )
+    where = f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+    return UserError(f"{type(error).__name__}: {error}", where, remedy) if own else None
 
 
 def _is(path: Path, name: str) -> bool:

@@ -190,8 +190,8 @@ def test_of_all_studies_those_over_nodes_without_names_are_left_out(tmp_path: Pa
     nameless = FOUR.model_copy(update={"hosts": ()})
     found = find_studies(None, "paper", nameless, folder=tmp_path, machine_name="lab")
     assert ([study.name for study in found.studies], found.wrong) == (["a"], {})
-    asked = find_studies(["b"], "paper", nameless, folder=tmp_path, machine_name="lab")
-    assert str(asked.wrong["b"]).startswith("config/machines/lab.yaml: machine `lab` does not name its nodes")
+    asked = find_studies(["b"], "paper", nameless, folder=tmp_path, machine_name="lab+night")
+    assert str(asked.wrong["b"]).startswith("config/machines/lab.yaml: machine `lab+night` does not name its nodes")
 
 
 @pytest.mark.parametrize(

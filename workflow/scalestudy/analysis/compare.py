@@ -19,7 +19,7 @@ from scalestudy.analysis.recorded import Recorded, Records
 from scalestudy.analysis.stats import FEWEST
 from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, Estimate, Region, holm, rounds_needed
 from scalestudy.errors import UserError, nearest
-from scalestudy.spec.columns import METRICS, RATE_UNITS
+from scalestudy.spec.columns import METRICS, RATE_UNITS, columns_of
 from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.run import emulated_parts
 
@@ -193,7 +193,7 @@ def _compared(
 ) -> Compared:
     known = ([value for value in side if value is not None] for side in (before, after))
     old, new = (sum(side) / len(side) if side else None for side in known)
-    emulated = any(emulated_parts(run.spec) for run in runs.values())
+    emulated = bool(emulated_parts(columns_of(run.spec) for run in runs.values()))
     disturbed = sum(bool(run.result.get("disturbed")) for run in used)
     reported = any(run.result["kinds"].get(column) == "reported" for run in used)
     return Compared(key, _one(runs), change, old, new, emulated, disturbed, reported)

@@ -108,7 +108,7 @@ def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
         "status": result["status"],
         "reason": result.get("reason") or "",
         "kind": kinds.get("training_time_s", "measured"),
-        "emulated": bool(emulated_parts(run.spec)),
+        "emulated": bool(emulated_parts([run.columns])),
         "oversubscribed": bool(result.get("oversubscribed")),
         "disturbed": bool(result.get("disturbed")),
         "started": str(result.get("started") or ""),

@@ -23,8 +23,7 @@ def workload_of(study: Study) -> dict[str, str]:
 
 def _groups(study: Study, left_out: tuple[str, ...]) -> dict[str, str]:
     # Repeats of a configuration differ in what is dropped.
-    runs = {run.configuration: run for run in study.runs}
-    columns = {configuration: run.columns for configuration, run in runs.items()}
+    columns = study.configurations({})
     drop = GEOMETRY | _in_step(study, list(columns.values()))
     group = {}
     for configuration, row in columns.items():
@@ -50,7 +49,7 @@ def _in_step(study: Study, rows: list[dict[str, object]]) -> set[str]:
 
 def varied_columns(study: Study) -> list[str]:
     """The fewest columns that tell a study's configurations apart: varied keys, or keys below them."""
-    rows = [run.columns for run in study.runs if run.spec.repeat == 0]
+    rows = list(study.configurations({}).values())
 
     def told_apart(columns: list[str]) -> int:
         return len({canonical_json([row.get(column) for column in columns]) for row in rows})

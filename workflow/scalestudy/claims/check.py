@@ -13,18 +13,10 @@ from typing import Any
 
 from scalestudy.claims.basis import DOCUMENT
 from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Comparison, Exact, Published, Sampled
-from scalestudy.claims.select import (
-    Row,
-    configurations,
-    parts_of,
-    published_number,
-    published_rows,
-    rows_of_claim,
-    spec_rows,
-)
+from scalestudy.claims.select import Row, chosen, configurations, parts_of, published_number, published_rows, spec_rows
 from scalestudy.errors import Problem, nearest, raise_problems
 from scalestudy.spec.base import KeyPath, Spec, parse, shown, suggest
-from scalestudy.spec.check_figures import NotHere, choice_problems, unknown_column
+from scalestudy.spec.check_figures import choice_problems, unknown_column
 from scalestudy.spec.columns import MEASURED, SHARES
 from scalestudy.spec.config import checked
 from scalestudy.spec.layout import CLAIMS, REFERENCES, STUDIES
@@ -160,11 +152,10 @@ def claim_problems(study: Study, elsewhere: Sequence[Row] = ()) -> Iterator[Prob
         if study.scale not in claim.scales:
             continue
         for problem in _problems(claim, rows, elsewhere):
-            if not isinstance(problem, NotHere):
-                yield Problem((*path, *problem.path), problem.what, problem.remedy)
+            yield replace(problem, path=(*path, *problem.path))
 
 
-def _sides(claim: Comparison) -> dict[str, Mapping[str, Any]]:
+def _sides(claim: Comparison) -> dict[str, dict[str, Any]]:
     return {"of": claim.of, **({} if claim.against is None else {"against": claim.against})}
 
 
@@ -172,12 +163,16 @@ def _problems(claim: AnyClaim, rows: list[Row], elsewhere: Sequence[Row]) -> lis
     """Problems of a claim, of the first step that finds any."""
     if isinstance(claim, Published):
         return _published_problems(claim)
+    anywhere = [*rows, *elsewhere]
     if isinstance(claim, Exact):
-        found = list(_exact_problems(claim, rows, elsewhere))
+        sides = [check.of for check in claim.checks]
+        found = list(_exact_problems(claim, anywhere))
     else:
-        found = list(_column_problems(claim, [*rows, *elsewhere])) or _margin_problems(claim)
-        found = found or _side_problems(claim, rows, elsewhere)
-    key, of_claim = claim.follows_from, [] if found else rows_of_claim(claim, rows)
+        sides = list(_sides(claim).values())
+        found = list(_column_problems(claim, anywhere)) or _margin_problems(claim) or _choice_problems(claim, anywhere)
+        if not found and all(chosen(rows, claim.where, side) for side in sides):
+            found = _part_problems(claim, rows, bool(elsewhere))
+    key, of_claim = claim.follows_from, [row for side in sides for row in chosen(anywhere, claim.where, side)]
     if not found and key is not None and not any(row.get(key) for row in of_claim):
         known = {name for row in of_claim for name, value in row.items() if value}
         found = [Problem(("follows_from",), f"no run of this claim sets {shown(key)}", suggest(key, known))]
@@ -203,44 +198,46 @@ def _column_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
         yield Problem(("take",), "a share has no `take`", "choose one configuration for each side")
 
 
-def _side_problems(
-    claim: Sampled | Published, rows: list[Row], elsewhere: Sequence[Row] = (), kind: str = "run of this study"
-) -> list[Problem]:
-    """Sides that choose no row, or several configurations or published rows where there may be one."""
-    sides = _sides(claim)
-    choices = ({"where": claim.where, key: side} for key, side in sides.items())
-    if found := [each for choice in choices for each in choice_problems(rows, choice, kind, elsewhere)]:
-        return found
-    too_few = NotHere if elsewhere else Problem
+def _choice_problems(claim: Sampled | Published, rows: list[Row], kind: str = "run of this study") -> list[Problem]:
+    """Sides that choose no row."""
+    choices = ({"where": claim.where, key: side} for key, side in _sides(claim).items())
+    return [each for choice in choices for each in choice_problems(rows, choice, kind)]
+
+
+def _part_problems(claim: Sampled | Published, rows: list[Row], may_lack: bool = False) -> list[Problem]:
+    """Sides with several configurations or published rows where there may be one, or with too few unless they `may_lack`."""
+    found: list[Problem] = []
     for part in parts_of(claim, rows):
         at = f" at `{claim.each}` {shown(part.value)}" if claim.each else ""
-        for key in sides:
-            found += _count_problems(claim, key, getattr(part, key), at, too_few)
-        if isinstance(claim, Published) or not part.of or part.against is None:
+        for key in _sides(claim):
+            found += _count_problems(claim, key, getattr(part, key), at, may_lack)
+        if isinstance(claim, Published) or may_lack or not part.of or part.against is None:
             continue
         if set(configurations(part.of)) == set(configurations(part.against)):
             what = "`of` and `against` choose the same runs"
-            found.append(too_few(("against",), what, "choose other runs for one of them"))
+            found.append(Problem(("against",), what, "choose other runs for one of them"))
     return found
 
 
 def _count_problems(
-    claim: Sampled | Published, key: str, side: Sequence[Row], at: str, too_few: type[Problem]
+    claim: Sampled | Published, key: str, side: Sequence[Row], at: str, may_lack: bool
 ) -> Iterator[Problem]:
-    """A side without rows, or with more of them than its claim compares; `too_few` is the kind where they are too few."""
+    """A side without rows, or with more of them than its claim compares."""
     if isinstance(claim, Published):
         if len(side) != 1:
             remedy = "choose one by `where`, or by another value"
             yield Problem((key,), f"`{key}` chooses {len(side)} published rows{at}, and needs one", remedy)
         return
     count = len(configurations(side))
+    if may_lack and count < (1 if claim.over is None else 2):
+        return
     if count == 0:
-        yield too_few((key,), f"no run is left{at}", f"leave `{claim.each}` out, or choose values that both sides have")
+        yield Problem((key,), f"no run is left{at}", f"leave `{claim.each}` out, or choose values that both sides have")
     elif claim.over is not None:
         values = {str(row.get(claim.over)) for row in side}
         if count < 2 or (claim.over not in MEASURED and len(values) != count):
             what = f"`{key}` has {count} configurations{at}, and `over` needs two or more, one at each `{claim.over}`"
-            yield (too_few if count < 2 else Problem)((key,), what, _what_differs(side))
+            yield Problem((key,), what, _what_differs(side))
     elif count > 1 and claim.take is None:
         yield Problem((key,), f"`{key}` chooses {count} configurations{at}", f"{_what_differs(side)}, or add `take`")
 
@@ -279,13 +276,13 @@ def _margin_problems(claim: Sampled) -> list[Problem]:
     return [Problem((key,), what, "choose a limit that a measurement can miss; of a ratio, 1.05 is 5 % more")]
 
 
-def _exact_problems(claim: Exact, rows: list[Row], elsewhere: Sequence[Row]) -> Iterator[Problem]:
-    known = {key for row in (*rows, *elsewhere) for key in row} | set(MEASURED) | {"status", "reason"}
+def _exact_problems(claim: Exact, rows: list[Row]) -> Iterator[Problem]:
+    known = {key for row in rows for key in row} | set(MEASURED) | {"status", "reason"}
     for index, check in enumerate(claim.checks):
         path: KeyPath = ("checks", index)
         if check.column not in known:
             yield unknown_column((*path, "column"), check.column, known)
-        for problem in choice_problems(rows, {"where": claim.where, "of": check.of}, elsewhere=elsewhere):
+        for problem in choice_problems(rows, {"where": claim.where, "of": check.of}):
             yield replace(problem, path=(*(path if problem.path[0] == "of" else ()), *problem.path))
 
 
@@ -297,7 +294,7 @@ def _published_problems(claim: Published) -> list[Problem]:
             return [Problem(("reference",), what, nearest(name, known_files))]
     if not (rows := published_rows(claim)):
         return [Problem(("column",), f"no row of these files has a number in `{claim.column}`", "name another column")]
-    if found := _side_problems(claim, rows, kind="published row"):
+    if found := _choice_problems(claim, rows, "published row") or _part_problems(claim, rows):
         return found
     try:
         for part in parts_of(claim, rows):

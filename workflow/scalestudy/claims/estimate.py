@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from scalestudy.claims.inference import Estimate, own_error
 from scalestudy.claims.model import Sampled
-from scalestudy.claims.select import ClaimPart, Row
+from scalestudy.claims.select import ClaimPart, Row, number_of
 from scalestudy.spec.columns import (
     EFFICIENCIES,
     MAX_TESTED_FACTOR,
@@ -119,11 +119,10 @@ def _one_base(claim: Sampled, part: ClaimPart) -> None:
     """Raise NotJudged where the efficiencies of a part have bases of unlike rank counts."""
     for column in filter(None, (claim.column, claim.per)):
         if name := EFFICIENCIES.get(column):
-            ranks = sorted(
-                {int(row[name]) for row in part.rows if row["status"] == "valid" and is_number(row.get(name))}
-            )
+            ranks = {int(row[name]) for row in part.rows if row["status"] == "valid" and is_number(row.get(name))}
             if len(ranks) > 1:
-                raise NotJudged(f"`{column}` has bases of {' and '.join(map(str, ranks))} ranks, which do not compare")
+                each = " and ".join(map(str, sorted(ranks)))
+                raise NotJudged(f"`{column}` has bases of {each} ranks, which do not compare")
 
 
 def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None = None) -> Rounds:
@@ -138,18 +137,16 @@ def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None =
     for row in side:
         if wanted in WHOLE_HOST_COLUMNS and row.get("disturbed"):
             continue
-        value, whole = row.get(wanted), row.get(per) if per else 1.0
-        if row["status"] != "valid" or not is_number(value) or not is_number(whole) or not whole:
+        if (number := number_of(row, wanted, per)) is None:
             absent += row["status"] == "valid"
             continue
-        number = float(value) / float(whole)
         if extrapolated_too_far(row, wanted):
             raise NotJudged(f"`{wanted}` is extrapolated beyond the tested factor of {MAX_TESTED_FACTOR:,.0f}")
         if log and number <= 0:
             raise NotJudged(f"`{wanted}` is not above zero, and has no ratio")
         low, high = row.get(f"{wanted}_low"), row.get(f"{wanted}_high")
-        own = own_error([(low, value, high)], log) if is_number(low) and is_number(high) else 0.0
-        own /= 1.0 if log else abs(float(whole))
+        own = own_error([(low, row[wanted], high)], log) if is_number(low) and is_number(high) else 0.0
+        own /= abs(float(row[per])) if per and not log else 1.0
         of_round = found.setdefault(int(row["repeat"]), {})
         of_round[row["configuration"]] = Number(math.log(number) if log else number, own)
     if not found:

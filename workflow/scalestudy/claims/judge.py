@@ -233,9 +233,8 @@ def _depth(claim: Published, value: float) -> float:
 
 def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict | _Estimated:
     every = parts_of(claim, rows)
-    parts, left_out = (
-        [part for part in every if _is_skipped(claim, part) is is_skipped] for is_skipped in (False, True)
-    )
+    parts = [part for part in every if not _is_skipped(claim, part)]
+    left_out = [part.value for part in every if _is_skipped(claim, part)]
     if not parts:
         reasons = (str(row["reason"]) for part in every for row in part.rows if row["status"] == "skipped")
         return verdict.not_here(next(reasons, "this machine does not have its runs"))
@@ -259,8 +258,7 @@ def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict
             used = _once([part])
             return _undecided(verdict, used, len(used), problem)
     region = Region(*claim.bounds, one_sided=isinstance(claim, Equivalence))
-    tested, not_compared = together(region, found), [part.value for part in left_out]
-    return _Estimated(claim, verdict, region, parts, look, found, tested, not_compared)
+    return _Estimated(claim, verdict, region, parts, look, found, together(region, found), left_out)
 
 
 def _is_skipped(claim: Sampled, part: ClaimPart) -> bool:

@@ -8,13 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from scalestudy.figures.catalogue import Name
 from scalestudy.files import canonical_json, sha256_text
-from scalestudy.spec.base import Spec, refused
+from scalestudy.spec.base import SCALES, Name, Scale, Spec, refused
 from scalestudy.spec.columns import SHARES, on_logarithms
 
-Scale = Literal["mini", "node", "paper"]
-ALL_SCALES: tuple[Scale, ...] = ("mini", "node", "paper")
 Text = Annotated[str, Field(min_length=1)]
 Where = dict[str, Any]
 
@@ -37,7 +34,7 @@ class Claim(Spec):
     """Where in the document: section, figure, table."""
     study: str = ""
     """In `config/claims/`: the study whose runs judge it."""
-    scales: Annotated[tuple[Scale, ...], Field(min_length=1)] = ALL_SCALES
+    scales: Annotated[tuple[Scale, ...], Field(min_length=1)] = SCALES
     """Scales whose runs can judge it; at the others it is *not testable here*."""
     not_testable: str | None = None
     """Why other scales cannot judge it; needed where `scales` leaves one out."""
@@ -46,8 +43,8 @@ class Claim(Spec):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
-        if self.not_testable is None and set(self.scales) != set(ALL_SCALES):
-            left_out = ", ".join(scale for scale in ALL_SCALES if scale not in self.scales)
+        if self.not_testable is None and set(self.scales) != set(SCALES):
+            left_out = ", ".join(scale for scale in SCALES if scale not in self.scales)
             raise refused("key `not_testable` is missing", f"say why scale {left_out} cannot judge it", "not_testable")
         return self
 

@@ -64,14 +64,9 @@ class Verdict:
     def of(cls, claim: AnyClaim) -> Verdict:
         """A claim before it is judged."""
         compared = claim if isinstance(claim, Comparison) else None
+        same = ("id", "statement", "source", "place", "kind", "digest", "origin")
         return cls(
-            id=claim.id,
-            statement=claim.statement,
-            source=claim.source,
-            place=claim.place,
-            kind=claim.kind,
-            digest=claim.digest,
-            origin=claim.origin,
+            **{key: getattr(claim, key) for key in same},
             basis=basis_of(claim, ()),
             unit=words.unit_of_claim(compared) if compared else "",
             threshold=words.threshold_text(compared) if compared else "",

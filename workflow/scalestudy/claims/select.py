@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalestudy.claims.model import Comparison, Exact, OfRuns, Published
 from scalestudy.files import NUMBER, WHOLE, canonical_json, read_table
-from scalestudy.spec.columns import METRICS, agrees, columns_of_runs
+from scalestudy.spec.columns import METRICS, agrees, columns_of_runs, is_number
 from scalestudy.spec.layout import REFERENCES
 
 if TYPE_CHECKING:
@@ -81,6 +81,14 @@ def spec_rows(runs: Sequence[Run]) -> list[Row]:
 def configurations(side: Iterable[Row]) -> list[str]:
     """The configurations of a side, each once."""
     return list(dict.fromkeys(row["configuration"] for row in side))
+
+
+def number_of(row: Row, column: str, per: str | None) -> float | None:
+    """The number of a run in a column, over that in the column `per`; None where it is not valid or has none."""
+    value, whole = row.get(column), row.get(per) if per else 1.0
+    if row["status"] != "valid" or not is_number(value) or not is_number(whole) or not whole:
+        return None
+    return float(value) / float(whole)
 
 
 def published_rows(claim: Published) -> list[Row]:

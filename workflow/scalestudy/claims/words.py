@@ -52,20 +52,16 @@ def _rounded(value: float, decimals: int) -> str:
     return f"{round(value, decimals):,.{max(0, min(decimals, 12))}f}"
 
 
-def _name(column: str) -> str:
-    return lower(column_label(column)) if not column_label(column)[:2].isupper() else column_label(column)
-
-
 def compared_text(study: Study, claim: Comparison, value: Any = None) -> str:
     """The number of a claim in words: `throughput: ring ÷ halving-doubling`; `value` is that of `each` where it has several."""
-    name = _name(claim.column)
+    name = lower(column_label(claim.column))
     if claim.per is not None and claim.compared_as != "share":
-        name += f" per {_name(claim.per)}"
+        name += f" per {lower(column_label(claim.per))}"
     elif claim.compared_as == "share":
-        name = f"part of {_name(str(claim.per))} that is {name}"
+        name = f"part of {lower(column_label(str(claim.per)))} that is {name}"
     if isinstance(claim, Sampled) and claim.over is not None:
         log = "log " if claim.against is None else ""
-        name = f"slope of {log}{name} over {log}{_name(claim.over)}"
+        name = f"slope of {log}{name} over {log}{lower(column_label(claim.over))}"
     sides = [claim.of] if claim.against is None else [claim.of, claim.against]
     if claim.each is not None and value is not None:
         if not any(claim.each in side for side in sides):

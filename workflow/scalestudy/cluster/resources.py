@@ -10,7 +10,6 @@ from typing import Any
 
 from scalestudy.cluster.plan.expected import Expectation, TimeEstimate
 from scalestudy.errors import UserError
-from scalestudy.limits import usable_cores
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import THIS_HOST, RunSpec
 from scalestudy.spec.study import Run
@@ -88,7 +87,7 @@ def of_dataset(machine: Machine, estimate: TimeEstimate) -> Resources:
     held = (machine.devices_per_node or 0) if of_queue is None else of_queue
     idle = held if machine.exclusive else 0
     runtime = limit if jobs > 1 else runtime  # it is not divided among several
-    return Resources(1, 1, 0, cores(machine), memory_mb(machine), runtime, queue, gpus_held_per_node=idle)
+    return Resources(1, 1, 0, machine.cores, memory_mb(machine), runtime, queue, gpus_held_per_node=idle)
 
 
 def _devices_of(machine: Machine, queue: str | None) -> int | None:
@@ -147,17 +146,12 @@ def cpus_per_rank(spec: RunSpec, machine: Machine, nodes: int, ranks_per_node: i
 
     A node has one share per device, so that a rank has the same cores whether or not the node is full.
     """
-    there = cores(machine)
+    there = machine.cores
     shares = max(machine.devices_per_node or 0, ranks_per_node)
     each = spec.threads_per_rank or (max(1, there // shares) if machine.devices_per_node else 1)
     servers_on_node = -(-spec.strategy.servers_beside // nodes)
     needed = -(-(ranks_per_node + servers_on_node) * each // ranks_per_node)
     return max(1, min(needed, there // ranks_per_node))
-
-
-def cores(machine: Machine) -> int:
-    """Cores of a node: the machine's, else those found here."""
-    return machine.cores_per_node or usable_cores()
 
 
 def memory_mb(machine: Machine) -> int:

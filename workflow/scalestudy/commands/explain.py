@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -84,16 +83,13 @@ def explain(
         raise UserError(what, command_line[0], "the report lists the runs; a script is started by `python`")
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UserError("the folder is not empty", str(keep), "name a new one for --keep")
-    click.echo(
-        "The script runs several times, a few steps each. Files that it writes itself are written each time.", err=True
-    )
+    notice = "The script runs several times, a few steps each. Files that it writes itself are written each time."
+    click.echo(notice, err=True)
     folder = keep or Path(scratch) / "runs"
-    observed = take_away(
-        command_line, folder, steps, 60 * minutes, only, lambda text: click.echo(f"  {text}", err=True)
-    )
-    if failure := observed.calibration.failure:
+    seen = take_away(command_line, folder, steps, 60 * minutes, only, lambda text: click.echo(f"  {text}", err=True))
+    if failure := seen.calibration.failure:
         raise UserError(failure, " ".join(command_line), "see that the command trains by itself first")
-    result = explanation.explain(observed)
+    result = explanation.explain(seen)
     if as_json:
         click.echo(json.dumps(explanation.as_json(result), indent=2))
         return
@@ -105,6 +101,7 @@ def _command_of(result: dict[str, Any], folder: Path) -> tuple[str, ...]:
     """Return the command line of a finished run of a program, as one node starts it; its files go to `folder`."""
     from scalestudy.spec.columns import columns_of
     from scalestudy.spec.run import RunSpec
+    from scalestudy.training.rendezvous import free_port
 
     run = RunSpec.model_validate_json(json.dumps(result["spec"]))
     assert run.program is not None
@@ -112,6 +109,5 @@ def _command_of(result: dict[str, Any], folder: Path) -> tuple[str, ...]:
         what = "its command is started several times, by the launcher"
         raise UserError(what, result["run"], "explain the command that starts all ranks: scalestudy explain -- COMMAND")
     folder.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        launch = {"rank": 0, "node_rank": 0, "master_addr": "127.0.0.1", "master_port": free.getsockname()[1]}
+    launch = {"rank": 0, "node_rank": 0, "master_addr": "127.0.0.1", "master_port": free_port()}
     return tuple(run.program.words({**columns_of(run), **result["resolved"], **launch, "folder": str(folder)}))

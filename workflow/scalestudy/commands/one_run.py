@@ -69,7 +69,7 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
 
     Exits with status 1 where the result is invalid.
     """
-    spec = in_bytes(checked_run(from_settings(settings, "try"), "try"), Machine())
+    spec = checked_run(from_settings(settings, "try"), "try")
     identity = run_id(spec)
     manifest = manifest_file(dataset_id(spec.data))
     if not EXTENSIONS.parent.is_dir():
@@ -116,22 +116,18 @@ def refuse_foreign_folder(out: Path, identity: str) -> None:
 
 def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> None:
     """Print each batch that was tried, and the largest that fits."""
-
     from scalestudy.data.prepare.datasets import prepare
     from scalestudy.launch.largest_batch import search
     from scalestudy.launch.resolve import resolve
     from scalestudy.training.job import Job
 
-    spec = in_bytes(checked_run(from_settings(settings, "largest-batch"), "largest-batch"), Machine())
+    spec = checked_run(from_settings(settings, "largest-batch"), "largest-batch")
     if spec.accelerator is not None:
         raise UserError("an emulated accelerator has no memory", "device", "leave it out, or use cpu or cuda")
     resolved, _ = resolve(spec, Machine())
     if memory_mib is None and resolved.device == "cpu":
         memory_mib = 0.9 * free_memory_bytes() / 2**20
-    with (
-        measured_run("a search of the largest batch"),
-        tempfile.TemporaryDirectory(prefix="scalestudy-batch-") as folder,
-    ):
+    with measured_run("a search of the largest batch"), tempfile.TemporaryDirectory(prefix="scalestudy_") as folder:
         identity = dataset_id(spec.data)
         manifest = manifest_file(identity) if EXTENSIONS.parent.is_dir() else Path(folder) / identity / "manifest.json"
         prepared = prepare(spec.data, manifest, None, read_site())
@@ -158,11 +154,10 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
 
     try:
         with measured_run(f"run {identity}", JobEnvironment().deadline or math.inf):
-            if spec.program is not None:
-                pass  # it has its own data
-            elif manifest.exists():
+            # A program has its own data.
+            if spec.program is None and manifest.exists():
                 ensure(manifest, read_site())
-            else:
+            elif spec.program is None:
                 prepare(spec.data, manifest, None, read_site())
             return launch.run(identity, spec, manifest, out, machine, keeper)
     except (attempts.Stopped, WaitedTooLong) as stop:
@@ -180,12 +175,12 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
 
 
 def checked_run(data: Any, where: str) -> RunSpec:
-    """Plain data as a possible run; all its errors are raised together."""
+    """Plain data as a possible run, with the size of its data in bytes; all its errors are raised together."""
     spec, problems = parse(RunSpec, data)
     problems = problems if spec is None else list(run_problems(spec))
     raise_problems(problems, lambda path: f"{where}: {dotted(path)}")
     assert spec is not None
-    return spec
+    return in_bytes(spec, Machine())
 
 
 def from_settings(settings: tuple[str, ...], command: str) -> dict[str, Any]:

@@ -8,17 +8,16 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from scalestudy.commands.options import FILE, MACHINE, OUT, SCALE, of_study, studies_of
 from scalestudy.errors import UserError, nearest, visible
 from scalestudy.files import tail
-from scalestudy.spec.columns import is_number
 from scalestudy.spec.layout import (
     RESULTS,
     comparison_file,
@@ -33,7 +32,6 @@ from scalestudy.spec.layout import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from scalestudy.claims.model import Comparison
     from scalestudy.claims.outcome import Verdict
     from scalestudy.spec.study import Study
 
@@ -175,14 +173,13 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
     """A claim with its verdict, and each round's values: `of / against = ratio`, then the runs that they are of."""
     from scalestudy.analysis.summarise import study_rows
     from scalestudy.claims.model import Comparison, Published
-    from scalestudy.claims.select import parts_of, published_rows, rows_of_claim
+    from scalestudy.claims.select import number_of, parts_of, published_rows, rows_of_claim
     from scalestudy.claims.words import compared_text, plain
     from scalestudy.figures.groups import selected
 
     claim = next(claim for claim in study.claims if claim.id == name)
     verdict = next(verdict for verdict in verdicts_of(study, machine) if verdict.id == name)
-    cited = ", ".join(filter(None, (claim.source, claim.place))) or claim.origin
-    yield from (f"{study.name}: {claim.statement}", f"  {cited}", f"  {verdict.sentence}")
+    yield from (f"{study.name}: {claim.statement}", f"  {verdict.cited}", f"  {verdict.sentence}")
     if isinstance(claim, Published):
         for row in published_rows(claim):
             values = ", ".join(f"{column} {plain(row[column])}" for column in (claim.column, claim.per) if column)
@@ -195,11 +192,12 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
             yield f"  round {row['repeat'] + 1}: {values}  {run_folder(machine, row['run'])}"
         return
     signs = {"ratio": "/", "difference": "-"}
+    per = None if claim.compared_as == "share" else claim.per
     for part in parts_of(claim, rows):
         yield f"  {compared_text(study, claim, part.value)}"
         for number in sorted({row["repeat"] for row in part.rows}):
             sides = [[row for row in side if row["repeat"] == number] for side in (part.of, part.against or ())]
-            numbers = [[_of_run(claim, row) for row in side] for side in sides]
+            numbers = [[number_of(row, claim.column, per) for row in side] for side in sides]
             texts = [", ".join("no result" if value is None else plain(value) for value in side) for side in numbers]
             equation = f" {signs.get(claim.compared_as, 'and')} ".join(filter(None, texts))
             left, right = (side[0] if len(side) == 1 else None for side in numbers)
@@ -207,14 +205,6 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
                 equation += f" = {plain(left / right if claim.compared_as == 'ratio' else left - right)}"
             yield f"    round {number + 1}: {equation}"
             yield from (f"      {run_folder(machine, row['run'])}" for side in sides for row in side)
-
-
-def _of_run(claim: Comparison, row: Mapping[str, Any]) -> float | None:
-    """The number of a valid run that a claim compares."""
-    value, whole = row.get(claim.column), row.get(claim.per) if claim.per and claim.compared_as != "share" else 1.0
-    if row["status"] != "valid" or not is_number(value) or not is_number(whole) or not whole:
-        return None
-    return float(value) / float(whole)
 
 
 def claim_lines(verdicts: Iterable[Verdict]) -> list[str]:
@@ -356,12 +346,9 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
     known = sorted(path.name for path in folder.glob("*") if path.is_dir() and not path.is_symlink())
     for run in runs:
         if run not in known:
-            near = difflib.get_close_matches(run, known, n=1)
-            remedy = (
-                f"did you mean `{near[0]}`?"
-                if near
-                else f"its folder has {len(known)} runs; the report lists those of each study"
-            )
+            remedy = f"its folder has {len(known)} runs; the report lists those of each study"
+            if near := difflib.get_close_matches(run, known, n=1):
+                remedy = f"did you mean `{near[0]}`?"
             raise UserError(f"there is no run `{run}`", str(folder), remedy)
     statuses = {run: status_of(machine, run) for run in (*runs, *(known if skipped else ()))}
     chosen = [run for run, status in statuses.items() if run in runs or status == "skipped"]

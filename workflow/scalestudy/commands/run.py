@@ -84,15 +84,8 @@ def run(scale: str | None, dry_run: bool) -> None:
     click.echo(f"{choice.why}; studies {', '.join(choice.studies)}")
     if choice.scale == "mini":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    words = [
-        "snakemake",
-        "all",
-        "--profile",
-        "profiles/local",
-        "--config",
-        *choice.config,
-        *(["-n"] if dry_run else []),
-    ]
+    words = ["snakemake", "all", "--profile", "profiles/local", "--config", *choice.config]
+    words += ["-n"] if dry_run else []
     click.echo(shlex.join(words))
     sys.stdout.flush()
     beside = Path(sys.executable).with_name("snakemake")
@@ -195,15 +188,13 @@ def prepare(out: Path, text: str, bulk: Path | None, again: bool) -> None:
 def _described(text: str) -> AnyData:
     """The dataset that `text` describes; raises UserError where it is wrong."""
     from scalestudy.commands.one_run import checked_run
-    from scalestudy.spec.machine import Machine
-    from scalestudy.spec.sizes import in_bytes
 
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         remedy = 'write, for example, {"source": "digits"}'
         raise UserError(f"cannot be read as JSON: {error}", "--spec", remedy) from None
-    return in_bytes(checked_run({"data": data}, "--spec"), Machine()).data
+    return checked_run({"data": data}, "--spec").data
 
 
 @click.command(name="stage")

@@ -14,7 +14,7 @@ import click
 from scalestudy.commands.options import FILE, MACHINE, SCALE, studies_of
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path
-from scalestudy.spec.layout import RESULTS, machine_and_campaign, reference_file, result_file, run_folder
+from scalestudy.spec.layout import RESULTS, machine_and_campaign, machine_file, reference_file, result_file, run_folder
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Study
@@ -46,11 +46,8 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
     (found,) = studies_of(machine, scale, [study])
     runs = [run.id for run in (*found.runs, *found.explained) if result_file(machine, run.id).exists()]
     if not runs:
-        raise UserError(
-            f"no run of `{study}` has a result on `{machine}`",
-            study,
-            f"make it first: snakemake {study} --profile profiles/local",
-        )
+        remedy = f"make it first: snakemake {study} --profile profiles/local"
+        raise UserError(f"no run of `{study}` has a result on `{machine}`", study, remedy)
     folder = RESULTS / machine / scale
     products = [path for pattern in PRODUCTS for path in sorted(folder.glob(pattern.format(study)))]
     drawn = {figure.file_name for figure in found.figures} | {table.name for table in found.tables}
@@ -79,7 +76,7 @@ def _code(study: Study, machine: str) -> Iterator[str]:
     from scalestudy.claims.model import Published
 
     yield f"config/studies/{study.name}.yaml"
-    yield f"config/machines/{machine_and_campaign(machine)[0]}.yaml"
+    yield machine_file(machine)
     yield from map(str, documents_about(study.name))
     names = {figure.reference for figure in study.figures if figure.reference} | {"step_times"}
     names |= {name for claim in study.claims if isinstance(claim, Published) for name in claim.reference}

@@ -44,7 +44,8 @@ def check(file: Path | None, keys: str | None) -> None:
     from scalestudy.claims.check import claims_of_mistyped_studies
     from scalestudy.cluster.plan.counts import short_windows
     from scalestudy.errors import raise_all
-    from scalestudy.spec.config import SCALES, read_config, read_machine, read_site
+    from scalestudy.spec.base import SCALES
+    from scalestudy.spec.config import read_config, read_machine, read_site
     from scalestudy.spec.labels import counted
     from scalestudy.spec.read_study import NoScale, find_studies
 
@@ -120,7 +121,7 @@ def new(name: str | None, program: str | None) -> None:
     Example: scalestudy new --program train.py
     """
     from scalestudy.program.draft import draft, words_of
-    from scalestudy.spec.config import NAME
+    from scalestudy.spec.base import NAME
     from scalestudy.spec.layout import STUDIES
     from scalestudy.spec.study_file import RESERVED
 

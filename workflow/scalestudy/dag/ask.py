@@ -17,7 +17,6 @@ from scalestudy.errors import UserError, of_system, raise_all
 from scalestudy.files import canonical_json, sha256_file
 from scalestudy.results.stored import contents_digest, is_skipped
 from scalestudy.spec import layout
-from scalestudy.spec.config import machine_file
 from scalestudy.spec.study import Run, Study
 
 PACKAGE = Path(__file__).parents[1]
@@ -243,7 +242,7 @@ def _literal(text: str) -> str:
 @functools.cache
 def _changeable(site: str | None, machine: str) -> tuple[list[str], float]:
     """What a run can be skipped for: the site file and the machine file; and when one of them changed last."""
-    files = [file for file in (site, machine_file(machine)) if file and Path(file).is_file()]
+    files = [file for file in (site, layout.machine_file(machine)) if file and Path(file).is_file()]
     return files, max((Path(file).stat().st_mtime for file in files), default=0.0)
 
 

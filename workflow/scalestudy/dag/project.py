@@ -17,18 +17,8 @@ from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.files import read_json
 from scalestudy.site_fault import CHANGES, SITE
 from scalestudy.spec import layout
-from scalestudy.spec.base import parse
-from scalestudy.spec.config import (
-    BUDGET,
-    FOR_EXECUTOR,
-    NAME,
-    SCALES,
-    Site,
-    changes_of,
-    read_config,
-    read_machine,
-    read_site,
-)
+from scalestudy.spec.base import NAME, SCALES, parse
+from scalestudy.spec.config import BUDGET, FOR_EXECUTOR, Site, changes_of, read_config, read_machine, read_site
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
 from scalestudy.spec.read_study import find_studies, read_studies
 from scalestudy.spec.run import RunSpec

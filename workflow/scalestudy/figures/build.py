@@ -19,7 +19,7 @@ from scalestudy.figures.reference import Published, Reference, read_reference
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import MEASURED, SHARES, is_number, kind_of, kind_of_all, on_logarithms
 from scalestudy.spec.labels import column_label, unit_of, value_text
-from scalestudy.spec.run import is_compute_emulated
+from scalestudy.spec.run import emulated_parts, is_compute_emulated
 from scalestudy.spec.study import Study
 
 MAX_TICKED = 12
@@ -187,7 +187,7 @@ def point_of(valid: Sequence[Row], column: str, place: float) -> Point:
     own = [half for row in valid if (half := own_half_width(row, column)) is not None]
     return Point(
         place, values.mean, values.low, values.high, values.n, kind, tuple(float(row[column]) for row in valid),
-        notes.emulated_parts(valid, column), sum(bool(row["disturbed"]) for row in valid), own=max(own, default=None),
+        emulated_parts(valid, column), sum(bool(row["disturbed"]) for row in valid), own=max(own, default=None),
     )  # fmt: skip
 
 

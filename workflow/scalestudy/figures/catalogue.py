@@ -6,9 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from scalestudy.spec.base import Spec
-
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+from scalestudy.spec.base import Name, Spec
 
 
 class MarkSpec(Spec):

@@ -11,9 +11,9 @@ from scalestudy.analysis.stats import CENSORED, FEWEST, with_interval
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Chart, Line, Panel
 from scalestudy.files import canonical_json
-from scalestudy.spec.columns import MAX_TESTED_FACTOR, OF_THE_HOST, VOLATILE, is_number
+from scalestudy.spec.columns import MAX_TESTED_FACTOR, VOLATILE, is_number
 from scalestudy.spec.labels import counted, listed, number
-from scalestudy.spec.run import is_compute_emulated
+from scalestudy.spec.run import emulated_parts, is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_rows
 
 Row = Mapping[str, Any]
@@ -41,26 +41,11 @@ INSTRUMENT = {
     "code": "measuring code",
 }
 """Parts of the instrument, in words."""
-EMULATED = {
-    "network": ("network.mib_per_s",),
-    "storage": ("loader.storage.mib_per_s", "loader.storage.latency_ms"),
-    "page cache": ("loader.memory_limit_mib",),
-}
-"""Emulated parts beside compute, with the columns that set them."""
 STATED = {
     "network": "The network is emulated: links between nodes have a stated rate",
     "storage": "Storage is emulated: reads wait for a stated rate and latency",
     "page cache": "The page cache is emulated: it holds no more than a stated size of the data",
 }
-
-
-def emulated_parts(rows: Iterable[Row], column: str = "") -> tuple[str, ...]:
-    """Parts of the system that are emulated in any of these runs, where the column depends on them."""
-    rows = list(rows)
-    compute = ("compute",) if column not in OF_THE_HOST and any(map(is_compute_emulated, rows)) else ()
-    return compute + tuple(
-        part for part, keys in EMULATED.items() if any(is_number(row.get(key)) for row in rows for key in keys)
-    )
 
 
 def repeats(lines: Iterable[Line]) -> str:

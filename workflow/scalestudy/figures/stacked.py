@@ -14,6 +14,7 @@ from scalestudy.figures.groups import Group, Row, by, disturbed, grouped, select
 from scalestudy.results.parts import COMPUTE, PARTS, parts_of
 from scalestudy.spec.columns import is_number
 from scalestudy.spec.labels import column_label, listed, number, value_text
+from scalestudy.spec.run import emulated_parts
 from scalestudy.spec.study import Study
 
 MAX_MISS = 0.02
@@ -38,7 +39,7 @@ def _panel(study: Study, x: str, group: Group) -> Panel:
             valid = [row for row in runs if row["status"] == "valid"]
             if not valid:
                 continue
-            emulated, place = notes.emulated_parts(valid), float(len(names))
+            emulated, place = emulated_parts(valid), float(len(names))
             parts = (label, value_text(study, x, valid[0].get(x), named=True))
             names.append(", ".join(dict.fromkeys(filter(None, parts))))
             for part, seconds in parts_of(valid).items():

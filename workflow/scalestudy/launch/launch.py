@@ -23,8 +23,7 @@ from scalestudy.program.resume import EXPLAINED, save_if_stopped
 from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
 from scalestudy.results.stored import append_history, write_result
-from scalestudy.spec.config import machine_file
-from scalestudy.spec.layout import EXTENSIONS, machine_of
+from scalestudy.spec.layout import EXTENSIONS, machine_file, machine_of
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.control_files import STOPPED

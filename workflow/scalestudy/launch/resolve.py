@@ -12,7 +12,6 @@ from scalestudy.hardware import ON_PURPOSE, accelerators
 from scalestudy.launch import mpi
 from scalestudy.launch.allocation import Allocation, where_to_run
 from scalestudy.launch.launchers import mpi_by_srun
-from scalestudy.limits import usable_cores
 from scalestudy.site_fault import SiteFault, lacking, site_file
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
@@ -38,7 +37,6 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         raise lacking(*missing, site.lacks)
     if reason := missing_build(spec.strategy):
         raise Skipped(reason)
-    cores = machine.cores_per_node or usable_cores()
     device, step_time_s = _device(spec, machine)
     if spec.tf32 and device != "cuda":
         raise Skipped("TF32 is of GPUs, and the run computes on the CPU; leave `tf32` out")
@@ -47,7 +45,7 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
     if spec.compile and step_time_s is None and not any(map(shutil.which, COMPILERS)):
         raise lacking("torch.compile needs a C++ compiler, and none was found (g++ or clang++)", "c++", site.lacks)
     sharers = max(devices, ranks_per_node) if spec.launch.oversubscribe else devices
-    threads = spec.threads_per_rank or (max(1, cores // sharers) if device == "cuda" and devices else 1)
+    threads = spec.threads_per_rank or (max(1, machine.cores // sharers) if device == "cuda" and devices else 1)
     where = where_to_run(spec, nodes, site)
     if device == "cuda":
         _check_gpus(spec, where, devices, machine, site)
@@ -55,7 +53,7 @@ def resolve(spec: RunSpec, machine: Machine, site: Site | None = None) -> tuple[
         _check_mpi(spec, site)
     promised = machine.transport
     resolved = Resolved(
-        nodes, ranks_per_node, threads, device, cores, step_time_s, promised.within, promised.between, devices,
+        nodes, ranks_per_node, threads, device, machine.cores, step_time_s, promised.within, promised.between, devices,
         *_peaks(spec, machine, device),
     )  # fmt: skip
     return resolved, where

@@ -18,8 +18,8 @@ from scalestudy.analysis.stats import FEWEST, with_interval
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
-from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, UNITS, AnswerSpec, configurations, fields_of
-from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, OF_THE_HOST, STATUSES
+from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, UNITS, AnswerSpec, fields_of
+from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, STATUSES
 from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
 from scalestudy.spec.layout import RESULTS, study_folder
 from scalestudy.spec.run import emulated_parts
@@ -173,7 +173,7 @@ def _sentence(study: Study, answer: AnswerSpec, rows: Rows) -> str:
         if spec.ratio is not None:
             numbers[name] = numbers[spec.ratio[0]].over(numbers[spec.ratio[1]])
         elif spec.column is not None:
-            found = configurations(study.runs, spec.where)
+            found = list(study.configurations(spec.where))
             if len(found) != 1:
                 raise NoNumber(f"no configuration has {canonical_json(spec.where)}")
             numbers[name] = _number(study, found[0], spec.column, rows)
@@ -200,8 +200,7 @@ def _number(study: Study, configuration: str, column: str, rows: Rows) -> Number
         raise NoNumber(f"{column} is extrapolated beyond the tested factor of {MAX_TESTED_FACTOR:,.0f}")
     if mean is None or not math.isfinite(mean) or (low is None and valid >= FEWEST):
         raise NoNumber(f"not all of its runs have {column}")
-    spec = next(run.spec for run in study.runs if run.configuration == configuration)
-    emulated = tuple(part for part in emulated_parts(spec) if part != "compute" or column not in OF_THE_HOST)
+    emulated = emulated_parts([study.configurations({})[configuration]], column)
     places = frozenset(map(canonical_json, json.loads(row.get("measured_in") or "[]")))
     known = (kind,) if kind in KINDS else ()
     return Number(mean, low, high, valid, disturbed, emulated, known, unit_of(column), places)
@@ -234,9 +233,8 @@ def _of_figure(study: Study, rows: Rows) -> Answer:
 
 
 def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows) -> Answer:
-    specs = {run.configuration: run.columns for run in study.runs if run.spec.repeat == 0}
     where = {key: wanted for key, wanted in figure.where.items() if key not in MEASURED}
-    chosen = {name: specs[name] for name in configurations(study.runs, where)}
+    chosen = study.configurations(where)
     varied = [
         key
         for key in (figure.panel, figure.series or "strategy")
@@ -248,14 +246,14 @@ def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows
         series.setdefault(label, []).append(name)
     said, left_out = [], []
     for label, names in series.items():
-        places = [specs[name].get(x) for name in names]
+        places = [chosen[name].get(x) for name in names]
         if len(set(map(canonical_json, places))) < len(places):
             return Answer(left_out=(f"figure `{figure.file_name}` has several configurations at one {x}",))
         if len(names) < 2:
             continue
         if all(isinstance(place, (int, float)) for place in places):
-            names.sort(key=lambda name: specs[name][x])
-        ends = [value_text(study, x, specs[name].get(x), named=True) for name in (names[0], names[-1])]
+            names.sort(key=lambda name: chosen[name][x])
+        ends = [value_text(study, x, chosen[name].get(x), named=True) for name in (names[0], names[-1])]
         try:
             said.append(_step(label, y, ends, *(_number(study, name, y, rows) for name in (names[0], names[-1]))))
         except NoNumber as error:

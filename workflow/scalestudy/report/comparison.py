@@ -14,8 +14,9 @@ from scalestudy.analysis.workload import varied_columns
 from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, POWER
 from scalestudy.errors import UserError
 from scalestudy.files import write_text
+from scalestudy.spec.base import SCALES
 from scalestudy.spec.columns import columns_of
-from scalestudy.spec.config import SCALES, read_machine
+from scalestudy.spec.config import read_machine
 from scalestudy.spec.labels import column_label, configuration_text, counted, unit_of
 from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.machine import Machine

@@ -16,6 +16,7 @@ from scalestudy.results.reports import read_reports
 from scalestudy.results.transports import mpi_transports, transports_named
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import pause_warnings, warnings, window_warnings
+from scalestudy.spec.columns import columns_of
 from scalestudy.spec.run import RunSpec, emulated_parts
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
@@ -23,7 +24,8 @@ from scalestudy.training.report import Report
 
 def skipped(spec: RunSpec, reason: str) -> dict[str, Any]:
     """The result of a run that cannot be made here."""
-    return {"status": "skipped", "reason": reason, "metrics": {}, "kinds": {}, "emulated": bool(emulated_parts(spec))}
+    emulated = bool(emulated_parts([columns_of(spec)]))
+    return {"status": "skipped", "reason": reason, "metrics": {}, "kinds": {}, "emulated": emulated}
 
 
 def measured_result(
@@ -58,7 +60,7 @@ def measured_result(
         "unchecked": unchecked(evidence),
         "kinds": kinds(job.spec, values),
         "intervals": intervals(job, measured, manifest, hosts.disturbed),
-        "emulated": bool(emulated_parts(job.spec)),
+        "emulated": bool(emulated_parts([columns_of(job.spec)])),
         "evaluations": [evaluation.plain() for evaluation in first.evaluations],
         "checkpoints": [cost.plain() for cost in first.checkpoints],
         "steps_done": first.steps_done,

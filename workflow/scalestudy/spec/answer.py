@@ -12,11 +12,11 @@ from pydantic import Field
 from scalestudy.errors import Problem, UserError
 from scalestudy.spec.base import Spec, shown, suggest
 from scalestudy.spec.check_figures import choice_problems
-from scalestudy.spec.columns import MEASURED, agrees
+from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.step_times import published_rows
 
 if TYPE_CHECKING:
-    from scalestudy.spec.study import Run, Study
+    from scalestudy.spec.study import Study
 
 UNITS = {"": 1.0, "%": 0.01, "ms": 1e-3, "min": 60.0, "h": 3600.0, "MiB": 2.0**20, "GiB": 2.0**30}
 """Units that a number may be written in, each as a factor on the column's own unit."""
@@ -67,19 +67,8 @@ def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:
         yield text, name, form or ""
 
 
-def configurations(runs: Sequence[Run], where: Mapping[str, Any]) -> list[str]:
-    """The configurations of a study's runs that agree with `where`."""
-    rows: dict[str, dict[str, Any]] = {}
-    for run in runs:
-        rows.setdefault(run.configuration, run.columns)
-    return [name for name, row in rows.items() if agrees(row, where)]
-
-
-def answer_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -> Iterator[Problem]:
-    """Numbers that an answer does not define, columns and configurations that no run has.
-
-    `elsewhere` are the rows of runs that other machines have.
-    """
+def answer_problems(study: Study, rows: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Numbers that an answer does not define, columns that no run has, configurations that are not among `rows`."""
     for index, answer in enumerate(study.answers):
         path = ("answers", index, "say")
         try:
@@ -94,22 +83,18 @@ def answer_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -
                 remedy = f"there is {', '.join([*UNITS, HALF_WIDTH, OWN_UNIT][1:])}"
                 yield Problem(path, f"{shown(form)} is no format of a number", remedy)
             column = answer.numbers[name].column if name in answer.numbers else None
-            if (
-                column
-                and column in MEASURED
-                and MEASURED[column].unit not in COLUMN_UNITS.get(form, (MEASURED[column].unit,))
-            ):
-                yield Problem(
-                    path, f"`{column}` is not in {shown(form)}", f"{{{name}:{OWN_UNIT}}} writes it in its own unit"
-                )
+            unit = MEASURED[column].unit if column in MEASURED else ""
+            if column in MEASURED and unit not in COLUMN_UNITS.get(form, (unit,)):
+                remedy = f"{{{name}:{OWN_UNIT}}} writes it in its own unit"
+                yield Problem(path, f"`{column}` is not in {shown(form)}", remedy)
         names = list(answer.numbers)
         for place, (name, number) in enumerate(answer.numbers.items()):
-            for problem in _number_problems(study.runs, number, names[:place], elsewhere):
+            for problem in _number_problems(study, rows, number, names[:place]):
                 yield replace(problem, path=("answers", index, "numbers", name, *problem.path))
 
 
 def _number_problems(
-    runs: Sequence[Run], number: NumberSpec, above: list[str], elsewhere: Sequence[Mapping[str, Any]]
+    study: Study, rows: Sequence[Mapping[str, Any]], number: NumberSpec, above: list[str]
 ) -> Iterator[Problem]:
     """The problems of a number, with paths below it."""
     if sum(kind is not None for kind in (number.column, number.accelerator, number.ratio)) != 1:
@@ -118,8 +103,8 @@ def _number_problems(
         if number.column not in MEASURED:
             remedy = suggest(number.column, MEASURED)
             yield Problem(("column",), f"{shown(number.column)} is not measured", remedy)
-        yield from choice_problems([run.columns for run in runs], {"where": number.where}, elsewhere=elsewhere)
-        if (count := len(configurations(runs, number.where))) > 1:
+        yield from choice_problems(rows, {"where": number.where})
+        if (count := len(study.configurations(number.where))) > 1:
             remedy = "name what tells it from the others"
             yield Problem(("where",), f"chooses {count} configurations, not one", remedy)
     elif number.ratio is not None:

@@ -43,12 +43,8 @@ def auto_machine(folder: Path = MACHINES) -> str:
     found = accelerators()
     if not found.count:
         what = found.refusal or f"no accelerator was found here ({found.source}), and the CPU is not used instead"
-        remedy = (
-            f"choose `machine: local`, and {ON_PURPOSE}"
-            if found.refusal
-            else "choose `machine: local` to measure the CPU"
-        )
-        raise UserError(what, "machine: auto", remedy)
+        how = f", and {ON_PURPOSE}" if found.refusal else " to measure the CPU"
+        raise UserError(what, "machine: auto", f"choose `machine: local`{how}")
     facts, name = facts_of(found), name_of(found)
     file = folder / f"{name}.yaml"
     if file.exists():
@@ -87,13 +83,12 @@ def cores() -> int:
     return min(len(siblings), usable_cores())
 
 
-def sheet_of(found: Accelerators, known: Path | None = None) -> Mapping[str, str] | None:
+def sheet_of(found: Accelerators) -> Mapping[str, str] | None:
     """The row of the accelerator's data sheet; None where it is not listed, or not all of it was found."""
-    known = known or KNOWN
-    if len({device.name for device in found.devices}) != 1 or not known.is_file():
+    if len({device.name for device in found.devices}) != 1 or not KNOWN.is_file():
         return None
     device = found.devices[0]
-    rows = read_table(known, ("device_name", "accelerator", "source", *OF_SHEET), numbers=OF_SHEET)
+    rows = read_table(KNOWN, ("device_name", "accelerator", "source", *OF_SHEET), numbers=OF_SHEET)
     row = next((row for row in rows if row["device_name"] == device.name and row["memory_gib"]), None)
     if row is None:
         return None

@@ -9,15 +9,20 @@ import math
 import re
 import types
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from scalestudy.errors import Problem
 
 KeyPath = tuple[str | int, ...]
 """Keys and positions from the top of a document down to one value."""
+NAME = r"^[a-z][a-z0-9_]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME)]
+"""Name of a study, machine, campaign, figure, table or claim."""
+Scale = Literal["mini", "node", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
 M = TypeVar("M", bound="Spec")
 OTHER_TOOLS = {
     "amp": "autocast",
@@ -78,9 +83,8 @@ def parse(model: type[M], data: Any) -> tuple[M | None, list[Problem]]:
             for path, items in places.items()
             if not any(len(other) > len(path) and other[: len(path)] == path for other in places)
         }
-        return None, [
-            Problem(path, _sentence(items), _remedy(model, path, items[0])) for path, items in innermost.items()
-        ]
+        found = [Problem(path, _sentence(items), _remedy(model, path, items[0])) for path, items in innermost.items()]
+        return None, found
 
 
 def refused(what: str, remedy: str = "", key: str | None = None) -> PydanticCustomError:

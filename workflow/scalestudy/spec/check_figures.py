@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scalestudy.errors import Problem, nearest
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.spec.base import KeyPath, shown, suggest
-from scalestudy.spec.columns import MEASURED, PREDICTED, agrees, columns_of_runs, matches
+from scalestudy.spec.columns import MEASURED, PREDICTED, agrees, matches
 from scalestudy.spec.layout import REFERENCES, reference_file
 
 if TYPE_CHECKING:
@@ -22,20 +22,13 @@ USED = {"bars": (), "stacked": (), "accuracy_over_time": ("log_x", "log_y"), "st
 """The OPTIONS that these kinds of figure draw; other kinds draw all."""
 
 
-class NotHere(Problem):
-    """What a part of a study names, and other machines have a run of."""
+def figure_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Collection[str]) -> Iterator[Problem]:
+    """Figures and tables over columns that no run has, of runs that are not among `rows`, duplicate names, missing files.
 
-
-def figure_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -> Iterator[Problem]:
-    """Figures and tables over columns that no run has, duplicate names, missing reference files.
-
-    `elsewhere` are the rows of runs that other machines have.
+    `keys` are those that runs have, here or on other machines.
     """
-    rows = columns_of_runs(study.runs)
-    keys = {key for row in (*rows, *elsewhere) for key in row}
-    known = keys | set(MEASURED)
     groups: dict[str, Sequence[FigureSpec | TableSpec]] = {"figures": study.figures, "tables": study.tables}
-    yield from column_problems(groups, known)
+    yield from column_problems(groups, {*keys, *MEASURED})
     for group, drawings in groups.items():
         names: set[str] = set()
         for index, drawing in enumerate(drawings):
@@ -46,12 +39,12 @@ def figure_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -
             names.add(name)
             # Measured columns cannot be judged yet.
             where = {key: value for key, value in drawing.where.items() if key in keys}
-            for problem in choice_problems(rows, {"where": where}, elsewhere=elsewhere):
+            for problem in choice_problems(rows, {"where": where}):
                 yield replace(problem, path=(*path, *problem.path))
             if isinstance(drawing, FigureSpec):
                 yield from _kind_problems(drawing, path)
             else:
-                yield from _table_problems(drawing, known - set(MEASURED), path)
+                yield from _table_problems(drawing, keys, path)
 
 
 def column_problems(
@@ -81,20 +74,10 @@ def unknown_column(path: KeyPath, column: str, known: Iterable[str]) -> Problem:
 
 
 def choice_problems(
-    rows: Sequence[Mapping[str, Any]],
-    choices: Mapping[str, Mapping[str, Any]],
-    kind: str = "run of this study",
-    elsewhere: Sequence[Mapping[str, Any]] = (),
+    rows: Sequence[Mapping[str, Any]], choices: Mapping[str, Mapping[str, Any]], kind: str = "run of this study"
 ) -> Iterator[Problem]:
-    """Find the first reason why no row agrees with all choices; each stands under its key.
-
-    It is NotHere where a row of `elsewhere` agrees, and what is wrong there where none does.
-    """
+    """Find the first reason why no row agrees with all choices; each stands under its key."""
     if any(all(agrees(row, given) for given in choices.values()) for row in rows):
-        return
-    if elsewhere:
-        wrong = list(choice_problems(elsewhere, choices, kind))
-        yield from wrong or (NotHere(each.path, each.what) for each in choice_problems(rows, choices, kind))
         return
     known = {column for row in rows for column in row}
     for place, given in choices.items():
@@ -111,7 +94,7 @@ def choice_problems(
     yield Problem((list(choices)[-1],), f"no {kind} agrees with all of {keys}", "remove a key")
 
 
-def _table_problems(table: TableSpec, keys: set[str], path: KeyPath) -> Iterator[Problem]:
+def _table_problems(table: TableSpec, keys: Collection[str], path: KeyPath) -> Iterator[Problem]:
     """Keys of a run among the values."""
     for index, value in enumerate(table.values):
         if value in keys:
@@ -131,9 +114,8 @@ def _kind_problems(figure: FigureSpec, path: KeyPath) -> Iterator[Problem]:
         what = f"`{figure.x}` is measured: a bar stands for a value that the study sets"
         yield Problem((*path, "x"), what, "use kind `lines`")
     for key in (key for key in OPTIONS if getattr(figure, key) and key not in USED.get(kind, OPTIONS)):
-        yield Problem(
-            (*path, key), f"a figure of kind `{kind}` does not draw `{key}`", "leave it out, or use kind `lines`"
-        )
+        what = f"a figure of kind `{kind}` does not draw `{key}`"
+        yield Problem((*path, key), what, "leave it out, or use kind `lines`")
     if prediction is not None and (kind != "lines" or prediction not in PREDICTED):
         what = f"`{prediction}` is not a prediction that a figure of kind `{kind}` can show"
         yield Problem((*path, "prediction"), what, f"with kind `lines` there is {', '.join(PREDICTED)}")

@@ -14,17 +14,13 @@ from pydantic import AfterValidator, Field
 from scalestudy.errors import UserError, nearest, raise_problems
 from scalestudy.files import expanded
 from scalestudy.site_fault import CHANGES, SITE, Lackable, in_job
-from scalestudy.spec.base import KeyPath, Spec, parse, printable, refused, shown
+from scalestudy.spec.base import NAME, KeyPath, Name, Scale, Spec, parse, printable, refused, shown
 from scalestudy.spec.layout import MACHINES, folder_name, machine_and_campaign
 from scalestudy.spec.machine import AUTO, Machine
 from scalestudy.spec.run import LauncherName
 from scalestudy.spec.yamlfile import YamlDocument, dotted, read_yaml, setting
 from snakemake_executor_plugin_multinode.site import Site as SiteOfJobs
 from snakemake_executor_plugin_multinode.site import words_of
-
-NAME = r"^[a-z][a-z0-9_]{0,63}$"
-Name = Annotated[str, Field(pattern=NAME)]
-SCALES = ("mini", "node", "paper")
 
 
 def _expanded(folder: str) -> str:
@@ -45,7 +41,7 @@ class Config(Spec):
 
     studies: Literal["all"] | Annotated[tuple[Name, ...], Field(min_length=1)] = "all"
     """Names of studies in config/studies/, or `all`."""
-    scale: Literal["mini", "node", "paper"] = "mini"
+    scale: Scale = "mini"
     """`mini` (2 cores, minutes), `node` (one GPU server), `paper` (as published)."""
     machine: Name = "local"
     """Name of a file in config/machines/ and of the folder in results/. `auto`: this one, with a file written if needed."""
@@ -124,11 +120,6 @@ def checked(model: type[M], document: YamlDocument) -> M:
     raise_problems(sorted(problems, key=lambda problem: document.line(problem.path)), document.where)
     assert value is not None
     return value
-
-
-def machine_file(name: str) -> str:
-    """The file of a machine, as messages name it; a folder of results that names a campaign too has its machine's."""
-    return f"{MACHINES}/{machine_and_campaign(name)[0]}.yaml"
 
 
 def read_machine(name: str, folder: Path | str = MACHINES) -> Machine:

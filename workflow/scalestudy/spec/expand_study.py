@@ -15,7 +15,7 @@ from scalestudy.files import canonical_json
 from scalestudy.spec.answer import answer_problems
 from scalestudy.spec.axes import Combination, Combinations, applied, combinations, merged, place_of
 from scalestudy.spec.base import KeyPath, dotted_keys, parse, printable, shown, suggest
-from scalestudy.spec.check_figures import NotHere, column_problems, figure_problems
+from scalestudy.spec.check_figures import column_problems, figure_problems
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import ANY_VALUE, MEASURED, columns_of, columns_of_runs, matches
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
@@ -141,22 +141,26 @@ def expand(
             *([unjudged] if changes and written else []),
         ),
     )
-    elsewhere = _elsewhere(expansion, study)
-    problems = [*figure_problems(study, elsewhere), *answer_problems(study, elsewhere)]
-    # With other values for keys, no part of the study needs to have its runs.
-    absent = {each.path[:2]: each.what for each in reversed(problems) if changes or isinstance(each, NotHere)}
-    raise_problems([each for each in problems if each.path[:2] not in absent], where)
+    here = columns_of_runs(study.runs)
+    elsewhere = _elsewhere(expansion, here)
+    keys = {key for row in (*here, *elsewhere) for key in row}
+
+    def problems(rows: list[dict[str, Any]]) -> list[Problem]:
+        return [*figure_problems(study, rows, keys), *answer_problems(study, rows)]
+
+    if not changes:  # with other values for keys, no part of the study needs to have its runs
+        raise_problems(problems([*here, *elsewhere]), where)
     raise_claim_problems(claim_problems(study, elsewhere), written)
-    return _without(study, absent)
+    return _without(study, {each.path[:2]: each.what for each in reversed(problems(here))})
 
 
-def _elsewhere(expansion: _Expansion, study: Study) -> list[dict[str, Any]]:
+def _elsewhere(expansion: _Expansion, here: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of the runs that other machines have: any value for what the machine sets. None where all have the same."""
     settings = itertools.chain.from_iterable(each.point for each in expansion.found.all())
     of_machine = {setting.key: ANY_VALUE for setting in settings if setting.of_machine}
     if not (of_machine or expansion.absent):
         return []
-    return [{**row, **of_machine} for row in (*columns_of_runs(study.runs), *map(columns_of, expansion.absent))]
+    return [{**row, **of_machine} for row in (*here, *map(columns_of, expansion.absent))]
 
 
 def _without(study: Study, absent: Mapping[KeyPath, str]) -> Study:
@@ -264,9 +268,9 @@ def _capacity_problems(run: RunSpec, capacity: MachineCapacity, limits_workers: 
     """
     yield from machine_problems(run, capacity.machine, capacity.name)
     on_node = geometry(run, capacity.machine, capacity.devices)[1]
-    if limits_workers and run.loader.workers * on_node > capacity.cores:
+    if limits_workers and run.loader.workers * on_node > capacity.machine.cores:
         who = f"{run.loader.workers} workers" + ("" if on_node == 1 else f" for each of {on_node} ranks on a node")
-        what = f"{who} are more than the {capacity.cores} cores of machine `{capacity.name}`"
+        what = f"{who} are more than the {capacity.machine.cores} cores of machine `{capacity.name}`"
         yield Problem(("loader", "workers"), what, SMALLER)
 
 

@@ -121,8 +121,8 @@ def value_text(study: Study, key: str, value: Any, *, named: bool = False) -> st
 
 
 def lower(text: str) -> str:
-    """Text with a small letter at its beginning."""
-    return text[:1].lower() + text[1:]
+    """Text with a small letter at its beginning, unless that is an abbreviation."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def friendly(unit: str, values: Iterable[float]) -> tuple[float, str]:

@@ -49,6 +49,11 @@ def machine_and_campaign(folder: str) -> tuple[str, str | None]:
     return machine, campaign if between else None
 
 
+def machine_file(name: str) -> str:
+    """The file of a machine, as messages name it; a folder of results that names a campaign too has its machine's."""
+    return f"{MACHINES}/{machine_and_campaign(name)[0]}.yaml"
+
+
 def config_of(folder: str, scale: str) -> str:
     """`machine=local scale=mini campaign=night_2`: the words of `--config` that choose a folder of results and a scale."""
     machine, campaign = machine_and_campaign(folder)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from scalestudy.errors import Problem
-from scalestudy.limits import usable_memory_bytes
+from scalestudy.limits import usable_cores, usable_memory_bytes
 from scalestudy.spec.base import Spec, refused
 from scalestudy.spec.hostlist import slurm_hosts
 from scalestudy.spec.run import RunSpec, one_or_more
@@ -135,6 +135,11 @@ class Machine(Spec):
         return tuple(name for part in self.hosts for name in slurm_hosts(part))
 
     @property
+    def cores(self) -> int:
+        """Cores of a node; unset: as found."""
+        return self.cores_per_node or usable_cores()
+
+    @property
     def memory_bytes(self) -> int:
         """Main memory of a node, bytes; as found, to three digits, because an update of the kernel takes or gives some MiB."""
         found = float(f"{usable_memory_bytes() / GIB:.3g}") if self.memory_gib is None else self.memory_gib
@@ -167,7 +172,7 @@ def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tup
 def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Problem]:
     """Find requirements of a spec beyond this machine."""
     named = spec.nodes_named
-    if (spec.accelerator and named is None and spec.ranks_per_node is None) or (named and spec.ranks % named):
+    if spec.accelerator and named is None and spec.ranks_per_node is None:
         return
     nodes, per_node = geometry(spec, machine)
     most = max_nodes(machine)
@@ -184,7 +189,6 @@ def machine_problems(spec: RunSpec, machine: Machine, name: str) -> Iterator[Pro
 
 def max_nodes(machine: Machine) -> int | None:
     """Nodes that one job can have in any queue of the machine; None where nothing is known."""
-    in_queues = [queue.most_nodes or math.inf for queue in machine.queues.values()]
-    limits = [machine.nodes, machine.limits.most_nodes, max(in_queues, default=None)]
-    known = [limit for limit in limits if limit not in (None, math.inf)]
-    return int(min(limit for limit in known if limit is not None)) if known else None
+    in_queues = max((queue.most_nodes or math.inf for queue in machine.queues.values()), default=math.inf)
+    most = min(machine.nodes or math.inf, machine.limits.most_nodes or math.inf, in_queues)
+    return None if math.isinf(most) else int(most)

@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 
 from scalestudy.errors import UserError
 from scalestudy.hardware import accelerators
-from scalestudy.limits import usable_cores
 from scalestudy.spec.base import Spec
+from scalestudy.spec.layout import machine_file
 from scalestudy.spec.machine import Machine, max_nodes
 from scalestudy.spec.run import THIS_HOST
-from scalestudy.spec.sizes import filter_in_bytes
+from scalestudy.spec.sizes import kilobytes
 
 KEYS = ("ranks", "nodes", "loader.workers")
 """Keys of a run that a machine limits."""
@@ -54,23 +54,18 @@ class MachineCapacity:
             return 0
         return accelerators().count if self.machine.devices_per_node is None else self.machine.devices_per_node
 
-    @property
-    def cores(self) -> int:
-        """Cores of a node."""
-        return self.machine.cores_per_node or usable_cores()
-
     def end(self, key: str, to: str) -> int:
         """Largest value of a key: nodes; workers, one per core; ranks, one per device, else per core of one node."""
         nodes = 1 if to == "node" else max_nodes(self.machine) or 1
         if key == "nodes":
             return nodes
         if key == "loader.workers":
-            return self.cores
+            return self.machine.cores
         if self.devices == 0 and (self.device or self.machine.device) == "cuda":
             remedy = "set `devices_per_node` in its file, or `device: cpu` to measure the CPU"
-            raise UserError("no accelerator is known of it, or found here", f"config/machines/{self.name}.yaml", remedy)
+            raise UserError("no accelerator is known of it, or found here", machine_file(self.name), remedy)
         on_cores = (self.device or self.machine.device) in (None, "cpu")
-        return self.devices * nodes or self.cores * (1 if on_cores else nodes)
+        return self.devices * nodes or self.machine.cores * (1 if on_cores else nodes)
 
     def groups(self, word: str) -> list[tuple[str, ...]]:
         """Nodes of each run of `nodes: each` or `pairs`. Raises NoHosts where there is none."""
@@ -80,7 +75,7 @@ class MachineCapacity:
         if not hosts:
             what = f"machine `{self.name}` does not name its nodes"
             remedy = 'add `hosts: ["node[01-16]"]`; `scalestudy doctor --hosts --profile …` asks the scheduler for them'
-            raise NoHosts(what, f"config/machines/{self.name}.yaml", remedy)
+            raise NoHosts(what, machine_file(self.name), remedy)
         groups = list(itertools.combinations(hosts, 1 if word == "each" else 2))
         if not groups:
             what = f"`nodes: {word}` needs two nodes, and machine `{self.name}` has one"
@@ -89,7 +84,9 @@ class MachineCapacity:
 
     def resolve(self, where: Mapping[str, Any]) -> dict[str, Any]:
         """A choice of runs with numbers for `{to: …}`, and with sizes of data in bytes, as the runs have them."""
-        resolved = filter_in_bytes(where, self.machine)
+        resolved = dict(where)
+        if "data.scale" in where:
+            resolved["data.scale"] = kilobytes(where["data.scale"], self.machine)
         for key in KEYS:
             if where.get(key) in ({"to": "machine"}, {"to": "node"}):
                 resolved[key] = self.end(key, where[key]["to"])

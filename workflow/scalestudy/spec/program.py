@@ -106,9 +106,8 @@ def program_problems(spec: RunSpec, run_keys: tuple[str, ...]) -> Iterator[Probl
             what = "is a key of the run" if name in run_keys else "is a column of the results"
             yield Problem(("program", "keys", name), what, "give your own key another name")
         elif name not in program.placeholders:
-            yield Problem(
-                ("program", "keys", name), f"the command does not have `{{{name}}}`", "add it, or leave it out"
-            )
+            what = f"the command does not have `{{{name}}}`"
+            yield Problem(("program", "keys", name), what, "add it, or leave it out")
     for name, pattern in program.metrics.items():
         try:
             if not re.compile(pattern).groups:

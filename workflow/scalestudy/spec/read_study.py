@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError, nearest, raise_all
-from scalestudy.spec.base import shown
-from scalestudy.spec.config import NAME, checked
+from scalestudy.spec.base import NAME, shown
+from scalestudy.spec.config import checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.machine import Machine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from scalestudy.data.catalogue import Digits, NamedData, OwnData
 from scalestudy.models.catalogue import NamedModel, OwnModel, SmallCNN
 from scalestudy.spec.base import Spec
+from scalestudy.spec.columns import OF_THE_HOST, is_number
 from scalestudy.spec.program import Program
 from scalestudy.strategies.catalogue import AnyStrategy, Single
 
@@ -344,17 +345,21 @@ class RunSpec(Spec):
         return self.measure.steps is None and self.measure.minutes is None
 
 
-def emulated_parts(spec: RunSpec) -> tuple[str, ...]:
-    """The emulated parts of a run, of compute, storage, network and page cache; none of a run that is wholly real."""
-    parts = {
-        "compute": spec.accelerator,
-        "storage": spec.loader.storage,
-        "network": spec.network,
-        "page cache": spec.loader.memory_limit_mib,
-    }
-    return tuple(name for name, emulated in parts.items() if emulated is not None)
-
-
 def is_compute_emulated(row: Mapping[str, Any]) -> bool:
-    """The same of compute alone, for a row of a study's table: its ranks wait, use no core, and learn nothing."""
+    """Whether the ranks of a run, of which this is the row, wait in place of computing, use no core, and learn nothing."""
     return str(row.get("device") or "").startswith("emulated:")
+
+
+EMULATED = {
+    "network": "network.mib_per_s",
+    "storage": "loader.storage.latency_ms",
+    "page cache": "loader.memory_limit_mib",
+}
+"""Emulated parts beside compute, each with the number that its runs have."""
+
+
+def emulated_parts(rows: Iterable[Mapping[str, Any]], column: str = "") -> tuple[str, ...]:
+    """Parts of the system that are emulated in any of these runs, where the column depends on them."""
+    rows = list(rows)
+    compute = ("compute",) if column not in OF_THE_HOST and any(map(is_compute_emulated, rows)) else ()
+    return compute + tuple(part for part, key in EMULATED.items() if any(is_number(row.get(key)) for row in rows))

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic._internal._docs_extraction import extract_docstrings_from_cls
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core.core_schema import ModelSchema
+from pydantic_core.core_schema import ModelSchema, TaggedUnionSchema
 
 from scalestudy.claims.model import ClaimsOfDocument
 from scalestudy.files import write_text
@@ -67,6 +67,9 @@ class _Described(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
+    def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
+        return {"anyOf": super().tagged_union_schema(schema)["oneOf"]}  # a labelled value is also any value
+
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
         made: Schema = {"description": "", **super().model_schema(schema)}  # python -OO has none
         texts: dict[str, str] = {}
@@ -78,13 +81,7 @@ class _Described(GenerateJsonSchema):
 
 
 def _generated(model: type[Spec]) -> Schema:
-    """The schema of a model. A labelled value is also any value, so that choices are `anyOf`."""
-    schema = model.model_json_schema(by_alias=True, schema_generator=_Described)
-
-    def change(node: Schema) -> Schema:
-        return {"anyOf" if key == "oneOf" else key: value for key, value in node.items() if key != "discriminator"}
-
-    return dict(_changed(schema, change))
+    return model.model_json_schema(by_alias=True, schema_generator=_Described)
 
 
 def _changed(schema: Any, change: Callable[[Schema], Schema]) -> Any:

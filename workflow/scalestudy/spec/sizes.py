@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,20 +28,13 @@ def in_bytes(spec: RunSpec, machine: Machine) -> RunSpec:
     """A run with the size of its data turned into bytes, so that the id names its size on this machine."""
     if not isinstance(spec.data.scale, str):
         return spec
-    scale = _kilobytes(spec.data.scale, machine)
+    scale = kilobytes(spec.data.scale, machine)
     return spec.model_copy(update={"data": spec.data.model_copy(update={"scale": scale})})
 
 
-def filter_in_bytes(where: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
-    """A choice of runs with `data.scale`, or a list of them, in bytes as in the rows."""
-    if "data.scale" not in where:
-        return dict(where)
-    size = where["data.scale"]
-    wanted = [_kilobytes(one, machine) for one in size] if isinstance(size, list) else _kilobytes(size, machine)
-    return {**where, "data.scale": wanted}
-
-
-def _kilobytes(size: Any, machine: Machine) -> Any:
-    """Text that is a size, in kB; everything else as it is."""
+def kilobytes(size: Any, machine: Machine) -> Any:
+    """Text that is a size, alone or in a list, in kB; everything else as it is."""
+    if isinstance(size, list):
+        return [kilobytes(one, machine) for one in size]
     count = size_in_bytes(size, machine.memory_bytes) if isinstance(size, str) else 0
     return f"{max(1, round(count / 1000))} KB" if 0 < count <= MOST_BYTES else size

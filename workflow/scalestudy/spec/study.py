@@ -12,7 +12,7 @@ from scalestudy.errors import UserError, nearest
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.files import sha256_text
 from scalestudy.spec.answer import AnswerSpec
-from scalestudy.spec.columns import columns_of
+from scalestudy.spec.columns import agrees, columns_of
 from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.run import RunSpec
 
@@ -72,6 +72,11 @@ class Study:
             where = str(STUDIES / f"{self.name}.yaml")
             raise UserError(f"study `{self.name}` has no {kind} `{name}`", where, nearest(name, parts))
         return parts[name]
+
+    def configurations(self, where: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """The configurations that agree with `where`, each with the columns of its first run."""
+        firsts = (run for run in self.runs if run.spec.repeat == 0)
+        return {run.configuration: run.columns for run in firsts if agrees(run.columns, where)}
 
     @functools.cached_property
     def order(self) -> tuple[str, ...]:

@@ -16,15 +16,7 @@ from scalestudy.files import read_json, sha256_file, sha256_text, write_json
 from scalestudy.hardware import VISIBLE
 from scalestudy.limits import usable_cores, usable_memory_bytes
 from scalestudy.site_fault import CHANGES
-from scalestudy.spec.layout import (
-    CLAIMS,
-    EXTENSIONS,
-    MACHINES,
-    STUDIES,
-    machine_and_campaign,
-    reference_file,
-    study_folder,
-)
+from scalestudy.spec.layout import CLAIMS, EXTENSIONS, STUDIES, machine_file, reference_file, study_folder
 from scalestudy.spec.study import Study
 
 PACKAGE = Path(__file__).parents[1]
@@ -38,7 +30,7 @@ def study_file(machine: str, scale: str, study: str) -> Path:
 def origin(machine: str, study: str, more: Iterable[str]) -> dict[str, Any]:
     """Everything that an expansion is made from: digests of its files, changes of keys, what this host lets be used, and the
     code that expands. `more` are the files of its programs, which lie anywhere."""
-    files = {STUDIES / f"{study}.yaml", MACHINES / f"{machine_and_campaign(machine)[0]}.yaml", *map(Path, more)}
+    files = {STUDIES / f"{study}.yaml", *map(Path, (machine_file(machine), *more))}
     files |= {*CLAIMS.glob("*.yaml"), *EXTENSIONS.glob("*.py"), reference_file("step_times")}
     code = [*(PACKAGE / "spec").glob("*.py"), *(PACKAGE / "claims").glob("*.py"), *PACKAGE.glob("*/catalogue.py")]
     return {

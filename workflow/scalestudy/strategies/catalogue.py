@@ -175,6 +175,7 @@ class Pipeline(StrategySpec):
 
     name: Literal["pipeline"]
     emulatable = False
+    scales_loss = False  # its stages cannot agree on the scale
     stages: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Stages of the model, each on a separate rank; ranks over stages are replicas. Unset: chosen."""
     micro_batches: Annotated[int, Field(ge=1, le=65536)] | None = None

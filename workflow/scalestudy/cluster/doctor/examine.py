@@ -14,8 +14,9 @@ from scalestudy.cluster.doctor.job import probe_in_job, reports_in, write_token
 from scalestudy.cluster.doctor.probe import main as probe_here
 from scalestudy.errors import UserError
 from scalestudy.site_fault import site_file
-from scalestudy.spec.config import machine_file, read_machine, read_site
+from scalestudy.spec.config import read_machine, read_site
 from scalestudy.spec.hostlist import folded
+from scalestudy.spec.layout import machine_file
 from snakemake_executor_plugin_multinode.schedulers import chosen_scheduler
 
 Reports = list[dict[str, Any]]

@@ -14,7 +14,8 @@ from scalestudy.analysis.stats import interval_of, with_interval
 from scalestudy.analysis.summarise import study_rows
 from scalestudy.errors import UserError
 from scalestudy.files import write_text
-from scalestudy.spec.config import machine_file, read_machine
+from scalestudy.spec.config import read_machine
+from scalestudy.spec.layout import machine_file
 from scalestudy.spec.machine import geometry
 from scalestudy.spec.study import Study
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from scalestudy.cluster.plan.hours import Plan, PlannedJob, Unit, sources_of
 from scalestudy.errors import duration
-from scalestudy.spec.config import machine_file
+from scalestudy.spec.layout import machine_file
 
 UNITS: tuple[Unit, ...] = ("gpu", "node")
 WORDS: dict[Unit, str] = {"gpu": "GPU", "node": "node"}
