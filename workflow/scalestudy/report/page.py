@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
@@ -18,7 +19,7 @@ from scalestudy.figures import notes
 from scalestudy.figures.groups import Row, selected
 from scalestudy.files import write_text
 from scalestudy.report.answers import first_answers, this_machine, warnings_of
-from scalestudy.report.study_part import StudyPart, counts_of, study_part
+from scalestudy.report.study_part import counts_of, study_part
 from scalestudy.results.parts import PARTS
 from scalestudy.spec.columns import MEASURED, STATUSES
 from scalestudy.spec.labels import quantity
@@ -31,7 +32,7 @@ def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path |
     rows = {study.name: selected(read_rows(study, machine), {}) for study in studies}
     runs = {row["run"]: row for found in rows.values() for row in found}
     parts = [study_part(study, machine, rows[study.name]) for study in studies]
-    claims = [(part.study, claim) for part in parts for claim in part.claims]
+    claims = [(part["study"], claim) for part in parts for claim in part["claims"]]
     answers, left_out = first_answers(studies, machine)
     environment = templates()
     page = environment.get_template("page.html.j2").render(
@@ -70,10 +71,10 @@ COLUMNS_OF_KINDS: dict[str, tuple[str, ...]] = {
 """Columns that a kind of figure draws by itself."""
 
 
-def _shown_columns(parts: Sequence[StudyPart]) -> set[str]:
+def _shown_columns(parts: Sequence[Mapping[str, Any]]) -> set[str]:
     """The columns that figures and tables show, whose meanings the page ends with."""
-    of_tables = {value for part in parts for table, _ in part.tables for value in table.values}
-    figures = [figure for part in parts for figure in part.study.figures]
+    of_tables = {value for part in parts for table, _ in part["tables"] for value in table.values}
+    figures = [figure for part in parts for figure in part["study"].figures]
     return of_tables | {
         column
         for figure in figures

@@ -5,19 +5,18 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from scalestudy.analysis.workload import varied_columns
-from scalestudy.claims.outcome import Verdict
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.groups import Row
 from scalestudy.figures.kinds import chart_of
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled, svg_bytes
-from scalestudy.figures.tables import MARKS, Table, said, table_of
-from scalestudy.report.answers import Answer, answer_of
+from scalestudy.figures.tables import MARKS, said, table_of
+from scalestudy.report.answers import answer_of
 from scalestudy.report.verdicts import read_verdicts
 from scalestudy.results.stored import read_result
 from scalestudy.spec.columns import MEASURED, SPEEDS, STATUSES, is_number, kind_of
@@ -29,43 +28,24 @@ PIXELS_PER_INCH = 125
 """A third larger than on paper: screens are read from further away."""
 
 
-@dataclass(frozen=True)
-class StudyPart:
-    """One study on the page. `conditions` are facts about its runs: name and value."""
-
-    study: Study
-    counts: dict[str, int]
-    claims: tuple[Verdict, ...]
-    explained: list[tuple[str, list[str]]]
-    """By configuration, sentences on where the time of its step goes."""
-    answer: Answer
-    figures: list[dict[str, Any]]
-    tables: list[tuple[Table, str]]
-    run_keys: list[str]
-    runs: dict[str, dict[str, Any]]
-    absent: list[tuple[str, str]]
-    trust: list[str]
-    conditions: list[tuple[str, str]]
-
-
-def study_part(study: Study, machine: str, rows: Sequence[Row]) -> StudyPart:
-    """All that the page says of a study, from its rows and the verdicts on its claims."""
+def study_part(study: Study, machine: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """All that the page says of a study, by the names in its template; from its rows and the verdicts on its claims."""
     keys = varied_columns(study)
     files = [str(table_file(machine, study.scale, study.name, table.name, "md")) for table in study.tables]
-    return StudyPart(
-        study,
-        counts_of(rows),
-        read_verdicts(machine, study.scale, study.name),
-        [_explained(study, machine, keys, run) for run in study.explained],
-        answer_of(study, machine),
-        [_figure(study, machine, figure) for figure in study.figures],
-        [(table_of(study, machine, table), file) for table, file in zip(study.tables, files, strict=True)],
-        [column_label(key) for key in keys],
-        {row["run"]: _run(study, keys, row) for row in rows},
-        [(run_text(study, keys, row), said(row)) for row in rows if row["status"] != "valid"],
-        [*notes.trust(rows), *unchecked(study, machine, rows)],
-        _conditions(study, rows),
-    )
+    return {
+        "study": study,
+        "counts": counts_of(rows),
+        "claims": read_verdicts(machine, study.scale, study.name),
+        "explained": [_explained(study, machine, keys, run) for run in study.explained],
+        "answer": answer_of(study, machine),
+        "figures": [_figure(study, machine, figure) for figure in study.figures],
+        "tables": [(table_of(study, machine, table), file) for table, file in zip(study.tables, files, strict=True)],
+        "run_keys": [column_label(key) for key in keys],
+        "runs": {row["run"]: _run(study, keys, row) for row in rows},
+        "absent": [(run_text(study, keys, row), said(row)) for row in rows if row["status"] != "valid"],
+        "trust": [*notes.trust(rows), *unchecked(study, machine, rows)],
+        "conditions": _conditions(study, rows),
+    }
 
 
 def _explained(study: Study, machine: str, keys: Sequence[str], run: Run) -> tuple[str, list[str]]:
