@@ -121,8 +121,12 @@ def facts_of_hosts(
         "device_used_mib": max(map(max, memory)) / 2**20 if memory else None,
         "j_per_sample": sum(joules) / trained if joules and trained else None,
     }
-    slowed = dict.fromkeys(reason for host in hosts for reason in throttling(*host))
-    warned = [f"the device clocks were throttled in the window: {', '.join(slowed)}"] if slowed else []
+    warned = []
+    if (foreign := values["foreign_cpu_share"] or 0.0) > MOST_FOREIGN:
+        took = f"other processes took {foreign:.0%} of the cores during the window, more than {MOST_FOREIGN:.0%}"
+        warned.append(f"disturbed: {took}")
+    if slowed := dict.fromkeys(reason for host in hosts for reason in throttling(*host)):
+        warned.append(f"the device clocks were throttled in the window: {', '.join(slowed)}")
     if others > 0 and job.spec.program is None:
         warned.append(f"{counted(others, 'other process')} computed on the run's devices in the window")
     if (share := max(known(withheld_share), default=0.0)) > MAX_WITHHELD:
