@@ -152,7 +152,7 @@ def test_studies_of_one_title_have_each_its_own_answer_and_a_campaigns_page_is_m
 @pytest.fixture
 def verdicts(study: Study) -> tuple[Verdict, ...]:
     write_claims(study)
-    return read_verdicts(MACHINE, study.scale, study.name)
+    return read_verdicts(study, MACHINE)
 
 
 def test_the_denominators_are_said_and_tables_are_counted_apart(verdicts: tuple[Verdict, ...]) -> None:
@@ -177,4 +177,4 @@ def test_a_damaged_file_is_one_message_that_names_it(study: Study, text: str) ->
     file.parent.mkdir(parents=True)
     file.write_text(text)
     with pytest.raises(UserError, match=r"claims/scaling\.json"):
-        read_verdicts(MACHINE, study.scale, study.name)
+        read_verdicts(study, MACHINE)

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from scalestudy.analysis.stats import FEWEST, with_interval
 from scalestudy.figures.catalogue import FigureSpec
@@ -21,7 +20,7 @@ from scalestudy.results.stored import read_result
 from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, UNITS, AnswerSpec, configurations, fields_of
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, OF_THE_HOST, STATUSES
 from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
-from scalestudy.spec.layout import RESULTS, study_folder
+from scalestudy.spec.layout import study_folder
 from scalestudy.spec.run import emulated_parts
 from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import Study
@@ -107,9 +106,9 @@ class Answer:
     declared: bool = False
 
 
-def answer_of(study: Study, machine: str, results: Path = RESULTS) -> Answer:
-    """The answer to a study's question, from its summary below `results`."""
-    file = results / study_folder(machine, study.scale, study.name).relative_to(RESULTS) / "summary.csv"
+def answer_of(study: Study, machine: str) -> Answer:
+    """The answer to a study's question, from its summary."""
+    file = study_folder(machine, study.scale, study.name) / "summary.csv"
     rows: Rows = {}
     if file.is_file():
         with file.open(encoding="utf-8", newline="") as lines:

@@ -35,7 +35,7 @@ def study_part(study: Study, machine: str, rows: Sequence[Row]) -> dict[str, Any
     return {
         "study": study,
         "counts": counts_of(rows),
-        "claims": read_verdicts(machine, study.scale, study.name),
+        "claims": read_verdicts(study, machine),
         "explained": [_explained(study, machine, keys, run) for run in study.explained],
         "answer": answer_of(study, machine),
         "figures": [_figure(study, machine, figure) for figure in study.figures],

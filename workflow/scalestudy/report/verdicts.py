@@ -54,9 +54,9 @@ def _line(verdict: Verdict) -> list[str]:
     ]
 
 
-def read_verdicts(machine: str, scale: str, study: str, file: Path | None = None) -> tuple[Verdict, ...]:
+def read_verdicts(study: Study, machine: str) -> tuple[Verdict, ...]:
     """The verdicts on a study's claims; none where none were judged. Raises UserError where the file is damaged."""
-    file = claims_file(machine, scale, study) if file is None else file
+    file = claims_file(machine, study.scale, study.name)
     if not file.exists():
         return ()
     remedy = f"delete it, then: snakemake {file} --cores 1"
