@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     refuse_other_decoders(rows)
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
     rows["round"] = [run.spec.repeat for run in study.runs]
-    rows["period"] = periods_of(rows.to_dict("records"))  # type: ignore[arg-type]
+    rows["period"] = periods_of(rows)
     return with_scaling(with_drift(rows), study)
 
 
@@ -128,22 +128,16 @@ def _missing(machine: str, run: Run) -> dict[str, Any]:
     return {"status": "missing", "reason": f"{what}: {state['cause']}" if state.get("cause") else "no result yet"}
 
 
-def periods_of(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+def periods_of(rows: pd.DataFrame) -> pd.Series[Any]:
     """For each run the number of its period of measuring, from 1; 0 where it is not known when it was measured.
 
-    `rows` have `started` (ISO 8601) and `wall_s`. Runs that were measured in one go share a period, whichever study
-    asked for them; a run measured more than 12 hours after the last one begins another.
+    `rows` have `started` (ISO 8601, or empty) and `wall_s`. Runs that were measured in one go share a period, whichever
+    study asked for them; a run measured more than 12 hours after the last one begins another.
     """
-    starts = [(datetime.fromisoformat(row["started"]), index) for index, row in enumerate(rows) if row.get("started")]
-    found, number, end = [0] * len(rows), 0, None
-    for start, index in sorted(starts):
-        if end is None or start - end > LONGEST_GAP:
-            number += 1
-        wall_s = rows[index].get("wall_s")
-        known_s = float(wall_s) if wall_s is not None and math.isfinite(wall_s) else 0.0
-        end = max(end or start, start + timedelta(seconds=known_s))
-        found[index] = number
-    return found
+    started = pd.to_datetime(rows["started"][rows["started"] != ""], utc=True, format="ISO8601").sort_values()
+    ended = started + pd.to_timedelta(rows["wall_s"].fillna(0.0).loc[started.index], unit="s")
+    begins_another: pd.Series[bool] = started - ended.cummax().shift() > LONGEST_GAP
+    return (begins_another.cumsum() + 1).reindex(rows.index, fill_value=0)
 
 
 def time_to_accuracy(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> float:
