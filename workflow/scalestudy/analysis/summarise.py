@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas.api.types import is_object_dtype
 
+from scalestudy.analysis.drift import with_drift
 from scalestudy.analysis.rows import with_spec
 from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.files import canonical_json, now_at_most, write_text, write_with
 from scalestudy.results.stored import read_result, state_of
-from scalestudy.spec.columns import DERIVED, METRICS, NOT_JPEG, STATUSES, kind_of, kind_of_all, provenance
+from scalestudy.spec.columns import MEASURED, METRICS, NOT_JPEG, STATUSES, kind_of, kind_of_all, provenance
 from scalestudy.spec.labels import label_of
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.run import emulated_parts
@@ -52,14 +53,11 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     `drift` says by how much all configurations were faster or slower in the run's round, `drifted` whether that is
     certain, and `period` numbers the campaigns.
     """
-    from scalestudy.analysis.drift import with_drift
-
     rows = with_spec(pd.DataFrame([_row(run, machine, study.target_accuracy) for run in study.runs]), study)
-    numbers = {*METRICS, *DERIVED}
     for column in rows.columns:
-        if column in numbers or column.removesuffix("_low").removesuffix("_high") in numbers:
+        if column.removesuffix("_low").removesuffix("_high") in MEASURED:
             rows[column] = pd.to_numeric(rows[column])
-        elif column.startswith("instrument.") or column.removesuffix("_kind") in numbers:
+        elif column.startswith("instrument.") or column.removesuffix("_kind") in MEASURED:
             rows[column] = rows[column].fillna("")
     refuse_other_decoders(rows)
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
@@ -229,7 +227,7 @@ def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str,
     row["measured_in"] = canonical_json(sorted({provenance(run) for run in runs}))
     for column in ("baseline_ranks", "own_baseline_ranks"):
         row[column] = min((run[column] for run in runs if not math.isnan(run[column])), default=math.nan)
-    for column in (*METRICS, *DERIVED):
+    for column in MEASURED:
         found = interval_of(runs, column)
         row[column] = found.mean if found else None
         row[f"{column}_low"] = found.low if found else None
