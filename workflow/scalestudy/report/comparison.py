@@ -76,19 +76,14 @@ class Shown:
         return f"{first} %" + (f" [{', '.join(ends)}]" if ends else "")
 
     @property
-    def why(self) -> str:
-        """Why it is undecided, and what would decide it."""
-        needed = self.row.change.repeats_needed
-        repeats = f"; {needed} repeats would decide it with a probability of {100 * POWER:.0f} %" if needed else ""
-        return self.row.change.reason + repeats
-
-    @property
     def remarks(self) -> str:
-        """All that has to be known of its numbers."""
-        disturbed = f"{counted(self.row.disturbed, 'run')} disturbed" if self.row.disturbed else ""
-        reported = "reported by the program" if self.row.reported else ""
-        marks = ", ".join(filter(None, (reported, "emulated parts" if self.row.emulated else "", disturbed)))
-        return "; ".join(filter(None, (self.why, marks)))
+        """Why it is undecided and what would decide it, and all that has to be known of its numbers."""
+        row, needed = self.row, self.row.change.repeats_needed
+        repeats = f"{needed} repeats would decide it with a probability of {100 * POWER:.0f} %" if needed else ""
+        disturbed = f"{counted(row.disturbed, 'run')} disturbed" if row.disturbed else ""
+        reported = "reported by the program" if row.reported else ""
+        marks = ", ".join(filter(None, (reported, "emulated parts" if row.emulated else "", disturbed)))
+        return "; ".join(filter(None, (row.change.reason, repeats, marks)))
 
 
 def shown_lines(comparison: MachineComparison, names: Mapping[str, Name]) -> list[Shown]:
