@@ -87,14 +87,10 @@ class Number:
             return f"{number(100 * max(self.high / self.mean - 1, 1 - self.low / self.mean), 2)} %"
         if form == OWN_UNIT:
             factor, unit = friendly(self.unit, [self.mean])
-            return f"{self.scaled(factor)} {unit}".strip()
-        own = UNITS.get(self.unit, 1.0) if form else 1.0
-        return f"{self.scaled(UNITS[form] / own)} {form}".strip()
-
-    def scaled(self, factor: float) -> str:
-        """The number and its interval, divided by a factor."""
-        ends = [None if end is None else end / factor for end in (self.low, self.high)]
-        return with_interval(self.mean / factor, *ends)
+        else:
+            own = UNITS.get(self.unit, 1.0) if form else 1.0
+            factor, unit = UNITS[form] / own, form
+        return f"{with_interval(self.mean, self.low, self.high, factor)} {unit}".strip()
 
 
 @dataclass(frozen=True)
@@ -269,7 +265,7 @@ def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows
 def _step(label: str, y: str, places: Sequence[str], before: Number, after: Number) -> str:
     """`Ring: throughput goes from 100 ± 2 samples/s at 1 rank to 160 ± 3 samples/s at 2 ranks: 1.60 ± 0.04 times.`"""
     factor, unit = friendly(unit_of(y), [before.mean, after.mean])
-    ends = [f"{each.scaled(factor)} {unit}".strip() for each in (before, after)]
+    ends = [f"{with_interval(each.mean, each.low, each.high, factor)} {unit}".strip() for each in (before, after)]
     has_ratio = before.mean > 0 and after.mean > 0 and unit_of(y)
     ratio = f": {after.over(before).text('')} times" if has_ratio else ""
     name = column_label(y) if not label else f"{label}: {column_label(y).lower()}"
