@@ -12,8 +12,7 @@ from scalestudy.analysis.summarise import summarise
 from scalestudy.claims.basis import tallies
 from scalestudy.claims.outcome import Verdict
 from scalestudy.errors import UserError
-from scalestudy.report.page import whole, write_report
-from scalestudy.report.study_part import unchecked
+from scalestudy.report.page import unchecked, whole, write_report
 from scalestudy.report.verdicts import read_verdicts
 from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import claims_file, result_file
