@@ -30,7 +30,7 @@ from scalestudy.report.answers import answer_of, first_answers, this_machine, wa
 from scalestudy.report.verdicts import read_verdicts
 from scalestudy.results.parts import PARTS
 from scalestudy.results.stored import read_result
-from scalestudy.spec.columns import MEASURED, SPEEDS, STATUSES, is_number, kind_of
+from scalestudy.spec.columns import MEASURED, SPEEDS, STATUSES, Column, is_number, kind_of
 from scalestudy.spec.labels import column_label, configuration_text, quantity, run_text, value_text
 from scalestudy.spec.layout import config_of, figure_file, table_file
 from scalestudy.spec.study import Run, Study, left_out_of
@@ -65,7 +65,7 @@ def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path |
         run_time=quantity(math.fsum(row["wall_s"] for row in runs.values() if not math.isnan(row["wall_s"])), "s"),
         instruments=_instruments(runs.values()),
         instrument_names=notes.INSTRUMENT,
-        columns={name: MEASURED[name] for name in MEASURED if name in _shown_columns(parts)},
+        columns=_shown_columns(parts),
         report_file=str(out),
     )
     write_text(out, page)
@@ -83,16 +83,12 @@ COLUMNS_OF_KINDS: dict[str, tuple[str, ...]] = {
 """Columns that a kind of figure draws by itself."""
 
 
-def _shown_columns(parts: Sequence[Mapping[str, Any]]) -> set[str]:
+def _shown_columns(parts: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
     """The columns that figures and tables show, whose meanings the page ends with."""
-    of_tables = {value for part in parts for table, _ in part["tables"] for value in table.values}
-    figures = [figure for part in parts for figure in part["study"].figures]
-    return of_tables | {
-        column
-        for figure in figures
-        for column in (figure.x, figure.y, *COLUMNS_OF_KINDS.get(figure.kind, ()))
-        if column
-    }
+    shown = {value for part in parts for table, _ in part["tables"] for value in table.values}
+    for figure in (figure for part in parts for figure in part["study"].figures):
+        shown |= {figure.x, figure.y, *COLUMNS_OF_KINDS.get(figure.kind, ())}
+    return {name: column for name, column in MEASURED.items() if name in shown}
 
 
 def _instruments(rows: Iterable[Row]) -> list[tuple[dict[str, str], int]]:
