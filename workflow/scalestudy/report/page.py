@@ -143,10 +143,8 @@ def unchecked(study: Study, machine: str, rows: Sequence[Row]) -> list[str]:
     """What could not be checked of valid runs, with how many."""
     valid = [row for row in rows if row["status"] == "valid"]
     runs = {run.id: run for run in study.runs}
-    found: Counter[str] = Counter()
-    for row in valid:
-        if row.get("unchecked"):
-            found.update((read_result(machine, runs[row["run"]]) or {}).get("unchecked", []))
+    results = (read_result(machine, runs[row["run"]]) or {} for row in valid if row.get("unchecked"))
+    found = Counter(what for result in results for what in result.get("unchecked", []))
     return [f"Not checked in {count} of {len(valid)} valid runs: {what.rstrip('.')}" for what, count in found.items()]
 
 

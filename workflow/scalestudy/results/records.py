@@ -55,12 +55,9 @@ def write_steps(measured: Measured, file: Path) -> None:
 
     ranks, steps, _ = measured.marks.shape
     phases = np.diff(measured.marks, axis=2).reshape(ranks * steps, -1)
-    step = np.tile(np.arange(steps), ranks)
-    frame = pd.DataFrame(
-        {"rank": np.repeat(np.arange(ranks), steps), "step": step, "begin_s": measured.marks[:, :, 0].ravel()}
-    )
-    for index, phase in enumerate(PHASES):
-        frame[f"{phase}_s"] = phases[:, index]
+    frame = pd.DataFrame({"rank": np.repeat(np.arange(ranks), steps), "step": np.tile(np.arange(steps), ranks)})
+    frame["begin_s"] = measured.marks[:, :, 0].ravel()
+    frame[[f"{phase}_s" for phase in PHASES]] = phases
     frame["compute_s"] = frame["forward_s"] + frame["backward_s"]
     if not measured.reports[0].forward_apart:
         frame[["forward_s", "backward_s"]] = np.nan
