@@ -59,7 +59,6 @@ def staleness(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str
     shares = {
         run: {int(value): count / sum(found.values()) for value, count in found.items()}
         for run, found in counts.items()
-        if any(found.values())
     }
     highest = max((value for found in shares.values() for value in found), default=0)
     in_bars = highest < MAX_BARS
