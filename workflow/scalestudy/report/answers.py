@@ -99,7 +99,6 @@ class Answer:
 
     sentences: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    declared: bool = False
 
 
 def answer_of(study: Study, machine: str) -> Answer:
@@ -110,7 +109,7 @@ def answer_of(study: Study, machine: str) -> Answer:
         with file.open(encoding="utf-8", newline="") as lines:
             rows = {row["configuration"]: row for row in csv.DictReader(lines)}
     if not rows:
-        return Answer(left_out=("its runs are not summarised",), declared=bool(study.answers))
+        return Answer(left_out=("its runs are not summarised",))
     if not study.answers:
         return _of_figure(study, rows)
     said, left_out = [], []
@@ -119,7 +118,7 @@ def answer_of(study: Study, machine: str) -> Answer:
             said.append(_sentence(study, answer, rows))
         except NoNumber as error:
             left_out.append(f"{answer}: {error}")
-    return Answer(tuple(said), tuple(left_out), declared=True)
+    return Answer(tuple(said), tuple(left_out))
 
 
 def first_answers(studies: Sequence[Study], machine: str) -> tuple[list[tuple[Study, str]], list[str]]:
@@ -127,10 +126,9 @@ def first_answers(studies: Sequence[Study], machine: str) -> tuple[list[tuple[St
     and what is left out.
     """
     answers = [(study, answer_of(study, machine)) for study in studies]
-    answers.sort(key=lambda pair: not pair[1].declared)
+    answers.sort(key=lambda pair: not pair[0].answers)
     said = [(study, sentence) for study, answer in answers for sentence in answer.sentences]
-    declared = [(study, answer) for study, answer in answers if answer.declared]
-    left_out = [f"{study.title}: {reason}" for study, answer in declared for reason in answer.left_out]
+    left_out = [f"{study.title}: {reason}" for study, answer in answers if study.answers for reason in answer.left_out]
     if len(said) > MAX_SENTENCES:
         left_out.append(f"{len(said) - MAX_SENTENCES} more sentences, each below its study's question in the report")
     return said[:MAX_SENTENCES], left_out
