@@ -1,6 +1,6 @@
 """Write docs/gallery/ from results: a page for each shipped study at one scale.
 
-    python docs/gallery.py [--results FOLDER] [--machine NAME] [--scale SCALE] [--study NAME]... [--note TEXT]
+    python docs/gallery.py [--machine NAME] [--scale SCALE] [--study NAME]... [--note TEXT]
 
 A study with figures or tables gets its page from them: question, answer, figures, tables, verdicts, how it was measured. A
 study without results keeps the page that it has; if it has none, its page says how to make them. `--note` is printed on the pages that are written: conditions that the results do not know of.
@@ -9,23 +9,25 @@ study without results keeps the page that it has; if it has none, its page says 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import struct
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scalestudy.claims.outcome import Verdict
 from scalestudy.errors import UserError
+from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.report.answers import answer_of
 from scalestudy.report.verdicts import read_verdicts
+from scalestudy.results.stored import read_result
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import read_machine
+from scalestudy.spec.labels import counted
+from scalestudy.spec.layout import figure_file, table_file
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Study
 
@@ -34,42 +36,18 @@ UNMADE = "<!-- no results -->"
 """Stands on pages of studies without results."""
 
 
-@dataclass(frozen=True)
-class Results:
-    """Where results lie, and of what."""
-
-    folder: Path
-    machine: str
-    scale: str
-
-    def result(self, run: str) -> dict[str, Any] | None:
-        """What a run reported; None where it has no result."""
-        file = self.folder / self.machine / "runs" / run / "result.json"
-        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
-
-    def verdicts(self, study: str) -> tuple[Verdict, ...]:
-        """The verdicts on a study's claims."""
-        file = self.folder / self.machine / self.scale / "claims" / f"{study}.json"
-        return read_verdicts(self.machine, self.scale, study, file)
-
-    def files(self, kind: str, study: str) -> Path:
-        """The folder of a study's figures or tables."""
-        return self.folder / self.machine / self.scale / kind / study
-
-
 def main() -> None:
     """Write the pages and the gallery's index."""
     arguments = parsed()
-    results = Results(arguments.results, arguments.machine, arguments.scale)
     studies = read_studies(None, arguments.scale, read_machine(arguments.machine), machine_name=arguments.machine)
     known = [study.name for study in studies]
     if unknown := [name for name in arguments.study or () if name not in known]:
-        print(f"there is no study `{unknown[0]}` at scale `{results.scale}`: {', '.join(known)}", file=sys.stderr)
+        print(f"there is no study `{unknown[0]}` at scale `{arguments.scale}`: {', '.join(known)}", file=sys.stderr)
         sys.exit(2)
     try:
         for study in studies:
             if not arguments.study or study.name in arguments.study:
-                write_page(study, results, arguments.note)
+                write_page(study, arguments.machine, arguments.note)
     except UserError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -79,7 +57,6 @@ def main() -> None:
 def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Write docs/gallery/ from results.")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
     parser.add_argument("--machine", default="local", help="name of a file in config/machines/")
     parser.add_argument("--scale", default="mini", help="mini, node or paper")
     parser.add_argument("--study", action="append", help="only this study; may be repeated")
@@ -87,20 +64,17 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def write_page(study: Study, results: Results, note: str) -> None:
+def write_page(study: Study, machine: str, note: str) -> None:
     """One study's page; one without figures leaves the page that is there."""
     page = page_of(study)
-    figures = [
-        (figure.title or figure.file_name.replace("_", " "), figure.file_name)
-        for figure in study.figures
-        if (results.files("figures", study.name) / f"{figure.file_name}.png").exists()
-    ]
-    if figures or any(results.files("tables", study.name).glob("*.md")):
-        text = "\n\n".join([*head(study), *made(study, results, figures, note)])
+    images = [figure_file(machine, study.scale, study.name, figure.file_name, "png") for figure in study.figures]
+    tables = [table_file(machine, study.scale, study.name, table.name, "md") for table in study.tables]
+    if any(file.exists() for file in (*images, *tables)):
+        text = "\n\n".join([*head(study), *made(study, machine, note)])
     elif page.exists() and UNMADE not in page.read_text(encoding="utf-8"):
         return
     else:
-        text = "\n\n".join([*head(study), *unmade(study, results.scale)])
+        text = "\n\n".join([*head(study), *unmade(study)])
     page.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
@@ -119,36 +93,38 @@ def head(study: Study) -> Iterator[str]:
         yield f"Scale `{study.scale}` cannot show: {plain(study.cannot_show)}"
 
 
-def unmade(study: Study, scale: str) -> Iterator[str]:
+def unmade(study: Study) -> Iterator[str]:
     """How to make what is not there."""
     yield UNMADE
-    yield f"These pages have no results of this study yet. At scale `{scale}` it has {counted(study)}. Make them:"
+    yield f"These pages have no results of this study yet. At scale `{study.scale}` it has {size_of(study)}. Make them:"
     yield f"```text\nsnakemake {study.name} --profile profiles/local\nmake gallery\n```"
     if study.figures:
         yield "It draws:"
-    yield "\n".join(f"- {figure_line(study, figure)}" for figure in study.figures)
+    yield "\n".join(f"- {figure_line(figure)}" for figure in study.figures)
 
 
-def made(study: Study, results: Results, figures: list[tuple[str, str]], note: str) -> Iterator[str]:
+def made(study: Study, machine: str, note: str) -> Iterator[str]:
     """Figures, tables, and what they were measured with."""
-    found = {run.id: results.result(run.id) for run in study.runs}
-    statuses = Counter("without a result" if result is None else str(result["status"]) for result in found.values())
-    claims = results.verdicts(study.name)
+    found = [read_result(machine, run) for run in study.runs]
+    statuses = Counter("without a result" if result is None else str(result["status"]) for result in found)
+    claims = read_verdicts(study, machine)
     yield "## What it shows"
-    said = answer_of(study, results.machine, results.folder)
+    said = answer_of(study, machine)
     yield "\n".join(f"- {plain(each)}" for each in said.sentences) or f"No answer: {plain('; '.join(said.left_out))}."
     images = GALLERY / "images" / study.name
     shutil.rmtree(images, ignore_errors=True)
     images.mkdir(parents=True)
-    for title, name in figures:
-        shutil.copy(results.files("figures", study.name) / f"{name}.png", images)
-        yield f"```{{image}} images/{study.name}/{name}.png\n:alt: {title}\n:width: {width_px(images / f'{name}.png')}px\n```"
-        caption = results.files("figures", study.name) / f"{name}.txt"
-        if caption.exists():
-            first, *more = caption.read_text(encoding="utf-8").splitlines()
-            yield plain(" ".join([first, *(line for line in more if line.startswith("Shaded: "))]))
+    for figure in study.figures:
+        file = figure_file(machine, study.scale, study.name, figure.file_name, "png")
+        if file.exists():
+            shutil.copy(file, images)
+            yield image(study, figure.title or figure.file_name.replace("_", " "), file.name)
+            caption = file.with_suffix(".txt")
+            if caption.exists():
+                first, *more = caption.read_text(encoding="utf-8").splitlines()
+                yield plain(" ".join([first, *(line for line in more if line.startswith("Shaded: "))]))
     for table in study.tables:
-        file = results.files("tables", study.name) / f"{table.name}.md"
+        file = table_file(machine, study.scale, study.name, table.name, "md")
         if file.exists():
             yield f"### {plain(table.title or table.name.replace('_', ' '))}"
             yield re.sub(r"\A#+ .*\n+|\A\*\*.*\n+", "", file.read_text(encoding="utf-8")).strip()
@@ -157,11 +133,10 @@ def made(study: Study, results: Results, figures: list[tuple[str, str]], note: s
         rows = [claim_row(claim) for claim in claims]
         yield "| verdict | claim | what was found | source |\n|---|---|---|---|\n" + "\n".join(rows)
     yield "## How it was measured"
-    yield f"At scale `{results.scale}`: {', '.join(f'{count} {status}' for status, count in statuses.items())}, of {counted(study)}."
+    yield f"At scale `{study.scale}`: {', '.join(f'{count} {status}' for status, count in statuses.items())}, of {size_of(study)}."
     if note:
         yield f"**{plain(note)}**"
-    facts = instrument([result for result in found.values() if result])
-    if facts:
+    if facts := instrument([result for result in found if result]):
         yield "| fact | value |\n|---|---|\n" + "\n".join(f"| {name} | {plain(value)} |" for name, value in facts)
     yield f"```text\nsnakemake {study.name} --profile profiles/local\nmake gallery\n```"
 
@@ -177,13 +152,16 @@ PIXELS_PER_PIXEL = 1.45 * 72 / 200
 """Pixels on the page for one of the file, which has 200 to the inch: small print is then as large as that of the page."""
 
 
-def width_px(png: Path) -> int:
-    """Width of a figure on the page: in proportion to its width on paper."""
-    pixels: int = struct.unpack(">I", png.read_bytes()[16:20])[0]
-    return round(pixels * PIXELS_PER_PIXEL)
+def image(study: Study, title: str, name: str) -> str:
+    """A study's figure of that file name, as wide on the page as on paper, in proportion."""
+    file = Path("images", study.name, name)
+    pixels: int = struct.unpack(">I", (GALLERY / file).read_bytes()[16:20])[0]
+    return f"```{{image}} {file}\n:alt: {title}\n:width: {round(pixels * PIXELS_PER_PIXEL)}px\n```"
 
 
-FACTS = {"cpu": "CPU", "cores": "cores", "device_name": "device", "python": "Python", "torch": "torch", "code": "measuring code"}
+FACTS = {
+    "cpu": "CPU", "cores": "cores", "device_name": "device", "python": "Python", "torch": "torch", "code": "measuring code",
+}  # fmt: skip
 """Facts of result.json's `instrument` that a reader asks for first, and how they are called."""
 
 
@@ -197,7 +175,7 @@ def instrument(results: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return rows
 
 
-def figure_line(study: Study, figure: Any) -> str:
+def figure_line(figure: FigureSpec) -> str:
     """A figure in words: its title, or its columns."""
     if figure.title:
         return plain(figure.title)
@@ -205,10 +183,9 @@ def figure_line(study: Study, figure: Any) -> str:
     return plain(f"{column.label} over {figure.x}" if column else figure.file_name.replace("_", " "))
 
 
-def counted(study: Study) -> str:
+def size_of(study: Study) -> str:
     """`12 runs with 3 repeats`."""
-    runs, repeats = len(study.runs), study.repeats
-    return f"{runs} run{'s' * (runs != 1)} with {repeats} repeat{'s' * (repeats != 1)}"
+    return f"{counted(len(study.runs), 'run')} with {counted(study.repeats, 'repeat')}"
 
 
 ON_A_GPU = """## On a GPU
@@ -242,9 +219,7 @@ def write_index(studies: list[Study]) -> None:
             ),
         ]
         if first is not None:
-            lines.append(
-                f"```{{image}} images/{study.name}/{first.name}\n:alt: {study.title}\n:width: {width_px(first)}px\n```"
-            )
+            lines.append(image(study, study.title, first.name))
     rest = [study for study in studies if study not in shown]
     if rest:
         lines.append("## Without results on these pages" if shown else "## Studies")

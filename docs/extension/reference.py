@@ -74,11 +74,11 @@ def choices(kind: str, more: Callable[[str], str] = lambda name: "", level: str 
         of = [
             replace(section, keys=[replace(key, name=f"faults.{key.name}") for key in section.keys]) for section in of
         ]
-    owners: dict[tuple[str, str, str, str], list[str]] = {}
+    owners: dict[Key, list[str]] = {}
     for section in of:
         assert section.choice is not None
         for key in section.keys:
-            owners.setdefault((key.name, key.takes, key.default, key.meaning), []).append(section.choice[1])
+            owners.setdefault(key, []).append(section.choice[1])
     parts, known = [], set[str]()
 
     def entry(key: Key, for_: str = "") -> str:
@@ -86,15 +86,14 @@ def choices(kind: str, more: Callable[[str], str] = lambda name: "", level: str 
         known.add(key.name)
         return key_entry(key, "", first, for_)
 
-    common = {row: names for row, names in owners.items() if len(names) > 1}
-    shared = [entry(Key(*row), f" · for {', '.join(names)}") for row, names in common.items()]
+    common = {key: names for key, names in owners.items() if len(names) > 1}
+    shared = [entry(key, f" · for {', '.join(names)}") for key, names in common.items()]
     for section in of:
         assert section.choice is not None
         name = section.choice[1]
         parts += [f"{level} {name[:1].upper()}{name[1:]}", plain(section.text), more(name.strip("`"))]
-        own = [key for key in section.keys if (key.name, key.takes, key.default, key.meaning) not in common]
-        parts += [entry(key, "") for key in own]
-        others = [f"{{key}}`{key.name}`" for key in section.keys if key not in own]
+        parts += [entry(key) for key in section.keys if key not in common]
+        others = [f"{{key}}`{key.name}`" for key in section.keys if key in common]
         if others:
             parts.append(f"It also takes {', '.join(others)}: see [below](#{kind}-keys-of-several).")
     if shared:

@@ -167,28 +167,27 @@ def test_what_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
 
 @pytest.fixture
 def gallery(tmp_path: Path) -> Project:
-    """A clone with one study, whose figure and one of whose results lie in a folder `made`."""
+    """A clone with one study that has a figure and one of its results."""
     project = make_project(tmp_path / "clone")
     shutil.copytree(ROOT / "docs", project.folder / "docs", ignore=shutil.ignore_patterns("gallery", "__pycache__"))
     (project.folder / "docs/gallery").mkdir()
-    figures = project.folder / "made/local/mini/figures/tiny"
+    figures = project.folder / "results/local/mini/figures/tiny"
     figures.mkdir(parents=True)
     Image.new("RGB", (556, 278)).save(figures / "time.png")
     code = "from scalestudy.dag.project import Project; print(Project({}).chosen[0].runs[0].id)"
-    first = project.folder / "made/local/runs" / project.run("python", "-c", code).stdout.strip()
-    first.mkdir(parents=True)
-    (first / "result.json").write_text('{"status": "valid", "instrument": {"cpu": "Abacus 2", "cores": 2}}')
+    run = project.run("python", "-c", code).stdout.strip()
+    result = {"run": run, "status": "valid", "instrument": {"cpu": "Abacus 2", "cores": 2}}
+    write_json(project.folder / "results/local/runs" / run / "result.json", result)
     return project
 
 
 def test_a_page_of_the_gallery_is_made_from_results_and_verdicts(gallery: Project) -> None:
-    claims = gallery.folder / "made/local/mini/claims/tiny.json"
-    claims.parent.mkdir()
+    claims = gallery.folder / "results/local/mini/claims/tiny.json"
     said = "the ratio of throughput is 0.57 [0.53 … 0.61], below 0.95 is claimed; 3 rounds"
     number = {"estimate": 0.57, "low": 0.53, "high": 0.61}
     claim = made("server", "reproduced", sentence=f"Reproduced: {said}.", statement="A server costs | much", **number)
     write_json(claims, {"claims": [claim, made("other", "not testable here")]})
-    done = gallery.run("python", "docs/gallery.py", "--results", "made", "--note", "It was a busy day.")
+    done = gallery.run("python", "docs/gallery.py", "--note", "It was a busy day.")
     assert done.returncode == 0, done.stdout
     page = (gallery.folder / "docs/gallery/tiny.md").read_text()
     escaped = said.replace("[", "\\[").replace("]", "\\]")

@@ -147,18 +147,15 @@ def test_a_slow_rank_is_counted_once_and_the_parts_sum_to_the_step() -> None:
     assert values["exchange_wait_s"] == pytest.approx(0.025)  # 50 ms on one of two ranks
 
 
-def test_a_window_whose_halves_differ_and_one_that_others_disturbed_are_warned_of() -> None:
+def test_a_window_whose_halves_differ_is_warned_of() -> None:
     run = spec(**CUT)
     steady, slowing = measured(run, steps=40), measured(run, steps=40)
     for found in (steady, slowing):
         found.reports[0].window = (0, 40)
     slowing.marks[0, 20:] += 0.02 * np.arange(20)[:, None]
-    assert list(window_warnings(steady, 0.05)) == []
-    (sentence,) = window_warnings(slowing, None)
+    assert list(window_warnings(steady)) == []
+    (sentence,) = window_warnings(slowing)
     assert sentence.startswith("the second half of the window was 19.0% slower than the first (± ")
-    assert list(window_warnings(steady, 0.12)) == [
-        "disturbed: other processes took 12% of the cores during the window, more than 5%"
-    ]
 
 
 def test_a_run_that_stood_still_is_warned_of() -> None:

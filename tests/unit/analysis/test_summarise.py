@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from scalestudy.analysis.recorded import read_records
@@ -224,9 +225,9 @@ def test_a_gap_of_more_than_twelve_hours_begins_another_period() -> None:
         begun("2026-11-20T19:59:00+00:00"),
         begun(""),
     ]
-    assert periods_of(rows) == [2, 1, 1, 0]
+    assert periods_of(pd.DataFrame(rows)).tolist() == [2, 1, 1, 0]
 
 
 def test_a_run_that_takes_a_day_is_followed_in_the_same_period() -> None:
     rows = [begun("2026-11-20T08:00:00+00:00", 24 * 3600), begun("2026-11-21T09:00:00+00:00", math.nan)]
-    assert periods_of(rows) == [1, 1]
+    assert periods_of(pd.DataFrame(rows)).tolist() == [1, 1]

@@ -76,7 +76,6 @@ def test_a_number_with_an_invalid_or_missing_run_gives_no_sentence(change: Any, 
 
 def test_without_declared_answers_the_first_figure_is_put_into_words() -> None:
     answer = answer_of(summarised(more=""), MACHINE)
-    assert answer.declared is False
     assert [said.partition(": ")[0] for said in answer.sentences] == ["ring & all_reduce", "parameter server"]
     assert answer.sentences[0] == (
         "ring & all_reduce: training time goes from 2.475 ± 0.062 min at 1 rank to 1.553 ± 0.024 min at 2 ranks: "

@@ -12,8 +12,7 @@ from scalestudy.analysis.summarise import summarise
 from scalestudy.claims.basis import tallies
 from scalestudy.claims.outcome import Verdict
 from scalestudy.errors import UserError
-from scalestudy.report.page import whole, write_report
-from scalestudy.report.study_part import unchecked
+from scalestudy.report.page import unchecked, whole, write_report
 from scalestudy.report.verdicts import read_verdicts
 from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import claims_file, result_file
@@ -152,7 +151,7 @@ def test_studies_of_one_title_have_each_its_own_answer_and_a_campaigns_page_is_m
 @pytest.fixture
 def verdicts(study: Study) -> tuple[Verdict, ...]:
     write_claims(study)
-    return read_verdicts(MACHINE, study.scale, study.name)
+    return read_verdicts(study, MACHINE)
 
 
 def test_the_denominators_are_said_and_tables_are_counted_apart(verdicts: tuple[Verdict, ...]) -> None:
@@ -177,4 +176,4 @@ def test_a_damaged_file_is_one_message_that_names_it(study: Study, text: str) ->
     file.parent.mkdir(parents=True)
     file.write_text(text)
     with pytest.raises(UserError, match=r"claims/scaling\.json"):
-        read_verdicts(MACHINE, study.scale, study.name)
+        read_verdicts(study, MACHINE)

@@ -60,7 +60,6 @@ class Change:
 class Compared:
     """One configuration on both sides. `change.reason` says why it is undecided."""
 
-    configuration: str
     run: Recorded
     """One of its runs."""
     change: Change
@@ -87,11 +86,8 @@ class MachineComparison:
     differences: Differences
     """In what the instruments differ; each was named as the question."""
     compared: tuple[Compared, ...]
-    only_before: tuple[Recorded, ...] = ()
-    only_after: tuple[Recorded, ...] = ()
-    partly: tuple[Recorded, ...] = ()
-    """Of configurations that some of the campaigns before have, and the one after."""
-    """One run of each configuration that is not compared because the other side lacks it."""
+    left_out: Mapping[str, int]
+    """Numbers of configurations that are not compared, by where alone they were measured."""
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -135,14 +131,15 @@ def compare(
         reason = found_change.reason if found_change.n else _why_not([side[key] for side in sides])
         values, new_values = ([run.metric(column) for run in runs] for runs in (olds, known[-1]))
         change = replace(found_change, reason=reason)
-        rows.append(_compared(key, column, change, new[key], values, new_values, [*olds, *known[-1]]))
-    old = {key: runs for side in sides[:-1] for key, runs in side.items()}
+        rows.append(_compared(column, change, new[key], values, new_values, [*olds, *known[-1]]))
+    old = set().union(*sides[:-1])
+    left_out = {
+        "before": len(old - new.keys()),
+        "after": len(new.keys() - old),
+        "in some of the campaigns before": len((old & new.keys()).difference(common)),
+    }
     names = ", ".join(records.name for records in before), after.name
-    only_before = tuple(_one(runs) for key, runs in old.items() if key not in new)
-    only_after = tuple(_one(runs) for key, runs in new.items() if key not in old)
-    partly = tuple(_one(runs) for key, runs in new.items() if key in old and key not in common)
-    left_out = only_before, only_after, partly
-    return MachineComparison(tuple(before), after, names, column, margin, found, tuple(rows), *left_out)
+    return MachineComparison(tuple(before), after, names, column, margin, found, tuple(rows), left_out)
 
 
 def compare_nodes(
@@ -177,13 +174,12 @@ def compare_nodes(
     for key, of_ratios in of_repeats(ratios, margin).items():
         change = replace(of_ratios, reason=of_ratios.reason if own[key] else _why_not([units[key]]))
         of_others, of_node = ([value**direction for value in side[key].values()] for side in (others, own))
-        rows.append(_compared(key, column, change, units[key], of_others, of_node, list(units[key].values())))
+        rows.append(_compared(column, change, units[key], of_others, of_node, list(units[key].values())))
     names = "the other nodes", f"nodes of {records.name}"
-    return MachineComparison((), records, names, column, margin, {}, tuple(rows))
+    return MachineComparison((), records, names, column, margin, {}, tuple(rows), {})
 
 
 def _compared(
-    key: str,
     column: str,
     change: Change,
     runs: Runs,
@@ -196,7 +192,7 @@ def _compared(
     emulated = bool(emulated_parts(columns_of(run.spec) for run in runs.values()))
     disturbed = sum(bool(run.result.get("disturbed")) for run in used)
     reported = any(run.result["kinds"].get(column) == "reported" for run in used)
-    return Compared(key, _one(runs), change, old, new, emulated, disturbed, reported)
+    return Compared(_one(runs), change, old, new, emulated, disturbed, reported)
 
 
 def _is_compared(key: str, runs: Runs, column: str, only: Mapping[str, object] | None) -> bool:
@@ -219,11 +215,9 @@ def _pairs(old: Runs, new: Runs) -> Iterator[tuple[Recorded, Recorded]]:
 
 def _medians(speeds_of_others: Sequence[Mapping[int, float]]) -> dict[int, float]:
     """By repeat, the median speed, where at least two nodes have one."""
-    values: dict[int, list[float]] = {}
-    for found in speeds_of_others:
-        for repeat, value in found.items():
-            values.setdefault(repeat, []).append(value)
-    return {repeat: median(found) for repeat, found in values.items() if len(found) > 1}
+    repeats = dict.fromkeys(repeat for found in speeds_of_others for repeat in found)
+    values = {repeat: [found[repeat] for found in speeds_of_others if repeat in found] for repeat in repeats}
+    return {repeat: median(known) for repeat, known in values.items() if len(known) > 1}
 
 
 def direction_of(column: str) -> int:
@@ -266,8 +260,9 @@ def of_campaigns(logs: Mapping[str, np.ndarray], margin: float) -> dict[str, Cha
         return of_repeats({key: list(each[-1:] - each[:-1]) for key, each in levels.items()}, margin, of_next=True)
     changes = of_repeats({key: list(each[-1] - each[:-1].mean(axis=0)) for key, each in logs.items()}, margin)
     reason = f"no gate: {before} of {MIN_CAMPAIGNS} campaigns before, and the interval is that of repeats"
-    undecided = {"verdict": "undecided", "reason": reason, "repeats_needed": None}
-    return {key: replace(change, **undecided) for key, change in changes.items()}  # type: ignore[arg-type]
+    return {
+        key: replace(change, verdict="undecided", reason=reason, repeats_needed=None) for key, change in changes.items()
+    }
 
 
 def of_repeats(ratios: Mapping[str, Sequence[float]], margin: float, of_next: bool = False) -> dict[str, Change]:

@@ -27,11 +27,6 @@ class Recorded:
     result: Mapping[str, Any]
 
     @property
-    def repeat(self) -> int:
-        """Its repeat, from 0."""
-        return self.spec.repeat
-
-    @property
     def is_valid(self) -> bool:
         """Whether every check held."""
         return bool(self.result["status"] == "valid")
@@ -61,7 +56,7 @@ class Records:
         """The runs of each configuration by repeat; of several, as before and after a change of code, the last that began."""
         found: dict[str, dict[int, Recorded]] = {}
         for run in sorted(self.runs, key=lambda run: str(run.result.get("started") or "")):
-            found.setdefault(run.configuration, {})[run.repeat] = run
+            found.setdefault(run.configuration, {})[run.spec.repeat] = run
         return found
 
 

@@ -113,11 +113,8 @@ def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
 
 
 def _usable(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[
-        (rows["status"] == "valid")
-        & (rows.apply(is_compute_emulated, axis=1) | ~rows["oversubscribed"])
-        & (rows[RATE] > 0)
-    ]
+    has_rate = (rows["status"] == "valid") & (rows[RATE] > 0)
+    return rows[has_rate & (rows.apply(is_compute_emulated, axis=1) | ~rows["oversubscribed"])]
 
 
 def _compare(found: Values, members: pd.DataFrame, base: pd.DataFrame, base_ranks: int, prefix: str) -> None:
@@ -133,9 +130,8 @@ def _compare(found: Values, members: pd.DataFrame, base: pd.DataFrame, base_rank
     columns = (members.apply(provenance, axis=1), *(members[name] for name in ("round", "ranks", RATE)))
     for index, place, number, ranks, rate in zip(members.index, *columns, strict=True):
         used = by_round.get(number) or overall
-        found[f"{prefix}baseline_apart"][index] = float(
-            {place} != (places.get(number) or set().union(*places.values()))
-        )
+        of_bases = places.get(number) or set().union(*places.values())
+        found[f"{prefix}baseline_apart"][index] = float({place} != of_bases)
         scale = base_ranks / int(ranks)
         ends = {"": used.mean}
         if used is overall and overall.low is not None:

@@ -85,13 +85,15 @@ def own_half_width(row: Mapping[str, Any], column: str) -> float | None:
     return (float(high) - float(low)) / 2 / abs(float(value))
 
 
-def with_interval(mean: float, low: float | None, high: float | None) -> str:
+def with_interval(mean: float, low: float | None, high: float | None, factor: float = 1.0) -> str:
     """`6.80 ± 0.36` to two significant digits of the half-width, or `6.8 [6.1, 8.2]` where the sides differ: of the lesser.
 
-    Without an interval, or with one that has no width: three significant digits.
+    All are divided by `factor`. Without an interval, or with one that has no width: three significant digits.
     """
+    mean /= factor
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return number(mean)
+    low, high = low / factor, high / factor
     below, above = mean - low, high - mean
     half = max(below, above)
     if half <= abs(mean) * 1e-6:

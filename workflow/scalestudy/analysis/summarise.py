@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pandas.api.types import is_object_dtype
 
+from scalestudy.analysis.drift import with_drift
 from scalestudy.analysis.rows import with_spec
 from scalestudy.analysis.scaling import with_scaling
 from scalestudy.analysis.stats import CENSORED, interval_of
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.files import canonical_json, now_at_most, write_text, write_with
 from scalestudy.results.stored import read_result, state_of
-from scalestudy.spec.columns import DERIVED, METRICS, NOT_JPEG, STATUSES, kind_of, kind_of_all, provenance
+from scalestudy.spec.columns import MEASURED, METRICS, NOT_JPEG, STATUSES, kind_of, kind_of_all, provenance
 from scalestudy.spec.labels import label_of
 from scalestudy.spec.layout import result_file, run_folder, study_folder
 from scalestudy.spec.run import emulated_parts
@@ -52,19 +53,16 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
     `drift` says by how much all configurations were faster or slower in the run's round, `drifted` whether that is
     certain, and `period` numbers the campaigns.
     """
-    from scalestudy.analysis.drift import with_drift
-
     rows = with_spec(pd.DataFrame([_row(run, machine, study.target_accuracy) for run in study.runs]), study)
-    numbers = {*METRICS, *DERIVED}
     for column in rows.columns:
-        if column in numbers or column.removesuffix("_low").removesuffix("_high") in numbers:
+        if column.removesuffix("_low").removesuffix("_high") in MEASURED:
             rows[column] = pd.to_numeric(rows[column])
-        elif column.startswith("instrument.") or column.removesuffix("_kind") in numbers:
+        elif column.startswith("instrument.") or column.removesuffix("_kind") in MEASURED:
             rows[column] = rows[column].fillna("")
     refuse_other_decoders(rows)
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
     rows["round"] = [run.spec.repeat for run in study.runs]
-    rows["period"] = periods_of(rows.to_dict("records"))  # type: ignore[arg-type]
+    rows["period"] = periods_of(rows)
     return with_scaling(with_drift(rows), study)
 
 
@@ -128,22 +126,16 @@ def _missing(machine: str, run: Run) -> dict[str, Any]:
     return {"status": "missing", "reason": f"{what}: {state['cause']}" if state.get("cause") else "no result yet"}
 
 
-def periods_of(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+def periods_of(rows: pd.DataFrame) -> pd.Series[Any]:
     """For each run the number of its period of measuring, from 1; 0 where it is not known when it was measured.
 
-    `rows` have `started` (ISO 8601) and `wall_s`. Runs that were measured in one go share a period, whichever study
-    asked for them; a run measured more than 12 hours after the last one begins another.
+    `rows` have `started` (ISO 8601, or empty) and `wall_s`. Runs that were measured in one go share a period, whichever
+    study asked for them; a run measured more than 12 hours after the last one begins another.
     """
-    starts = [(datetime.fromisoformat(row["started"]), index) for index, row in enumerate(rows) if row.get("started")]
-    found, number, end = [0] * len(rows), 0, None
-    for start, index in sorted(starts):
-        if end is None or start - end > LONGEST_GAP:
-            number += 1
-        wall_s = rows[index].get("wall_s")
-        known_s = float(wall_s) if wall_s is not None and math.isfinite(wall_s) else 0.0
-        end = max(end or start, start + timedelta(seconds=known_s))
-        found[index] = number
-    return found
+    started = pd.to_datetime(rows["started"][rows["started"] != ""], utc=True, format="ISO8601").sort_values()
+    ended = started + pd.to_timedelta(rows["wall_s"].fillna(0.0).loc[started.index], unit="s")
+    begins_another: pd.Series[bool] = started - ended.cummax().shift() > LONGEST_GAP
+    return (begins_another.cumsum() + 1).reindex(rows.index, fill_value=0)
 
 
 def time_to_accuracy(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> float:
@@ -235,7 +227,7 @@ def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str,
     row["measured_in"] = canonical_json(sorted({provenance(run) for run in runs}))
     for column in ("baseline_ranks", "own_baseline_ranks"):
         row[column] = min((run[column] for run in runs if not math.isnan(run[column])), default=math.nan)
-    for column in (*METRICS, *DERIVED):
+    for column in MEASURED:
         found = interval_of(runs, column)
         row[column] = found.mean if found else None
         row[f"{column}_low"] = found.low if found else None

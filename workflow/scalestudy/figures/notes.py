@@ -95,11 +95,8 @@ def bases(shown: Sequence[tuple[str, Base]]) -> list[str]:
 
 def _base(base: Base) -> str:
     rate = with_interval(base.rate.mean, base.rate.low, base.rate.high)
-    alone = (
-        "without exchange"
-        if base.kind == "single"
-        else "of all series at their fewest ranks, as no run is without exchange"
-    )
+    pooled = "of all series at their fewest ranks, as no run is without exchange"
+    alone = "without exchange" if base.kind == "single" else pooled
     names = listed((name.replace("_", " ") for name in base.strategies), 4)
     how = f"mean of {counted(base.rate.n, 'run')} {alone} ({names})"
     where = "one rank" if base.ranks == 1 else f"{base.ranks} ranks"
@@ -195,11 +192,8 @@ def missing(rows: Sequence[Row]) -> str:
 def censored(rows: Sequence[Row], column: str) -> str:
     """The note where configurations are not drawn because runs ended before they had reached the column's value."""
     ended = sum(row["status"] == "valid" and row.get(f"{column}_kind") == CENSORED for row in rows)
-    return (
-        f"Configurations with runs that ended without reaching it are not drawn: {counted(ended, 'run')}"
-        if ended
-        else ""
-    )
+    left_out = f"Configurations with runs that ended without reaching it are not drawn: {counted(ended, 'run')}"
+    return left_out if ended else ""
 
 
 def not_yet(rows: Sequence[Row]) -> str:

@@ -43,9 +43,8 @@ def accuracy(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str)
         panels.append(Panel(group.title, x, y, lines, blank=why))
     none = Panel("", x, y, (), blank="No run with real compute: emulated compute learns nothing")
     others = sum(all(one.get(score) is None for one in several) for several in found.values())
-    return finished(
-        figure, runs, groups, panels or [none], f"Left out, scored by AUROC: {others} runs" if others else ""
-    )
+    left_out = f"Left out, scored by AUROC: {others} runs" if others else ""
+    return finished(figure, runs, groups, panels or [none], left_out)
 
 
 def staleness(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
@@ -60,7 +59,6 @@ def staleness(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str
     shares = {
         run: {int(value): count / sum(found.values()) for value, count in found.items()}
         for run, found in counts.items()
-        if any(found.values())
     }
     highest = max((value for found in shares.values() for value in found), default=0)
     in_bars = highest < MAX_BARS

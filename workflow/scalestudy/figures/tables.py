@@ -46,12 +46,11 @@ class Cell:
     def text(self, factor: float) -> str:
         """`~6.80 ± 0.36`: rounded to two digits of the half width; without one, to three digits. `> 13.4 (2)` where two are censored."""
         if self.beyond is not None:
-            return f"> {with_interval(self.beyond / factor, None, None)} ({self.censored})"
-        if self.value is None:
+            return f"> {with_interval(self.beyond, None, None, factor)} ({self.censored})"
+        if (value := self.value) is None:
             return "–"
-        ends = [None if end is None else end / factor for end in (self.value.low, self.value.high)]
         disturbed = notes.DISTURBED if self.disturbed else ""
-        return MARKS.get(self.kind, "") + with_interval(self.value.mean / factor, *ends) + disturbed
+        return MARKS.get(self.kind, "") + with_interval(value.mean, value.low, value.high, factor) + disturbed
 
 
 @dataclass(frozen=True)

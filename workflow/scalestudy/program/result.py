@@ -20,7 +20,6 @@ from scalestudy.program.trace import Trace, Traces, Window, windows
 from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.results.result import outcome
 from scalestudy.results.validity import MIN_WINDOW_S, throttled
-from scalestudy.results.warnings import disturbance_warnings
 from scalestudy.spec.columns import METRICS, SPEEDS
 from scalestudy.spec.ids import own_code_now, run_id_with
 from scalestudy.spec.run import MIN_WINDOW_STEPS
@@ -121,7 +120,6 @@ def program_result(
             *_unmatched(evidence),
             *hosts.warnings,
             *debug_warnings(os.environ),
-            *disturbance_warnings(hosts.values["foreign_cpu_share"]),
         ],
     }
 

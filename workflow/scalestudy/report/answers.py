@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from scalestudy.analysis.stats import FEWEST, with_interval
 from scalestudy.figures.catalogue import FigureSpec
@@ -21,7 +20,7 @@ from scalestudy.results.stored import read_result
 from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, UNITS, AnswerSpec, fields_of
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, STATUSES
 from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
-from scalestudy.spec.layout import RESULTS, study_folder
+from scalestudy.spec.layout import study_folder
 from scalestudy.spec.run import emulated_parts
 from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import Study
@@ -88,14 +87,10 @@ class Number:
             return f"{number(100 * max(self.high / self.mean - 1, 1 - self.low / self.mean), 2)} %"
         if form == OWN_UNIT:
             factor, unit = friendly(self.unit, [self.mean])
-            return f"{self.scaled(factor)} {unit}".strip()
-        own = UNITS.get(self.unit, 1.0) if form else 1.0
-        return f"{self.scaled(UNITS[form] / own)} {form}".strip()
-
-    def scaled(self, factor: float) -> str:
-        """The number and its interval, divided by a factor."""
-        ends = [None if end is None else end / factor for end in (self.low, self.high)]
-        return with_interval(self.mean / factor, *ends)
+        else:
+            own = UNITS.get(self.unit, 1.0) if form else 1.0
+            factor, unit = UNITS[form] / own, form
+        return f"{with_interval(self.mean, self.low, self.high, factor)} {unit}".strip()
 
 
 @dataclass(frozen=True)
@@ -104,18 +99,17 @@ class Answer:
 
     sentences: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    declared: bool = False
 
 
-def answer_of(study: Study, machine: str, results: Path = RESULTS) -> Answer:
-    """The answer to a study's question, from its summary below `results`."""
-    file = results / study_folder(machine, study.scale, study.name).relative_to(RESULTS) / "summary.csv"
+def answer_of(study: Study, machine: str) -> Answer:
+    """The answer to a study's question, from its summary."""
+    file = study_folder(machine, study.scale, study.name) / "summary.csv"
     rows: Rows = {}
     if file.is_file():
         with file.open(encoding="utf-8", newline="") as lines:
             rows = {row["configuration"]: row for row in csv.DictReader(lines)}
     if not rows:
-        return Answer(left_out=("its runs are not summarised",), declared=bool(study.answers))
+        return Answer(left_out=("its runs are not summarised",))
     if not study.answers:
         return _of_figure(study, rows)
     said, left_out = [], []
@@ -124,7 +118,7 @@ def answer_of(study: Study, machine: str, results: Path = RESULTS) -> Answer:
             said.append(_sentence(study, answer, rows))
         except NoNumber as error:
             left_out.append(f"{answer}: {error}")
-    return Answer(tuple(said), tuple(left_out), declared=True)
+    return Answer(tuple(said), tuple(left_out))
 
 
 def first_answers(studies: Sequence[Study], machine: str) -> tuple[list[tuple[Study, str]], list[str]]:
@@ -132,10 +126,9 @@ def first_answers(studies: Sequence[Study], machine: str) -> tuple[list[tuple[St
     and what is left out.
     """
     answers = [(study, answer_of(study, machine)) for study in studies]
-    answers.sort(key=lambda pair: not pair[1].declared)
+    answers.sort(key=lambda pair: not pair[0].answers)
     said = [(study, sentence) for study, answer in answers for sentence in answer.sentences]
-    declared = [(study, answer) for study, answer in answers if answer.declared]
-    left_out = [f"{study.title}: {reason}" for study, answer in declared for reason in answer.left_out]
+    left_out = [f"{study.title}: {reason}" for study, answer in answers if study.answers for reason in answer.left_out]
     if len(said) > MAX_SENTENCES:
         left_out.append(f"{len(said) - MAX_SENTENCES} more sentences, each below its study's question in the report")
     return said[:MAX_SENTENCES], left_out
@@ -268,7 +261,7 @@ def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows
 def _step(label: str, y: str, places: Sequence[str], before: Number, after: Number) -> str:
     """`Ring: throughput goes from 100 ± 2 samples/s at 1 rank to 160 ± 3 samples/s at 2 ranks: 1.60 ± 0.04 times.`"""
     factor, unit = friendly(unit_of(y), [before.mean, after.mean])
-    ends = [f"{each.scaled(factor)} {unit}".strip() for each in (before, after)]
+    ends = [f"{with_interval(each.mean, each.low, each.high, factor)} {unit}".strip() for each in (before, after)]
     has_ratio = before.mean > 0 and after.mean > 0 and unit_of(y)
     ratio = f": {after.over(before).text('')} times" if has_ratio else ""
     name = column_label(y) if not label else f"{label}: {column_label(y).lower()}"

@@ -77,30 +77,25 @@ class Shown:
         return f"{first} %" + (f" [{', '.join(ends)}]" if ends else "")
 
     @property
-    def why(self) -> str:
-        """Why it is undecided, and what would decide it."""
-        needed = self.row.change.repeats_needed
-        repeats = f"; {needed} repeats would decide it with a probability of {100 * POWER:.0f} %" if needed else ""
-        return self.row.change.reason + repeats
-
-    @property
     def remarks(self) -> str:
-        """All that has to be known of its numbers."""
-        disturbed = f"{counted(self.row.disturbed, 'run')} disturbed" if self.row.disturbed else ""
-        reported = "reported by the program" if self.row.reported else ""
-        marks = ", ".join(filter(None, (reported, "emulated parts" if self.row.emulated else "", disturbed)))
-        return "; ".join(filter(None, (self.why, marks)))
+        """Why it is undecided and what would decide it, and all that has to be known of its numbers."""
+        row, needed = self.row, self.row.change.repeats_needed
+        repeats = f"{needed} repeats would decide it with a probability of {100 * POWER:.0f} %" if needed else ""
+        disturbed = f"{counted(row.disturbed, 'run')} disturbed" if row.disturbed else ""
+        reported = "reported by the program" if row.reported else ""
+        marks = ", ".join(filter(None, (reported, "emulated parts" if row.emulated else "", disturbed)))
+        return "; ".join(filter(None, (row.change.reason, repeats, marks)))
 
 
 def shown_lines(comparison: MachineComparison, names: Mapping[str, Name]) -> list[Shown]:
     """Every configuration that was compared: slower first, then in the order of the studies."""
     order = {configuration: place for place, configuration in enumerate(names)}
-    rows = sorted(comparison.compared, key=lambda row: order.get(row.configuration, len(order)))
+    rows = sorted(comparison.compared, key=lambda row: order.get(row.run.configuration, len(order)))
     found = []
     for row in rows:
         slug = row.run.run.rpartition("-")[0].rpartition(".r")[0]
-        other = Name("other", "", f"{slug} ({row.configuration})")  # no study here has it
-        found.append(Shown(names.get(row.configuration, other), row))
+        other = Name("other", "", f"{slug} ({row.run.configuration})")  # no study here has it
+        found.append(Shown(names.get(row.run.configuration, other), row))
     return sorted(found, key=lambda shown: VERDICTS.index(shown.row.change.verdict))
 
 
@@ -138,14 +133,9 @@ def notes(comparison: MachineComparison) -> list[str]:
         )
     if comparison.differences:
         found.append("The instruments differ, as asked: " + "; ".join(told(comparison.differences)) + ".")
-    left_out = {
-        "before": comparison.only_before,
-        "after": comparison.only_after,
-        "in some of the campaigns before": comparison.partly,
-    }
-    for where, runs in left_out.items():
-        if runs:
-            found.append(f"Measured only {where}, and not compared: {counted(len(runs), 'configuration')}.")
+    for where, count in comparison.left_out.items():
+        if count:
+            found.append(f"Measured only {where}, and not compared: {counted(count, 'configuration')}.")
     for records in (*comparison.before, comparison.after):
         if records.unreadable:
             (run, why), count = records.unreadable[0], len(records.unreadable)

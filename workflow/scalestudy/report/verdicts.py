@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from scalestudy.analysis.summarise import storable
 from scalestudy.claims.outcome import Verdict
 from scalestudy.claims.words import interval_text
 from scalestudy.errors import UserError
 from scalestudy.figures.tables import booktabs, markdown, pipe_table
-from scalestudy.files import canonical_json, finite, read_json, visible_texts, write_json, write_text
+from scalestudy.files import read_json, visible_texts, write_json, write_text
 from scalestudy.spec.layout import claims_file
 from scalestudy.spec.study import Study
 
@@ -26,16 +27,12 @@ def write_verdicts(study: Study, machine: str, verdicts: Sequence[Verdict]) -> l
     content = {
         "study": study.name, "title": study.title, "machine": machine, "scale": study.scale, "claims": plain
     }  # fmt: skip
-    rows = [
-        {key: canonical_json(value) if isinstance(value, list) else value for key, value in each.items()}
-        for each in plain
-    ]
-    frame = pd.DataFrame(rows, columns=list(Verdict.__dataclass_fields__))
+    frame = storable(pd.DataFrame(plain, columns=list(Verdict.__dataclass_fields__)))
     lines, title = [_line(verdict) for verdict in verdicts], f"{study.title}: claims"
     text = [f"**{markdown(title)}**", "", *pipe_table(HEAD, ("---",) * 3 + ("--:",) * 3 + ("---",), lines)]
     text += ["", f"{markdown(NOTE)}.", "", *(f"- `{each.id}`: {markdown(each.sentence)}" for each in verdicts)]
     files = {suffix: claims_file(machine, study.scale, study.name, suffix) for suffix in ("json", "csv", "md", "tex")}
-    write_json(files["json"], visible_texts(finite(content)))
+    write_json(files["json"], visible_texts(content))
     write_text(files["csv"], frame.to_csv(index=False, float_format="%.10g"))
     write_text(files["md"], "\n".join(text) + "\n")
     write_text(files["tex"], booktabs(title, "p{6cm}llrrrp{4cm}", HEAD, lines, [NOTE]))
@@ -54,9 +51,9 @@ def _line(verdict: Verdict) -> list[str]:
     ]
 
 
-def read_verdicts(machine: str, scale: str, study: str, file: Path | None = None) -> tuple[Verdict, ...]:
+def read_verdicts(study: Study, machine: str) -> tuple[Verdict, ...]:
     """The verdicts on a study's claims; none where none were judged. Raises UserError where the file is damaged."""
-    file = claims_file(machine, scale, study) if file is None else file
+    file = claims_file(machine, study.scale, study.name)
     if not file.exists():
         return ()
     remedy = f"delete it, then: snakemake {file} --cores 1"

@@ -132,9 +132,10 @@ def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
     seconds, stage = training_time(job.spec, measured, manifest).value, stage_costs(measured.reports)
     stage_s = stage["stage_s"] or 0.0
     first_waits = measured.marks[:, 0, 1 + PHASES.index("data")] - measured.marks[:, 0, 0]
+    factor = None if job.spec.runs_full_training else seconds / float(measured.window_s.max())
     return {
         "training_time_s": seconds,
-        "extrapolation_factor": extrapolation_factor(job.spec, measured, seconds),
+        "extrapolation_factor": factor,
         "time_to_train_s": seconds + stage_s,
         "first_batch_s": stage_s + float(first_waits.max()),
         **stage,
@@ -231,17 +232,6 @@ def intervals(job: Job, measured: Measured, manifest: Manifest, disturbed: bool 
         found["training_time_s"] = [whole.low, whole.high]
         found["time_to_train_s"] = [whole.low + stage_s, whole.high + stage_s]
     return found
-
-
-def extrapolation_factor(spec: RunSpec, measured: Measured, whole_s: float) -> float | None:
-    """The seconds of the whole training over those of the window.
-
-    None where the training was timed in full, and where the program was timed and not its steps.
-    """
-    window_s = float(measured.window_s.max())
-    if spec.runs_full_training or spec.measure.whole_program or window_s <= 0:
-        return None
-    return whole_s / window_s
 
 
 def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturbed: bool = False) -> ExtrapolatedTime:

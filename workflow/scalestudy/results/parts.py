@@ -43,11 +43,9 @@ def step_in_words(result: Mapping[str, Any]) -> dict[str, Any]:
             ends = result.get("intervals", {}).get("exposed_exchange_s") or (exposed_s, exposed_s)
             low, high = (1e3 * end for end in ends)
             between = f"{number(low, 3)} to {number(high, 3)} ms"
-            lines.append(
-                f"Without its exchange a step would be {number(1e3 * exposed_s, 3)} ms shorter ({between})."
-                if low > 0
-                else f"Whether its exchange makes a step longer cannot be told: by {between}."
-            )
+            shorter = f"Without its exchange a step would be {number(1e3 * exposed_s, 3)} ms shorter ({between})."
+            unknown = f"Whether its exchange makes a step longer cannot be told: by {between}."
+            lines.append(shorter if low > 0 else unknown)
     return {
         "run": result["run"],
         "step_s": step_s,

@@ -55,12 +55,9 @@ def write_steps(measured: Measured, file: Path) -> None:
 
     ranks, steps, _ = measured.marks.shape
     phases = np.diff(measured.marks, axis=2).reshape(ranks * steps, -1)
-    step = np.tile(np.arange(steps), ranks)
-    frame = pd.DataFrame(
-        {"rank": np.repeat(np.arange(ranks), steps), "step": step, "begin_s": measured.marks[:, :, 0].ravel()}
-    )
-    for index, phase in enumerate(PHASES):
-        frame[f"{phase}_s"] = phases[:, index]
+    frame = pd.DataFrame({"rank": np.repeat(np.arange(ranks), steps), "step": np.tile(np.arange(steps), ranks)})
+    frame["begin_s"] = measured.marks[:, :, 0].ravel()
+    frame[[f"{phase}_s" for phase in PHASES]] = phases
     frame["compute_s"] = frame["forward_s"] + frame["backward_s"]
     if not measured.reports[0].forward_apart:
         frame[["forward_s", "backward_s"]] = np.nan
@@ -121,8 +118,12 @@ def facts_of_hosts(
         "device_used_mib": max(map(max, memory)) / 2**20 if memory else None,
         "j_per_sample": sum(joules) / trained if joules and trained else None,
     }
-    slowed = dict.fromkeys(reason for host in hosts for reason in throttling(*host))
-    warned = [f"the device clocks were throttled in the window: {', '.join(slowed)}"] if slowed else []
+    warned = []
+    if (foreign := values["foreign_cpu_share"] or 0.0) > MOST_FOREIGN:
+        took = f"other processes took {foreign:.0%} of the cores during the window, more than {MOST_FOREIGN:.0%}"
+        warned.append(f"disturbed: {took}")
+    if slowed := dict.fromkeys(reason for host in hosts for reason in throttling(*host)):
+        warned.append(f"the device clocks were throttled in the window: {', '.join(slowed)}")
     if others > 0 and job.spec.program is None:
         warned.append(f"{counted(others, 'other process')} computed on the run's devices in the window")
     if (share := max(known(withheld_share), default=0.0)) > MAX_WITHHELD:

@@ -79,7 +79,7 @@ def measured_result(
         "affinity": [report.affinity for report in reports],
         "warnings": [
             *warnings(job, reports, evidence.transports),
-            *window_warnings(measured, hosts.values["foreign_cpu_share"]),
+            *window_warnings(measured),
             *pause_warnings(measured, samples),
             *hosts.warnings,
             *debug_warnings(os.environ),

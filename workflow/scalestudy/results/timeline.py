@@ -59,9 +59,8 @@ def write_timeline(job: Job, folder: Path) -> dict[str, float | None]:
     _write_compressed(folder / "trace.json.gz", json.dumps({"traceEvents": together}).encode())
     if (own := job.folder / OWN_TIMELINE).exists():
         _write_compressed(folder / f"{own.name}.gz", own.read_bytes())
-    write_with(
-        folder / "timeline.parquet", pd.DataFrame(_table(ranks), columns=["rank", "row", "begin_s", "end_s"]).to_parquet
-    )
+    table = pd.DataFrame(_table(ranks), columns=["rank", "row", "begin_s", "end_s"])
+    write_with(folder / "timeline.parquet", table.to_parquet)
     return columns(ranks)
 
 

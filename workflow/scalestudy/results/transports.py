@@ -117,7 +117,6 @@ def transport_warnings(job: Job, backend: str, interface: str | None, used: Tran
         infiniband = Path("/sys/class/infiniband")
         yield from nccl_warnings(job, used, infiniband.is_dir() and any(infiniband.iterdir()))
     elif backend == "gloo":
-        up = [
-            path.parent.name for path in Path("/sys/class/net").glob("*/operstate") if path.read_text().strip() == "up"
-        ]
+        states = Path("/sys/class/net").glob("*/operstate")
+        up = [path.parent.name for path in states if path.read_text().strip() == "up"]
         yield from gloo_warnings(job, interface, {name: speed(name) for name in up})

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from scalestudy.measure.system import MOST_FOREIGN
 from scalestudy.measure.window import change_of_halves, is_steady
 from scalestudy.results.reports import Measured
 from scalestudy.results.transports import Transports, transport_warnings
@@ -83,8 +82,8 @@ def fault_warnings(reports: Sequence[Report]) -> Iterator[str]:
         )
 
 
-def window_warnings(measured: Measured, foreign_cpu_share: float | None) -> Iterator[str]:
-    """Whether the window was steady, and whether others computed on the same cores."""
+def window_warnings(measured: Measured) -> Iterator[str]:
+    """Whether the window was steady."""
     steps = measured.step_intervals
     change = change_of_halves(steps)
     if change is not None and not is_steady(steps):
@@ -93,16 +92,6 @@ def window_warnings(measured: Measured, foreign_cpu_share: float | None) -> Iter
         yield (
             f"the second half of the window was {abs(by):.1%} {how} than the first (± {half_width:.1%}): the run was not "
             "steady; raise measure.warmup_steps, or look for what changed"
-        )
-    yield from disturbance_warnings(foreign_cpu_share)
-
-
-def disturbance_warnings(foreign_cpu_share: float | None) -> Iterator[str]:
-    """Whether others computed on the same cores."""
-    if foreign_cpu_share is not None and foreign_cpu_share > MOST_FOREIGN:
-        yield (
-            f"disturbed: other processes took {foreign_cpu_share:.0%} of the cores during the window, more than "
-            f"{MOST_FOREIGN:.0%}"
         )
 
 
