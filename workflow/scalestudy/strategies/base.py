@@ -178,13 +178,10 @@ class Strategy:
         buffers = dict(self.model.named_buffers())
         stored = self.model.state_dict()
         of_ranks = self.gather({name: kept(tensor) for name, tensor in stored.items() if name in buffers})
-        of_optimiser = self.optimiser_state()
-        if self.world.rank > 0:
-            return {}
-        state = {f"model.{name}": kept(tensor) for name, tensor in stored.items()}
+        state = {f"model.{name}": self.whole(tensor) for name, tensor in stored.items()} | self.optimiser_state()
         for rank, own in enumerate(of_ranks[1:], start=1):
             state |= {f"rank{rank}.{name}": tensor for name, tensor in own.items()}
-        return state | of_optimiser
+        return state if self.world.rank == 0 else {}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Resume from the result of `state` on rank 0, also in a run of another number of ranks.
@@ -192,18 +189,35 @@ class Strategy:
         Called by every process, servers included, after `prepare` and before the first step. A rank beyond those of the
         checkpoint gets rank 0's buffers.
         """
-        own = f"rank{self.world.rank}."
-        names = self.model.state_dict()
-        self.model.load_state_dict({name: state.get(own + name, state[f"model.{name}"]) for name in names})
+        own, stored = f"rank{self.world.rank}.", self.model.state_dict()
+        values = {name: state.get(own + name, state[f"model.{name}"]) for name in stored}
+        self.model.load_state_dict({name: self.part_of(value, stored[name]) for name, value in values.items()})
         self.load_optimiser_state(state)
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """On rank 0 `optimiser.<parameter>.<slot>`, elsewhere {}; called by all ranks that train, after the same step."""
-        return slots_of(self.optimiser, self.model) if self.world.rank == 0 else {}
+        """On rank 0 `optimiser.<parameter>.<slot>`; called by all ranks that train, after the same step."""
+        return slots_of(self.optimiser, self.model, self.whole)
 
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
         """Load the state of this process's own parameters into its optimiser."""
-        load_slots(self.optimiser, self.model, state)
+        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        # torch numbers parameters through all groups, in order.
+        parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        plain = self.optimiser.state_dict()
+        plain["state"] = {
+            number: {slot: self.part_of(value, parameter).clone() for slot, value in slots.items()}
+            for number, parameter in enumerate(parameters)
+            if (slots := slots_for(state, names[parameter]))
+        }
+        self.optimiser.load_state_dict(plain)
+
+    def whole(self, value: Any) -> torch.Tensor:
+        """On rank 0 a dense copy, on the CPU, of a parameter, buffer or slot; called by all ranks that train."""
+        return kept(value) if self.world.rank == 0 else torch.empty(0)
+
+    def part_of(self, value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """What this process holds of a whole value; `like` is the parameter or buffer that it belongs to."""
+        return value
 
     def gather(self, value: Any) -> list[Any]:
         """On rank 0 the value of every rank that trains, in order; elsewhere []."""
@@ -251,16 +265,18 @@ def wait(*works: dist.Work | None) -> None:
 # The state of an optimiser under the names of parameters, as checkpoints keep it
 
 
-def kept(tensor: torch.Tensor) -> torch.Tensor:
-    """A dense copy on the CPU."""
-    return tensor.detach().to("cpu", copy=True).contiguous()
+def kept(value: Any) -> torch.Tensor:
+    """A dense copy on the CPU; numbers become tensors without dimensions."""
+    return torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
 
 
-def slots_of(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, torch.Tensor]:
-    """`optimiser.<parameter>.<slot>`; numbers become tensors without dimensions."""
+def slots_of(
+    optimiser: torch.optim.Optimizer, model: nn.Module, copied: Callable[[Any], torch.Tensor] = kept
+) -> dict[str, torch.Tensor]:
+    """`optimiser.<parameter>.<slot>`."""
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
-        f"optimiser.{names[parameter]}.{slot}": kept(torch.as_tensor(value))
+        f"optimiser.{names[parameter]}.{slot}": copied(value)
         for parameter, slots in optimiser.state.items()
         for slot, value in slots.items()
         if value is not None
@@ -271,16 +287,3 @@ def slots_for(state: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tens
     """The state of one parameter, by slot."""
     head = f"optimiser.{name}."
     return {key.removeprefix(head): value for key, value in state.items() if key.startswith(head)}
-
-
-def load_slots(optimiser: torch.optim.Optimizer, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
-    """Load the state of an optimiser's parameters."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    # torch numbers parameters through all groups, in order.
-    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    plain = optimiser.state_dict()
-    found = {number: slots_for(state, names[parameter]) for number, parameter in enumerate(parameters)}
-    plain["state"] = {
-        number: {slot: value.clone() for slot, value in slots.items()} for number, slots in found.items() if slots
-    }
-    optimiser.load_state_dict(plain)

@@ -15,7 +15,7 @@ from torch import nn
 
 from scalestudy.measure.allocator import return_freed_memory, trim
 from scalestudy.measure.memory import PeakMemory
-from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World, kept, load_slots, slots_of
+from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World, kept, slots_of
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.pipeline.setup import MIB, decide, rows
@@ -161,7 +161,7 @@ class Pipeline(Strategy):
             for name, stage in self.stage.owners.items():
                 if f"model.{name}" in state and stage == self.stage.number:
                     named[name].copy_(state.get(f"rank{self.world.rank}.{name}", state[f"model.{name}"]))
-        load_slots(self.optimiser, self.model, state)
+        self.load_optimiser_state(state)
         if before == self.layout and (peak := state.get(PEAK_KEY.format(self.world.rank))) is not None:
             self.peak_bytes = int(peak) or None
 
