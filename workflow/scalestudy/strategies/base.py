@@ -90,7 +90,7 @@ class Strategy:
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """Give all ranks rank 0's weights, build the optimiser, return the module to call in each step."""
-        self.broadcast(model)
+        self.distribute(model)
         self.model = model
         self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimiser = make_optimiser(self.trainable)
@@ -248,8 +248,8 @@ class Strategy:
             gradients.append(gradient)
         return gradients
 
-    def broadcast(self, model: nn.Module) -> None:
-        """Rank 0's parameters and buffers to all processes of the run, servers included."""
+    def distribute(self, model: nn.Module) -> None:
+        """Give all processes of the run, servers included, rank 0's parameters and buffers."""
         if dist.is_initialized():
             for tensor in model.state_dict().values():
                 dist.broadcast(tensor, 0)

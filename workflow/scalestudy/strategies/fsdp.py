@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from scalestudy.errors import Skipped
-from scalestudy.strategies.base import MakeOptimiser, Strategy
+from scalestudy.strategies.base import Strategy
 from scalestudy.strategies.catalogue import FSDP as Options
 
 SUPPORTED = hasattr(FSDPModule, "set_reshard_after_forward")
@@ -32,23 +32,19 @@ class FSDP(Strategy):
     forward_apart = False
     whole_parameters = False
 
-    def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
-        """Give all ranks rank 0's weights, shard them in place, build the optimiser over the shards.
+    def distribute(self, model: nn.Module) -> None:
+        """Give all ranks rank 0's weights, and shard them in place.
 
         Raises Skipped with a torch of which shards were found to differ from one process's weights.
         """
         if not SUPPORTED:
             raise Skipped(f"strategy `fsdp` needs torch 2.8 or newer; this is torch {torch.__version__}")
-        self.broadcast(model)
+        super().distribute(model)
         assert isinstance(self.world.workers, dist.ProcessGroup)
         mesh = DeviceMesh.from_group(self.world.workers, self.world.device.type)
         for unit in units(model, self.options.unit_mib * 2**20):
             fully_shard(unit, mesh=mesh, reshard_after_forward=True)
         fully_shard(model, mesh=mesh, reshard_after_forward=True)
-        self.model = model
-        self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.optimiser = make_optimiser(self.trainable)
-        return model
 
     @contextmanager
     def no_exchange(self, module: nn.Module) -> Iterator[None]:

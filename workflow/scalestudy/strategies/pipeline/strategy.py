@@ -65,9 +65,8 @@ class Pipeline(Strategy):
         """
         begin = time.perf_counter()
         model.train()
-        self.broadcast(model)
+        self.distribute(model)
         self.model, self.make_optimiser = model, make_optimiser
-        self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
         assert self.example is not None
         x = self.example[0]
