@@ -18,8 +18,9 @@ from scalestudy.measure.memory import PeakMemory
 from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World, kept, slots_of
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
+from scalestudy.strategies.nodes import everyone
 from scalestudy.strategies.pipeline.setup import MIB, decide, rows
-from scalestudy.strategies.pipeline.stage import Layout, PipelineStage, new_group
+from scalestudy.strategies.pipeline.stage import Layout, PipelineStage
 from scalestudy.strategies.pipeline.step import Step
 from scalestudy.strategies.pipeline.trace import trace
 
@@ -56,7 +57,7 @@ class Pipeline(Strategy):
         self.peak_bytes: int | None = None
         self.steps = 0
         # Each direction has a separate group: under NCCL, messages of a pair and group go one after the other.
-        self.there, self.back = new_group(range(world.ranks)), new_group(range(world.ranks))
+        self.there, self.back = everyone(world), everyone(world)
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """Trace, profile, choose, keep this rank's stage; returns the stage as a module.
