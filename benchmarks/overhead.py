@@ -97,7 +97,7 @@ def rank_main(job: Job, rank: int, case: Case, alternations: int, results: Path)
         return (time.perf_counter() - begin) / case.steps
 
     def measured() -> float:
-        trainer = Trainer(job, world, data, replica)
+        trainer = Trainer(replica)
         trainer.train()
         return trainer.recorder.report.loop_s / case.steps
 

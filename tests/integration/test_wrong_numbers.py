@@ -286,7 +286,7 @@ def train_all(rank: int, folder: Path) -> None:
         with closing(TrainingData.open(job, rank)) as data:
             if name in DATA:
                 DATA[name](rank, data)
-            trainer = Trainer(job, world, data, Replica(job, world, data))
+            trainer = Trainer(Replica(job, world, data))
             EXCHANGES.get(name, ("", TRAINING.get(name, TRAINING["nothing"])))[1](trainer)
             trainer.run()
         dist.barrier()

@@ -52,7 +52,7 @@ def trainer(of: Job) -> Trainer:
     """Its rank, ready to train or to resume."""
     world = World(0, 1, 0, torch.device("cpu"), 1, None)
     data = TrainingData.open(of, 0)
-    return Trainer(of, world, data, Replica(of, world, data))
+    return Trainer(Replica(of, world, data))
 
 
 def test_ranks_begin_with_equal_weights_and_draw_different_numbers(tmp_path: Path) -> None:

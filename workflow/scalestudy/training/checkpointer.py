@@ -9,10 +9,8 @@ import torch
 from scalestudy.emulation.faults import Faults
 from scalestudy.measure.instrument import code_digest
 from scalestudy.spec.layout import CHECKPOINTS
-from scalestudy.strategies.base import World
 from scalestudy.training import checkpoint, control_files
 from scalestudy.training.agreement import Agreement
-from scalestudy.training.job import Job
 from scalestudy.training.recorder import Recorder
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import CheckpointCost, Report
@@ -22,8 +20,8 @@ from scalestudy.training.world import barrier
 class Checkpointer:
     """The checkpoints of one rank."""
 
-    def __init__(self, job: Job, world: World, replica: Replica, recorder: Recorder, agreement: Agreement) -> None:
-        self.job, self.spec, self.world = job, job.spec, world
+    def __init__(self, replica: Replica, recorder: Recorder, agreement: Agreement) -> None:
+        self.job, self.spec, self.world = replica.job, replica.spec, replica.world
         self.replica, self.recorder, self.agreement = replica, recorder, agreement
 
     def resume(self, faults: Faults) -> None:

@@ -31,7 +31,6 @@ from scalestudy.training.job import Job
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import CheckpointCost, KernelUsage, Report
 from scalestudy.training.schedule import Schedule
-from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import device_bus_id, device_name, uses_tf32
 
 OF_THIS_PROCESS = ("affinity", "device_name", "device_modes", "tf32", "host", "backend", "overlapped", "parameters", "placement", "interface",
@@ -84,9 +83,9 @@ class Recorder:
         self._window_read_before: int | None = None
         self._slow_decodes_before = 0
 
-    def describe(self, replica: Replica, data: TrainingData) -> None:
+    def describe(self, replica: Replica) -> None:
         """Record the model, and the place of its data."""
-        report = self.report
+        report, data = self.report, replica.data
         report.parameters, report.setup_s = replica.parameters, replica.setup_s
         report.overlapped, report.forward_apart = replica.strategy.overlapped, replica.times_forward
         report.stage = data.staging

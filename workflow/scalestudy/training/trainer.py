@@ -16,7 +16,6 @@ from scalestudy.data.load.loader import Loader, on_device
 from scalestudy.emulation.faults import Faults
 from scalestudy.files import write_json
 from scalestudy.measure.timers import StepTimer
-from scalestudy.strategies.base import World
 from scalestudy.training import control_files, tracing
 from scalestudy.training.agreement import Agreed, Agreement, announce_agreement
 from scalestudy.training.checkpointer import Checkpointer
@@ -36,20 +35,21 @@ from scalestudy.training.world import barrier, join
 class Trainer:
     """Trains a replica on its data, from the checkpoint that the job names to the end that its spec names."""
 
-    def __init__(self, job: Job, world: World, data: TrainingData, replica: Replica) -> None:
+    def __init__(self, replica: Replica) -> None:
+        job, world, data = replica.job, replica.world, replica.data
         self.job, self.spec, self.world, self.data, self.replica = job, job.spec, world, data, replica
         self.schedule = Schedule(job.spec, data.steps_per_epoch)
         self.faults = Faults(job.spec, world.rank, job.run_folder)
         self.recorder = Recorder(job, world, self.schedule)
-        self.recorder.describe(replica, data)
+        self.recorder.describe(replica)
         # A resumed optimiser has a history that the check would have to share.
         begins_anew = job.resume is None and not world.is_server
         self.first_steps = FirstSteps(
             replica, self.recorder.report, min(STEPS, max(1, job.spec.measure.warmup_steps)) if begins_anew else 0
         )
         self.agreement = Agreement(job, world, self.spec.strategy.synchronous, replica.state_bytes)
-        self.evaluator = Evaluator(world, replica, data, self.schedule, self.recorder)
-        self.checkpointer = Checkpointer(job, world, replica, self.recorder, self.agreement)
+        self.evaluator = Evaluator(replica, self.recorder)
+        self.checkpointer = Checkpointer(replica, self.recorder, self.agreement)
 
     def run(self) -> None:
         """Everything that a rank does."""
@@ -227,7 +227,7 @@ def main(job: Job, rank: int) -> None:
         world = join(job, rank)
         with closing(TrainingData.open(job, rank)) as data:
             made.append(Replica(job, world, data))
-            trainer = Trainer(job, world, data, made[0])
+            trainer = Trainer(made[0])
             if world.is_server:
                 trainer.serve()
             else:
