@@ -10,16 +10,15 @@ from pathlib import Path
 
 from scalestudy.files import sync_directory
 from scalestudy.spec.layout import CHECKPOINTS
-from scalestudy.spec.run import KilledRank, RunSpec, SlowDecode, SlowRank
+from scalestudy.spec.run import KilledRank, RunSpec, SlowRank
 
 
 class Faults:
-    """The faults of one rank."""
+    """The faults of one rank's steps."""
 
     def __init__(self, spec: RunSpec, rank: int, run_folder: Path | None = None) -> None:
         self.slow = [fault for fault in spec.faults if isinstance(fault, SlowRank) and fault.rank == rank]
         kills = [fault for fault in spec.faults if isinstance(fault, KilledRank) and fault.rank == rank]
-        self.slow_decode_s = sum(fault.seconds for fault in spec.faults if isinstance(fault, SlowDecode))
         self.fired: Counter[str] = Counter()
         self.records = None if run_folder is None else run_folder / CHECKPOINTS
         """Beside the checkpoints: a fault that kills a rank is recorded there, so that it fires once over all attempts."""

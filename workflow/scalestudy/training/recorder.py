@@ -182,11 +182,8 @@ class Recorder:
         report.read_bytes = None if before is None or after is None else after - before
         if self._window_read_before is not None and after is not None:
             report.window_read_bytes = after - self._window_read_before
-        report.faults = dict(faults.fired)
-        if faults.killed_before:
-            report.faults["killed_rank"] = faults.killed_before
-        if faults.slow_decode_s:
-            report.faults["slow_decode"] = self._slow_decodes_before + loader.slow_decode
+        slow_decodes = self._slow_decodes_before + loader.slow_decode
+        report.faults = {**faults.fired, "killed_rank": faults.killed_before, "slow_decode": slow_decodes}
 
     def restore(self, earlier: Report, tensors: dict[str, torch.Tensor], cost: CheckpointCost | None) -> Counter[str]:
         """Take over this rank's records and its checkpoint's cost; returns how often each fault fired."""

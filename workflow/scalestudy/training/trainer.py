@@ -169,7 +169,7 @@ class Trainer:
 
     def loader(self) -> Loader:
         """The batches of the steps that are left."""
-        return self.data.loader(self.recorder.report.steps_done, self.schedule.planned_steps, self.faults.slow_decode_s)
+        return self.data.loader(self.recorder.report.steps_done, self.schedule.planned_steps)
 
     def batches(self, loader: Loader) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """What the loader delivers, on a GPU copied ahead of its use."""
@@ -187,11 +187,7 @@ class Trainer:
         if replica.times_forward:
             replica.strategy.forward_ended = partial(spans.mark, "forward")
         timeline = replica.strategy.own_timeline(self.job.folder / tracing.OWN_TIMELINE)
-        with (
-            timeline,
-            replica.undisturbed(),
-            closing(self.data.loader(first, last, self.faults.slow_decode_s)) as loader,
-        ):
+        with timeline, replica.undisturbed(), closing(self.data.loader(first, last)) as loader:
             stream = self.batches(loader)
             tracing.trace(self.job, self.world, lambda number: self.train_step(first + number, stream, spans))
 
@@ -199,7 +195,7 @@ class Trainer:
         """Time the loader alone, before the first step."""
         count, report = self.spec.measure.loader_batches, self.recorder.report
         if count and not report.steps_done:
-            rate = self.data.measure_loader(count, self.faults.slow_decode_s, self.replica.inputs)
+            rate = self.data.measure_loader(count, self.replica.inputs)
             report.loader_samples_per_s = rate
             if rate is None:
                 report.warnings.append(
