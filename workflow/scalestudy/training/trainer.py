@@ -21,7 +21,7 @@ from scalestudy.training.agreement import Agreed, Agreement, announce_agreement
 from scalestudy.training.checkpointer import Checkpointer
 from scalestudy.training.evaluator import Evaluator
 from scalestudy.training.exposed import pairs_of_steps
-from scalestudy.training.first_steps import STEPS, FirstSteps
+from scalestudy.training.first_steps import FirstSteps
 from scalestudy.training.job import Job
 from scalestudy.training.oom import oom_as_skip
 from scalestudy.training.recorder import Recorder
@@ -42,11 +42,7 @@ class Trainer:
         self.faults = Faults(job.spec, world.rank, job.run_folder)
         self.recorder = Recorder(job, world, self.schedule)
         self.recorder.describe(replica)
-        # A resumed optimiser has a history that the check would have to share.
-        begins_anew = job.resume is None and not world.is_server
-        self.first_steps = FirstSteps(
-            replica, self.recorder.report, min(STEPS, max(1, job.spec.measure.warmup_steps)) if begins_anew else 0
-        )
+        self.first_steps = FirstSteps(replica, self.recorder.report)
         self.agreement = Agreement(job, world, self.spec.strategy.synchronous, replica.state_bytes)
         self.evaluator = Evaluator(replica, self.recorder)
         self.checkpointer = Checkpointer(replica, self.recorder, self.agreement)
