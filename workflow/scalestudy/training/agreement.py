@@ -11,7 +11,6 @@ import datetime
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -147,8 +146,3 @@ class Agreement:
             at = datetime.datetime.fromtimestamp(self.job.deadline).isoformat(timespec="seconds")
             return f"because the job ends at {at}"
         return ""
-
-
-def announce_agreement(folder: Path) -> None:
-    """Let the process that started the ranks know that they have agreed to stop, and now write or finish."""
-    (folder / control_files.AGREED).touch()

@@ -17,7 +17,7 @@ from scalestudy.emulation.faults import Faults
 from scalestudy.files import write_json
 from scalestudy.measure.timers import StepTimer
 from scalestudy.training import control_files, tracing
-from scalestudy.training.agreement import Agreed, Agreement, announce_agreement
+from scalestudy.training.agreement import Agreed, Agreement
 from scalestudy.training.checkpointer import Checkpointer
 from scalestudy.training.evaluator import Evaluator
 from scalestudy.training.exposed import pairs_of_steps
@@ -59,7 +59,8 @@ class Trainer:
                 write_json(self.job.folder / control_files.STOPPED, stopped)
             return
         if self.world.rank == 0:
-            announce_agreement(self.job.folder)  # the result is near: a request to stop is met by finishing
+            # The result is near: a request to stop is met by finishing.
+            (self.job.folder / control_files.AGREED).touch()
         report = self.recorder.report
         if report.steps_done and not self.spec.measure.whole_program:
             step_s = report.loop_s / report.steps_done
@@ -86,7 +87,7 @@ class Trainer:
         barrier(self.world)
         recorder.begin()
         self.agreement.begin(done)
-        with closing(self.loader()) as loader:
+        with closing(self.data.loader(done, self.schedule.planned_steps)) as loader:
             stream = self.batches(loader)
             self.evaluate_after(done)  # the run may have stopped just before
             for step in range(done, self.schedule.planned_steps):
@@ -140,7 +141,7 @@ class Trainer:
             return True, ""
         if answer.stop and (evaluation or not last) and self.job.run_folder is not None:
             if self.world.rank == 0:
-                announce_agreement(self.job.folder)
+                (self.job.folder / control_files.AGREED).touch()
             self.recorder.account(loader, self.faults)
             self.checkpointer.save(done, answer.stop, stop=True)
             return True, answer.stop
@@ -162,10 +163,6 @@ class Trainer:
         if (share := self.data.prepare_cache()) is not None:
             self.recorder.report.resident_share = share
         barrier(self.world)
-
-    def loader(self) -> Loader:
-        """The batches of the steps that are left."""
-        return self.data.loader(self.recorder.report.steps_done, self.schedule.planned_steps)
 
     def batches(self, loader: Loader) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """What the loader delivers, on a GPU copied ahead of its use."""
