@@ -34,15 +34,19 @@ def inside(world: World) -> dist.ProcessGroup:
 
 def leaders(world: World, backend: str | None = None) -> dist.ProcessGroup | None:
     """The group of each node's first rank, None on the others. Every process calls this at the same time."""
-    ranks = list(range(0, world.ranks, world.ranks_per_node))
-    group = dist.new_group(ranks, backend=backend)
-    return group if isinstance(group, dist.ProcessGroup) and world.rank in ranks else None
+    return group_of(range(0, world.ranks, world.ranks_per_node), backend)
 
 
 def across(world: World) -> dist.ProcessGroup:
     """The group of the ranks at this rank's place on every node. Every process calls this at the same time."""
     step = world.ranks_per_node
     return own_group([range(place, world.ranks, step) for place in range(min(step, world.ranks))])
+
+
+def group_of(ranks: Iterable[int], backend: str | None = None) -> dist.ProcessGroup | None:
+    """Make a group of these ranks; None on a process that is not in it. Every process calls this at the same time."""
+    group = dist.new_group(list(ranks), backend=backend)
+    return group if isinstance(group, dist.ProcessGroup) else None
 
 
 def own_group(groups: Iterable[Iterable[int]]) -> dist.ProcessGroup:
