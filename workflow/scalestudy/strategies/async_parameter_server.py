@@ -26,7 +26,6 @@ class AsyncParameterServer(ParameterServer):
     worker.
     """
 
-    equal_parameters = False
     finished = False
 
     def serve(self, rate_of_step: Callable[[int], float]) -> int:

@@ -54,12 +54,11 @@ class Strategy:
 
     overlapped = False
     """The exchange happens inside backward and cannot be timed by itself."""
-    forward_apart = True
-    """Forward is over before backward begins, and exchanges nothing: the two can be timed one by one."""
-    equal_parameters = True
-    """After every step all ranks hold the same parameters."""
     whole_parameters = True
-    """Every rank has whole parameters, and computes gradients for all of them."""
+    """Every rank has whole parameters, and computes gradients for all of them.
+
+    So forward exchanges nothing and is over before backward begins: the two can be timed one by one.
+    """
     can_hold_back = True
     """`no_exchange` holds back an exchange that overlaps with backward."""
     wants_example = False
@@ -75,7 +74,7 @@ class Strategy:
     scaler: torch.amp.GradScaler | None = None
     """Scales the loss where gradients would underflow in float16."""
     forward_ended: Callable[[], None] | None = None
-    """Called between forward and backward, where `forward_apart`."""
+    """Called between forward and backward, where `whole_parameters`."""
 
     # Set by `prepare`.
     model: nn.Module

@@ -29,7 +29,6 @@ class FSDP(Strategy):
 
     options: Options
     overlapped = True
-    forward_apart = False
     whole_parameters = False
 
     def distribute(self, model: nn.Module) -> None:

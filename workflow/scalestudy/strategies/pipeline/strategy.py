@@ -45,8 +45,7 @@ class Pipeline(Strategy):
 
     options: Options
     wants_example = True
-    forward_apart = False
-    whole_parameters = can_hold_back = False
+    whole_parameters = False
 
     def __init__(self, options: Any, world: World) -> None:
         super().__init__(options, world)
