@@ -139,7 +139,7 @@ class Agreement:
             why = request.read_text(encoding="utf-8").strip()
             gone = why == control_files.DRIVER_IS_GONE
             return "because its driver is gone" if gone else f"because of signal {why or 'SIGTERM'}"
-        if self.job.run_folder is not None and (self.job.run_folder / STOP_FILE).exists():
+        if (self.job.run_folder / STOP_FILE).exists():
             return "because of the file `stop` in the run's folder"
         margin_s = MIN_MARGIN_S + SAFETY * (self.checkpoint_s + until_next_s)
         if self.job.deadline is not None and time.time() + margin_s >= self.job.deadline:

@@ -43,7 +43,6 @@ class Checkpointer:
 
     def save(self, done: int, cause: str, stop: bool = False) -> None:
         """Write a checkpoint after `done` steps, all ranks together, with the report as it is; record its cost."""
-        assert self.job.run_folder is not None
         begin, folder = time.perf_counter(), self.job.run_folder / CHECKPOINTS
         marks, losses = self.recorder.timer.seconds().copy(), self.recorder.all_losses()
         tensors = {"marks": torch.from_numpy(marks), "losses": torch.from_numpy(losses), **checkpoint.random_states()}

@@ -139,7 +139,7 @@ class Trainer:
         answer = self.agreement.after(done, meeting, self.recorder.window_over, next_s) or Agreed(done)
         if answer.window_over:
             return True, ""
-        if answer.stop and (evaluation or not last) and self.job.run_folder is not None:
+        if answer.stop and (evaluation or not last):
             if self.world.rank == 0:
                 (self.job.folder / control_files.AGREED).touch()
             self.recorder.account(loader, self.faults)
