@@ -84,7 +84,7 @@ def one_rank(folder: Path, batch: int, settings: dict[str, Any], manifest: Path 
         prepare(spec.data, manifest, None, Site())
     (folder / "scratch").mkdir(parents=True)
     resolved = Resolved(1, 1, torch.get_num_threads(), DEVICE.type, 1, None, devices=1)
-    job = Job("loop", spec, resolved, manifest, folder / "scratch", folder, None)
+    job = Job("loop", spec, resolved, manifest, folder / "scratch", folder)
     world = join(job, 0)
     with contextlib.closing(TrainingData.open(job, 0)) as data:
         yield Replica(job, world, data)

@@ -87,7 +87,7 @@ def own_data(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> Traini
     spec = RunSpec.model_validate_json(json.dumps({"data": data, "batch": {"per_rank": 4}, "loader": {"workers": 0}}))
     manifest = folder / "data" / "manifest.json"
     prepare(spec.data, manifest, None, Site())
-    made = Job("r", spec, Resolved(1, 1, 1, "cpu", 2, None), manifest, folder, folder / "config" / "extensions", None)
+    made = Job("r", spec, Resolved(1, 1, 1, "cpu", 2, None), manifest, folder, folder / "config" / "extensions")
     return TrainingData.open(made, 0)
 
 

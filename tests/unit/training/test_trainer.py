@@ -45,7 +45,7 @@ def job(folder: Path, **changes: object) -> Job:
         prepare(spec.data, manifest, None, Site())
     (folder / "scratch").mkdir(exist_ok=True)
     resolved = Resolved(1, 1, 1, "cpu", 2, None)
-    return Job("r", spec, resolved, manifest, folder / "scratch", folder, None, run_folder=folder)
+    return Job("r", spec, resolved, manifest, folder / "scratch", folder, run_folder=folder)
 
 
 def trainer(of: Job) -> Trainer:

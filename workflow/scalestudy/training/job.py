@@ -43,8 +43,6 @@ class Job:
     folder: Path
     """Scratch that all ranks see: rendezvous and their reports."""
     extensions: Path
-    weights: Path | None
-    """Where the final weights are kept; None: they are not."""
     log: Path = Path("log")
     """Folder of the processes' output, one `rank.<k>.log` each."""
     hosts: tuple[str, ...] = ("localhost",)

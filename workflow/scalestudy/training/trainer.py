@@ -71,7 +71,7 @@ class Trainer:
         self.replica.strategy.finish()
         with self.replica.strategy.full_parameters():
             self.recorder.check(self.replica)
-            if self.job.weights is not None and self.world.rank == 0:
+            if self.spec.keep == "weights" and self.world.rank == 0:
                 self.replica.save_weights(self.job.folder / "weights.safetensors")
         self.recorder.write()
 
