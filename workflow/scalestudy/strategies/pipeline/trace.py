@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.fx.node import map_arg
 
 from scalestudy.errors import UserError
 
@@ -125,12 +124,8 @@ def part(
             copies[node] = graph.get_attr(str(node.target))
         return copies[node]
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fx cannot know that the attributes will be there
-        for operator in traced.operators[begin:end]:
-            if operator.name not in integers:
-                arguments, named = map_arg(operator.args, copied), map_arg(operator.kwargs, copied)
-                target: Any = operator.target
-                copies[operator] = graph.create_node(operator.op, target, arguments, named, operator.name)
-        graph.output(tuple(copied(nodes[name]) for name in outgoing))
-        return fx.GraphModule(traced.graph_module, graph)
+    for operator in traced.operators[begin:end]:
+        if operator.name not in integers:
+            copies[operator] = graph.node_copy(operator, copied)
+    graph.output(tuple(copied(nodes[name]) for name in outgoing))
+    return fx.GraphModule(traced.graph_module, graph)
