@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -59,10 +60,7 @@ class Traced:
 
     def attribute(self, node: fx.Node) -> Any:
         """The parameter, buffer or constant that a `get_attr` node stands for."""
-        found: Any = self.graph_module
-        for part in str(node.target).split("."):
-            found = getattr(found, part)
-        return found
+        return attrgetter(str(node.target))(self.graph_module)
 
     def attributes_of(self, operator: fx.Node) -> Iterator[fx.Node]:
         """The parameters, buffers and constants that an operator takes."""
