@@ -61,6 +61,12 @@ class Strategy:
     """
     can_hold_back = True
     """`no_exchange` holds back an exchange that overlaps with backward."""
+    warm_up_passes = 0
+    """How many forward and backward passes do the extra work of a process's first steps.
+
+    Made over made-up samples, before the first step: else a stop would move that work to another step than in a run
+    never stopped.
+    """
     wants_example = False
     """`prepare` needs to know a batch."""
 
@@ -159,13 +165,6 @@ class Strategy:
     def invalid_reason(self) -> str | None:
         """Why the run's result is invalid, as far as this rank knows; None where it is not."""
         return None
-
-    def warm_up(self, backward: Callable[[], object]) -> None:
-        """Do the extra work of a process's first steps; called once by every rank that trains, after `prepare`.
-
-        `backward` is one forward and backward pass over made-up samples, without an update; the caller restores buffers
-        and random states. Else a stop would move that work to another step than in a run never stopped.
-        """
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the state for a checkpoint, called by all ranks that train after the same step.
