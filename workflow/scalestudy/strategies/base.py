@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +89,9 @@ class Strategy:
     """Its parameters that have gradients, in order of definition."""
     optimiser: torch.optim.Optimizer
     """Under parameter servers a worker's only clears gradients; the servers' own ones step."""
+
+    records: Mapping[str, list[float]] = {}
+    """Records of the exchange's events, as columns, which `serve` makes; most strategies have none."""
 
     def __init__(self, options: Any, world: World) -> None:
         self.options, self.world = options, world
@@ -232,10 +235,6 @@ class Strategy:
         Entered and left by all ranks that train at the same time: to evaluate, to compare, to keep weights.
         """
         yield self.model
-
-    def records(self) -> dict[str, list[float]]:
-        """Records of the exchange's events, as columns; most strategies have none."""
-        return {}
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradient of every trainable parameter, in order of definition; made zero where backward left none."""

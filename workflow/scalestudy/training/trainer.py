@@ -204,7 +204,7 @@ class Trainer:
         before = report.steps_done
         report.steps_done += strategy.serve(lambda step: self.schedule.learning_rate(before + step))
         self.recorder.write()
-        if events := strategy.records():
+        if events := strategy.records:
             columns: dict[str, Any] = {name: np.array(values) for name, values in events.items()}
             np.savez(self.job.folder / f"events.{self.world.rank}.npz", **columns)
 
