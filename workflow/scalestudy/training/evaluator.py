@@ -40,7 +40,9 @@ class Evaluator:
         return self.schedule.evaluates_after(done) and self._scores_after(done)
 
     def after(self, done: int) -> float:
-        """Evaluate after a step at which it is due; returns the seconds that it took."""
+        """Evaluate after a step where it is due; returns the seconds that it took."""
+        if not self.due(done):
+            return 0.0
         self.recorder.report.pauses.append(done)
         return self._evaluate(done // self.schedule.steps_per_epoch, done)
 

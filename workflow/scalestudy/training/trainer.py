@@ -89,7 +89,7 @@ class Trainer:
         self.agreement.begin(done)
         with closing(self.data.loader(done, self.schedule.planned_steps)) as loader:
             stream = self.batches(loader)
-            self.evaluate_after(done)  # the run may have stopped just before
+            self.agreement.paused(self.evaluator.after(done))  # the run may have stopped just before
             for step in range(done, self.schedule.planned_steps):
                 self.first_steps.before()
                 self.faults.before_step(step)
@@ -145,18 +145,13 @@ class Trainer:
             self.recorder.account(loader, self.faults)
             self.checkpointer.save(done, answer.stop, stop=True)
             return True, answer.stop
-        self.evaluate_after(done)
+        self.agreement.paused(self.evaluator.after(done))
         if saving or (answer.checkpoint and not last):
             every = self.spec.checkpoint
             cause = f"every {every.every_steps} steps" if saving else f"every {every.every_minutes:g} minutes"
             self.recorder.account(loader, self.faults)
             self.checkpointer.save(done, cause)
         return False, ""
-
-    def evaluate_after(self, done: int) -> None:
-        """Evaluate where it is due; the time counts for no step."""
-        if self.evaluator.due(done):
-            self.agreement.paused(self.evaluator.after(done))
 
     def prepare_cache(self) -> None:
         """Bring the page cache of every node into the state that the spec names."""
