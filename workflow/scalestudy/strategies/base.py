@@ -213,11 +213,11 @@ class Strategy:
         self.optimiser.load_state_dict(plain)
 
     def whole(self, value: Any) -> torch.Tensor:
-        """On rank 0 a dense copy, on the CPU, of a parameter, buffer or slot; called by all ranks that train."""
+        """A dense copy of a parameter, buffer or slot on the CPU of rank 0, elsewhere empty; called by all ranks that train."""
         return kept(value) if self.world.rank == 0 else torch.empty(0)
 
     def part_of(self, value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """What this process holds of a whole value; `like` is the parameter or buffer that it belongs to."""
+        """This process's part of a whole value; `like` is the value's parameter or buffer."""
         return value
 
     def gather(self, value: Any) -> list[Any]:

@@ -50,7 +50,7 @@ def group_of(ranks: Iterable[int], backend: str | None = None) -> dist.ProcessGr
 
 
 def own_group(groups: Iterable[Iterable[int]]) -> dist.ProcessGroup:
-    """Make a group of each of these ranks, in the same order on every process; the one that this rank is in."""
+    """Make a group of each list of ranks; returns this rank's own. Every process calls this at the same time."""
     own, _ = dist.new_subgroups_by_enumeration([list(ranks) for ranks in groups])
     assert isinstance(own, dist.ProcessGroup)
     return own
