@@ -97,7 +97,7 @@ def rank_main(job: Job, rank: int, case: Case, alternations: int, results: Path)
         return (time.perf_counter() - begin) / case.steps
 
     def measured() -> float:
-        trainer = Trainer(job, world, data, replica)
+        trainer = Trainer(replica)
         trainer.train()
         return trainer.recorder.report.loop_s / case.steps
 
@@ -142,7 +142,7 @@ def one_set(case: Case, ranks: int, alternations: int) -> np.ndarray:
         manifest = Path(folder) / "data" / "manifest.json"
         prepare(spec.data, manifest, None, Site())
         resolved = Resolved(1, ranks, 1, "cpu", os.cpu_count() or 1, None)
-        job = Job("overhead", spec, resolved, manifest, Path(folder), Path("config/extensions"), None)
+        job = Job("overhead", spec, resolved, manifest, Path(folder), Path("config/extensions"))
         results = Path(folder) / "turns.json"
         processes = [
             context.Process(target=rank_main, args=(job, rank, case, alternations, results)) for rank in range(ranks)

@@ -70,9 +70,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 @contextlib.contextmanager
-def one_rank(
-    folder: Path, batch: int, settings: dict[str, Any], manifest: Path | None = None
-) -> Iterator[tuple[Job, Any, TrainingData, Replica]]:
+def one_rank(folder: Path, batch: int, settings: dict[str, Any], manifest: Path | None = None) -> Iterator[Replica]:
     """A rank of a run, in this process. Without a manifest it reads one made batch from memory again and again."""
     model, side = NETWORK
     plain: dict[str, Any] = {
@@ -86,22 +84,22 @@ def one_rank(
         prepare(spec.data, manifest, None, Site())
     (folder / "scratch").mkdir(parents=True)
     resolved = Resolved(1, 1, torch.get_num_threads(), DEVICE.type, 1, None, devices=1)
-    job = Job("loop", spec, resolved, manifest, folder / "scratch", folder, None)
+    job = Job("loop", spec, resolved, manifest, folder / "scratch", folder)
     world = join(job, 0)
     with contextlib.closing(TrainingData.open(job, 0)) as data:
-        yield job, world, data, Replica(job, world, data)
+        yield Replica(job, world, data)
 
 
-def marks_of(job: Job, world: Any, data: TrainingData, replica: Replica) -> Any:
+def marks_of(replica: Replica) -> Any:
     """[steps, 7] seconds of the marks of `measure.steps` steps of our loop."""
-    trainer = Trainer(job, world, data, replica)
+    trainer = Trainer(replica)
     trainer.train()
     return trainer.recorder.timer.seconds()
 
 
-def own_step_s(*rank: Any) -> float:
+def own_step_s(replica: Replica) -> float:
     """Seconds of a step of our loop, without the first ones."""
-    marks = marks_of(*rank)
+    marks = marks_of(replica)
     return float(marks[-1, -1] - marks[FIRST, 0]) / (len(marks) - FIRST)
 
 
@@ -109,20 +107,20 @@ def own_step_s(*rank: Any) -> float:
 def test_the_loop_beside_a_bare_loop(name: str, record: Record, tmp_path: Path) -> None:
     """Ours copies and normalises each batch; the bare loop's one batch is on the device and normalised."""
     batch, settings = CASES.get(name, (8, {}))
-    with one_rank(tmp_path, batch, settings) as (job, world, data, replica):
+    with one_rank(tmp_path, batch, settings) as replica:
+        data, device, autocast = replica.data, replica.world.device, replica.spec.autocast
         x, y = data.train.batch(data.order(0)[0], size=None, augment="none", seed=0, epoch=0)
-        x, y = replica.inputs(x).clone(memory_format=torch.preserve_format), y.to(world.device)
+        x, y = replica.inputs(x).clone(memory_format=torch.preserve_format), y.to(device)
         optimiser, criterion = replica.strategy.optimiser, nn.CrossEntropyLoss()
-        autocast = DTYPES[job.spec.autocast] if job.spec.autocast else None
 
         def bare_step() -> None:
             optimiser.zero_grad(set_to_none=True)
-            with torch.autocast(world.device.type, autocast) if autocast else contextlib.nullcontext():
+            with torch.autocast(device.type, DTYPES[autocast]) if autocast else contextlib.nullcontext():
                 loss = criterion(replica.module(x), y)
             loss.backward()
             optimiser.step()
 
-        found = paired(lambda: own_step_s(job, world, data, replica), lambda: seconds_of(bare_step, STEPS))
+        found = paired(lambda: own_step_s(replica), lambda: seconds_of(bare_step, STEPS))
         record(**as_values(name, found), bare_samples_per_s=batch / seconds_of(bare_step, STEPS))
     assert not HAS_GPU or found.at_most(MAX_RATIO) != "MISSED"
 
@@ -290,9 +288,9 @@ def test_the_step_beside_a_loader_that_decodes(name: str, record: Record, tmp_pa
     waits: dict[str, list[float]] = {"decoding": [], "memory": []}
     wholes: dict[str, list[float]] = {"decoding": [], "memory": []}
 
-    def seconds(side: str, *rank: Any) -> float:
+    def seconds(side: str, replica: Replica) -> float:
         """Seconds of a step, less its wait for data; its wait and the whole of it are noted."""
-        marks = marks_of(*rank)[LEFT_OUT:]
+        marks = marks_of(replica)[LEFT_OUT:]
         wait, whole = (marks[:, 1] - marks[:, 0]).sum() / len(marks), (marks[-1, -1] - marks[0, 0]) / len(marks)
         waits[side].append(float(wait))
         wholes[side].append(float(whole))
@@ -302,5 +300,5 @@ def test_the_step_beside_a_loader_that_decodes(name: str, record: Record, tmp_pa
         one_rank(tmp_path / "jpeg", batch, {**settings, "loader": loader, "data": data}, manifest) as decoding,
         one_rank(tmp_path / "memory", batch, settings) as from_memory,
     ):
-        found = paired(lambda: seconds("decoding", *decoding), lambda: seconds("memory", *from_memory))
+        found = paired(lambda: seconds("decoding", decoding), lambda: seconds("memory", from_memory))
     record(**as_values(f"{name}_over_memory", found), step_s=wholes, wait_s=waits)

@@ -31,7 +31,7 @@ def rank_main(
     workers = dist.group.WORLD
     assert workers is not None
     run = RunSpec.model_validate_json(json.dumps({"ranks": 2, "strategy": "allreduce", **spec}))
-    job = Job("r", run, Resolved(1, 2, 1, "cpu", 2, None), Path("m"), folder, Path("e"), None, run_folder=folder)
+    job = Job("r", run, Resolved(1, 2, 1, "cpu", 2, None), Path("m"), folder, Path("e"), run_folder=folder)
     agreement = Agreement(job, World(rank, 2, 0, torch.device("cpu"), 2, workers), synchronous, state_bytes=0)
     agreement.begin(0)
     done, log, last = 0, [], int(run.train.epochs) * EPOCH

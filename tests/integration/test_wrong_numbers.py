@@ -275,7 +275,7 @@ def job_of(folder: Path, name: str) -> Job:
     own.mkdir(exist_ok=True)
     resolved = Resolved(1, RANKS, 1, "cpu", 2, None)
     manifest = folder / spec.data.source / "manifest.json"
-    return Job("r", spec, resolved, manifest, own, folder, None, log=own, run_folder=own)
+    return Job("r", spec, resolved, manifest, own, folder, log=own, run_folder=own)
 
 
 def train_all(rank: int, folder: Path) -> None:
@@ -286,7 +286,7 @@ def train_all(rank: int, folder: Path) -> None:
         with closing(TrainingData.open(job, rank)) as data:
             if name in DATA:
                 DATA[name](rank, data)
-            trainer = Trainer(job, world, data, Replica(job, world, data))
+            trainer = Trainer(Replica(job, world, data))
             EXCHANGES.get(name, ("", TRAINING.get(name, TRAINING["nothing"])))[1](trainer)
             trainer.run()
         dist.barrier()

@@ -148,7 +148,7 @@ def train(case: Case, world: World) -> Any:
     strategy = build(case.strategy, world) if case.strategy else NoExchange(None, world)
     module = strategy.prepare(model, make_optimiser)
     if world.is_server:
-        return strategy.serve(rate), strategy.records()
+        return strategy.serve(rate), strategy.records
     for step in range(STEPS):
         make_step(case, strategy, module, step)
     with strategy.full_parameters():

@@ -37,7 +37,7 @@ def job(hosts: tuple[str, ...], **data: object) -> Job:
     """A run of four ranks that is never started."""
     run = spec(**{"ranks": 4, "nodes": 2, **data})
     nowhere = Path("nowhere")
-    return Job("r", run, Resolved(2, 2, 1, "cpu", 2, None), nowhere, nowhere, nowhere, None, nowhere, hosts)
+    return Job("r", run, Resolved(2, 2, 1, "cpu", 2, None), nowhere, nowhere, nowhere, nowhere, hosts)
 
 
 @pytest.mark.parametrize(

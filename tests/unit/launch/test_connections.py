@@ -84,7 +84,7 @@ def test_an_agent_cannot_take_anothers_place(connections: Connections) -> None:
 
 def test_an_agent_that_is_reset_between_ready_and_start_is_a_node_fault(tmp_path: Path) -> None:
     resolved = Resolved(1, 1, 1, "cpu", 1, None)
-    job = Job("run", RunSpec(), resolved, tmp_path, tmp_path, tmp_path, None, tmp_path, hosts=("node7",))
+    job = Job("run", RunSpec(), resolved, tmp_path, tmp_path, tmp_path, tmp_path, hosts=("node7",))
     control = Control(job, "ssh")
     with connected(control.connections) as agent:
         agent.sendall(json.dumps({"token": control.connections.token, "index": 0}).encode() + b'\n{"ready": 7}\n')

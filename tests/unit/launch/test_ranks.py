@@ -19,7 +19,7 @@ from scalestudy.training.job import Job, Resolved
 
 def job_in(folder: Path) -> Job:
     run = RunSpec.model_validate_json(json.dumps({}))
-    return Job("r", run, Resolved(1, 1, 1, "cpu", 2, None), folder, folder, folder, None, folder / "log", ("a",))
+    return Job("r", run, Resolved(1, 1, 1, "cpu", 2, None), folder, folder, folder, folder / "log", ("a",))
 
 
 def test_the_last_lines_are_those_that_say_something_and_move_no_cursor(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_an_accelerator_that_runs_cannot_use_is_said_and_the_cpu_is_not_taken(mo
 
 def job(spec: RunSpec, devices: int, hosts: tuple[str, ...] = ("a",)) -> Job:
     resolved = Resolved(len(hosts), spec.ranks // len(hosts), 1, "cuda", 8, None, devices=devices)
-    return Job("r", spec, resolved, Path(), Path(), Path(), None, Path(), hosts)
+    return Job("r", spec, resolved, Path(), Path(), Path(), Path(), hosts)
 
 
 @pytest.mark.parametrize(

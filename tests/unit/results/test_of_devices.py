@@ -20,7 +20,7 @@ from scalestudy.training.report import Report
 def job(folder: Path, hosts: tuple[str, ...] = ("a",)) -> Job:
     run = RunSpec.model_validate({"strategy": "allreduce", "ranks": 2, "batch": {"per_rank": 8}})
     resolved = Resolved(len(hosts), 2 // len(hosts), 1, "cuda", 8, None, devices=2)
-    return Job("r", run, resolved, folder, folder, folder, None, folder, hosts)
+    return Job("r", run, resolved, folder, folder, folder, folder, hosts)
 
 
 TRAINED = 8 * 2 * 8

@@ -62,7 +62,7 @@ def test_clocks_that_drift_apart_do_not_make_the_fast_clocks_rank_own_every_phas
 )
 def test_a_slow_rank_holds_up_ranks_that_wait_for_it_and_no_others(tmp_path: Path, strategy: str, rate: float) -> None:
     spec = RunSpec.model_validate({"strategy": strategy, "ranks": 2, "batch": {"per_rank": 32}})
-    job = Job("r", spec, Resolved(1, 2, 1, "cpu", 8, None), tmp_path, tmp_path, tmp_path, None, tmp_path, ("a",))
+    job = Job("r", spec, Resolved(1, 2, 1, "cpu", 8, None), tmp_path, tmp_path, tmp_path, tmp_path, ("a",))
     marks = np.stack([marks_of([[step_s, 0, 0, 0, 0, 0]] * 10) for step_s in (0.1, 0.3)])
     measured = Measured([Report(rank, window=(0, 10)) for rank in range(2)], marks, np.zeros((2, 10)))
     manifest = SimpleNamespace(train=SimpleNamespace(samples=6400))

@@ -41,7 +41,7 @@ def test_parameters_without_a_gradient_frozen_ones_and_layers_in_plain_lists_are
     replica = Replica(of, world, data)
     replica.model = replica.module = replica.strategy.prepare(Detached(), lambda p: torch.optim.SGD(p, lr=0.1))
     report = Report(0)
-    first = FirstSteps(replica, report, 2)
+    first = FirstSteps(replica, report)
     first.before()
     replica.forward_backward(torch.rand(4, 1, 4, 4), torch.arange(4))
     first.after(0.1)
@@ -87,7 +87,7 @@ def own_data(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> Traini
     spec = RunSpec.model_validate_json(json.dumps({"data": data, "batch": {"per_rank": 4}, "loader": {"workers": 0}}))
     manifest = folder / "data" / "manifest.json"
     prepare(spec.data, manifest, None, Site())
-    made = Job("r", spec, Resolved(1, 1, 1, "cpu", 2, None), manifest, folder, folder / "config" / "extensions", None)
+    made = Job("r", spec, Resolved(1, 1, 1, "cpu", 2, None), manifest, folder, folder / "config" / "extensions")
     return TrainingData.open(made, 0)
 
 

@@ -45,14 +45,14 @@ def job(folder: Path, **changes: object) -> Job:
         prepare(spec.data, manifest, None, Site())
     (folder / "scratch").mkdir(exist_ok=True)
     resolved = Resolved(1, 1, 1, "cpu", 2, None)
-    return Job("r", spec, resolved, manifest, folder / "scratch", folder, None, run_folder=folder)
+    return Job("r", spec, resolved, manifest, folder / "scratch", folder, run_folder=folder)
 
 
 def trainer(of: Job) -> Trainer:
     """Its rank, ready to train or to resume."""
     world = World(0, 1, 0, torch.device("cpu"), 1, None)
     data = TrainingData.open(of, 0)
-    return Trainer(of, world, data, Replica(of, world, data))
+    return Trainer(Replica(of, world, data))
 
 
 def test_ranks_begin_with_equal_weights_and_draw_different_numbers(tmp_path: Path) -> None:

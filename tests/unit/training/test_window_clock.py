@@ -57,7 +57,7 @@ def test_the_window_of_a_device_that_is_behind_its_host_is_that_of_the_device(
         recorder.step(torch.zeros(1), 4)
         recorder.begin_window(step + 1)
     loader: Any = SimpleNamespace(slow_decode=0)
-    faults: Any = SimpleNamespace(fired={}, killed_before=0, slow_decode_s=0.0)
+    faults: Any = SimpleNamespace(fired={}, killed_before=0)
     recorder.account(loader, faults)
     began, ended = (clock - EventOfASlowDevice.began_s for clock in recorder.report.window_clock)
     assert began == pytest.approx(0.1, abs=1e-6)

@@ -133,7 +133,7 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
         prepared = prepare(spec.data, manifest, None, read_site())
         if prepared.status == "skipped":
             raise UserError(f"the data is not there: {prepared.reason}", "data")
-        job = Job("largest-batch", spec, resolved, manifest.resolve(), Path(folder), EXTENSIONS.resolve(), None)
+        job = Job("largest-batch", spec, resolved, manifest.resolve(), Path(folder), EXTENSIONS.resolve())
         found = search(job, None if memory_mib is None else int(memory_mib * 2**20), _show_batch)
     limit = "" if memory_mib is None else f" into {memory_mib:,.0f} MiB"
     click.echo(f"largest batch per rank that fits{limit}: {found:,}")

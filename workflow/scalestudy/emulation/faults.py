@@ -10,20 +10,19 @@ from pathlib import Path
 
 from scalestudy.files import sync_directory
 from scalestudy.spec.layout import CHECKPOINTS
-from scalestudy.spec.run import KilledRank, RunSpec, SlowDecode, SlowRank
+from scalestudy.spec.run import KilledRank, RunSpec, SlowRank
 
 
 class Faults:
-    """The faults of one rank."""
+    """The faults of one rank's steps."""
 
-    def __init__(self, spec: RunSpec, rank: int, run_folder: Path | None = None) -> None:
+    def __init__(self, spec: RunSpec, rank: int, run_folder: Path) -> None:
         self.slow = [fault for fault in spec.faults if isinstance(fault, SlowRank) and fault.rank == rank]
         kills = [fault for fault in spec.faults if isinstance(fault, KilledRank) and fault.rank == rank]
-        self.slow_decode_s = sum(fault.seconds for fault in spec.faults if isinstance(fault, SlowDecode))
         self.fired: Counter[str] = Counter()
-        self.records = None if run_folder is None else run_folder / CHECKPOINTS
+        self.records = run_folder / CHECKPOINTS
         """Beside the checkpoints: a fault that kills a rank is recorded there, so that it fires once over all attempts."""
-        self.kills = [kill for kill in kills if self.records is None or not (self.records / _record_of(kill)).exists()]
+        self.kills = [kill for kill in kills if not (self.records / _record_of(kill)).exists()]
         self.killed_before = len(kills) - len(self.kills)
 
     def before_step(self, step: int) -> None:
@@ -31,10 +30,9 @@ class Faults:
         for kill in self.kills:
             if step == kill.at_step:
                 print(f"fault: rank {kill.rank} kills itself before step {step}", flush=True)
-                if self.records is not None:
-                    self.records.mkdir(parents=True, exist_ok=True)
-                    (self.records / _record_of(kill)).touch()
-                    sync_directory(self.records)
+                self.records.mkdir(parents=True, exist_ok=True)
+                (self.records / _record_of(kill)).touch()
+                sync_directory(self.records)
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def in_step(self, step: int) -> None:

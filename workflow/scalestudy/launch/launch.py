@@ -87,7 +87,6 @@ def _measure(
         raise Skipped(str(manifest.reason))
     resolved, where = resolve(spec, machine)
     check_promised_gpus(resolved, machine, machine_file(folder.parent.parent.name))
-    weights = folder / "weights.safetensors" if spec.keep == "weights" else None
     # Where other machines take part they share the scratch folder, which lies in that of the result.
     shared = None if where.is_here else folder.resolve()
     prefix = "scalestudy-run-" if shared is None else ".nodes-"
@@ -97,7 +96,7 @@ def _measure(
         keeper.scratch(scratch := Path(name)) as group,
     ):
         job = Job(
-            chain.run, spec, resolved, manifest_file.resolve(), scratch, EXTENSIONS.resolve(), weights,
+            chain.run, spec, resolved, manifest_file.resolve(), scratch, EXTENSIONS.resolve(),
             (folder / "log").resolve(), where.hosts, where.away, run_folder=folder.resolve(),
             resume=chain.resume and chain.resume.resolve(),
             network=tuple(nodes), deadline=JobEnvironment().deadline,
@@ -121,8 +120,8 @@ def _measure(
             outcome = explained_result(job, wall_s, read_json(scratch / EXPLAINED))
         else:
             outcome = program_result(job, wall_s, memory_bytes, folder, samples)
-        if weights is not None:
-            with atomic_path(weights) as temporary:  # also on another file system
+        if spec.keep == "weights":
+            with atomic_path(folder / "weights.safetensors") as temporary:  # also on another file system
                 shutil.copyfile(scratch / "weights.safetensors", temporary)
     outcome["launch"] = {"launcher": where.launcher, "hosts": list(where.hosts)}
     return outcome

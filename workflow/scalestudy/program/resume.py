@@ -31,7 +31,6 @@ def metrics_folder(job: Job) -> Path:
 
 
 def _state_file(job: Job) -> Path:
-    assert job.run_folder is not None
     return job.run_folder / CHECKPOINTS / STATE_FOLDER / "state"
 
 
@@ -50,7 +49,6 @@ def variables(job: Job) -> dict[str, str]:
 
 def is_asked(job: Job) -> bool:
     """Whether the run is asked to stop, by a signal or a file, and the program understands that."""
-    assert job.run_folder is not None
     return _can_resume(job) and ((job.folder / REQUEST).exists() or (job.run_folder / STOP_FILE).exists())
 
 

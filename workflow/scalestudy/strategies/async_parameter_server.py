@@ -26,18 +26,18 @@ class AsyncParameterServer(ParameterServer):
     worker.
     """
 
-    equal_parameters = False
     finished = False
 
     def serve(self, rate_of_step: Callable[[int], float]) -> int:
         """Serve until the last worker finishes, any worker's message first come, first served.
 
-        Returns the number of whole rounds of updates: updates over workers.
+        Returns the number of whole rounds of updates: updates over workers. `records` are the updates in order: when (s),
+        by which worker, how stale (versions).
         """
         message, weights = self.own_messages()
         ranks = self.world.ranks
         replies: list[_Reply] = [_Reply(weights.data) for _ in range(ranks)]
-        self.updates: dict[str, list[float]] = {"time_s": [], "worker": [], "staleness": []}
+        self.records = {"time_s": [], "worker": [], "staleness": []}
         begin, version, left = time.perf_counter(), 0, ranks
         while left:
             worker = dist.recv(message.data)
@@ -54,7 +54,7 @@ class AsyncParameterServer(ParameterServer):
                 self.set_learning_rate(rate_of_step(version // ranks))
                 self.optimiser.step()
                 record = time.perf_counter() - begin, worker, version - reply.version
-                for column, value in zip(self.updates.values(), record, strict=True):
+                for column, value in zip(self.records.values(), record, strict=True):
                     column.append(value)
                 version += 1
             reply.send(weights.data, worker, version)
@@ -83,10 +83,6 @@ class AsyncParameterServer(ParameterServer):
             link.weights.unpack(link.parameters)
         dist.barrier(group=self.world.workers)
         yield self.model
-
-    def records(self) -> dict[str, list[float]]:
-        """A server's updates in order: when (s), by which worker, how stale (versions)."""
-        return self.updates if self.world.is_server else {}
 
     def state(self) -> dict[str, torch.Tensor]:
         """As every strategy; the weights are the servers'."""

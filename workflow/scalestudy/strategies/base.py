@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,14 +54,19 @@ class Strategy:
 
     overlapped = False
     """The exchange happens inside backward and cannot be timed by itself."""
-    forward_apart = True
-    """Forward is over before backward begins, and exchanges nothing: the two can be timed one by one."""
-    equal_parameters = True
-    """After every step all ranks hold the same parameters."""
     whole_parameters = True
-    """Every rank has whole parameters, and computes gradients for all of them."""
+    """Every rank has whole parameters, and computes gradients for all of them.
+
+    So forward exchanges nothing and is over before backward begins: the two can be timed one by one.
+    """
     can_hold_back = True
     """`no_exchange` holds back an exchange that overlaps with backward."""
+    warm_up_passes = 0
+    """How many forward and backward passes do the extra work of a process's first steps.
+
+    Made over made-up samples, before the first step: else a stop would move that work to another step than in a run
+    never stopped.
+    """
     wants_example = False
     """`prepare` needs to know a batch."""
 
@@ -75,7 +80,7 @@ class Strategy:
     scaler: torch.amp.GradScaler | None = None
     """Scales the loss where gradients would underflow in float16."""
     forward_ended: Callable[[], None] | None = None
-    """Called between forward and backward, where `forward_apart`."""
+    """Called between forward and backward, where `whole_parameters`."""
 
     # Set by `prepare`.
     model: nn.Module
@@ -85,12 +90,15 @@ class Strategy:
     optimiser: torch.optim.Optimizer
     """Under parameter servers a worker's only clears gradients; the servers' own ones step."""
 
+    records: Mapping[str, list[float]] = {}
+    """Records of the exchange's events, as columns, which `serve` makes; most strategies have none."""
+
     def __init__(self, options: Any, world: World) -> None:
         self.options, self.world = options, world
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """Give all ranks rank 0's weights, build the optimiser, return the module to call in each step."""
-        self.broadcast(model)
+        self.distribute(model)
         self.model = model
         self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimiser = make_optimiser(self.trainable)
@@ -161,13 +169,6 @@ class Strategy:
         """Why the run's result is invalid, as far as this rank knows; None where it is not."""
         return None
 
-    def warm_up(self, backward: Callable[[], object]) -> None:
-        """Do the extra work of a process's first steps; called once by every rank that trains, after `prepare`.
-
-        `backward` is one forward and backward pass over made-up samples, without an update; the caller restores buffers
-        and random states. Else a stop would move that work to another step than in a run never stopped.
-        """
-
     def state(self) -> dict[str, torch.Tensor]:
         """Return the state for a checkpoint, called by all ranks that train after the same step.
 
@@ -178,13 +179,10 @@ class Strategy:
         buffers = dict(self.model.named_buffers())
         stored = self.model.state_dict()
         of_ranks = self.gather({name: kept(tensor) for name, tensor in stored.items() if name in buffers})
-        of_optimiser = self.optimiser_state()
-        if self.world.rank > 0:
-            return {}
-        state = {f"model.{name}": kept(tensor) for name, tensor in stored.items()}
+        state = {f"model.{name}": self.whole(tensor) for name, tensor in stored.items()} | self.optimiser_state()
         for rank, own in enumerate(of_ranks[1:], start=1):
             state |= {f"rank{rank}.{name}": tensor for name, tensor in own.items()}
-        return state | of_optimiser
+        return state if self.world.rank == 0 else {}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Resume from the result of `state` on rank 0, also in a run of another number of ranks.
@@ -192,18 +190,35 @@ class Strategy:
         Called by every process, servers included, after `prepare` and before the first step. A rank beyond those of the
         checkpoint gets rank 0's buffers.
         """
-        own = f"rank{self.world.rank}."
-        names = self.model.state_dict()
-        self.model.load_state_dict({name: state.get(own + name, state[f"model.{name}"]) for name in names})
+        own, stored = f"rank{self.world.rank}.", self.model.state_dict()
+        values = {name: state.get(own + name, state[f"model.{name}"]) for name in stored}
+        self.model.load_state_dict({name: self.part_of(value, stored[name]) for name, value in values.items()})
         self.load_optimiser_state(state)
 
     def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """On rank 0 `optimiser.<parameter>.<slot>`, elsewhere {}; called by all ranks that train, after the same step."""
-        return slots_of(self.optimiser, self.model) if self.world.rank == 0 else {}
+        """On rank 0 `optimiser.<parameter>.<slot>`; called by all ranks that train, after the same step."""
+        return slots_of(self.optimiser, self.model, self.whole)
 
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
         """Load the state of this process's own parameters into its optimiser."""
-        load_slots(self.optimiser, self.model, state)
+        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        # torch numbers parameters through all groups, in order.
+        parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        plain = self.optimiser.state_dict()
+        plain["state"] = {
+            number: {slot: self.part_of(value, parameter).clone() for slot, value in slots.items()}
+            for number, parameter in enumerate(parameters)
+            if (slots := slots_for(state, names[parameter]))
+        }
+        self.optimiser.load_state_dict(plain)
+
+    def whole(self, value: Any) -> torch.Tensor:
+        """A dense copy of a parameter, buffer or slot on the CPU of rank 0, elsewhere empty; called by all ranks that train."""
+        return kept(value) if self.world.rank == 0 else torch.empty(0)
+
+    def part_of(self, value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """This process's part of a whole value; `like` is the value's parameter or buffer."""
+        return value
 
     def gather(self, value: Any) -> list[Any]:
         """On rank 0 the value of every rank that trains, in order; elsewhere []."""
@@ -221,10 +236,6 @@ class Strategy:
         """
         yield self.model
 
-    def records(self) -> dict[str, list[float]]:
-        """Records of the exchange's events, as columns; most strategies have none."""
-        return {}
-
     def gradients(self) -> list[torch.Tensor]:
         """The gradient of every trainable parameter, in order of definition; made zero where backward left none."""
         gradients = []
@@ -234,8 +245,8 @@ class Strategy:
             gradients.append(gradient)
         return gradients
 
-    def broadcast(self, model: nn.Module) -> None:
-        """Rank 0's parameters and buffers to all processes of the run, servers included."""
+    def distribute(self, model: nn.Module) -> None:
+        """Give all processes of the run, servers included, rank 0's parameters and buffers."""
         if dist.is_initialized():
             for tensor in model.state_dict().values():
                 dist.broadcast(tensor, 0)
@@ -251,16 +262,18 @@ def wait(*works: dist.Work | None) -> None:
 # The state of an optimiser under the names of parameters, as checkpoints keep it
 
 
-def kept(tensor: torch.Tensor) -> torch.Tensor:
-    """A dense copy on the CPU."""
-    return tensor.detach().to("cpu", copy=True).contiguous()
+def kept(value: Any) -> torch.Tensor:
+    """A dense copy on the CPU; numbers become tensors without dimensions."""
+    return torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
 
 
-def slots_of(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, torch.Tensor]:
-    """`optimiser.<parameter>.<slot>`; numbers become tensors without dimensions."""
+def slots_of(
+    optimiser: torch.optim.Optimizer, model: nn.Module, copied: Callable[[Any], torch.Tensor] = kept
+) -> dict[str, torch.Tensor]:
+    """`optimiser.<parameter>.<slot>`."""
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
-        f"optimiser.{names[parameter]}.{slot}": kept(torch.as_tensor(value))
+        f"optimiser.{names[parameter]}.{slot}": copied(value)
         for parameter, slots in optimiser.state.items()
         for slot, value in slots.items()
         if value is not None
@@ -271,16 +284,3 @@ def slots_for(state: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tens
     """The state of one parameter, by slot."""
     head = f"optimiser.{name}."
     return {key.removeprefix(head): value for key, value in state.items() if key.startswith(head)}
-
-
-def load_slots(optimiser: torch.optim.Optimizer, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
-    """Load the state of an optimiser's parameters."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    # torch numbers parameters through all groups, in order.
-    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    plain = optimiser.state_dict()
-    found = {number: slots_for(state, names[parameter]) for number, parameter in enumerate(parameters)}
-    plain["state"] = {
-        number: {slot: value.clone() for slot, value in slots.items()} for number, slots in found.items() if slots
-    }
-    optimiser.load_state_dict(plain)

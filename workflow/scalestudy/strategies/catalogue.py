@@ -27,6 +27,8 @@ class StrategySpec(Spec):
     """
     needs_build: ClassVar[bool] = False
     """Whether it needs something that is compiled on the machine first, after the runs that do not."""
+    needs_mpi: ClassVar[bool] = False
+    """Whether its ranks have to be started by mpirun."""
 
     @property
     def servers_beside(self) -> int:
@@ -35,11 +37,6 @@ class StrategySpec(Spec):
             case ParameterServer() | AsyncParameterServer():
                 return self.servers
         return 0
-
-    @property
-    def needs_mpi(self) -> bool:
-        """Whether its ranks have to be started by mpirun."""
-        return isinstance(self, MPIAllReduce)
 
     @property
     def shares_devices(self) -> bool:
@@ -123,6 +120,7 @@ class MPIAllReduce(Scheduled):
     """MPI_Allreduce, through host memory; variables of the MPI library choose its algorithm."""
 
     name: Literal["mpi_allreduce"]
+    needs_mpi = True
 
 
 class ParameterServer(StrategySpec):

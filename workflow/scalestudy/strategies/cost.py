@@ -82,8 +82,7 @@ def flat_halving_doubling(size: float, nodes: int, per_node: int, inside: Link, 
 
 def reduce_to_leader(size: float, ranks: int, link: Link) -> float:
     """gloo's: a ring that leaves each rank one part of the sum, then all parts to the leader, which has the busiest link."""
-    share = (ranks - 1) / ranks
-    return link.time(2 * (ranks - 1), 2 * share * size)
+    return ring(size, ranks, link)
 
 
 def broadcast(size: float, ranks: int, link: Link) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,6 +31,11 @@ class AllReduce(Strategy):
 
     options: Options
     overlapped = True
+    warm_up_passes = 2
+    """In its second forward pass DDP sorts its buckets, by the order of gradients in the first backward pass.
+
+    With other buckets the last bits of a sum can differ.
+    """
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """As every strategy, and DDP around the model."""
@@ -42,14 +46,6 @@ class AllReduce(Strategy):
         elif self.options.compression == "bf16":
             module.register_comm_hook(self.world.workers, _bf16)
         return module
-
-    def warm_up(self, backward: Callable[[], object]) -> None:
-        """Let DDP sort its buckets: in its second forward pass, by the order of gradients in the first backward pass.
-
-        With other buckets the last bits of a sum can differ.
-        """
-        backward()
-        backward()
 
 
 def _bf16(group, bucket):  # type: ignore[no-untyped-def]

@@ -81,49 +81,28 @@ class Horovod(Strategy):
 
     def _meet(self) -> None:
         """Agree over torch's process group on the address at which Horovod's ranks find each other."""
+        from horovod.runner.common.util.hosts import HostInfo, get_host_assignments
+        from horovod.runner.http.http_server import RendezvousServer
+
         world, interface = self.world, os.environ.get("GLOO_SOCKET_IFNAME")
         hosts: list[Any] = [None] * world.ranks
         dist.all_gather_object(hosts, socket.gethostname(), group=world.workers)
         if interface is None and len(set(hosts)) == 1 and "lo" in psutil.net_if_addrs():
             interface = "lo"
+        nodes = [HostInfo(f"node{number}", world.ranks_per_node) for number in range(count(world))]
+        slots = get_host_assignments(nodes, world.ranks, world.ranks)
         place: list[Any] = [None]
         if world.rank == 0:
             here = socket.gethostbyname(socket.gethostname())
             if interface is not None:
                 addresses = psutil.net_if_addrs()[interface.split(",")[0]]
                 here = next(address.address for address in addresses if address.family == socket.AF_INET)
-            place = [(here, self._serve())]
+            self.rendezvous = RendezvousServer()
+            place = [(here, self.rendezvous.start())]
+            self.rendezvous.init(slots)
         dist.broadcast_object_list(place, 0, group=world.workers)
         address, port = place[0]
-        per_node, nodes = min(world.ranks_per_node, world.ranks), count(world)
-        variables = {
-            "GLOO_RENDEZVOUS_ADDR": address,
-            "GLOO_RENDEZVOUS_PORT": port,
-            "HOSTNAME": f"node{world.rank // per_node}",
-            "RANK": world.rank,
-            "SIZE": world.ranks,
-            "LOCAL_RANK": world.rank % per_node,
-            "LOCAL_SIZE": per_node,
-            "CROSS_RANK": world.rank // per_node,
-            "CROSS_SIZE": nodes,
-        }
-        os.environ.update({f"HOROVOD_{name}": str(value) for name, value in variables.items()})
+        variables = {"GLOO_RENDEZVOUS_ADDR": address, "GLOO_RENDEZVOUS_PORT": port, **vars(slots[world.rank])}
+        os.environ.update({f"HOROVOD_{name.upper()}": str(value) for name, value in variables.items()})
         if interface is not None:
             os.environ["HOROVOD_GLOO_IFACE"] = interface
-
-    def _serve(self) -> int:
-        """Start the server by which Horovod's ranks find each other; returns its port."""
-        from horovod.runner.common.util.hosts import SlotInfo
-        from horovod.runner.http.http_server import RendezvousServer
-
-        ranks, per_node = self.world.ranks, min(self.world.ranks_per_node, self.world.ranks)
-        nodes = count(self.world)
-        self.rendezvous = RendezvousServer()
-        port: int = self.rendezvous.start()
-        self.rendezvous.init(
-            [
-                SlotInfo(f"node{r // per_node}", r, r % per_node, r // per_node, ranks, per_node, nodes)
-                for r in range(ranks)
-            ]
-        )
-        return port

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch.distributed as dist
@@ -23,33 +23,34 @@ def count(world: World) -> int:
 
 def everyone(world: World) -> dist.ProcessGroup:
     """One more group of all ranks. Every process calls this at the same time."""
-    group = dist.new_group(list(range(world.ranks)))
-    assert isinstance(group, dist.ProcessGroup)
-    return group
+    return own_group([range(world.ranks)])
 
 
 def inside(world: World) -> dist.ProcessGroup:
     """The group of the ranks on this rank's node, in order. Every process calls this at the same time."""
     step = world.ranks_per_node
-    return _own(world, [list(range(begin, min(begin + step, world.ranks))) for begin in range(0, world.ranks, step)])
+    return own_group([range(begin, min(begin + step, world.ranks)) for begin in range(0, world.ranks, step)])
 
 
 def leaders(world: World, backend: str | None = None) -> dist.ProcessGroup | None:
     """The group of each node's first rank, None on the others. Every process calls this at the same time."""
-    ranks = list(range(0, world.ranks, world.ranks_per_node))
-    group = dist.new_group(ranks, backend=backend)
-    return group if isinstance(group, dist.ProcessGroup) and world.rank in ranks else None
+    return group_of(range(0, world.ranks, world.ranks_per_node), backend)
 
 
 def across(world: World) -> dist.ProcessGroup:
     """The group of the ranks at this rank's place on every node. Every process calls this at the same time."""
     step = world.ranks_per_node
-    return _own(world, [list(range(place, world.ranks, step)) for place in range(min(step, world.ranks))])
+    return own_group([range(place, world.ranks, step) for place in range(min(step, world.ranks))])
 
 
-def _own(world: World, groups: list[list[int]]) -> dist.ProcessGroup:
-    """Make a group of each list, in the same order on every process; the one that this rank is in."""
-    made = {tuple(ranks): dist.new_group(ranks) for ranks in groups}
-    (own,) = (group for ranks, group in made.items() if world.rank in ranks)
+def group_of(ranks: Iterable[int], backend: str | None = None) -> dist.ProcessGroup | None:
+    """Make a group of these ranks; None on a process that is not in it. Every process calls this at the same time."""
+    group = dist.new_group(list(ranks), backend=backend)
+    return group if isinstance(group, dist.ProcessGroup) else None
+
+
+def own_group(groups: Iterable[Iterable[int]]) -> dist.ProcessGroup:
+    """Make a group of each list of ranks; returns this rank's own. Every process calls this at the same time."""
+    own, _ = dist.new_subgroups_by_enumeration([list(ranks) for ranks in groups])
     assert isinstance(own, dist.ProcessGroup)
     return own

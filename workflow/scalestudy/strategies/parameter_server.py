@@ -29,21 +29,15 @@ class ParameterServer(Strategy):
     options: Options
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
-        """Give all processes rank 0's weights, share out the parameters, return the module to call in each step.
-
-        Raises UserError where there are more servers than parameter tensors.
-        """
-        self.broadcast(model)
-        self.model = model
-        self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        """As every strategy, and share out the parameters. UserError where there are more servers than parameter tensors."""
+        module = super().prepare(model, make_optimiser)
         shares = place([parameter.numel() for parameter in self.trainable], self.world.servers)
         if self.world.is_server:
             self.own = [self.trainable[index] for index in shares[self.world.rank - self.world.ranks]]
             self.optimiser = make_optimiser(self.own)
         else:
-            self.optimiser = make_optimiser(self.trainable)
             self.links = [_Link(self.world.ranks + k, share, self.trainable) for k, share in enumerate(shares)]
-        return model
+        return module
 
     def exchange(self) -> None:
         """Push this worker's gradients and pull the weights after the servers' step."""
@@ -121,8 +115,8 @@ class ParameterServer(Strategy):
             link.gradients.data[-1] = wanted
         wait(*[dist.isend(link.gradients.data, link.server) for link in self.links])
 
-    def broadcast(self, model: nn.Module) -> None:
-        """Rank 0's parameters and buffers to all processes, through the host: servers have no GPU."""
+    def distribute(self, model: nn.Module) -> None:
+        """As every strategy, through the host: servers have no GPU."""
         for tensor in model.state_dict().values():
             host = tensor.cpu()
             dist.broadcast(host, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from scalestudy.strategies.base import MakeOptimiser, Strategy, kept, slots_for
+from scalestudy.strategies.base import MakeOptimiser, Strategy, slots_for
 from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.nodes import all_gather, reduce_scatter
 
@@ -62,8 +62,8 @@ class Zero1(Strategy):
                 whole = self._flat()
                 self._gather(whole.data, part)
                 views = zip(self.trainable, whole.views, strict=True)
-                state.update({f"optimiser.{names[parameter]}.{slot}": kept(view) for parameter, view in views})
-        return state if self.world.rank == 0 else {}
+                state.update({f"optimiser.{names[parameter]}.{slot}": self.whole(view) for parameter, view in views})
+        return state
 
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
         """Give this rank's part of the optimiser its part of every slot."""

@@ -8,11 +8,9 @@ called a meeting. Then all continue to the step of the one that is farthest, so 
 from __future__ import annotations
 
 import datetime
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -32,8 +30,6 @@ ASSUMED_BYTES_PER_S = 50e6
 """How fast a checkpoint is written before one has been timed: a slow network disk."""
 CALL = "meet"
 """In a job's scratch folder: rank 0 calls ranks that train at their own pace to a meeting."""
-NONE, ASKED_BY_FILE, DEADLINE, DRIVER, SIGNAL = 0, 1, 2, 3, 100
-"""Why to stop, as ranks tell each other; SIGNAL plus its number."""
 WindowOver = Callable[[], bool]
 """Whether the minutes of the window have passed, as far as a rank knows."""
 
@@ -104,7 +100,7 @@ class Agreement:
         if now - self.looked_s < EVERY_S:
             return False
         since_s, self.looked_s, call = now - self.looked_s, now, self.job.folder / CALL
-        if self.world.rank == 0 and (self._reason(since_s) != NONE or window_over() or self._minutes_are_over(now)):
+        if self.world.rank == 0 and (self._reason(since_s) or window_over() or self._minutes_are_over(now)):
             call.touch()
         return call.exists()
 
@@ -118,45 +114,35 @@ class Agreement:
         now = time.perf_counter()
         step_s = (now - self.last_s) / max(1, done - self.last_done)
         steps = min(GROWTH * self.interval, max(1, int(EVERY_S / max(step_s, 1e-6))))
-        reason = self._reason(step_s * steps + next_s)
-        requests = torch.tensor([reason, self._minutes_are_over(now), window_over(), -steps, done], dtype=torch.float64)
-        group = self.world.control or self.world.workers
-        if group is not None and self.world.ranks > 1:
+        reason = [self._reason(step_s * steps + next_s)]
+        wants = bool(reason[0]), self._minutes_are_over(now), window_over()
+        requests = torch.tensor([*wants, -steps, done], dtype=torch.float64)
+        group = (self.world.control or self.world.workers) if self.world.ranks > 1 else None
+        if group is not None:
             dist.all_reduce(requests, dist.ReduceOp.MAX, group=group)
         if not self.synchronous and self.world.rank == 0:
             # The call is answered; a rank that still sees it meets once more.
             (self.job.folder / CALL).unlink(missing_ok=True)
-        code, write, over, fewest, farthest = (int(request) for request in requests.tolist())
+        stop, write, over, fewest, farthest = (int(request) for request in requests.tolist())
+        if stop and group is not None:
+            dist.broadcast_object_list(reason, 0, group=group)
         self.interval = -fewest
         self.last_done, self.last_s, self.next = done, now, done + self.interval
-        return Agreed(farthest, self._sentence(code), bool(write), bool(over))
+        return Agreed(farthest, reason[0], bool(write), bool(over))
 
-    def _reason(self, until_next_s: float) -> int:
-        """Why to stop, if at all: rank 0 watches the clock and the files of requests. Ranks ignore signals."""
+    def _reason(self, until_next_s: float) -> str:
+        """Why to stop, "" to continue: rank 0 watches the clock and the files of requests. Ranks ignore signals."""
         if self.world.rank > 0:
-            return NONE
+            return ""
         request = self.job.folder / control_files.REQUEST
         if request.exists():
             why = request.read_text(encoding="utf-8").strip()
-            return DRIVER if why == control_files.DRIVER_IS_GONE else SIGNAL + signal.Signals[why or "SIGTERM"]
-        if self.job.run_folder is not None and (self.job.run_folder / STOP_FILE).exists():
-            return ASKED_BY_FILE
+            gone = why == control_files.DRIVER_IS_GONE
+            return "because its driver is gone" if gone else f"because of signal {why or 'SIGTERM'}"
+        if (self.job.run_folder / STOP_FILE).exists():
+            return "because of the file `stop` in the run's folder"
         margin_s = MIN_MARGIN_S + SAFETY * (self.checkpoint_s + until_next_s)
         if self.job.deadline is not None and time.time() + margin_s >= self.job.deadline:
-            return DEADLINE
-        return NONE
-
-    def _sentence(self, code: int) -> str:
-        at = datetime.datetime.fromtimestamp(self.job.deadline or 0.0).isoformat(timespec="seconds")
-        sentences = {
-            NONE: "",
-            ASKED_BY_FILE: "because of the file `stop` in the run's folder",
-            DEADLINE: f"because the job ends at {at}",
-            DRIVER: "because its driver is gone",
-        }
-        return sentences[code] if code in sentences else f"because of signal {signal.Signals(code - SIGNAL).name}"
-
-
-def announce_agreement(folder: Path) -> None:
-    """Let the process that started the ranks know that they have agreed to stop, and now write or finish."""
-    (folder / control_files.AGREED).touch()
+            at = datetime.datetime.fromtimestamp(self.job.deadline).isoformat(timespec="seconds")
+            return f"because the job ends at {at}"
+        return ""

@@ -7,6 +7,7 @@ the checksum of every file, including its own.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -110,11 +111,8 @@ def _saved(file: Path, tensors: Tensors) -> dict[str, dict[str, Any]]:
 
 
 def _checksum(file: Path) -> str:
-    digest = xxhash.xxh3_128()
     with open(file, "rb") as stream:
-        for block in iter(lambda: stream.read(1 << 22), b""):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, xxhash.xxh3_128).hexdigest()
 
 
 # Reading

@@ -9,10 +9,8 @@ import torch
 from scalestudy.emulation.faults import Faults
 from scalestudy.measure.instrument import code_digest
 from scalestudy.spec.layout import CHECKPOINTS
-from scalestudy.strategies.base import World
 from scalestudy.training import checkpoint, control_files
 from scalestudy.training.agreement import Agreement
-from scalestudy.training.job import Job
 from scalestudy.training.recorder import Recorder
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import CheckpointCost, Report
@@ -22,8 +20,8 @@ from scalestudy.training.world import barrier
 class Checkpointer:
     """The checkpoints of one rank."""
 
-    def __init__(self, job: Job, world: World, replica: Replica, recorder: Recorder, agreement: Agreement) -> None:
-        self.job, self.spec, self.world = job, job.spec, world
+    def __init__(self, replica: Replica, recorder: Recorder, agreement: Agreement) -> None:
+        self.job, self.spec, self.world = replica.job, replica.spec, replica.world
         self.replica, self.recorder, self.agreement = replica, recorder, agreement
 
     def resume(self, faults: Faults) -> None:
@@ -45,7 +43,6 @@ class Checkpointer:
 
     def save(self, done: int, cause: str, stop: bool = False) -> None:
         """Write a checkpoint after `done` steps, all ranks together, with the report as it is; record its cost."""
-        assert self.job.run_folder is not None
         begin, folder = time.perf_counter(), self.job.run_folder / CHECKPOINTS
         marks, losses = self.recorder.timer.seconds().copy(), self.recorder.all_losses()
         tensors = {"marks": torch.from_numpy(marks), "losses": torch.from_numpy(losses), **checkpoint.random_states()}

@@ -21,8 +21,6 @@ from scalestudy.strategies.base import World
 from scalestudy.training.recorder import Recorder
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import Evaluation
-from scalestudy.training.schedule import Schedule
-from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import gathered
 
 BATCH = 256
@@ -33,18 +31,18 @@ SAME = 1e-6
 class Evaluator:
     """The evaluations of one rank, which all ranks make together."""
 
-    def __init__(
-        self, world: World, replica: Replica, data: TrainingData, schedule: Schedule, recorder: Recorder
-    ) -> None:
-        self.world, self.replica, self.data = world, replica, data
-        self.schedule, self.spec, self.recorder = schedule, schedule.spec, recorder
+    def __init__(self, replica: Replica, recorder: Recorder) -> None:
+        self.replica, self.recorder, self.schedule = replica, recorder, recorder.schedule
+        self.spec, self.world, self.data = replica.spec, replica.world, replica.data
 
     def due(self, done: int) -> bool:
         """Whether the spec asks for an evaluation after so many steps, and it has not been made."""
         return self.schedule.evaluates_after(done) and self._scores_after(done)
 
     def after(self, done: int) -> float:
-        """Evaluate after a step at which it is due; returns the seconds that it took."""
+        """Evaluate after a step where it is due; returns the seconds that it took."""
+        if not self.due(done):
+            return 0.0
         self.recorder.report.pauses.append(done)
         return self._evaluate(done // self.schedule.steps_per_epoch, done)
 

@@ -29,12 +29,14 @@ class FirstSteps:
     next value is computed apart, by a plain all-reduce of these gradients and the optimiser of one process.
     """
 
-    def __init__(self, replica: Replica, report: Report, steps: int) -> None:
-        """`steps` of the run's first ones are watched; `report`, which a checkpoint keeps, gets what is found."""
+    def __init__(self, replica: Replica, report: Report) -> None:
+        """`report`, which a checkpoint keeps, gets what is found."""
         spec, strategy = replica.spec, replica.strategy
-        watches = not replica.emulated and not spec.compile and strategy.whole_parameters
-        self.replica, self.world, self.left = replica, replica.world, steps if watches else 0
-        self.report = report
+        self.replica, self.world, self.report = replica, replica.world, report
+        watches = not replica.emulated and not spec.compile and strategy.whole_parameters and not self.world.is_server
+        # A resumed optimiser has a history that the check would have to share.
+        watches = watches and replica.job.resume is None
+        self.left = min(STEPS, max(1, spec.measure.warmup_steps)) if watches else 0
         report.warnings += _unregistered(replica.model) if self.left else []
         self._parameters = [p for p in replica.model.parameters() if p.requires_grad and p.numel()]
         sampled = self._parameters[:: 1 + len(self._parameters) // MAX_SAMPLED_PARAMETERS]
@@ -48,7 +50,6 @@ class FirstSteps:
         if self.left and exact and self.world.ranks > 1:
             self._weights = nn.Parameter(self._sampled())
             self._optimiser = make_optimiser(spec.optimiser, [self._weights])
-        self._is_first = True
 
     def before(self) -> None:
         """A step begins."""
@@ -66,9 +67,8 @@ class FirstSteps:
         self.left -= 1
         for hook in self._hooks:
             hook.remove()
-        if self._is_first:
+        if self.report.steps_done == 0:
             self.report.warnings += self._without_gradient()
-            self._is_first = False
         if self._optimiser is not None:
             self._compare(self._optimiser, rate)
 

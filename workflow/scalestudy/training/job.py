@@ -43,8 +43,6 @@ class Job:
     folder: Path
     """Scratch that all ranks see: rendezvous and their reports."""
     extensions: Path
-    weights: Path | None
-    """Where the final weights are kept; None: they are not."""
     log: Path = Path("log")
     """Folder of the processes' output, one `rank.<k>.log` each."""
     hosts: tuple[str, ...] = ("localhost",)
@@ -53,7 +51,7 @@ class Job:
     """Whether the first of them is another one than that of `scalestudy train`."""
     store: tuple[str, int] | None = None
     """Address at which processes find each other; None: they use a file in `folder`, on one machine."""
-    run_folder: Path | None = None
+    run_folder: Path = Path("run")
     """The folder of the result, on a file system that all ranks see: checkpoints, and a file that asks to stop."""
     resume: Path | None = None
     """The run's own checkpoint to resume from."""

@@ -31,7 +31,6 @@ from scalestudy.training.job import Job
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import CheckpointCost, KernelUsage, Report
 from scalestudy.training.schedule import Schedule
-from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import device_bus_id, device_name, uses_tf32
 
 OF_THIS_PROCESS = ("affinity", "device_name", "device_modes", "tf32", "host", "backend", "overlapped", "parameters", "placement", "interface",
@@ -84,9 +83,9 @@ class Recorder:
         self._window_read_before: int | None = None
         self._slow_decodes_before = 0
 
-    def describe(self, replica: Replica, data: TrainingData) -> None:
+    def describe(self, replica: Replica) -> None:
         """Record the model, and the place of its data."""
-        report = self.report
+        report, data = self.report, replica.data
         report.parameters, report.setup_s = replica.parameters, replica.setup_s
         report.overlapped, report.forward_apart = replica.strategy.overlapped, replica.times_forward
         report.stage = data.staging
@@ -183,11 +182,8 @@ class Recorder:
         report.read_bytes = None if before is None or after is None else after - before
         if self._window_read_before is not None and after is not None:
             report.window_read_bytes = after - self._window_read_before
-        report.faults = dict(faults.fired)
-        if faults.killed_before:
-            report.faults["killed_rank"] = faults.killed_before
-        if faults.slow_decode_s:
-            report.faults["slow_decode"] = self._slow_decodes_before + loader.slow_decode
+        slow_decodes = self._slow_decodes_before + loader.slow_decode
+        report.faults = {**faults.fired, "killed_rank": faults.killed_before, "slow_decode": slow_decodes}
 
     def restore(self, earlier: Report, tensors: dict[str, torch.Tensor], cost: CheckpointCost | None) -> Counter[str]:
         """Take over this rank's records and its checkpoint's cost; returns how often each fault fired."""

@@ -58,7 +58,7 @@ class Replica:
         self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         self.state_bytes = 2 * self.parameters * self.dtype.itemsize
         """Rough size of a checkpoint: parameters and a momentum for each."""
-        self.times_forward = self.strategy.forward_apart and self.spec.batch.accumulate == 1
+        self.times_forward = self.strategy.whole_parameters and self.spec.batch.accumulate == 1
         """Forward and backward can be timed one by one: neither alternates with the other, nor exchanges."""
         self._configure_strategy()
         self.module = self.strategy.prepare(self._stepped(), partial(make_optimiser, self.spec.optimiser))
@@ -121,7 +121,7 @@ class Replica:
 
     def digest(self) -> str | None:
         """A digest of the parameters, to compare over ranks; None where ranks need not hold equal ones."""
-        if not self.strategy.equal_parameters or self.emulated:
+        if not self.spec.strategy.synchronous or self.emulated:
             return None
         digest = hashlib.blake2b(digest_size=16)
         for parameter in self.model.parameters():
@@ -183,7 +183,8 @@ class Replica:
         # A compiled model is compiled for the size of a batch.
         count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
         with self.undisturbed():
-            self.strategy.warm_up(lambda: self.forward_backward(*self.held_out_batch(count)))
+            for _ in range(self.strategy.warm_up_passes):
+                self.forward_backward(*self.held_out_batch(count))
             self.strategy.optimiser.zero_grad(set_to_none=True)
 
     @contextmanager

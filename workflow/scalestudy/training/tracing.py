@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -69,14 +69,13 @@ def trace(job: Job, world: World, step: Callable[[int], object]) -> None:
     Called by all ranks that train.
     """
     measure, first = job.spec.measure, settling_steps(job.spec)
-    with ExitStack() as profiled:
-        traced = None
-        if measure.trace_ranks is None or world.rank in measure.trace_ranks:
-            on_gpu = [ProfilerActivity.CUDA] if world.device.type == "cuda" else []
-            # Workers of the loader, and an exchange beside the backward pass, have threads of their own.
-            everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
-            traced = profile(activities=[ProfilerActivity.CPU, *on_gpu], experimental_config=everywhere)
-            profiled.enter_context(traced)
+    traced = None
+    if measure.trace_ranks is None or world.rank in measure.trace_ranks:
+        on_gpu = [ProfilerActivity.CUDA] if world.device.type == "cuda" else []
+        # Workers of the loader, and an exchange beside the backward pass, have threads of their own.
+        everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+        traced = profile(activities=[ProfilerActivity.CPU, *on_gpu], experimental_config=everywhere)
+    with traced or nullcontext():
         barrier(world)
         for number in range(first + measure.trace_steps):
             with record_function(f"{STEP} {number - first}"):

@@ -16,13 +16,12 @@ from scalestudy.data.load.loader import Loader, on_device
 from scalestudy.emulation.faults import Faults
 from scalestudy.files import write_json
 from scalestudy.measure.timers import StepTimer
-from scalestudy.strategies.base import World
 from scalestudy.training import control_files, tracing
-from scalestudy.training.agreement import Agreed, Agreement, announce_agreement
+from scalestudy.training.agreement import Agreed, Agreement
 from scalestudy.training.checkpointer import Checkpointer
 from scalestudy.training.evaluator import Evaluator
 from scalestudy.training.exposed import pairs_of_steps
-from scalestudy.training.first_steps import STEPS, FirstSteps
+from scalestudy.training.first_steps import FirstSteps
 from scalestudy.training.job import Job
 from scalestudy.training.oom import oom_as_skip
 from scalestudy.training.recorder import Recorder
@@ -36,20 +35,17 @@ from scalestudy.training.world import barrier, join
 class Trainer:
     """Trains a replica on its data, from the checkpoint that the job names to the end that its spec names."""
 
-    def __init__(self, job: Job, world: World, data: TrainingData, replica: Replica) -> None:
+    def __init__(self, replica: Replica) -> None:
+        job, world, data = replica.job, replica.world, replica.data
         self.job, self.spec, self.world, self.data, self.replica = job, job.spec, world, data, replica
         self.schedule = Schedule(job.spec, data.steps_per_epoch)
         self.faults = Faults(job.spec, world.rank, job.run_folder)
         self.recorder = Recorder(job, world, self.schedule)
-        self.recorder.describe(replica, data)
-        # A resumed optimiser has a history that the check would have to share.
-        begins_anew = job.resume is None and not world.is_server
-        self.first_steps = FirstSteps(
-            replica, self.recorder.report, min(STEPS, max(1, job.spec.measure.warmup_steps)) if begins_anew else 0
-        )
+        self.recorder.describe(replica)
+        self.first_steps = FirstSteps(replica, self.recorder.report)
         self.agreement = Agreement(job, world, self.spec.strategy.synchronous, replica.state_bytes)
-        self.evaluator = Evaluator(world, replica, data, self.schedule, self.recorder)
-        self.checkpointer = Checkpointer(job, world, replica, self.recorder, self.agreement)
+        self.evaluator = Evaluator(replica, self.recorder)
+        self.checkpointer = Checkpointer(replica, self.recorder, self.agreement)
 
     def run(self) -> None:
         """Everything that a rank does."""
@@ -63,7 +59,8 @@ class Trainer:
                 write_json(self.job.folder / control_files.STOPPED, stopped)
             return
         if self.world.rank == 0:
-            announce_agreement(self.job.folder)  # the result is near: a request to stop is met by finishing
+            # The result is near: a request to stop is met by finishing.
+            (self.job.folder / control_files.AGREED).touch()
         report = self.recorder.report
         if report.steps_done and not self.spec.measure.whole_program:
             step_s = report.loop_s / report.steps_done
@@ -74,7 +71,7 @@ class Trainer:
         self.replica.strategy.finish()
         with self.replica.strategy.full_parameters():
             self.recorder.check(self.replica)
-            if self.job.weights is not None and self.world.rank == 0:
+            if self.spec.keep == "weights" and self.world.rank == 0:
                 self.replica.save_weights(self.job.folder / "weights.safetensors")
         self.recorder.write()
 
@@ -90,9 +87,9 @@ class Trainer:
         barrier(self.world)
         recorder.begin()
         self.agreement.begin(done)
-        with closing(self.loader()) as loader:
+        with closing(self.data.loader(done, self.schedule.planned_steps)) as loader:
             stream = self.batches(loader)
-            self.evaluate_after(done)  # the run may have stopped just before
+            self.agreement.paused(self.evaluator.after(done))  # the run may have stopped just before
             for step in range(done, self.schedule.planned_steps):
                 self.first_steps.before()
                 self.faults.before_step(step)
@@ -142,13 +139,13 @@ class Trainer:
         answer = self.agreement.after(done, meeting, self.recorder.window_over, next_s) or Agreed(done)
         if answer.window_over:
             return True, ""
-        if answer.stop and (evaluation or not last) and self.job.run_folder is not None:
+        if answer.stop and (evaluation or not last):
             if self.world.rank == 0:
-                announce_agreement(self.job.folder)
+                (self.job.folder / control_files.AGREED).touch()
             self.recorder.account(loader, self.faults)
             self.checkpointer.save(done, answer.stop, stop=True)
             return True, answer.stop
-        self.evaluate_after(done)
+        self.agreement.paused(self.evaluator.after(done))
         if saving or (answer.checkpoint and not last):
             every = self.spec.checkpoint
             cause = f"every {every.every_steps} steps" if saving else f"every {every.every_minutes:g} minutes"
@@ -156,20 +153,11 @@ class Trainer:
             self.checkpointer.save(done, cause)
         return False, ""
 
-    def evaluate_after(self, done: int) -> None:
-        """Evaluate where it is due; the time counts for no step."""
-        if self.evaluator.due(done):
-            self.agreement.paused(self.evaluator.after(done))
-
     def prepare_cache(self) -> None:
         """Bring the page cache of every node into the state that the spec names."""
         if (share := self.data.prepare_cache()) is not None:
             self.recorder.report.resident_share = share
         barrier(self.world)
-
-    def loader(self) -> Loader:
-        """The batches of the steps that are left."""
-        return self.data.loader(self.recorder.report.steps_done, self.schedule.planned_steps, self.faults.slow_decode_s)
 
     def batches(self, loader: Loader) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """What the loader delivers, on a GPU copied ahead of its use."""
@@ -187,11 +175,7 @@ class Trainer:
         if replica.times_forward:
             replica.strategy.forward_ended = partial(spans.mark, "forward")
         timeline = replica.strategy.own_timeline(self.job.folder / tracing.OWN_TIMELINE)
-        with (
-            timeline,
-            replica.undisturbed(),
-            closing(self.data.loader(first, last, self.faults.slow_decode_s)) as loader,
-        ):
+        with timeline, replica.undisturbed(), closing(self.data.loader(first, last)) as loader:
             stream = self.batches(loader)
             tracing.trace(self.job, self.world, lambda number: self.train_step(first + number, stream, spans))
 
@@ -199,7 +183,7 @@ class Trainer:
         """Time the loader alone, before the first step."""
         count, report = self.spec.measure.loader_batches, self.recorder.report
         if count and not report.steps_done:
-            rate = self.data.measure_loader(count, self.faults.slow_decode_s, self.replica.inputs)
+            rate = self.data.measure_loader(count, self.replica.inputs)
             report.loader_samples_per_s = rate
             if rate is None:
                 report.warnings.append(
@@ -215,7 +199,7 @@ class Trainer:
         before = report.steps_done
         report.steps_done += strategy.serve(lambda step: self.schedule.learning_rate(before + step))
         self.recorder.write()
-        if events := strategy.records():
+        if events := strategy.records:
             columns: dict[str, Any] = {name: np.array(values) for name, values in events.items()}
             np.savez(self.job.folder / f"events.{self.world.rank}.npz", **columns)
 
@@ -227,7 +211,7 @@ def main(job: Job, rank: int) -> None:
         world = join(job, rank)
         with closing(TrainingData.open(job, rank)) as data:
             made.append(Replica(job, world, data))
-            trainer = Trainer(job, world, data, made[0])
+            trainer = Trainer(made[0])
             if world.is_server:
                 trainer.serve()
             else:

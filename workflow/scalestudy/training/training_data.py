@@ -29,6 +29,7 @@ from scalestudy.files import sha256_text
 from scalestudy.limits import free_memory_bytes
 from scalestudy.spec.config import read_site
 from scalestudy.spec.labels import counted
+from scalestudy.spec.run import SlowDecode
 from scalestudy.training.job import Job
 from scalestudy.training.report import Staging
 
@@ -66,6 +67,8 @@ class TrainingData:
         """Where each node has samples of its own and no others."""
         limit = self.spec.loader.memory_limit_mib
         self.cache_limit = CacheLimit(int(limit * 2**20 / job.resolved.ranks_per_node)) if limit else None
+        self.slow_decode_s = sum(fault.seconds for fault in self.spec.faults if isinstance(fault, SlowDecode))
+        """An injected fault: what each batch takes longer."""
 
     @classmethod
     def open(cls, job: Job, rank: int) -> TrainingData:
@@ -122,14 +125,12 @@ class TrainingData:
             for indices in self.order(epoch)[max(0, first - begin) : last - begin]:
                 yield epoch, indices
 
-    def loader(self, first: int, last: int, slow_decode_s: float) -> Loader:
-        """The batches of the steps from `first` to the one before `last`; `slow_decode_s` is an injected fault."""
+    def loader(self, first: int, last: int) -> Loader:
+        """The batches of the steps from `first` to the one before `last`."""
         spec = self.spec
-        return Loader(self.train, self.plan(first, last), spec.loader, spec.seed, slow_decode_s, self.cache_limit)
+        return Loader(self.train, self.plan(first, last), spec.loader, spec.seed, self.slow_decode_s, self.cache_limit)
 
-    def measure_loader(
-        self, count: int, slow_decode_s: float, convert: Callable[[torch.Tensor], torch.Tensor]
-    ) -> float | None:
+    def measure_loader(self, count: int, convert: Callable[[torch.Tensor], torch.Tensor]) -> float | None:
         """Samples/s of `count` batches per worker, converted, while nothing else is done.
 
         They are the training's first, after those that fill the loader's queue, which are not counted. None where the
@@ -140,7 +141,7 @@ class TrainingData:
         batches = self.steps_per_epoch * self.spec.train.epochs
         if batches < ahead + timed:
             return None
-        with closing(self.loader(0, batches, slow_decode_s)) as loader:
+        with closing(self.loader(0, batches)) as loader:
             stream = iter(loader)
             for _ in range(ahead):
                 next(stream)

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from scalestudy.errors import UserError
 from scalestudy.hardware import ON_PURPOSE
 from scalestudy.strategies.base import World
+from scalestudy.strategies.nodes import group_of
 from scalestudy.training.job import Job
 from scalestudy.training.oom import is_oom
 from scalestudy.training.rendezvous import store as rendezvous_store
@@ -37,8 +38,8 @@ def join(job: Job, rank: int) -> World:
         through_host = bool(spec.strategy.servers_beside) or job.shares_devices
         backend = "nccl" if resolved.device == "cuda" and not through_host else "gloo"
         dist.init_process_group(backend, store=rendezvous_store(job, rank), rank=rank, world_size=job.processes)
-        workers = new_group(spec.ranks)
-        control = new_group(spec.ranks, "gloo") if backend == "nccl" else None
+        workers = group_of(range(spec.ranks))
+        control = group_of(range(spec.ranks), "gloo") if backend == "nccl" else None
     servers = spec.strategy.servers_beside
     return World(rank, spec.ranks, servers, device, resolved.ranks_per_node, workers, control)
 
@@ -58,12 +59,6 @@ def uses_tf32(device: torch.device) -> list[str] | None:
         return None
     products = ["matrix products"] if torch.backends.cuda.matmul.allow_tf32 else []
     return products + (["convolutions"] if torch.backends.cudnn.allow_tf32 else [])
-
-
-def new_group(ranks: int, backend: str | None = None) -> dist.ProcessGroup | None:
-    """A group of those that train; None on a server, which is not in it."""
-    group = dist.new_group(list(range(ranks)), backend=backend)
-    return group if isinstance(group, dist.ProcessGroup) else None
 
 
 def barrier(world: World) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from scalestudy.strategies import nodes
 from scalestudy.strategies.base import MakeOptimiser, Strategy, World
 from scalestudy.strategies.catalogue import Scheduled as Options
-from scalestudy.strategies.ddp import in_buckets
+from scalestudy.strategies.ddp import AllReduce, in_buckets
 from scalestudy.strategies.flat import FlatBuffer
 
 Sum = Callable[[torch.Tensor], Any]
@@ -30,6 +30,7 @@ class Scheduled(Strategy, ABC):
     def __init__(self, options: Options, world: World) -> None:
         super().__init__(options, world)
         self.overlapped = options.schedule == "overlapped"
+        self.warm_up_passes = AllReduce.warm_up_passes if self.overlapped else 0
         # An overlapped exchange runs on a separate thread: on a separate group it cannot come between others.
         group = nodes.everyone(world) if self.overlapped else world.workers
         assert isinstance(group, dist.ProcessGroup)
@@ -50,12 +51,6 @@ class Scheduled(Strategy, ABC):
         module = in_buckets(module, self.trainable, self.world.workers, self.options.bucket_mib)
         module.register_comm_hook(None, self.overlap.hook)  # type: ignore[arg-type]
         return module
-
-    def warm_up(self, backward: Callable[[], object]) -> None:
-        """Let DDP sort its buckets, as with `allreduce`."""
-        if self.overlapped:
-            backward()
-            backward()
 
     def exchange(self) -> None:
         """Make every rank's gradients their mean over ranks, unless that happened inside backward."""

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from scalestudy.errors import Skipped, UserError
+from scalestudy.spec.labels import counted
 from scalestudy.strategies.base import MakeOptimiser, World
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.pipeline.partition import MessageTime
@@ -113,17 +114,14 @@ def _why_none(model: Blocks, machine: Devices, options: Options) -> UserError | 
     if machine.limit_bytes is None:
         what = f"no choice of stages makes equal micro-batches of two samples or more of {machine.rank_batch} per rank"
         return UserError(what, "strategy", "leave `stages` or `micro_batches` unset, or use larger batches")
-    what = f"the model does not fit in {machine.limit_bytes / MIB:,.0f} MiB on each of {_devices(machine.ranks)}"
+    devices = counted(machine.ranks, "device")
+    what = f"the model does not fit in {machine.limit_bytes / MIB:,.0f} MiB on each of {devices}"
     what += f", {options.stages} stages" if options.stages else ""
     what += f", {options.micro_batches} micro-batches" if options.micro_batches else ""
     fewest = fewest_devices(model, machine)
     if fewest is None:
         return Skipped(f"{what}: one part that cannot be divided alone needs more")
-    return Skipped(f"{what}: {_devices(fewest)} as one pipeline with small micro-batches would do")
-
-
-def _devices(count: int) -> str:
-    return f"{count} {'device' if count == 1 else 'devices'}"
+    return Skipped(f"{what}: {counted(fewest, 'device')} as one pipeline with small micro-batches would do")
 
 
 def _optimiser_costs(make_optimiser: MakeOptimiser, like: torch.Tensor) -> tuple[float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,6 +11,7 @@ from torch import nn
 
 from scalestudy.errors import UserError
 from scalestudy.strategies.flat import FlatBuffer
+from scalestudy.strategies.nodes import own_group
 from scalestudy.strategies.pipeline import schedule
 from scalestudy.strategies.pipeline.plan import PipelinePlan
 from scalestudy.strategies.pipeline.profile import Profile
@@ -82,9 +82,9 @@ class PipelineStage:
         """Rank of its last one, which computes the loss."""
         self.order = schedule.order(stages, self.number, self.plan.micro_batches)
         grid = [[replica * stages + stage for stage in range(stages)] for replica in range(self.plan.replicas)]
-        self.replica_group = [new_group(ranks) for ranks in grid][self.replica]
+        self.replica_group = own_group(grid)
         """The stages of this replica."""
-        self.group = [new_group(ranks) for ranks in zip(*grid, strict=True)][self.number]
+        self.group = own_group(zip(*grid, strict=True))
         """This stage's replicas."""
         spans = list(itertools.pairwise((0, *self.plan.cuts, len(traced.operators))))
         self.owners = self._owners(spans)
@@ -136,8 +136,3 @@ class PipelineStage:
                     flat.pack(own)
                     dist.broadcast(flat.data, self.first + stage, group=self.replica_group)
                     flat.unpack(own)
-
-
-def new_group(ranks: Any) -> Any:
-    """A new process group; called by every rank, in the same order."""
-    return dist.new_group(list(ranks))

@@ -15,11 +15,12 @@ from torch import nn
 
 from scalestudy.measure.allocator import return_freed_memory, trim
 from scalestudy.measure.memory import PeakMemory
-from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World, kept, load_slots, slots_of
+from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World, kept, slots_of
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
+from scalestudy.strategies.nodes import everyone
 from scalestudy.strategies.pipeline.setup import MIB, decide, rows
-from scalestudy.strategies.pipeline.stage import Layout, PipelineStage, new_group
+from scalestudy.strategies.pipeline.stage import Layout, PipelineStage
 from scalestudy.strategies.pipeline.step import Step
 from scalestudy.strategies.pipeline.trace import trace
 
@@ -44,8 +45,7 @@ class Pipeline(Strategy):
 
     options: Options
     wants_example = True
-    forward_apart = False
-    whole_parameters = can_hold_back = False
+    whole_parameters = False
 
     def __init__(self, options: Any, world: World) -> None:
         super().__init__(options, world)
@@ -56,7 +56,7 @@ class Pipeline(Strategy):
         self.peak_bytes: int | None = None
         self.steps = 0
         # Each direction has a separate group: under NCCL, messages of a pair and group go one after the other.
-        self.there, self.back = new_group(range(world.ranks)), new_group(range(world.ranks))
+        self.there, self.back = everyone(world), everyone(world)
 
     def prepare(self, model: nn.Module, make_optimiser: MakeOptimiser) -> nn.Module:
         """Trace, profile, choose, keep this rank's stage; returns the stage as a module.
@@ -65,9 +65,8 @@ class Pipeline(Strategy):
         """
         begin = time.perf_counter()
         model.train()
-        self.broadcast(model)
+        self.distribute(model)
         self.model, self.make_optimiser = model, make_optimiser
-        self.trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
         assert self.example is not None
         x = self.example[0]
@@ -161,7 +160,7 @@ class Pipeline(Strategy):
             for name, stage in self.stage.owners.items():
                 if f"model.{name}" in state and stage == self.stage.number:
                     named[name].copy_(state.get(f"rank{self.world.rank}.{name}", state[f"model.{name}"]))
-        load_slots(self.optimiser, self.model, state)
+        self.load_optimiser_state(state)
         if before == self.layout and (peak := state.get(PEAK_KEY.format(self.world.rank))) is not None:
             self.peak_bytes = int(peak) or None
 

@@ -6,11 +6,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.fx.node import map_arg
 
 from scalestudy.errors import UserError
 
@@ -60,10 +60,7 @@ class Traced:
 
     def attribute(self, node: fx.Node) -> Any:
         """The parameter, buffer or constant that a `get_attr` node stands for."""
-        found: Any = self.graph_module
-        for part in str(node.target).split("."):
-            found = getattr(found, part)
-        return found
+        return attrgetter(str(node.target))(self.graph_module)
 
     def attributes_of(self, operator: fx.Node) -> Iterator[fx.Node]:
         """The parameters, buffers and constants that an operator takes."""
@@ -125,12 +122,8 @@ def part(
             copies[node] = graph.get_attr(str(node.target))
         return copies[node]
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fx cannot know that the attributes will be there
-        for operator in traced.operators[begin:end]:
-            if operator.name not in integers:
-                arguments, named = map_arg(operator.args, copied), map_arg(operator.kwargs, copied)
-                target: Any = operator.target
-                copies[operator] = graph.create_node(operator.op, target, arguments, named, operator.name)
-        graph.output(tuple(copied(nodes[name]) for name in outgoing))
-        return fx.GraphModule(traced.graph_module, graph)
+    for operator in traced.operators[begin:end]:
+        if operator.name not in integers:
+            copies[operator] = graph.node_copy(operator, copied)
+    graph.output(tuple(copied(nodes[name]) for name in outgoing))
+    return fx.GraphModule(traced.graph_module, graph)
