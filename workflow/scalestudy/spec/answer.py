@@ -12,7 +12,7 @@ from pydantic import Field
 from scalestudy.errors import Problem, UserError
 from scalestudy.spec.base import Spec, shown, suggest
 from scalestudy.spec.check_figures import choice_problems
-from scalestudy.spec.columns import MEASURED, agrees
+from scalestudy.spec.columns import MEASURED, agrees, columns_of_runs
 from scalestudy.spec.step_times import published_rows
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:
 
 def configurations(runs: Sequence[Run], where: Mapping[str, Any]) -> list[str]:
     """The configurations of a study's runs that agree with `where`."""
-    rows: dict[str, dict[str, Any]] = {}
+    firsts: dict[str, Run] = {}
     for run in runs:
-        rows.setdefault(run.configuration, run.columns)
-    return [name for name, row in rows.items() if agrees(row, where)]
+        firsts.setdefault(run.configuration, run)
+    return [name for name, run in firsts.items() if agrees(run.columns, where)]
 
 
 def answer_problems(study: Study, elsewhere: Sequence[Mapping[str, Any]] = ()) -> Iterator[Problem]:
@@ -118,7 +118,7 @@ def _number_problems(
         if number.column not in MEASURED:
             remedy = suggest(number.column, MEASURED)
             yield Problem(("column",), f"{shown(number.column)} is not measured", remedy)
-        yield from choice_problems([run.columns for run in runs], {"where": number.where}, elsewhere=elsewhere)
+        yield from choice_problems(columns_of_runs(runs), {"where": number.where}, elsewhere=elsewhere)
         if (count := len(configurations(runs, number.where))) > 1:
             remedy = "name what tells it from the others"
             yield Problem(("where",), f"chooses {count} configurations, not one", remedy)
