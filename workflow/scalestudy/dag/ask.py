@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -41,6 +42,8 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         except (UserError, OSError) as error:
             end(error)
 
+    # Snakemake asks for it in each job, and Python works out that of a wrapped function anew each time.
+    answer.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return answer
 
 
