@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -105,6 +104,7 @@ def _command_of(result: dict[str, Any], folder: Path) -> tuple[str, ...]:
     """Return the command line of a finished run of a program, as one node starts it; its files go to `folder`."""
     from scalestudy.spec.columns import columns_of
     from scalestudy.spec.run import RunSpec
+    from scalestudy.training.rendezvous import free_port
 
     run = RunSpec.model_validate_json(json.dumps(result["spec"]))
     assert run.program is not None
@@ -112,6 +112,5 @@ def _command_of(result: dict[str, Any], folder: Path) -> tuple[str, ...]:
         what = "its command is started several times, by the launcher"
         raise UserError(what, result["run"], "explain the command that starts all ranks: scalestudy explain -- COMMAND")
     folder.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        launch = {"rank": 0, "node_rank": 0, "master_addr": "127.0.0.1", "master_port": free.getsockname()[1]}
+    launch = {"rank": 0, "node_rank": 0, "master_addr": "127.0.0.1", "master_port": free_port()}
     return tuple(run.program.words({**columns_of(run), **result["resolved"], **launch, "folder": str(folder)}))
