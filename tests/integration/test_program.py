@@ -115,6 +115,14 @@ def test_two_ranks_of_torchrun_are_one_run_and_end_with_its_window(tmp_path: Pat
     assert alive(tmp_path) == []
 
 
+def test_a_rank_whose_command_has_ended_leaves_the_commands_of_other_ranks_to_their_own_end(tmp_path: Path) -> None:
+    write(tmp_path, "import os, time\ntime.sleep(2 * (os.environ['RANK'] == '0'))\n")
+    given = settings("python train.py", "measure.whole_program=true", "ranks=2", once_per="rank")
+    done = attempt(tmp_path / "out", *given, cwd=tmp_path)
+    assert completed(done), done.stdout
+    assert result(tmp_path / "out")["metrics"]["wall_s"] > 2
+
+
 def test_the_loss_that_a_script_writes_to_tensorboard_is_reported_and_its_steps_are_measured(tmp_path: Path) -> None:
     writer = "from tensorboardX import SummaryWriter\nwriter = SummaryWriter('events')\n"
     writes = "    writer.add_scalar('train/other', 7.0, step)\n    writer.add_scalar('train/loss', 2.0 + step, step)\n"

@@ -170,7 +170,7 @@ def refuse_caps(caps: Mapping[str, Any]) -> None:
 
 
 class Planner:
-    """Resources and expectations of the runs and datasets on one machine, each worked out once."""
+    """Resources and expectations of the configurations and datasets on one machine, each worked out once."""
 
     def __init__(self, name: str, machine: Machine) -> None:
         self.name, self.machine = name, machine
@@ -182,11 +182,11 @@ class Planner:
         return Expectation(self.name, self.machine)
 
     def of(self, run: Run) -> tuple[Resources, TimeEstimate]:
-        """Request of the run's job, and its expectation."""
-        if run.id not in self._known:
+        """Request of the run's job, and its expectation; repeats have the same."""
+        if run.configuration not in self._known:
             estimate = self.expectation.of(run)
-            self._known[run.id] = of_run(run, self.machine, estimate), estimate
-        return self._known[run.id]
+            self._known[run.configuration] = of_run(run, self.machine, estimate), estimate
+        return self._known[run.configuration]
 
     def of_dataset(self, dataset: str, spec: RunSpec) -> tuple[Resources, TimeEstimate]:
         """Request of the job that prepares a run's data, and its expectation."""

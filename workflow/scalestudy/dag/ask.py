@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -40,6 +41,8 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         except (UserError, OSError) as error:
             end(error)
 
+    # Snakemake asks for it in each job, and Python works out that of a wrapped function anew each time.
+    answer.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return answer
 
 
@@ -58,8 +61,9 @@ class Ask:
 
     def everything(self, w: Any) -> list[str]:
         """All that is configured. A study that is wrong is an error here."""
-        machine, scale = self.project.folder, self.project.scale
-        return [str(layout.report_file(machine, scale)), *self._of_report(machine, scale)]
+        raise_all(self.project.found.errors())
+        report = str(layout.report_file(self.project.folder, self.project.scale))
+        return [report, *(file for study in self.project.chosen for file in self._of_study(study))]
 
     def all_claims(self, w: Any) -> list[str]:
         """The verdicts of all configured studies. A study that is wrong is an error here."""
@@ -78,8 +82,16 @@ class Ask:
         return guarded(targets)
 
     def report_inputs(self, w: Any) -> list[str]:
-        """Everything that the report shows."""
-        return self._of_report(w.machine, w.scale)
+        """Everything that the report of a machine and scale shows."""
+        if not self.project.is_configured(w.machine, w.scale):
+            config = f"--config {layout.config_of(w.machine, w.scale)}"
+            raise UserError(
+                f"the report of machine {w.machine} at scale {w.scale} needs {config}",
+                f"results/{w.machine}",
+                f"snakemake {layout.report_file(w.machine, w.scale)} --cores 1 {config}",
+            )
+        raise_all(self.project.found.errors())
+        return [file for study in self.project.chosen for file in self._shown_of(study)]
 
     def explained(self, w: Any) -> str:
         """Digest of the results that explain programs, which the report alone shows."""
@@ -206,26 +218,18 @@ class Ask:
 
     def _of_study(self, study: Study) -> list[str]:
         """Everything of one configured study. Results are named, or a deleted one would not be missed."""
+        return [*self._results(study.runs, self.project.folder), *self._shown_of(study)]
+
+    def _shown_of(self, study: Study) -> list[str]:
+        """What is made from the results of a study's runs, and the results that nothing else is made from."""
         machine, scale = self.project.folder, study.scale
         return [
-            *self._results((*study.runs, *study.explained), machine),
+            *self._results(study.explained, machine),
             str(layout.study_folder(machine, scale, study.name) / "runs.parquet"),
             *(str(layout.figure_file(machine, scale, study.name, figure.file_name)) for figure in study.figures),
             *(str(layout.table_file(machine, scale, study.name, table.name)) for table in study.tables),
             *self._claims_of(study),
         ]
-
-    def _of_report(self, machine: str, scale: str) -> list[str]:
-        """Everything that the report of a machine and scale shows."""
-        if not self.project.is_configured(machine, scale):
-            config = f"--config {layout.config_of(machine, scale)}"
-            raise UserError(
-                f"the report of machine {machine} at scale {scale} needs {config}",
-                f"results/{machine}",
-                f"snakemake {layout.report_file(machine, scale)} --cores 1 {config}",
-            )
-        raise_all(self.project.found.errors())
-        return [target for study in self.project.chosen for target in self._of_study(study)]
 
     def _warn(self) -> None:
         """Name, once, the studies that are wrong and that nothing requested needs."""

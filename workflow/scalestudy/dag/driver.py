@@ -189,7 +189,7 @@ def jobs_of(workflow: Any) -> list[AnnouncedJob]:
     return [
         AnnouncedJob(
             kind_of(job.rule),
-            dict(job.wildcards_dict),
+            job.wildcards_dict,
             tuple(map(str, job.input)),
             tuple(map(str, job.output)),
             {name: value for name, value in job.resources.items() if name in NAMES},

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from scalestudy.hardware import bus_ids
 from scalestudy.measure.placement import Cpu, near_device, topology
+from scalestudy.training.job import Job
 
 
 def deal(binding: str, cpus: Sequence[Cpu], near: Sequence[Sequence[int]], threads: int) -> list[list[int]]:
@@ -35,9 +36,10 @@ def deal(binding: str, cpus: Sequence[Cpu], near: Sequence[Sequence[int]], threa
     return dealt
 
 
-def bind(binding: str, local_rank: int, local_processes: int, threads: int, devices: int) -> None:
+def bind(job: Job, rank: int, devices: int) -> None:
     """Restrict this process to its CPUs, before it starts threads. `devices`: how many of its neighbours have a GPU."""
-    if binding != "none":
-        near = [near_device(bus_id) for bus_id in bus_ids(devices)] + [[]] * (local_processes - devices)
+    if (binding := job.spec.launch.binding) != "none":
+        neighbours = job.on_host(job.host_of(rank))
+        near = [near_device(bus_id) for bus_id in bus_ids(devices)] + [[]] * (len(neighbours) - devices)
         cpus = topology(sorted(os.sched_getaffinity(0)))
-        os.sched_setaffinity(0, deal(binding, cpus, near, threads)[local_rank])
+        os.sched_setaffinity(0, deal(binding, cpus, near, job.resolved.threads_per_rank)[job.local_rank(rank)])

@@ -237,18 +237,15 @@ class Ranks:
         if self.job.network:
             self.job.network[self.job.node_of(rank)].enter()  # while this process has one thread
         self.heartbeats.start(slot)
-        local_ranks = self.job.on_host(self.host)
-        local_rank = local_ranks.index(rank)
         os.environ.update(self.environment)
-        os.environ.update(rendezvous.environment(self.job, rank, local_rank, len(local_ranks)))
+        os.environ.update(rendezvous.environment(self.job, rank))
         keep_freed_memory()
-        place = (local_rank, len(local_ranks), self.job.resolved.threads_per_rank, self._ranks_with_device())
-        os._exit(self._train(rank, place))
+        os._exit(self._train(rank))
 
-    def _train(self, rank: int, place: tuple[int, int, int, int]) -> int:
+    def _train(self, rank: int) -> int:
         status = DONE
         try:
-            binding.bind(self.job.spec.launch.binding, *place)
+            binding.bind(self.job, rank, self._ranks_with_device())
             if self.job.spec.program is not None:
                 from scalestudy.program.trainer import main as run_program
 

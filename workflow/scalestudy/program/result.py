@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from scalestudy.files import read_json, write_with
+from scalestudy.files import write_with
 from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.measure.window import relative_half_width
-from scalestudy.program.resume import earlier, earlier_records, metrics_folder
+from scalestudy.program.resume import earlier, metrics_folder, records
 from scalestudy.program.trace import Trace, Traces, Window, windows
 from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.results.result import outcome
@@ -140,19 +140,17 @@ def explained_result(job: Job, wall_s: float, explained: dict[str, Any]) -> dict
 
 
 def _evidence(job: Job) -> Evidence:
-    folder, measure = metrics_folder(job), job.spec.measure
-    traces = Traces(folder, earlier(job))
+    measure, traces = job.spec.measure, Traces(metrics_folder(job), earlier(job))
     traces.refresh()
     counted: list[Trace] = traces.of(traces.source or "")
     steps = [] if traces.source == "steps" else traces.of("steps")
-    records = [read_json(file) for file in folder.glob("rank.*.json")] or earlier_records(job)
     tail = [mark.loss for trace in (*counted, *steps) for mark in trace.marks if mark.loss is not None]
     return Evidence(
         job,
         traces.source,
         windows(counted, measure),
         windows(traces.of("steps"), measure),
-        sorted(records, key=lambda record: int(record["rank"])),
+        sorted(records(job), key=lambda record: int(record["rank"])),
         tail[-max(1, len(tail) // 10) :],
         traces.of("matched"),
     )

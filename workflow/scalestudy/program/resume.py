@@ -82,10 +82,9 @@ def save_if_stopped(job: Job) -> None:
     before = 0 if job.resume is None else checkpoint.read_facts(job.resume)["step"]
     # Another state is progress, also of a program that reports no steps.
     step = max([before + 1, *(trace.marks[-1].step for trace in traces.of(traces.source or ""))])
-    records = [read_json(file) for file in metrics_folder(job).glob("rank.*.json")] or earlier_records(job)
     facts = {"run": job.run, "spec": job.spec.plain(), "ranks": job.spec.ranks, "code": code_digest(), "state": stamp}
     folder = _state_file(job).parent.parent
-    checkpoint.write(folder, step, 0, tensors, {}, {"records": records}, facts, lambda value: [value])
+    checkpoint.write(folder, step, 0, tensors, {}, {"records": records(job)}, facts, lambda value: [value])
     write_json(job.folder / STOPPED, {"step": step, "cause": f"because its command ended with status {EXIT_STOPPED}"})
 
 
@@ -98,10 +97,11 @@ def earlier(job: Job) -> Earlier:
     return {name: [_mark(row) for row in rows.tolist()] for name, rows in checkpoint.read_rank(job.resume, 0).items()}
 
 
-def earlier_records(job: Job) -> list[dict[str, Any]]:
-    """Return what hooks recorded in the run's earlier attempts."""
-    if job.resume is None:
-        return []
+def records(job: Job) -> list[dict[str, Any]]:
+    """Return what hooks recorded on each rank, or had recorded in the run's earlier attempts where there is nothing new."""
+    found = [read_json(file) for file in metrics_folder(job).glob("rank.*.json")]
+    if found or job.resume is None:
+        return found
     from scalestudy.training import checkpoint
 
     return list(checkpoint.read_facts(job.resume)["reports"][0]["records"])

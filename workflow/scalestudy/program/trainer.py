@@ -37,21 +37,14 @@ OF_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 """Variables that a command which starts ranks itself does not get."""
 
 
-def starts_command(job: Job, rank: int) -> bool:
-    """Whether this rank's process starts the command."""
-    assert job.spec.program is not None
-    once_per = job.spec.program.once_per
-    return once_per == "rank" or rank == (0 if once_per == "job" else job.on_host(job.host_of(rank))[0])
-
-
 def main(job: Job, rank: int) -> int:
     """Run the command to its end or that of its window; return its exit status, 0 where the window is over."""
-    if not starts_command(job, rank):
-        return 0
-    folder = metrics_folder(job)
-    folder.mkdir(exist_ok=True)
-    program = job.spec.program
+    program, folder = job.spec.program, metrics_folder(job)
     assert program is not None
+    starter = {"rank": rank, "node": job.on_host(job.host_of(rank))[0], "job": 0}[program.once_per]
+    if rank != starter:
+        return 0
+    folder.mkdir(exist_ok=True)
     words = program.words(values_of(job, rank))
     if program.explain:
         _explain(job, words)
@@ -151,7 +144,9 @@ def _wait(process: subprocess.Popen[bytes], job: Job, traces: Traces) -> int:
             process.wait()
             return 0
         time.sleep(POLL_S)
-    end_processes(str(folder))
+    assert job.spec.program is not None
+    if is_asked or job.spec.program.once_per != "rank":  # else commands of other ranks on this host may go on
+        end_processes(str(folder))
     status = process.returncode
     if status == 0 or over.exists() or resume.has_stopped(job, status):
         return 0

@@ -302,9 +302,9 @@ def columns_of(spec: RunSpec) -> dict[str, Any]:
 def columns_of_runs(runs: Iterable[Run]) -> list[dict[str, Any]]:
     """`columns_of` each run of a study; repeats of a configuration differ in `repeat` alone: `seed` is that of the first."""
     runs = list(runs)
-    known = {run.configuration: run.columns for run in runs}
+    one = {run.configuration: run for run in runs}  # only its columns are worked out, and kept
     own = ({"seed": run.spec.seed - run.spec.repeat, "repeat": run.spec.repeat} for run in runs)
-    return [{**known[run.configuration], **of_run} for run, of_run in zip(runs, own, strict=True)]
+    return [{**one[run.configuration].columns, **of_run} for run, of_run in zip(runs, own, strict=True)]
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

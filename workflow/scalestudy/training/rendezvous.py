@@ -50,7 +50,7 @@ def store(job: Job, rank: int) -> dist.Store:
     return dist.TCPStore(address, port, job.processes, True, wait_for_workers=False, **way)
 
 
-def environment(job: Job, rank: int, local_rank: int, local_processes: int) -> dict[str, str]:
+def environment(job: Job, rank: int) -> dict[str, str]:
     """The variables by which libraries learn a process's place, named as torchrun names them."""
     # NCCL logs once, at the start, which transports it uses; `results/warnings.py` reads the log.
     nccl_log = {
@@ -61,8 +61,8 @@ def environment(job: Job, rank: int, local_rank: int, local_processes: int) -> d
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(job.processes),
-        "LOCAL_RANK": str(local_rank),
-        "LOCAL_WORLD_SIZE": str(local_processes),
+        "LOCAL_RANK": str(job.local_rank(rank)),
+        "LOCAL_WORLD_SIZE": str(len(job.on_host(job.host_of(rank)))),
         "GROUP_RANK": str(job.host_of(rank)),
         "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
         **({} if "NCCL_DEBUG" in os.environ or job.resolved.device != "cuda" else nccl_log),

@@ -27,7 +27,6 @@ from scalestudy.cluster.plan.counts import Work, data_of, model_cost, work_of
 from scalestudy.cluster.plan.neighbours import EndedRun, Span, read_history
 from scalestudy.data.catalogue import Synthetic
 from scalestudy.errors import UserError
-from scalestudy.spec.ids import configuration_id
 from scalestudy.spec.layout import history_files
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.run import RunSpec
@@ -137,7 +136,7 @@ class Expectation:
     def of(self, run: Run) -> TimeEstimate:
         """Low and high seconds of a run's job, start-up, evaluation and end included; staging by earlier runs alone."""
         spec = run.spec
-        estimate = self._repeats(spec) or self._same_program(spec)
+        estimate = self._repeats(run.configuration) or self._same_program(spec)
         if estimate is None and spec.program is not None and spec.program.explain:
             estimate = TimeEstimate(*EXPLAINED_S, "window", "rounds of at most two minutes, three at least")
         elif estimate is None and spec.program is not None and spec.measure.minutes is not None:
@@ -183,8 +182,8 @@ class Expectation:
                 if made is not None and made.seconds and form(made.spec) == form(spec.data.plain()):
                     yield (made.train.samples + made.test.samples) / made.seconds
 
-    def _repeats(self, spec: RunSpec) -> TimeEstimate | None:
-        seconds = self.repeats.get(configuration_id(spec))
+    def _repeats(self, configuration: str) -> TimeEstimate | None:
+        seconds = self.repeats.get(configuration)
         if not seconds:
             return None
         low, high = SEVERAL_REPEATS if len(seconds) > 1 else ONE_REPEAT
@@ -251,8 +250,7 @@ class Expectation:
         return (low_s, step_s / OTHER_EFFICIENCY + exchange_s / LEAST_LINK), f", exchange of {exchange_s:.2g} s"
 
     def _flops(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
-        number_type = spec.autocast or ("tf32" if spec.tf32 else spec.dtype)
-        peak = {str(name): tflops for name, tflops in self.machine.peak_tflops.items()}.get(number_type)
+        peak = self.machine.peak_tflops.get(spec.autocast or ("tf32" if spec.tf32 else spec.dtype))
         counted = model_cost(spec)
         if peak is None or counted is None or spec.accelerator or self._device(spec) == "cpu":
             return None

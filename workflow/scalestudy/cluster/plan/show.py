@@ -184,7 +184,8 @@ def notes_on_makespan(plan: Plan) -> Iterator[str]:
         yield f"             with all {machine.nodes:,} nodes: {machine_file(plan.machine_name)} has no `limits` of one user"
     chains = [job for job in plan.submitted if job.resources.links > 1]
     for job in chains[:MAX_NAMED]:
-        yield f"Chain        {job.seen.name}: {job.resources.links} jobs of {minutes(job.resources.runtime)}"
+        whole_h, rest_min = divmod(job.resources.runtime or 0, 60)
+        yield f"Chain        {job.seen.name}: {job.resources.links} jobs of {whole_h}:{rest_min:02d} h"
     if len(chains) > MAX_NAMED:
         yield f"             and {len(chains) - MAX_NAMED} more runs that take longer than one job may"
 
@@ -192,11 +193,6 @@ def notes_on_makespan(plan: Plan) -> Iterator[str]:
 def digits(value: float) -> str:
     """A number with its two significant digits: `2,400`, `0.053`."""
     return f"{float(f'{value:.2g}'):,.10g}"
-
-
-def minutes(value: int | None) -> str:
-    """`90 min` as `1:30 h`."""
-    return "unlimited" if value is None else f"{value // 60}:{value % 60:02d} h"
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
