@@ -19,7 +19,6 @@ from scalestudy.spec.study import Study
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml
 
-ROOT = Path(__file__).resolve().parents[3]
 LAB = Machine(nodes=2, devices_per_node=4, memory_gib=16.0)
 
 
