@@ -82,14 +82,11 @@ def test_a_run_outside_the_dag_goes_into_an_empty_folder_or_one_of_the_same_run(
         refuse_foreign_folder(tmp_path, other)
 
 
-def test_a_program_that_was_edited_after_its_run_was_planned_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    script = tmp_path / "train.py"
+def test_a_program_that_was_edited_after_its_run_was_planned_is_named(here: Path) -> None:
+    script = here / "train.py"
     script.write_text("first", encoding="utf-8")
     spec = checked_run({"program": {"command": "python train.py", "files": ["train.py"]}}, "try")
-    folder = tmp_path / "results/local/runs" / run_id(spec)
+    folder = here / "results/local/runs" / run_id(spec)
     write_json(folder / "spec.json", spec.plain())
     script.write_text("second", encoding="utf-8")
     own_code.cache_clear()
@@ -98,10 +95,9 @@ def test_a_program_that_was_edited_after_its_run_was_planned_is_named(
     assert error.value.remedy == "train.py was changed since the run was planned: run the same command again"
 
 
-def test_a_run_outside_the_dag_is_refused_below_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "results").symlink_to("scratch")
+def test_a_run_outside_the_dag_is_refused_below_results(here: Path) -> None:
+    (here / "scratch").mkdir()
+    (here / "results").symlink_to("scratch")
     for out in ("results/local/runs/a", "scratch/a", "results"):
         with pytest.raises(UserError, match="belongs to the studies"):
             refuse_foreign_folder(Path(out), run_id(checked_run({}, "try")))

@@ -129,13 +129,12 @@ AROUND = "value: 101\n    within: 0.5"
     ],
 )
 def test_a_published_table_is_consistent_or_not_and_never_reproduced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: str, limit: str, verdict: str
+    here: Path, time: str, limit: str, verdict: str
 ) -> None:
-    folder = tmp_path / "config/reference"
+    folder = here / "config/reference"
     folder.mkdir(parents=True)
     (folder / "times.csv").write_text(f"ranks,training_time_s\n1,{time}\n128,100\n4,\n")
-    monkeypatch.chdir(tmp_path)
-    (found,) = verdicts(study_with(tmp_path, PUBLISHED.replace(AROUND, limit)), lambda run: {"status": "missing"})
+    (found,) = verdicts(study_with(here, PUBLISHED.replace(AROUND, limit)), lambda run: {"status": "missing"})
     assert (found.verdict, found.n, found.p) == (verdict, 1, None)
     assert f"= {float(time) / 100:g}; required: {found.threshold}" in found.sentence
 

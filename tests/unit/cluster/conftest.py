@@ -12,10 +12,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def published_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def published_numbers(here: Path) -> None:
     """An empty project with the published numbers."""
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/reference").symlink_to(ROOT / "config/reference")
-    monkeypatch.chdir(tmp_path)
+    (here / "config").mkdir()
+    (here / "config/reference").symlink_to(ROOT / "config/reference")
     counts.table.cache_clear()
     counts.prepared.cache_clear()

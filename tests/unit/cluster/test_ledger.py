@@ -25,10 +25,7 @@ def attempt(name: str, used_s: float | None = 40, *, machine: str = "box", label
         stream.writelines(json.dumps(event) + "\n" for event in events)
 
 
-def test_the_ledger_is_read_by_job_and_a_line_that_was_cut_off_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_ledger_is_read_by_job_and_a_line_that_was_cut_off_is_left_out(here: Path) -> None:
     assert read_ledger() == []
     attempt("a.1", 42, machine="box", cause="finished", began_s=1060)
     attempt("b.1", 43, machine="box", label="scalestudy_train")

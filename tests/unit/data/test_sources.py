@@ -207,11 +207,10 @@ class Broken(Mine):
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "config/extensions/mine.py"
+def own(here: Path) -> Path:
+    file = here / "config/extensions/mine.py"
     file.parent.mkdir(parents=True)
     file.write_text(OWN)
-    monkeypatch.chdir(tmp_path)
     return file
 
 

@@ -29,10 +29,9 @@ def make_handler() -> LogHandler:
 
 
 @pytest.fixture
-def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHandler]:
+def handler(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHandler]:
     """The display of a call that prepares one dataset."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/snakemake"), "all", "--profile", "profiles/my site"])
+    monkeypatch.setattr(sys, "argv", [str(here / ".venv/bin/snakemake"), "all", "--profile", "profiles/my site"])
     LOG.parent.mkdir(parents=True)
     job = SimpleNamespace(rule=SimpleNamespace(name="dataset"), output=[DATA], wildcards_dict={"dataset": "digits-1"})
     made = make_handler()

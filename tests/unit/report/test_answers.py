@@ -29,10 +29,9 @@ answers:
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/reference").symlink_to(ROOT / "config/reference")
-    monkeypatch.chdir(tmp_path)
+def _folder(here: Path) -> None:
+    (here / "config").mkdir()
+    (here / "config/reference").symlink_to(ROOT / "config/reference")
 
 
 def summarised(change: Any = lambda run: {}, more: str = DECLARED) -> Study:

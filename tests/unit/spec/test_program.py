@@ -80,23 +80,19 @@ def test_a_switch_that_is_empty_is_no_word_of_the_command() -> None:
     assert program.words({"switch": "--fsdp"}) == ["python", "train.py", "--fsdp", "--name", ""]
 
 
-def test_a_script_may_start_in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "gpt").mkdir()
-    (tmp_path / "gpt/train.py").touch()
-    monkeypatch.chdir(tmp_path)
+def test_a_script_may_start_in_a_folder_of_its_own(here: Path) -> None:
+    (here / "gpt").mkdir()
+    (here / "gpt/train.py").touch()
     words, script = words_of("env -C gpt python train.py --layers 2")
     assert words == ["env", "-C", "gpt", "python", "train.py", "--layers", "2"]
     assert script == Path("gpt/train.py")
 
 
-def test_a_first_study_has_the_command_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "train.py").touch()
-    monkeypatch.chdir(tmp_path)
+def test_a_first_study_has_the_command_as_it_was_given(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "train.py").touch()
     rank = Rank(0, 1, 16, 1.6, 0.0, (), False, False, False, 0.0)
     monkeypatch.setattr(draft, "observe", lambda *_: [Observation((rank,), 5.0)])
     assert 'command: "env STEPS=9 RANKS=2 python train.py"' in draft.draft("env STEPS=9 RANKS=2 python train.py")
-    with pytest.raises(UserError, match="cannot be split into words: No closing quotation"):
-        draft.draft("python 'train.py")
 
 
 def test_a_changed_file_makes_other_runs(tmp_path: Path) -> None:
