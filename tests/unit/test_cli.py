@@ -17,9 +17,8 @@ from click.testing import CliRunner
 
 from scalestudy import cli
 from scalestudy.commands.options import FilePath
+from tests.conftest import ROOT
 from tests.integration.processes import wait_until
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)

@@ -14,9 +14,8 @@ from scalestudy.claims.outcome import Verdict
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Run
+from tests.conftest import ROOT
 from tests.unit.claims.made_claims import CLAIM, DIRECTION, STUDY, Numbers, as_fixed, frame_of, study_with, verdicts
-
-ROOT = Path(__file__).resolve().parents[3]
 
 NOISE = (-0.010, 0.006, 0.000, -0.004, 0.008, 0.002, -0.007, 0.005, 0.001, -0.001)
 WILD = (-0.5, 0.4, 0.0, -0.3, 0.5)

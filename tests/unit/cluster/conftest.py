@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy.cluster.plan import counts
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.conftest import ROOT
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from scalestudy.spec.layout import manifest_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 RESNET: dict[str, Any] = {
     "model": {"name": "resnet50"},
     "strategy": {"name": "allreduce"},

@@ -11,9 +11,8 @@ from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
 from scalestudy.report.answers import MAX_SENTENCES, NoNumber, Number, answer_of, first_answers, warnings_of
 from scalestudy.spec.study import Run, Study
+from tests.conftest import ROOT
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
-
-ROOT = Path(__file__).resolve().parents[3]
 
 DECLARED = """
 answers:

@@ -16,8 +16,7 @@ from scalestudy.spec.ids import dataset_id, own_code, run_id
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.catalogue import AnyStrategy
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.conftest import ROOT
 
 # fmt: off
 FIXED: list[tuple[dict[str, Any], str]] = [

@@ -11,8 +11,7 @@ from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import own_code
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study_json import expanded_study, stored_study, write_study
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.conftest import ROOT
 
 
 def test_every_shipped_study_is_read_back_as_it_was(here: Path) -> None:
