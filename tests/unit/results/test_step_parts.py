@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from scalestudy.results.metrics import STEPS_TOGETHER, parts_of_steps, speed, waiting
+from scalestudy.results.metrics import STEPS_TOGETHER, parts_of_steps, speed
 from scalestudy.results.reports import Measured
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
@@ -26,13 +26,6 @@ def test_the_published_example() -> None:
     # Data 10 and 60, forward 5 and 5, backward 55 and 5 ms: the largest of each would sum to 120.
     marks = np.stack([marks_of([[10, 0, 5, 55, 0, 0]]), marks_of([[60, 0, 5, 5, 0, 0]])])
     assert parts_of_steps(marks, [slice(0, 1)]).tolist() == [[60, 0, 5, 5, 0, 0]]
-
-
-def test_clocks_that_began_at_other_times_are_told_apart_from_waiting() -> None:
-    fast, slow = [1.0, 0, 2, 3, 6, 1], [1.0, 0, 2, 7, 2, 1]
-    marks = np.stack([marks_of([fast] * 3), marks_of([slow] * 3, begin=1000.0)])
-    assert parts_of_steps(marks, [slice(0, 3)]) == pytest.approx(np.array([[1.0, 0, 2, 7, 2, 1]] * 3))
-    assert waiting(marks, [slice(0, 3)]) == pytest.approx(2.0)  # 4 on one of two ranks
 
 
 def test_the_parts_sum_to_the_window_though_ranks_leave_each_exchange_in_another_order() -> None:
