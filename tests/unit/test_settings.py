@@ -14,7 +14,6 @@ from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.config import changes_of
 from scalestudy.spec.ids import own_code, run_id
-from scalestudy.spec.yamlfile import read_yaml
 
 
 def message_about(*settings: str) -> str:
@@ -114,9 +113,3 @@ def test_what_is_given_to_plan_stands_in_one_config_that_snakemake_reads_back() 
 def test_a_word_of_the_configuration_without_a_value_is_named() -> None:
     with pytest.raises(UserError, match="--config: `scale` is not a setting"):
         targets_and_config(["gpu_scaling"], ["scale"], [])
-
-
-def test_a_boolean_with_an_anchor_is_one(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("one: &flag true\nother: *flag\n", encoding="utf-8")
-    assert [type(value) for value in read_yaml(file).data.values()] == [bool, bool]

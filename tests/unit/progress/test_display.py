@@ -138,20 +138,18 @@ def test_calls_that_run_no_job_keep_the_output_of_snakemake(
     [
         ({"metrics": {"throughput_samples_per_s": 1240.4, "accuracy": 0.912}}, "1,240 samples/s, accuracy 0.912"),
         ({"metrics": {"throughput_samples_per_s": None, "wall_s": 1.294}}, "1.3 s in all"),
+        (
+            {"metrics": {"wall_s": 9.0}, "explained": {"sentences": ["A step takes 4 ms.", "More."]}},
+            "A step takes 4 ms.",
+        ),
         ({"status": "skipped", "reason": "no GPU", "metrics": {}}, "skipped: no GPU"),
     ],
 )
-def test_a_run_is_told_by_its_rate_or_as_a_whole_program_by_its_time(
+def test_a_run_is_told_by_its_rate_or_as_a_whole_program_by_its_time_and_an_explained_one_by_its_step(
     tmp_path: Path, result: dict[str, Any], words: str
 ) -> None:
     (tmp_path / "result.json").write_text(json.dumps({"status": "valid", "reason": None, **result}))
     assert outcome(str(tmp_path / "result.json")) == words
-
-
-def test_the_outcome_of_an_explained_run_is_its_step(tmp_path: Path) -> None:
-    found = {"status": "valid", "metrics": {"wall_s": 9.0}, "explained": {"sentences": ["A step takes 4 ms.", "More."]}}
-    (tmp_path / "result.json").write_text(json.dumps(found))
-    assert outcome(str(tmp_path / "result.json")) == "A step takes 4 ms."
 
 
 def test_the_heading_has_the_count_and_the_mean_without_waits_and_a_line_each_what_runs_and_waits() -> None:

@@ -194,12 +194,13 @@ def test_plain_words_numbers_and_dates_are_what_they_look_like() -> None:
 
 
 def test_every_value_knows_its_line_and_aliases_and_merge_keys_are_read(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text("a: &a\n  b:\n  - c: 1\n  - d\ne: {<<: *a, f: 2}\n")
+    (tmp_path / "s.yaml").write_text("a: &a\n  b:\n  - c: 1\n  - d\ne: {<<: *a, f: 2}\ng: &flag true\nh: *flag\n")
     document = read_yaml(tmp_path / "s.yaml")
     assert document.where(("a", "b", 0, "c")) == f"{tmp_path}/s.yaml:3: a.b[0].c"
     assert document.line(("a", "b", 1)) == 4
     assert document.where(("a", "x", "y")) == f"{tmp_path}/s.yaml:1: a.x.y"
     assert document.data["e"] == {"b": [{"c": 1}, "d"], "f": 2}
+    assert document.data["g"] is document.data["h"] is True
 
 
 @pytest.mark.parametrize(("value", "remedy"), [("7", "leave out its quotes"), ("007", ""), ("1_000", "")])

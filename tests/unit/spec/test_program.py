@@ -48,13 +48,16 @@ def expanded(file: Path) -> Study:
         return expand(document, checked(StudySpec, document), "mine", "paper", machine)
 
 
-def test_it_varies_keys_of_the_run_and_of_its_own(tmp_path: Path) -> None:
+def test_it_varies_keys_of_the_run_and_of_its_own_whose_values_its_command_has(tmp_path: Path) -> None:
     made = study(tmp_path)
     assert len(made.runs) == 8
     assert made.runs[0].id.startswith("train.program.x1.r0-")
     row = columns_of(made.runs[0].spec)
     assert (row["model"], row["strategy"], row["fsdp"], row["batch.per_rank"]) == ("train", "program", True, 16)
     assert (row["data.source"], row["optimiser.learning_rate"]) == (None, None)
+    last = made.runs[-1].spec
+    words = last.program and last.program.words({**columns_of(last), "ranks_per_node": 2})
+    assert words == ["torchrun", "--nproc-per-node", "2", "train.py", "--batch", "32", "--fsdp", "false"]
 
 
 def test_a_key_of_its_own_may_have_dots_as_hydra_has_them(tmp_path: Path) -> None:
@@ -65,13 +68,6 @@ def test_a_key_of_its_own_may_have_dots_as_hydra_has_them(tmp_path: Path) -> Non
     runs = [run.spec for run in expanded(file).runs]
     assert [columns_of(run)["optim.rate"] for run in runs] == [0.2, 0.3]
     assert runs[0].program and runs[0].program.words(columns_of(runs[0])) == ["python", "train.py", "optim.rate=0.2"]
-
-
-def test_its_command_has_the_values(tmp_path: Path) -> None:
-    run = study(tmp_path).runs[-1].spec
-    assert run.program is not None
-    words = run.program.words({**columns_of(run), "ranks_per_node": 2})
-    assert words == ["torchrun", "--nproc-per-node", "2", "train.py", "--batch", "32", "--fsdp", "false"]
 
 
 def test_a_switch_that_is_empty_is_no_word_of_the_command() -> None:
