@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.cluster.plan import counts
 from scalestudy.spec.study import Study
+from tests.conftest import ROOT
 from tests.stand_ins import gpus
 from tests.unit.analysis.fake_results import study_in
 
@@ -29,6 +31,15 @@ def project(here: Path) -> Path:
     (here / "config/machines/local.yaml").write_text("description: Here\n")
     (here / "config/config.yaml").write_text("scale: mini\n")
     return here
+
+
+@pytest.fixture
+def published_numbers(here: Path) -> None:
+    """A folder, the current one, that has the published numbers of the project and nothing else."""
+    (here / "config").mkdir()
+    (here / "config/reference").symlink_to(ROOT / "config/reference")
+    counts.table.cache_clear()
+    counts.prepared.cache_clear()
 
 
 @pytest.fixture
