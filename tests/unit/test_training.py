@@ -38,9 +38,8 @@ def spec(**data: object) -> RunSpec:
 def manifest(samples: int = 100, size: int = 1000) -> Manifest:
     """A dataset of a stated number of samples and bytes."""
     return Manifest(
-        id="d", status="ready", reason=None, spec={}, format="files", classes=10, task="classification", channels=3,
-        train=SplitInfo(samples, size), test=SplitInfo(10, 100), bulk="bulk", fingerprint="", seconds=0.0, index="", width=None, height=None,
-    )  # fmt: skip
+        "d", "ready", {}, format="files", classes=10, train=SplitInfo(samples, size), test=SplitInfo(10, 100)
+    )
 
 
 def job(run: RunSpec, step_time_s: float | None = None) -> Job:
