@@ -284,13 +284,10 @@ def test_a_value_that_this_machine_skips_is_named(tmp_path: Path) -> None:
 
 def test_stand_ins_with_their_values_place_and_disturbed_runs_are_in_the_verdict(tmp_path: Path) -> None:
     base = (
-        'base: {device: "emulated:infinite", model: resnet50, loader: {storage: {mib_per_s: 5}, memory_limit_mib: 13.5}, '
+        '{device: "emulated:infinite", model: resnet50, loader: {storage: {mib_per_s: 5}, memory_limit_mib: 13.5}, '
         "data: {source: synthetic_jpeg, samples: 64}, faults: [{kind: slow_decode, seconds: 0.2}]}"
     )
-    study_with(tmp_path, DIRECTION + "\n    stand_ins: [One rank stands for eight]")
-    file = tmp_path / "s.yaml"
-    file.write_text(f"{base}\n{file.read_text()}")
-    study = read_studies(["s"], "paper", Machine(), folder=tmp_path)[0]
+    study = study_with(tmp_path, DIRECTION + "\n    stand_ins: [One rank stands for eight]", base=base)
     place = {"instrument.cpu": "AMD EPYC", "instrument.cores": "2", "instrument.device_name": "H100"}
     (found,) = verdicts(study, lambda run: {**rates(80.0)(run), **place, "disturbed": run.spec.repeat == 0})
     assert (found.basis, found.disturbed, found.measured_on) == ("with stand-ins", 2, ["AMD EPYC, 2 cores, H100"])
@@ -441,11 +438,9 @@ def test_cores_stand_for_gpus_where_a_document_speaks_of_speed(tmp_path: Path, d
     ("column", "basis"), [("throughput_samples_per_s", "with stand-ins"), ("loader_samples_per_s", "measured")]
 )
 def test_emulated_compute_stands_for_nothing_in_what_the_host_does(tmp_path: Path, column: str, basis: str) -> None:
-    study_with(tmp_path, DIRECTION.replace("throughput_samples_per_s", column) + "\n    origin: document")
-    file = tmp_path / "s.yaml"
-    base = 'base: {device: "emulated:infinite", model: resnet50, data: {source: synthetic_jpeg, samples: 64}}'
-    file.write_text(f"{base}\n{file.read_text()}")
-    study = read_studies(["s"], "paper", Machine(), folder=tmp_path)[0]
+    base = '{device: "emulated:infinite", model: resnet50, data: {source: synthetic_jpeg, samples: 64}}'
+    claim = DIRECTION.replace("throughput_samples_per_s", column) + "\n    origin: document"
+    study = study_with(tmp_path, claim, base=base)
     (found,) = verdicts(study, lambda run: {column: rates(80.0)(run)["throughput_samples_per_s"]})
     assert found.basis == basis
 
