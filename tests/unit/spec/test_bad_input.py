@@ -10,7 +10,7 @@ import pytest
 from scalestudy.errors import UserError
 from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.config import read_config
+from scalestudy.spec.config import read_config, read_machine
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies, read_studies
 from scalestudy.spec.run import RunSpec
@@ -178,6 +178,14 @@ def test_a_wrong_value_on_the_command_line_is_answered(
         read_config(tmp_path / "config.yaml", {key: value})
     assert raised.value.where == f"--config or configfile: {place}"
     assert word in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["Night", "a b", "../a", ""])
+def test_a_name_that_cannot_be_a_campaigns_folder_is_refused(name: str, project: Path) -> None:
+    with pytest.raises(UserError, match="campaign"):
+        read_config("config/config.yaml", {"campaign": name})
+    with pytest.raises(UserError, match="cannot be the name of a campaign"):
+        read_machine(f"local+{name}")
 
 
 def test_plain_words_numbers_and_dates_are_what_they_look_like() -> None:
