@@ -42,9 +42,9 @@ def manifest(samples: int = 100, size: int = 1000) -> Manifest:
     )
 
 
-def job(run: RunSpec, step_time_s: float | None = None) -> Job:
+def job(run: RunSpec) -> Job:
     """A run that is never started."""
-    return Job("r", run, Resolved(1, run.ranks, 1, "cpu", 2, step_time_s), Path("m"), Path("f"), Path("e"), None)
+    return Job("r", run, Resolved(1, run.ranks, 1, "cpu", 2, None), Path("m"), Path("f"), Path("e"), None)
 
 
 PARTS = (0.04, 0.005, 0.01, 0.015, 0.02, 0.01)
