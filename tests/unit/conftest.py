@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.cluster.plan import counts
 from scalestudy.spec.study import Study
+from tests.conftest import ROOT
 from tests.stand_ins import gpus
 from tests.unit.analysis.fake_results import study_in
 
@@ -15,21 +17,35 @@ See = Callable[..., None]
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project without studies, with the machine `local`; it is the current directory."""
-    for part in ("studies", "machines"):
-        (tmp_path / "config" / part).mkdir(parents=True)
-    (tmp_path / "config/machines/local.yaml").write_text("description: Here\n")
-    (tmp_path / "config/config.yaml").write_text("scale: mini\n")
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`tmp_path`, as the current directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+def project(here: Path) -> Path:
+    """A project without studies, with the machine `local`; it is the current directory."""
+    for part in ("studies", "machines"):
+        (here / "config" / part).mkdir(parents=True)
+    (here / "config/machines/local.yaml").write_text("description: Here\n")
+    (here / "config/config.yaml").write_text("scale: mini\n")
+    return here
+
+
+@pytest.fixture
+def published_numbers(here: Path) -> None:
+    """A folder, the current one, that has the published numbers of the project and nothing else."""
+    (here / "config").mkdir()
+    (here / "config/reference").symlink_to(ROOT / "config/reference")
+    counts.table.cache_clear()
+    counts.prepared.cache_clear()
+
+
+@pytest.fixture
+def study(here: Path) -> Study:
     """Two strategies, one and two ranks, three repeats; no results yet, in a folder that is the current one."""
-    monkeypatch.chdir(tmp_path)
-    return study_in(tmp_path)
+    return study_in(here)
 
 
 @pytest.fixture

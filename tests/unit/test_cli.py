@@ -17,9 +17,8 @@ from click.testing import CliRunner
 
 from scalestudy import cli
 from scalestudy.commands.options import FilePath
+from tests.conftest import ROOT
 from tests.integration.processes import wait_until
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)
@@ -81,13 +80,12 @@ def test_a_command_below_a_project_works_at_its_top_and_names_files_from_where_i
 
 
 def test_outside_of_a_project_that_is_said_to_verbs_that_need_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for verb in ("check", "claims", "new"):
         assert cli.run_command([verb], by_hand=True) == 2
         said = capsys.readouterr()
-        assert said.out == "" and said.err.startswith(f"scalestudy: {tmp_path}: no project is here"), said.err
+        assert said.out == "" and said.err.startswith(f"scalestudy: {here}: no project is here"), said.err
     assert cli.run_command(["check", "--help"], by_hand=True) == 0
 
 

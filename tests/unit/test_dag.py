@@ -20,9 +20,9 @@ from scalestudy.results.stored import write_result
 from scalestudy.spec.layout import result_file, run_folder
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
+from tests.conftest import ROOT
 from tests.unit.analysis.fake_results import result_of
 
-ROOT = Path(__file__).resolve().parents[2]
 STUDY = (
     "question: How?\nvary: {{seed: [{seed}]}}\nscales: {{mini: {{}}}}\nfigures: [{{kind: efficiency, name: speed}}]\n"
 )

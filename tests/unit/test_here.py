@@ -11,9 +11,8 @@ from scalestudy.errors import UserError
 from scalestudy.hardware import Accelerators
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
+from tests.conftest import ROOT
 from tests.unit.conftest import See
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_driver_that_torch_cannot_use_is_no_reason_to_take_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

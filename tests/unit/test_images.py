@@ -6,13 +6,12 @@ What they say is looked at; no image is built, which needs Docker or Apptainer.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from snakemake_executor_plugin_multinode.site import Container
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCKER = (ROOT / "envs/Dockerfile").read_text()
 APPTAINER = (ROOT / "envs/scalestudy.def").read_text()
 BOTH = pytest.mark.parametrize("text", [DOCKER, APPTAINER], ids=["Docker", "Apptainer"])

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scalestudy.errors import UserError
+from scalestudy.errors import Skipped, UserError
+from scalestudy.launch import mpi
 from scalestudy.launch.allocation import Allocation, allocation, where_to_run
 from scalestudy.launch.control import added
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.launchers import commands, forwarded, node_script, write_script
 from scalestudy.launch.ranks import Heartbeats
+from scalestudy.launch.resolve import resolve
 from scalestudy.results.transports import (
     mpi_transports,
     nccl_transports,
@@ -24,6 +27,7 @@ from scalestudy.results.transports import (
 )
 from scalestudy.spec.config import Site
 from scalestudy.spec.hostlist import slurm_hosts
+from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job, Resolved
 
@@ -193,6 +197,49 @@ def test_ranks_that_speak_mpi_are_started_by_srun_where_the_site_says_so_and_a_j
     assert words[:2] == ["srun", "--mpi=pmix"]
     assert {"--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--nodelist=a,b"} <= set(words)
     assert JobEnvironment({"SLURM_NODEID": "1", "PMIX_RANK": "3"}).process_number("mpirun") == 3
+
+
+MPI_VERSIONS = {
+    "Open MPI": "mpirun (Open MPI) 4.1.4",
+    "MPICH": "HYDRA build details:\n    Version:                                 4.0.2",
+    "Intel MPI": "Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005 (id: 74c4a23)",
+}
+OPEN_MPI = "--map-by ppr:2:node:oversubscribe --bind-to none"
+
+
+def install_mpirun(monkeypatch: pytest.MonkeyPatch, folder: Path, says: str) -> None:
+    (folder / "mpirun").write_text(f"#!/bin/sh\ncat <<'.'\n{says}\n.\n")
+    (folder / "mpirun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize(
+    ("name", "one_node", "two_nodes"),
+    [
+        ("Open MPI", f"-np 2 {OPEN_MPI}", f"-np 4 {OPEN_MPI} --host a:2,b:2"),
+        ("MPICH", "-n 2 -ppn 2 -hosts localhost", "-n 4 -ppn 2 -hosts a,b"),
+        ("Intel MPI", "-n 2 -ppn 2 -hosts localhost", "-n 4 -ppn 2 -hosts a,b"),
+    ],
+)
+def test_each_family_of_mpi_is_started_in_its_own_words(
+    name: str, one_node: str, two_nodes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    install_mpirun(monkeypatch, tmp_path, MPI_VERSIONS[name])
+    family = mpi.family("mpirun")
+    assert family is not None and family.name == name
+    assert mpi.words("mpirun", 2, 2, ()) == ["mpirun", *one_node.split()]
+    assert mpi.words("mpirun", 4, 2, ("a", "b")) == ["mpirun", *two_nodes.split()]
+
+
+def test_a_launcher_of_no_known_family_of_mpi_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mpi4py")
+    run = spec(strategy="mpi_allreduce", ranks=2)
+    install_mpirun(monkeypatch, tmp_path, MPI_VERSIONS["MPICH"])
+    resolve(run, Machine(), Site())
+    install_mpirun(monkeypatch, tmp_path, "some other launcher 1.0")
+    with pytest.raises(Skipped, match=r"needs the mpirun of Open MPI or Intel MPI or MPICH; .* is none of these"):
+        resolve(run, Machine(), Site())
 
 
 def test_the_time_for_which_a_whole_job_was_suspended_is_no_silence() -> None:

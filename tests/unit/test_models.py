@@ -160,6 +160,9 @@ def made_by_a_function(classes):
 
 class NoModel:
     pass
+
+class Empty(nn.Module):
+    pass
 """
 
 
@@ -189,6 +192,7 @@ def test_an_own_model_is_told_classes_and_channels_where_it_takes_them(extension
         ("nests:Net", {}, "nests.py", "no such file"),
         ("nets:Nett", {}, "nets.py", "no class or function `Nett`"),
         ("nets:NoModel", {}, "nets.py", "is not a model"),
+        ("nets:Empty", {}, "nets.py", "`Empty` has no parameter to train"),
         ("nets:Net", {"width": -1}, "nets.py:8", "ArithmeticError: no negative width"),
         ("nets:Net", {"breadth": 3}, "nets.py", "unexpected keyword argument 'breadth'"),
         ("broken:Net", {}, "broken.py:3", "SyntaxError: invalid syntax"),
@@ -272,13 +276,6 @@ def test_buckets_of_a_stand_in_are_exchanged_while_backward_goes_on(tmp_path: Pa
         dist.destroy_process_group()
     assert events.count("gradient") == 12
     assert events.index("bucket") < 6
-
-
-def test_a_model_without_parameters_is_named(tmp_path: Path) -> None:
-    (tmp_path / "empty.py").write_text("from torch import nn\nclass Empty(nn.Module):\n    pass\n")
-    options = OwnModel.model_validate({"import": "empty:Empty"})
-    with pytest.raises(UserError, match="`Empty` has no parameter to train"):
-        build(options, classes=10, channels=1, image_size=8, extensions=tmp_path)
 
 
 @pytest.mark.parametrize("shape", [(4, 7), (4, 12), (4,), (4, 10, 1), (3, 10)])

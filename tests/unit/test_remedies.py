@@ -6,7 +6,6 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
@@ -16,8 +15,8 @@ from scalestudy.commands.one_run import from_settings
 from scalestudy.spec import check_run
 from scalestudy.spec.base import dotted_keys, parse
 from scalestudy.spec.run import RunSpec
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = "strategy=pipeline ranks=4"
 FILES = "data.source=image_folder"
 SECRET = "https://user:secret@example.org/data"

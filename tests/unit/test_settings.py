@@ -14,7 +14,6 @@ from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.config import changes_of
 from scalestudy.spec.ids import own_code, run_id
-from scalestudy.spec.yamlfile import read_yaml
 
 
 def message_about(*settings: str) -> str:
@@ -82,14 +81,11 @@ def test_a_run_outside_the_dag_goes_into_an_empty_folder_or_one_of_the_same_run(
         refuse_foreign_folder(tmp_path, other)
 
 
-def test_a_program_that_was_edited_after_its_run_was_planned_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    script = tmp_path / "train.py"
+def test_a_program_that_was_edited_after_its_run_was_planned_is_named(here: Path) -> None:
+    script = here / "train.py"
     script.write_text("first", encoding="utf-8")
     spec = checked_run({"program": {"command": "python train.py", "files": ["train.py"]}}, "try")
-    folder = tmp_path / "results/local/runs" / run_id(spec)
+    folder = here / "results/local/runs" / run_id(spec)
     write_json(folder / "spec.json", spec.plain())
     script.write_text("second", encoding="utf-8")
     own_code.cache_clear()
@@ -98,10 +94,9 @@ def test_a_program_that_was_edited_after_its_run_was_planned_is_named(
     assert error.value.remedy == "train.py was changed since the run was planned: run the same command again"
 
 
-def test_a_run_outside_the_dag_is_refused_below_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "results").symlink_to("scratch")
+def test_a_run_outside_the_dag_is_refused_below_results(here: Path) -> None:
+    (here / "scratch").mkdir()
+    (here / "results").symlink_to("scratch")
     for out in ("results/local/runs/a", "scratch/a", "results"):
         with pytest.raises(UserError, match="belongs to the studies"):
             refuse_foreign_folder(Path(out), run_id(checked_run({}, "try")))
@@ -118,9 +113,3 @@ def test_what_is_given_to_plan_stands_in_one_config_that_snakemake_reads_back() 
 def test_a_word_of_the_configuration_without_a_value_is_named() -> None:
     with pytest.raises(UserError, match="--config: `scale` is not a setting"):
         targets_and_config(["gpu_scaling"], ["scale"], [])
-
-
-def test_a_boolean_with_an_anchor_is_one(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("one: &flag true\nother: *flag\n", encoding="utf-8")
-    assert [type(value) for value in read_yaml(file).data.values()] == [bool, bool]

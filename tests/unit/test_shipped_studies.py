@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,8 @@ from scalestudy.spec.read_study import find_studies
 from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import Study
 from scalestudy.spec.yamlfile import read_yaml
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SCALES = ("mini", "node", "paper")
 
 

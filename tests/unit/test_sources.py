@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from scalestudy.spec.yamlfile import read_yaml
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "config/reference"
 STUDIES = sorted(file for name in ("studies", "claims") for file in (ROOT / "config" / name).glob("*.yaml"))
 CITING = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.conftest import ROOT
+
 HARD = re.compile(r"\b(what|whose|nobody|somebody|is said|says so)\b", re.IGNORECASE)
 MAX_PER_1000 = 4.0
 

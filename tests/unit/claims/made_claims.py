@@ -45,9 +45,9 @@ DIRECTION = """kind: direction
 Numbers = Callable[[Run], Mapping[str, Any]]
 
 
-def study_with(folder: Path, *claims: str, repeats: int = 5, scale: str = "paper") -> Study:
+def study_with(folder: Path, *claims: str, repeats: int = 5, scale: str = "paper", base: str = "{}") -> Study:
     """The study with these claims, named `c0`, `c1`, …"""
-    text = STUDY.format(repeats=repeats) + "".join(
+    text = f"base: {base}\n{STUDY.format(repeats=repeats)}" + "".join(
         CLAIM.format(id=f"c{index}", text=claim) for index, claim in enumerate(claims)
     )
     folder.mkdir(parents=True, exist_ok=True)

@@ -127,11 +127,8 @@ def test_a_wrong_claim_is_answered_with_its_line_and_what_to_write(
     assert said in str(error.value).replace(f"{tmp_path}/", "")
 
 
-def test_a_published_claim_needs_a_file_and_one_row_for_each_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "config/reference"
+def test_a_published_claim_needs_a_file_and_one_row_for_each_side(here: Path) -> None:
+    folder = here / "config/reference"
     folder.mkdir(parents=True)
     (folder / "times.csv").write_text("ranks,nodes,training_time_s\n1,1,10\n2,1,0\n4,1,4\n4,4,5\n")
     text = STUDY.partition("    kind:")[0] + (
@@ -146,14 +143,13 @@ def test_a_published_claim_needs_a_file_and_one_row_for_each_side(
         (text.replace("training_time_s", "wall_s"), "no row of these files has a number in `wall_s`"),
     ):
         with pytest.raises(UserError) as error:
-            read(tmp_path, wanted)
+            read(here, wanted)
         assert said in str(error.value)
-    assert len(read(tmp_path, text.replace("{ranks: 4}", "{ranks: 4, nodes: 4}")).claims) == 1
+    assert len(read(here, text.replace("{ranks: 4}", "{ranks: 4, nodes: 4}")).claims) == 1
 
 
-def test_a_claim_is_fixed_when_the_first_of_its_runs_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    study, changed = read(tmp_path), read(tmp_path, STUDY.replace("above: 1.1", "above: 1.2"))
+def test_a_claim_is_fixed_when_the_first_of_its_runs_is_made(here: Path) -> None:
+    study, changed = read(here), read(here, STUDY.replace("above: 1.1", "above: 1.2"))
     ring, of_claim = (
         next(run.id for run in study.runs if run.spec.strategy.name == name) for name in ("ring", "allreduce")
     )

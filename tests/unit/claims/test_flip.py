@@ -27,7 +27,10 @@ def _published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scalestudy.claims.basis.emulated_step_time", lambda *_: 0.1)
 
 
-def side(step_time_s: float, **more: Any) -> tuple[dict[str, Any], ...]:
+Side = tuple[dict[str, Any], ...]
+
+
+def side(step_time_s: float, **more: Any) -> Side:
     row = {
         "status": "valid", "device": "emulated:p100", "model": "m", "batch.per_rank": 1, "batch.global": 1, "ranks": 1, "loader.workers": 0,
         "exchange_s": 0.0, "data_stall": 0.0, "step_time_s": step_time_s, **more,
@@ -35,39 +38,32 @@ def side(step_time_s: float, **more: Any) -> tuple[dict[str, Any], ...]:
     return (row,) * 3
 
 
+MORE = CLAIM.model_copy(update={"below": None, "above": 1.05})
+STALLED = CLAIM.model_copy(update={"column": "data_stall", "below": None, "above": 0.05})
+EFFICIENCY = CLAIM.model_copy(update={"column": "efficiency"})
+FOUR = {"ranks": 4, "batch.global": 4}
+
+
 @pytest.mark.parametrize(
-    ("more", "then"),
+    ("claim", "of", "against", "then"),
     [
-        ({}, "1.9 s"),  # an exchange of as long as a step is a twentieth of a step nineteen times as long
-        ({"loader.workers": 2, "data_stall": 0.5}, "191 ms"),  # a loader hides behind a slower accelerator
+        # An exchange of as long as a step is a twentieth of a step nineteen times as long.
+        (CLAIM, side(0.2), side(0.1), "1.9 s"),
+        # A loader hides behind a slower accelerator.
+        (CLAIM, side(0.2, **{"loader.workers": 2, "data_stall": 0.5}), side(0.1, **{"loader.workers": 2}), "191 ms"),
+        # Four ranks that exchange for 0.2 s train 4/3 times as much as two that do so for 0.1 s; 1.05 times with 10.5 ms.
+        (MORE, side(0.3, **FOUR), side(0.2, ranks=2, **{"batch.global": 2}), "10.5 ms"),
+        # Of a step of 0.2 s, half waits for data: with 190 ms of computing, a twentieth.
+        (STALLED, side(0.2, **{"loader.workers": 1, "data_stall": 0.5}), side(0.2, **{"loader.workers": 1}), "191 ms"),
+        # Beside a rank without exchange, four that exchange for 0.1 s reach half its efficiency; 0.95 with 1.9 s.
+        (EFFICIENCY, side(0.2, **FOUR), side(0.1), "1.9 s"),
     ],
 )
-def test_the_nearest_step_that_would_change_the_verdict_is_named(more: dict[str, Any], then: str) -> None:
-    said = flip_text(CLAIM, ClaimPart(None, side(0.2, **more), side(0.1, **{**more, "data_stall": 0.0})))
+def test_the_nearest_step_that_would_change_the_verdict_is_named(
+    claim: Direction, of: Side, against: Side, then: str
+) -> None:
+    said = flip_text(claim, ClaimPart(None, of, against))
     assert said == [f"With a step of {then} in place of 100 ms the verdict would flip, if all else stayed"]
-
-
-def test_of_throughputs_the_samples_of_a_step_count() -> None:
-    """Four ranks that exchange for 0.2 s train 4/3 times as much as two that do so for 0.1 s: with steps of 10.5 ms, 1.05 times."""
-    more = CLAIM.model_copy(update={"below": None, "above": 1.05})
-    four, two = side(0.3, ranks=4, **{"batch.global": 4}), side(0.2, ranks=2, **{"batch.global": 2})
-    said = flip_text(more, ClaimPart(None, four, two))
-    assert said == ["With a step of 10.5 ms in place of 100 ms the verdict would flip, if all else stayed"]
-
-
-def test_a_stall_ends_where_the_accelerator_is_as_slow_as_its_data() -> None:
-    """Of a step of 0.2 s, half waits for data: with 190 ms of computing, a twentieth."""
-    stalled = CLAIM.model_copy(update={"column": "data_stall", "below": None, "above": 0.05})
-    of, against = (side(0.2, **{"data_stall": stall, "loader.workers": 1}) for stall in (0.5, 0.0))
-    said = flip_text(stalled, ClaimPart(None, of, against))
-    assert said == ["With a step of 191 ms in place of 100 ms the verdict would flip, if all else stayed"]
-
-
-def test_an_efficiency_is_the_throughput_of_a_rank() -> None:
-    """Beside a rank without exchange, four that exchange for 0.1 s reach half its efficiency; 0.95 with steps of 1.9 s."""
-    lower = CLAIM.model_copy(update={"column": "efficiency"})
-    said = flip_text(lower, ClaimPart(None, side(0.2, ranks=4, **{"batch.global": 4}), side(0.1)))
-    assert said == ["With a step of 1.9 s in place of 100 ms the verdict would flip, if all else stayed"]
 
 
 @pytest.mark.parametrize(

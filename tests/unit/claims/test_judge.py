@@ -14,9 +14,8 @@ from scalestudy.claims.outcome import Verdict
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study import Run
+from tests.conftest import ROOT
 from tests.unit.claims.made_claims import CLAIM, DIRECTION, STUDY, Numbers, as_fixed, frame_of, study_with, verdicts
-
-ROOT = Path(__file__).resolve().parents[3]
 
 NOISE = (-0.010, 0.006, 0.000, -0.004, 0.008, 0.002, -0.007, 0.005, 0.001, -0.001)
 WILD = (-0.5, 0.4, 0.0, -0.3, 0.5)
@@ -129,13 +128,12 @@ AROUND = "value: 101\n    within: 0.5"
     ],
 )
 def test_a_published_table_is_consistent_or_not_and_never_reproduced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: str, limit: str, verdict: str
+    here: Path, time: str, limit: str, verdict: str
 ) -> None:
-    folder = tmp_path / "config/reference"
+    folder = here / "config/reference"
     folder.mkdir(parents=True)
     (folder / "times.csv").write_text(f"ranks,training_time_s\n1,{time}\n128,100\n4,\n")
-    monkeypatch.chdir(tmp_path)
-    (found,) = verdicts(study_with(tmp_path, PUBLISHED.replace(AROUND, limit)), lambda run: {"status": "missing"})
+    (found,) = verdicts(study_with(here, PUBLISHED.replace(AROUND, limit)), lambda run: {"status": "missing"})
     assert (found.verdict, found.n, found.p) == (verdict, 1, None)
     assert f"= {float(time) / 100:g}; required: {found.threshold}" in found.sentence
 
@@ -286,13 +284,10 @@ def test_a_value_that_this_machine_skips_is_named(tmp_path: Path) -> None:
 
 def test_stand_ins_with_their_values_place_and_disturbed_runs_are_in_the_verdict(tmp_path: Path) -> None:
     base = (
-        'base: {device: "emulated:infinite", model: resnet50, loader: {storage: {mib_per_s: 5}, memory_limit_mib: 13.5}, '
+        '{device: "emulated:infinite", model: resnet50, loader: {storage: {mib_per_s: 5}, memory_limit_mib: 13.5}, '
         "data: {source: synthetic_jpeg, samples: 64}, faults: [{kind: slow_decode, seconds: 0.2}]}"
     )
-    study_with(tmp_path, DIRECTION + "\n    stand_ins: [One rank stands for eight]")
-    file = tmp_path / "s.yaml"
-    file.write_text(f"{base}\n{file.read_text()}")
-    study = read_studies(["s"], "paper", Machine(), folder=tmp_path)[0]
+    study = study_with(tmp_path, DIRECTION + "\n    stand_ins: [One rank stands for eight]", base=base)
     place = {"instrument.cpu": "AMD EPYC", "instrument.cores": "2", "instrument.device_name": "H100"}
     (found,) = verdicts(study, lambda run: {**rates(80.0)(run), **place, "disturbed": run.spec.repeat == 0})
     assert (found.basis, found.disturbed, found.measured_on) == ("with stand-ins", 2, ["AMD EPYC, 2 cores, H100"])
@@ -443,11 +438,9 @@ def test_cores_stand_for_gpus_where_a_document_speaks_of_speed(tmp_path: Path, d
     ("column", "basis"), [("throughput_samples_per_s", "with stand-ins"), ("loader_samples_per_s", "measured")]
 )
 def test_emulated_compute_stands_for_nothing_in_what_the_host_does(tmp_path: Path, column: str, basis: str) -> None:
-    study_with(tmp_path, DIRECTION.replace("throughput_samples_per_s", column) + "\n    origin: document")
-    file = tmp_path / "s.yaml"
-    base = 'base: {device: "emulated:infinite", model: resnet50, data: {source: synthetic_jpeg, samples: 64}}'
-    file.write_text(f"{base}\n{file.read_text()}")
-    study = read_studies(["s"], "paper", Machine(), folder=tmp_path)[0]
+    base = '{device: "emulated:infinite", model: resnet50, data: {source: synthetic_jpeg, samples: 64}}'
+    claim = DIRECTION.replace("throughput_samples_per_s", column) + "\n    origin: document"
+    study = study_with(tmp_path, claim, base=base)
     (found,) = verdicts(study, lambda run: {column: rates(80.0)(run)["throughput_samples_per_s"]})
     assert found.basis == basis
 

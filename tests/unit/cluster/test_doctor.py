@@ -24,12 +24,11 @@ GPU = Machine(devices_per_node=4, device="cuda", cores_per_node=64, memory_gib=2
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The site file of a profile in an empty project."""
-    file = tmp_path / "profiles/lab/site.yaml"
+    file = here / "profiles/lab/site.yaml"
     file.parent.mkdir(parents=True)
     file.write_text("scratch: /tmp\n")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCALESTUDY_SITE", str(file))
     return file
 
@@ -170,7 +169,7 @@ def test_a_job_that_cannot_be_submitted_is_a_sentence(tmp_path: Path, error: str
 
 
 def test_two_doctors_that_start_in_one_second_have_folders_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders: list[Path] = []
 
@@ -178,7 +177,6 @@ def test_two_doctors_that_start_in_one_second_have_folders_of_their_own(
         folders.append(folder)
         raise UserError("far enough")
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(job.time, "strftime", lambda form: "20261126-070858")
     monkeypatch.setattr(job, "write_token", stop)
     for _ in range(2):

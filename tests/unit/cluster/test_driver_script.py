@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize(("profile", "submit"), [("slurm", "sbatch"), ("pbs", "qsub"), ("sge", "qsub")])

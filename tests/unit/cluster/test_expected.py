@@ -9,19 +9,22 @@ from typing import Any
 
 import pytest
 
+from scalestudy.cluster.ledger import LedgerAttempt, read_ledger, start_up
 from scalestudy.cluster.plan import counts
 from scalestudy.cluster.plan.expected import UTILISATION, Expectation, TimeEstimate
 from scalestudy.cluster.resources import Planner
 from scalestudy.data.manifest import Manifest, SplitInfo, write_manifest
+from scalestudy.results.stored import append_history, write_result
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
-from scalestudy.spec.layout import manifest_file
+from scalestudy.spec.layout import manifest_file, result_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
+from tests.conftest import ROOT
+from tests.unit.analysis.fake_results import result_of
 
-ROOT = Path(__file__).resolve().parents[3]
 RESNET: dict[str, Any] = {
     "model": {"name": "resnet50"},
     "strategy": {"name": "allreduce"},
@@ -208,6 +211,13 @@ def images(**data: Any) -> RunSpec:
     return run(data={"source": "image_folder", **data}).spec
 
 
+def note(*events: dict[str, Any]) -> None:
+    """Lines of the executor's ledger."""
+    Path(".scalestudy").mkdir(exist_ok=True)
+    with open(".scalestudy/jobs.jsonl", "a") as ledger:
+        ledger.writelines(json.dumps(event) + "\n" for event in events)
+
+
 def prepared(of: RunSpec, samples: int, seconds: float, *, in_a_job: bool = True) -> None:
     """A dataset of this form, and the job that made it."""
     identity = dataset_id(of.data)
@@ -215,10 +225,7 @@ def prepared(of: RunSpec, samples: int, seconds: float, *, in_a_job: bool = True
     split = SplitInfo(samples, samples)
     write_manifest(manifest_file(identity), Manifest(identity, "ready", of.data.plain(), train=split, seconds=seconds))
     if in_a_job:
-        Path(".scalestudy").mkdir(exist_ok=True)
-        event = {"name": f"d.{identity}", "job": f"dataset {identity}", "event": "ended", "used_s": seconds + 9}
-        with open(".scalestudy/jobs.jsonl", "a") as ledger:
-            ledger.write(json.dumps(event) + "\n")
+        note({"name": f"d.{identity}", "job": f"dataset {identity}", "event": "ended", "used_s": seconds + 9})
 
 
 @pytest.mark.parametrize(
@@ -240,6 +247,41 @@ def test_datasets_of_the_same_form_that_jobs_have_prepared_tell_the_time_of_the_
     asked, found = Planner("nowhere", MACHINE).of_dataset("next", images(**packed))
     assert (round(found.low_s), round(found.high_s), found.kind) == (1666, 13314, "neighbours")
     assert asked.runtime == 228
+
+
+def test_the_ledger_is_read_by_job_and_a_line_that_was_cut_off_is_left_out() -> None:
+    assert read_ledger() == []
+    made = "resnet50.synthetic.allreduce.x4.r0-901ce9d351cc"
+    for name, rule in (("a.1", "train"), ("b.1", "scalestudy_train")):
+        note({"event": "submitted", "name": name, "job": f"{rule} box {made}"})
+    note({"event": "ended", "name": "a.1", "used_s": 42, "cause": "finished"})
+    note({"event": "ended", "name": "b.1", "used_s": 43})
+    with open(".scalestudy/jobs.jsonl", "a") as file:
+        file.write('{"event": "sub')
+    assert read_ledger() == [LedgerAttempt(made, 42, "box", "finished"), LedgerAttempt(made, 43, "box", None)]
+
+
+def test_what_jobs_take_outside_their_runs_is_learned_from_three_on() -> None:
+    links = [LedgerAttempt(f"run{i}", used_s=30.0 + i) for i in range(3)]
+    wall_s = {f"run{i}": [20.0] for i in range(3)}
+    assert start_up(wall_s, links) == pytest.approx((10.2, 11.8))
+    assert start_up(wall_s, links[:2]) is None
+
+
+def test_the_plan_learns_from_all_campaigns_of_a_machine() -> None:
+    Path("config/machines").mkdir()
+    for name in ("local", "local2"):
+        Path(f"config/machines/{name}.yaml").write_text("description: Here\n")
+    made = run(data={"source": "digits"})
+    file = result_file("local+first", made.id)
+    result = {**result_of(made), "started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:10+00:00"}
+    write_result(file, result)
+    unknown = {**result, "metrics": {**result["metrics"], "throughput_samples_per_s": float("nan")}}
+    for each in (unknown, result):
+        append_history(file, each)
+    for name in ("local", "local+first", "local+second"):
+        assert Expectation(name, read_machine(name)).of(made).kind == "repeats"
+    assert Expectation("local2", read_machine("local2")).of(made).kind != "repeats"
 
 
 def test_data_of_unknown_size_is_unknown_and_requests_a_short_job(tmp_path: Path) -> None:

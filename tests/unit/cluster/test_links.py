@@ -14,6 +14,7 @@ from scalestudy.errors import UserError
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.run import RunSpec
 
+pytestmark = pytest.mark.usefixtures("here")
 MACHINE = """\
 # ours
 nodes: 4
@@ -41,9 +42,8 @@ def written(monkeypatch: pytest.MonkeyPatch, **of_all: Any) -> str:
 
 
 def test_the_rates_of_links_are_written_with_date_and_interval_and_all_else_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     source = "study probe, 2026-11-27: all-reduce of 64 MiB on"
     assert written(monkeypatch) == (
         MACHINE.replace("network_gb_per_s: 50", "network_gb_per_s: 12.0").replace(
@@ -56,10 +56,7 @@ def test_the_rates_of_links_are_written_with_date_and_interval_and_all_else_stay
 
 
 @pytest.mark.parametrize("of_all", [{"status": "invalid"}, {"buffer_kib": 1}, {"part": "gemm"}])
-def test_where_no_run_tells_a_rate_nothing_is_written(
-    of_all: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_where_no_run_tells_a_rate_nothing_is_written(of_all: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="no valid run of probe at scale paper"):
         written(monkeypatch, **of_all)
     assert Path("config/machines/mine.yaml").read_text() == MACHINE

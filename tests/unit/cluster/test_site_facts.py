@@ -21,7 +21,6 @@ from snakemake_executor_plugin_multinode.schedulers import Request, scheduler_of
 from snakemake_executor_plugin_multinode.site import SchedulerSettings
 from tests.unit.cluster.recorded_sites import PBS, SGE, SLURM, Recorded
 
-ROOT = Path(__file__).resolve().parents[3]
 MACHINE, SITE = "config/machines/mine.yaml", "profiles/mine/site.yaml"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from scalestudy.data import tar
 from scalestudy.data.index import mapped_index
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import index_file, shard_names
@@ -99,6 +101,32 @@ def test_what_a_tar_holds_beside_files_is_an_error_or_left_out(
     assert (manifest.classes, manifest.left_out) == (2, 3)
     assert f"{CLASSES[2]}.tar: a class without images" in manifest.left_out_list[2]
     assert f"left out 2: {listing.NO_FILE}" in capsys.readouterr().out
+
+
+IN_A_TAR = ["a.jpg", "folder/b.jpg", f"{'c' * 180}.jpg", f"{'d' * 90}/{'e' * 90}.jpg", "überall/図.jpg", "f" * 255]
+
+
+def members(path: Path) -> dict[str, bytes]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return {
+            os.fsdecode(member.name): os.pread(descriptor, member.size, member.start)
+            for member in tar.entries(path)
+            if member.is_file
+        }
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("dialect", ["gnu", "pax", "v7", "ustar"])
+def test_members_of_any_tar_are_found_where_they_lie(dialect: str, tmp_path: Path) -> None:
+    names = [name for name in IN_A_TAR if dialect in ("gnu", "pax") or len(name.encode()) < 100]
+    contents = {name: os.urandom(300 * number) for number, name in enumerate(names)}
+    for name, data in contents.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(data)
+    subprocess.run(["tar", f"--format={dialect}", "-cf", "x.tar", "-C", "in", *names], cwd=tmp_path, check=True)
+    assert members(tmp_path / "x.tar") == contents
 
 
 # ---- ChestX-ray14

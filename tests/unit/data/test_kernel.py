@@ -23,8 +23,6 @@ from scalestudy.data import counter_rng
 from scalestudy.data.decode import images, kernel
 from scalestudy.data.decode.kernel.build import build
 
-NOISE = np.random.default_rng(0).integers(0, 256, (48, 64, 3), np.uint8)
-
 
 @pytest.fixture(scope="module")
 def fast(tmp_path_factory: pytest.TempPathFactory) -> kernel.Kernel:

@@ -131,6 +131,17 @@ def test_a_plan_that_begins_later_resumes_at_that_sample(mode: str, prepared: Pr
     assert all(torch.equal(one, other) for one, other in zip(whole[3:], rest, strict=True))
 
 
+def test_no_more_batches_are_made_ahead_than_asked_for(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["files"])
+    loader, ahead = spec(workers=2, prefetch=3), 7  # the one in use, and 2 x 3
+    data = open_dataset(path, "train", loader)
+    with Loader(data, plan(data, batch=1), loader, seed=0, slow_decode_s=0.001) as made:
+        next(iter(made))
+        assert wait_until(lambda: made.slow_decode >= ahead, 30)
+        time.sleep(0.1)
+        assert made.slow_decode == ahead
+
+
 # Over HTTP
 
 
@@ -194,6 +205,20 @@ def without_a_record(file: Path) -> None:
         environment.begin(write=True) as transaction,
     ):
         transaction.delete(b"%09d" % 3)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_an_error_of_a_worker_is_raised_where_its_batch_is_due(workers: int, prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["files"])
+    loader, seen = spec(workers=workers), 0
+    data = open_dataset(path, "train", loader)
+    order = plan(data)
+    data.files[order[2][1][0]].write_bytes(b"damaged")
+    with pytest.raises(UserError, match="cannot be read"), Loader(data, order, loader, seed=0) as made:
+        for _ in made:
+            seen += 1
+    assert seen == 2
 
 
 RANGE = r"sample \d+ \(bytes \d+ to \d+\) cannot be read"
@@ -287,10 +312,11 @@ from pathlib import Path
 from scalestudy.data.load import batch_maker, stream
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.load.loader import Loader
-from tests.unit.data.test_modes import spec
+from scalestudy.spec import run
 batch_maker.HANG_S = stream.WAIT_S = 1.0
 mode, kind = sys.argv[2:]
-loader = spec(mode=mode, kind=kind, workers=1, prefetch=1, storage={"latency_ms": 1500})
+options = {"workers": 1, "prefetch": 1, "augment": "crop_flip", "size": 32, "storage": {"latency_ms": 1500.0}}
+loader = run.Loader(mode=mode, kind=kind, **options)
 data = open_dataset(Path(sys.argv[1]), "train", loader)
 with Loader(data, [(0, np.arange(0, 2)), (0, np.arange(2, 4))], loader, seed=0) as made:
     print("begun", flush=True)
@@ -302,9 +328,9 @@ with Loader(data, [(0, np.arange(0, 2)), (0, np.arange(2, 4))], loader, seed=0) 
 def test_a_run_that_is_suspended_and_goes_on_has_no_worker_that_hangs(prepared: Prepared) -> None:
     """As a scheduler suspends a job: all of its processes at once, for longer than a sample may take."""
     path, _ = prepared(**FORMS["files"])
-    command, root = [sys.executable, "-c", STOPPED, str(path)], Path(__file__).parents[3]
+    command = [sys.executable, "-c", STOPPED, str(path)]
     jobs = [
-        subprocess.Popen([*command, mode, kind], cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        subprocess.Popen([*command, mode, kind], stdout=subprocess.PIPE, text=True, start_new_session=True)
         for mode, kind in (("file", "threads"), ("file", "processes"), ("stream", "threads"))
     ]
     for job in jobs:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import lmdb
@@ -12,16 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from scalestudy.cli import run_command
 from scalestudy.data.load.dataset import open_dataset
-from scalestudy.data.manifest import bulk_folder
+from scalestudy.data.manifest import bulk_folder, read_manifest
 from scalestudy.data.prepare import datasets as module
 from scalestudy.data.prepare import write
-from scalestudy.data.prepare.datasets import prepare
+from scalestudy.data.prepare.datasets import ensure, prepare
 from scalestudy.data.prepare.describe import is_whole
 from scalestudy.data.scale import stratified_order, wanted_samples
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
-from tests.unit.data.conftest import Prepared, dataset_spec
+from tests.unit.data.conftest import Prepared, dataset_spec, photo
 
 JPEG = {"source": "synthetic_jpeg", "samples": 30, "width": 64, "height": 48, "mean_kib": 2.0}
 
@@ -136,3 +138,37 @@ def test_every_prefix_holds_the_classes_in_proportion(labels: list[int]) -> None
     for count in range(1, len(labels) + 1):
         held = np.bincount(array[order[:count]], minlength=5)
         assert (np.abs(held - share * count) <= 3).all()
+
+
+# The files that data is made from
+
+
+def another_picture(root: Path) -> None:
+    (root / "train/cat/9.jpg").write_bytes(photo(96, 64))
+
+
+def other_pictures_of_the_same_size(root: Path) -> None:
+    file = root / "train/cat/0.jpg"
+    file.write_bytes(bytes(reversed(file.read_bytes())))
+    os.utime(file, (1_900_000_000, 1_900_000_000))
+
+
+@pytest.mark.parametrize("change", [another_picture, other_pictures_of_the_same_size])
+def test_a_changed_source_is_named_with_the_command_that_uses_it_as_it_is(
+    prepared: Prepared, picture_folder: Path, change: Callable[[Path], None]
+) -> None:
+    path, _ = prepared(source="image_folder", root=str(picture_folder))
+    ensure(path)
+    change(picture_folder)
+    with pytest.raises(UserError, match="files were added, removed or changed") as error:
+        ensure(path)
+    assert f"scalestudy prepare --again --out {path}" in str(error.value)
+
+
+def test_data_that_is_made_again_has_another_fingerprint(prepared: Prepared, picture_folder: Path) -> None:
+    """Runs record it, so that those of before and after do not pass for repeats of one measurement."""
+    path, before = prepared(source="image_folder", root=str(picture_folder), on_error="skip")
+    other_pictures_of_the_same_size(picture_folder)
+    assert run_command(["prepare", "--again", "--out", str(path)]) == 0
+    ensure(path)
+    assert read_manifest(path).fingerprint != before.fingerprint

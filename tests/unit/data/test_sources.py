@@ -191,9 +191,6 @@ class Mine:
         return self.samples
     def __getitem__(self, index):
         return np.full((3, 4, 4), index, np.float32), index % 2
-class Tags(Mine):
-    def __getitem__(self, index):
-        return np.zeros((1, 4, 4), np.uint8), [1, 0, 1]
 class Counted(Mine):
     classes = np.int64(2)
 class Broken(Mine):
@@ -205,11 +202,10 @@ class Broken(Mine):
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "config/extensions/mine.py"
+def own(here: Path) -> Path:
+    file = here / "config/extensions/mine.py"
     file.parent.mkdir(parents=True)
     file.write_text(OWN)
-    monkeypatch.chdir(tmp_path)
     return file
 
 
@@ -241,5 +237,5 @@ def test_own_data_without_items_is_an_error_with_its_file(own: Path, prepared: P
 def test_own_data_that_fails_at_an_item_is_an_error_with_its_number(own: Path, prepared: Prepared) -> None:
     path, _ = prepared(**{"import": "mine:Broken"})
     data = open_dataset(path, "train")
-    with pytest.raises(UserError, match=r"mine\.py:19: RuntimeError: no such record\n    raised by item 4 of"):
+    with pytest.raises(UserError, match=r"mine\.py:16: RuntimeError: no such record\n    raised by item 4 of"):
         data.batch(np.arange(6), size=None, augment="none", seed=0, epoch=0)

@@ -89,15 +89,14 @@ def test_gpus_that_are_promised_and_not_there_are_a_fault_with_what_to_do(
 
 
 def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # The data is not the matter here.
     monkeypatch.setattr("scalestudy.data.prepare.datasets.prepare", lambda *_: None)
     monkeypatch.setattr("scalestudy.launch.launch.read_manifest", lambda _: SimpleNamespace(status="ready"))
     monkeypatch.setattr("scalestudy.commands.one_run.read_machine", lambda _: Machine(devices_per_node=4))
-    monkeypatch.setenv("MULTINODE_FAULT", str(tmp_path / "fault"))
+    monkeypatch.setenv("MULTINODE_FAULT", str(here / "fault"))
     monkeypatch.setenv(OF_EXECUTOR, "job")
-    monkeypatch.chdir(tmp_path)
     asked = spec()
     out = Path("results/gpus/runs") / run_id(asked) / "result.json"
     out.parent.mkdir(parents=True)
@@ -105,7 +104,7 @@ def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
     assert run_command(["train", "--out", str(out)]) == 2
     why = "config/machines/gpus.yaml says 4 GPUs per node, but this node has none"
     assert why in capsys.readouterr().err
-    assert why in (tmp_path / "fault").read_text()
+    assert why in (here / "fault").read_text()
     assert not out.exists()
     state = json.loads((out.parent / "state.json").read_text())
     assert (state["state"], why in state["cause"]) == ("failed", True)

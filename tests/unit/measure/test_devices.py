@@ -6,15 +6,14 @@ import math
 
 import pytest
 
-from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, throttling
+from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j
 from scalestudy.nvml import unusual_modes
 from tests.stand_ins import gpus
 from tests.unit.conftest import See
 
 
-def row(clock_s: float, energy: float = math.nan, power: float = math.nan, throttle: float = 0.0) -> dict[str, float]:
-    return {"clock_s": clock_s, "devices": 1.0, "device_energy_j": energy, "device_power_w": power,
-            "device_throttle": throttle, "device_utilisation": 0.5}  # fmt: skip
+def row(clock_s: float, energy: float = math.nan, power: float = math.nan) -> dict[str, float]:
+    return {"clock_s": clock_s, "devices": 1.0, "device_energy_j": energy, "device_power_w": power}
 
 
 COUNTED = [row(0, 1000.0), row(1, 1300.0), row(2, 1500.0), row(3, 1900.0)]
@@ -29,12 +28,6 @@ def test_energy_is_the_difference_of_the_counters_at_both_ends(begin: float, end
 @pytest.mark.parametrize(("begin", "end", "joules"), [(0, 3, 700), (1, 2, 300), (0.5, 2.5, 550)])
 def test_without_a_counter_energy_is_the_area_below_sampled_power(begin: float, end: float, joules: float) -> None:
     assert energy_j(POWERED, begin, end) == pytest.approx(joules)
-
-
-def test_what_holds_the_clock_down_in_a_tenth_of_the_samples_is_said() -> None:
-    rows = [row(clock, throttle=4.0 if clock < 2 else 0.0) for clock in range(10)]
-    assert throttling(rows, 0, 9) == ["power cap (20% of samples)"]
-    assert throttling(rows, 2, 9) == []
 
 
 def test_readings_of_two_devices_are_one_row(see: See) -> None:

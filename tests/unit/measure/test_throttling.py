@@ -36,15 +36,6 @@ def test_a_kernel_that_does_not_count_it_says_nothing(tmp_path: Path) -> None:
     assert share_of_time([], 0.0, 1.0, "throttled_s") is None
 
 
-def test_the_share_is_that_of_the_samples_around_the_window() -> None:
-    rows = [
-        {"clock_s": float(second), "throttled_s": 5 + throttled} for second, throttled in enumerate((0, 0, 0.5, 1, 1))
-    ]
-    assert share_of_time(rows, 1.2, 2.8, "throttled_s") == pytest.approx(0.5)
-    assert share_of_time(rows, 0.0, 4.0, "throttled_s") == pytest.approx(0.25)
-    assert share_of_time(rows, 3.0, 9.0, "throttled_s") == 0.0
-
-
 def test_of_cpu_time_the_share_is_that_of_each_core_and_rows_of_ranks_tell_nothing_of_disks() -> None:
     """Two cores are half busy, a disk a quarter of the time; a rank's row at the window's end has no disk."""
     rows = [

@@ -28,9 +28,8 @@ PROGRAM = {"command": COMMAND, "files": ["train.py"], "keys": {"width": 64}}
 
 
 @pytest.fixture
-def explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def explained(here: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Explain a run of this spec; returns what is printed and the command that was observed."""
-    monkeypatch.chdir(tmp_path)
     observed: list[tuple[str, ...]] = []
     monkeypatch.setattr("scalestudy.program.takeaway.take_away", lambda words, *_: observed.append(words))
 
@@ -107,8 +106,7 @@ def test_a_command_that_several_processes_start_is_refused(explained: Any) -> No
     assert "started several times" in output
 
 
-def test_a_skipped_run_has_nothing_to_explain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_skipped_run_has_nothing_to_explain(here: Path) -> None:
     skipped = {"run": RUN, "status": "skipped", "reason": "needs a GPU", "spec": {}, "metrics": {}}
     write_json(result_file("local", RUN), skipped)
     assert "was skipped: needs a GPU" in str(CliRunner().invoke(cli, ["explain", RUN]).exception)

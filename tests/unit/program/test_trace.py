@@ -69,16 +69,6 @@ def test_a_line_that_is_still_written_is_read_when_it_is_whole(tmp_path: Path) -
     assert [mark.step for mark in traces.of("steps")[0].marks] == [1, 2]
 
 
-def test_a_window_ends_where_steps_are_counted_anew_and_the_run_with_it(tmp_path: Path) -> None:
-    lines = [json.dumps({"clock": 0.1 * done, "step": done % 20}) for done in range(50)]
-    (tmp_path / "reported.0.7.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    traces, whole, cut = read(tmp_path), Measure(warmup_steps=5, steps=10), Measure(warmup_steps=5, steps=30)
-    [trace] = traces.of("reported")
-    assert [window.steps for measure in (whole, cut) for window in windows([trace], measure)] == [10, 15]
-    assert [trace.is_over(measure) for measure in (whole, cut)] == [True, False]
-    assert traces.is_over(cut)
-
-
 def test_a_second_process_that_prints_its_steps_later_begins_no_new_count(tmp_path: Path) -> None:
     file, measure = tmp_path / "matched.0.jsonl", Measure(warmup_steps=2, steps=20)
     first = [(0.1 * step, step) for step in range(1, 31)]
@@ -100,8 +90,8 @@ def test_a_count_that_begins_anew_ends_a_run_once_as_many_steps_have_followed(tm
     for done in (20, 30, 39, 40, 41):
         steps = [step % 20 if step < 40 else 20 for step in range(done)]
         file.write_text("".join(f'{{"clock": {index}, "step": {step}}}\n' for index, step in enumerate(steps)), "utf-8")
-        [trace] = read(tmp_path).of("matched")
-        found.append((trace.counts_anew(measure), trace.counts_anew(measure, is_live=True)))
+        [trace] = (traces := read(tmp_path)).of("matched")
+        found.append((trace.counts_anew(measure), traces.is_over(measure)))
     assert found == [(False, False), (True, False), (True, False), (True, True), (True, True)]
     assert [window.steps for window in windows([trace], measure)] == [18], "what follows is no part of the window"
 

@@ -29,10 +29,9 @@ def make_handler() -> LogHandler:
 
 
 @pytest.fixture
-def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHandler]:
+def handler(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHandler]:
     """The display of a call that prepares one dataset."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv/bin/snakemake"), "all", "--profile", "profiles/my site"])
+    monkeypatch.setattr(sys, "argv", [str(here / ".venv/bin/snakemake"), "all", "--profile", "profiles/my site"])
     LOG.parent.mkdir(parents=True)
     job = SimpleNamespace(rule=SimpleNamespace(name="dataset"), output=[DATA], wildcards_dict={"dataset": "digits-1"})
     made = make_handler()
@@ -139,20 +138,18 @@ def test_calls_that_run_no_job_keep_the_output_of_snakemake(
     [
         ({"metrics": {"throughput_samples_per_s": 1240.4, "accuracy": 0.912}}, "1,240 samples/s, accuracy 0.912"),
         ({"metrics": {"throughput_samples_per_s": None, "wall_s": 1.294}}, "1.3 s in all"),
+        (
+            {"metrics": {"wall_s": 9.0}, "explained": {"sentences": ["A step takes 4 ms.", "More."]}},
+            "A step takes 4 ms.",
+        ),
         ({"status": "skipped", "reason": "no GPU", "metrics": {}}, "skipped: no GPU"),
     ],
 )
-def test_a_run_is_told_by_its_rate_or_as_a_whole_program_by_its_time(
+def test_a_run_is_told_by_its_rate_or_as_a_whole_program_by_its_time_and_an_explained_one_by_its_step(
     tmp_path: Path, result: dict[str, Any], words: str
 ) -> None:
     (tmp_path / "result.json").write_text(json.dumps({"status": "valid", "reason": None, **result}))
     assert outcome(str(tmp_path / "result.json")) == words
-
-
-def test_the_outcome_of_an_explained_run_is_its_step(tmp_path: Path) -> None:
-    found = {"status": "valid", "metrics": {"wall_s": 9.0}, "explained": {"sentences": ["A step takes 4 ms.", "More."]}}
-    (tmp_path / "result.json").write_text(json.dumps(found))
-    assert outcome(str(tmp_path / "result.json")) == "A step takes 4 ms."
 
 
 def test_the_heading_has_the_count_and_the_mean_without_waits_and_a_line_each_what_runs_and_waits() -> None:

@@ -13,8 +13,7 @@ from scalestudy.report.answers import MAX_SENTENCES, NoNumber, Number, answer_of
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
-ROOT = Path(__file__).resolve().parents[3]
-
+pytestmark = pytest.mark.usefixtures("published_numbers")
 DECLARED = """
 answers:
   - say: "Two ranks train {gain} times as fast as one; a GPU takes {gpu}."
@@ -28,15 +27,8 @@ answers:
 """
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/reference").symlink_to(ROOT / "config/reference")
-    monkeypatch.chdir(tmp_path)
-
-
-def summarised(change: Any = lambda run: {}, more: str = DECLARED) -> Study:
-    study = read_study(Path.cwd(), SCALING + more)
+def summarised(change: Any = lambda run: {}, more: str = DECLARED, text: str = SCALING) -> Study:
+    study = read_study(Path.cwd(), text + more)
     write_results(study, change)
     summarise(study, MACHINE)
     return study
@@ -105,27 +97,20 @@ vary: {n_layers: [2, 4]}
 repeats: 3
 figures: [{kind: lines, x: n_layers, y: throughput_samples_per_s}]
 """
-    study = read_study(Path.cwd(), text)
-    write_results(study)
-    summarise(study, MACHINE)
-    answer = answer_of(study, MACHINE)
+    answer = answer_of(summarised(more="", text=text), MACHINE)
     assert answer.left_out == () and "at n layers 2 to" in answer.sentences[0]
 
 
 def test_a_figure_in_words_is_of_its_own_runs_whatever_keys_the_first_run_has() -> None:
     where = "where: {strategy.servers: 1}"
     text = SCALING.replace("kind: time_over_ranks, name: time,", f"kind: time_over_ranks, name: time, {where},")
-    study = read_study(Path.cwd(), text)
+    study = summarised(more="", text=text)
     assert "strategy.servers" not in study.runs[0].columns
-    write_results(study)
-    summarise(study, MACHINE)
     assert [said.partition(" goes from")[0] for said in answer_of(study, MACHINE).sentences] == ["Training time"]
 
 
 def test_a_figure_with_one_place_on_its_axis_is_no_answer_and_says_why() -> None:
-    study = read_study(Path.cwd(), SCALING.replace("ranks: [1, 2]", "ranks: [1]"))
-    write_results(study)
-    summarise(study, MACHINE)
+    study = summarised(more="", text=SCALING.replace("ranks: [1, 2]", "ranks: [1]"))
     assert answer_of(study, MACHINE).left_out == ("figure `time` has one value of `ranks`",)
 
 
@@ -142,6 +127,7 @@ def test_a_number_is_written_in_the_unit_of_its_column_that_suits_it() -> None:
     assert Number(4.2e9, 4.1e9, 4.3e9, n=5, unit="B/s").text("unit") == "4.20 ± 0.10 GB/s"
     assert Number(2.5e-5, None, None, unit="s").text("unit") == "25 µs"
     assert Number(1.5, None, None).text("unit") == "1.5"
+    assert Number(512.0, None, None, 1, unit="MiB").text("GiB") == "0.5 GiB"
     with pytest.raises(NoNumber, match="no half-width"):
         Number(0.0, 0.0, 0.0, n=3).text("±%")
 
@@ -194,10 +180,6 @@ def test_numbers_of_unlike_periods_or_versions_are_said_to_be_measured_apart() -
     answer = answer_of(summarised(later), MACHINE)
     assert answer.sentences[0].endswith("(measured apart).")
     assert "measured apart" not in answer.sentences[1]
-
-
-def test_a_number_of_a_column_in_mib_is_written_in_gib() -> None:
-    assert Number(512.0, None, None, 1, unit="MiB").text("GiB") == "0.5 GiB"
 
 
 def test_warnings_of_valid_runs_are_shown_each_kind_once() -> None:

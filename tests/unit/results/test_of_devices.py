@@ -112,15 +112,12 @@ def test_cpu_time_that_a_quota_withheld_in_the_window_is_warned_of(
     assert [word in warning for word, warning in zip(words, warnings, strict=True)] == [True] * len(words)
 
 
-def test_one_host_that_does_not_know_leaves_all_unknown(tmp_path: Path) -> None:
+def test_without_samples_or_window_or_of_one_host_that_does_not_know_nothing_is_known(tmp_path: Path) -> None:
+    assert set(of_devices(job(tmp_path), [], reports())[0].values()) == {None}
+    assert set(of_devices(job(tmp_path), samples(0, 1.0), reports(None))[0].values()) == {None}
     rows = [*samples(0, 320.0), *({**QUIET, "node": 1, "clock_s": float(second)} for second in range(5))]
     values, _ = of_devices(job(tmp_path, ("a", "b")), rows, reports())
     assert set(values.values()) == {None}
-
-
-def test_without_samples_or_window_nothing_is_known(tmp_path: Path) -> None:
-    assert set(of_devices(job(tmp_path), [], reports())[0].values()) == {None}
-    assert set(of_devices(job(tmp_path), samples(0, 1.0), reports(None))[0].values()) == {None}
 
 
 def test_a_clock_that_was_held_down_and_devices_that_were_not_measured_are_said(tmp_path: Path) -> None:

@@ -19,10 +19,7 @@ def judged(loader: dict[str, object], *reports: dict[str, object], size_mib: int
     """The verdict on a run over `size_mib` of images; one rank per report."""
     spec = RunSpec.model_validate_json(json.dumps({"loader": loader}))
     sizes = SplitInfo(100, size_mib * MIB)
-    manifest = Manifest(
-        id="", status="ready", reason=None, spec={}, format="files", classes=2, task="classification", channels=3,
-        train=sizes, test=sizes, bulk="", fingerprint="", seconds=0.0, index="", width=8, height=8,
-    )  # fmt: skip
+    manifest = Manifest("", "ready", {}, format="files", classes=2, train=sizes, test=sizes)
     plain = [replace(Report(rank), **each) for rank, each in enumerate(reports)]  # type: ignore[arg-type]  # values of several types
     values = {
         "read_bytes": counted_reads(plain),

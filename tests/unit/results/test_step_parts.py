@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
-from scalestudy.results.metrics import STEPS_TOGETHER, parts_of_steps, speed, waiting
+from scalestudy.results.metrics import STEPS_TOGETHER, parts_of_steps, speed
 from scalestudy.results.reports import Measured
-from scalestudy.spec.run import RunSpec
-from scalestudy.training.job import Job, Resolved
 from scalestudy.training.report import Report
+from tests.unit.test_training import job, manifest, spec
 
 
-def marks_of(steps: list[list[float]], begin: float = 0.0) -> np.ndarray:
+def marks_of(steps: list[list[float]]) -> np.ndarray:
     """[steps, 7] of one rank whose steps follow each other without a gap, each divided as given."""
-    ends = begin + np.cumsum(steps).reshape(len(steps), 6)
-    begins = np.concatenate([[begin], ends[:-1, -1]])
+    ends = np.cumsum(steps).reshape(len(steps), 6)
+    begins = np.concatenate([[0.0], ends[:-1, -1]])
     return np.column_stack([begins, ends])
 
 
@@ -26,13 +22,6 @@ def test_the_published_example() -> None:
     # Data 10 and 60, forward 5 and 5, backward 55 and 5 ms: the largest of each would sum to 120.
     marks = np.stack([marks_of([[10, 0, 5, 55, 0, 0]]), marks_of([[60, 0, 5, 5, 0, 0]])])
     assert parts_of_steps(marks, [slice(0, 1)]).tolist() == [[60, 0, 5, 5, 0, 0]]
-
-
-def test_clocks_that_began_at_other_times_are_told_apart_from_waiting() -> None:
-    fast, slow = [1.0, 0, 2, 3, 6, 1], [1.0, 0, 2, 7, 2, 1]
-    marks = np.stack([marks_of([fast] * 3), marks_of([slow] * 3, begin=1000.0)])
-    assert parts_of_steps(marks, [slice(0, 3)]) == pytest.approx(np.array([[1.0, 0, 2, 7, 2, 1]] * 3))
-    assert waiting(marks, [slice(0, 3)]) == pytest.approx(2.0)  # 4 on one of two ranks
 
 
 def test_the_parts_sum_to_the_window_though_ranks_leave_each_exchange_in_another_order() -> None:
@@ -60,12 +49,9 @@ def test_clocks_that_drift_apart_do_not_make_the_fast_clocks_rank_own_every_phas
 @pytest.mark.parametrize(
     ("strategy", "rate"), [("parameter_server", 2 * 32 / 0.3), ("async_parameter_server", 32 / 0.1 + 32 / 0.3)]
 )
-def test_a_slow_rank_holds_up_ranks_that_wait_for_it_and_no_others(tmp_path: Path, strategy: str, rate: float) -> None:
-    spec = RunSpec.model_validate({"strategy": strategy, "ranks": 2, "batch": {"per_rank": 32}})
-    job = Job("r", spec, Resolved(1, 2, 1, "cpu", 8, None), tmp_path, tmp_path, tmp_path, tmp_path, ("a",))
+def test_a_slow_rank_holds_up_ranks_that_wait_for_it_and_no_others(strategy: str, rate: float) -> None:
     marks = np.stack([marks_of([[step_s, 0, 0, 0, 0, 0]] * 10) for step_s in (0.1, 0.3)])
     measured = Measured([Report(rank, window=(0, 10)) for rank in range(2)], marks, np.zeros((2, 10)))
-    manifest = SimpleNamespace(train=SimpleNamespace(samples=6400))
-    values = speed(job, measured, manifest)  # type: ignore[arg-type]  # the manifest is a stand-in
+    values = speed(job(spec(strategy=strategy, ranks=2, batch={"per_rank": 32})), measured, manifest(6400))
     assert values["throughput_samples_per_s"] == pytest.approx(rate)
     assert values["epoch_time_s"] == pytest.approx(6400 / rate)

@@ -14,10 +14,10 @@ from scalestudy.spec.auto_machine import auto_machine, name_of, sheet_of
 from scalestudy.spec.config import checked, read_config, read_machine
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.yamlfile import parse_yaml
+from tests.conftest import ROOT
 from tests.stand_ins import gpus
 from tests.unit.conftest import See
 
-ROOT = Path(__file__).resolve().parents[3]
 KNOWN = ROOT / "config/reference/accelerators.csv"
 
 

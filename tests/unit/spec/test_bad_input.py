@@ -10,7 +10,7 @@ import pytest
 from scalestudy.errors import UserError
 from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.config import read_config
+from scalestudy.spec.config import read_config, read_machine
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies, read_studies
 from scalestudy.spec.run import RunSpec
@@ -107,11 +107,6 @@ def test_all_errors_of_a_file_are_listed(folder: Path) -> None:
     (folder / "s.yaml").write_text("question: 5\nbse: {}\nrepeats: none\nfigures:\n- {kind: lnes}\n")
     lines = [line for line in message_about(folder).splitlines() if not line.startswith(" ")]
     assert [line.partition(": ")[0] for line in lines] == ["s.yaml:1", "s.yaml:2", "s.yaml:3", "s.yaml:5"]
-    (folder / "s.yaml").write_text(
-        "question: How?\nbase: {model: small_cn}\nfigures:\n- {kind: lines, name: a, x: ranks, y: througput}\n"
-    )
-    lines = [line for line in message_about(folder).splitlines() if not line.startswith(" ")]
-    assert [line.partition(": ")[0] for line in lines] == ["s.yaml:2", "s.yaml:4"], "of runs, and of what shows them"
 
 
 @pytest.mark.parametrize(
@@ -185,6 +180,14 @@ def test_a_wrong_value_on_the_command_line_is_answered(
     assert word in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["Night", "a b", "../a", ""])
+def test_a_name_that_cannot_be_a_campaigns_folder_is_refused(name: str, project: Path) -> None:
+    with pytest.raises(UserError, match="campaign"):
+        read_config("config/config.yaml", {"campaign": name})
+    with pytest.raises(UserError, match="cannot be the name of a campaign"):
+        read_machine(f"local+{name}")
+
+
 def test_plain_words_numbers_and_dates_are_what_they_look_like() -> None:
     words = ["00123", "1:30", "yes", "2020-01-01", "1_000", "0x10", ".inf", "-007", "1e999"]
     assert parse_yaml(f"a: [{', '.join(words)}]", "s.yaml").data["a"] == words
@@ -194,12 +197,13 @@ def test_plain_words_numbers_and_dates_are_what_they_look_like() -> None:
 
 
 def test_every_value_knows_its_line_and_aliases_and_merge_keys_are_read(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text("a: &a\n  b:\n  - c: 1\n  - d\ne: {<<: *a, f: 2}\n")
+    (tmp_path / "s.yaml").write_text("a: &a\n  b:\n  - c: 1\n  - d\ne: {<<: *a, f: 2}\ng: &flag true\nh: *flag\n")
     document = read_yaml(tmp_path / "s.yaml")
     assert document.where(("a", "b", 0, "c")) == f"{tmp_path}/s.yaml:3: a.b[0].c"
     assert document.line(("a", "b", 1)) == 4
     assert document.where(("a", "x", "y")) == f"{tmp_path}/s.yaml:1: a.x.y"
     assert document.data["e"] == {"b": [{"c": 1}, "d"], "f": 2}
+    assert document.data["g"] is document.data["h"] is True
 
 
 @pytest.mark.parametrize(("value", "remedy"), [("7", "leave out its quotes"), ("007", ""), ("1_000", "")])

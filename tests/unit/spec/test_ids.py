@@ -16,8 +16,7 @@ from scalestudy.spec.ids import dataset_id, own_code, run_id
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.catalogue import AnyStrategy
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.conftest import ROOT
 
 # fmt: off
 FIXED: list[tuple[dict[str, Any], str]] = [
@@ -177,12 +176,9 @@ def test_the_content_of_own_code_is_part_of_the_id(project: Path) -> None:
     assert ids[0].startswith("Net.digits.single.x1.r0-")
 
 
-def test_a_published_step_time_is_part_of_the_id_of_emulated_runs_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = ROOT / "config" / "reference" / "step_times.csv"
-    (tmp_path / "config" / "reference").mkdir(parents=True)
-    edited = tmp_path / "config" / "reference" / "step_times.csv"
+def test_a_published_step_time_is_part_of_the_id_of_emulated_runs_alone(here: Path) -> None:
+    table, edited = (folder / "config/reference/step_times.csv" for folder in (ROOT, here))
+    edited.parent.mkdir(parents=True)
     asked: list[dict[str, Any]] = [
         {"model": "resnet50", "device": device, "batch": {"per_rank": batch}}
         for device, batch in (("emulated:p100", 32), ("emulated:p100", 64), ("emulated:infinite", 32), ("cpu", 32))
@@ -190,7 +186,6 @@ def test_a_published_step_time_is_part_of_the_id_of_emulated_runs_alone(
     found = []
     for text in (table.read_text(), table.read_text().replace("resnet50,p100,32,195", "resnet50,p100,32,214.5")):
         edited.write_text(text)
-        monkeypatch.chdir(tmp_path)
         found.append([run_id(run_of(each)) for each in asked])
     before, after = found
     assert [one == other for one, other in zip(before, after, strict=True)] == [False, True, True, True]

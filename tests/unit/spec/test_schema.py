@@ -16,8 +16,8 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.schema import schemas
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml, read_yaml
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 SCHEMAS = schemas()
 STUDIES = sorted((ROOT / "config/studies").glob("*.yaml"))
 REFERENCE = "".join((ROOT / f"docs/reference/{page}.md").read_text() for page in ("config", "study", "site", "models"))

@@ -40,12 +40,11 @@ def test_the_workflow_reads_the_site_of_its_profile_as_jobs_do(project: Path) ->
 
 
 def test_a_run_by_hand_finds_the_data_of_the_local_profile_and_a_job_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for name in ("SCALESTUDY_SITE", "MULTINODE_JOB", "SLURM_JOB_ID", "PBS_JOBID", "JOB_ID"):
         monkeypatch.delenv(name, raising=False)
-    file = tmp_path / "profiles/local/site.yaml"
+    file = here / "profiles/local/site.yaml"
     file.parent.mkdir(parents=True)
     file.write_text("launcher: local\ndata_roots: {image_folder: ~/images}\n")
     assert (read_site().data_roots, read_site().launcher) == ({"image_folder": "~/images"}, "auto")

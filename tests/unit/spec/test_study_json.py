@@ -11,14 +11,12 @@ from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import own_code
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study_json import expanded_study, stored_study, write_study
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 
-
-def test_every_shipped_study_is_read_back_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_shipped_study_is_read_back_as_it_was(here: Path) -> None:
     machine, scale = "gpu_cluster", "paper"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config").symlink_to(ROOT / "config")
+    (here / "config").symlink_to(ROOT / "config")
     for study in read_studies(None, scale, read_machine(machine), machine_name=machine):
         write_study(study, machine)
         stored = stored_study(machine, scale, study.name)
