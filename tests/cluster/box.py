@@ -82,6 +82,14 @@ class Box:
             raise Unavailable(f"namespaces cannot be made here: {' '.join(said).strip()}")
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         self.init = int(children[0])
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        """Start the daemons of a scheduler."""
 
     def _script(self, repository: Path, host: str, address: str) -> str:
         lines = ["mount --make-rprivate /", "mount -t proc proc /proc"]

@@ -45,14 +45,9 @@ class SgeBox(Box):
         if version() is None:
             raise Unavailable("needs Grid Engine (envs/debian-packages.txt)")
         super().__init__(repository, host="sgehead")
-        self.environment |= {"SGE_ROOT": ROOT, "SGE_CELL": "default"}
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
 
     def _start(self) -> None:
+        self.environment |= {"SGE_ROOT": ROOT, "SGE_CELL": "default"}
         self.lay_cable("sgetail")
         self.must(
             [

@@ -19,11 +19,11 @@ from tests.cluster.workflow import (
     assert_a_kill_and_a_ctrl_c_cost_no_job,
     assert_begun_once,
     assert_on_named_nodes,
-    assert_refused,
     assert_requeued_runs_again,
     assert_waits_for_room,
     environment_of,
     message,
+    second_driver,
 )
 from tests.integration.tries import made
 
@@ -44,12 +44,7 @@ FATES = {
 def fates(pbs: PbsBox) -> tuple[Workflow, Driver]:
     """Return the second driver of a folder whose name needs quotes; other tests go on while its jobs end in all ways."""
     workflow = Workflow(pbs, "a b 'c' \"d\" $HOME `e` -x;&", SITE, FATES)
-    driver = workflow.start()
-    workflow.until(lambda: len(workflow.starts()) == len(FATES) - 1, "all starts", 90)
-    driver.kill()
-    driver.wait()
-    driver = workflow.start()
-    workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
+    driver = second_driver(workflow, starts=len(FATES) - 1)
     pbs.stop_server()
     time.sleep(3)
     pbs.start_server()
@@ -78,19 +73,6 @@ def test_pbsdsh_starts_the_ranks_of_the_other_host(pbs: PbsBox) -> None:
     assert result["launch"]["launcher"] == "pbsdsh"
     assert result["launch"]["hosts"] == list(pbs.hosts)
     assert result["samples_seen"] == 2 * 11 * 128
-
-
-@pytest.mark.parametrize(
-    ("site", "why"),
-    [
-        ({"kind": "pbs", "queue": "nosuch"}, "qsub: Unknown queue"),
-        ({"kind": "pbs", "options": "-l nosuch=1"}, "qsub: Unknown resource"),
-    ],
-)
-def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(
-    pbs: PbsBox, site: dict[str, str], why: str
-) -> None:
-    assert_refused(pbs, site, why)
 
 
 def test_a_deletion_of_jobs_of_which_the_server_has_forgotten_one_leaves_it_alive(pbs: PbsBox) -> None:
@@ -171,12 +153,7 @@ def test_a_server_that_keeps_no_history_as_it_is_installed_loses_no_job_and_runs
     workflow = Workflow(pbs, "forgetful", SITE, runs)
     pbs.qmgr("set server job_history_enable = False")
     try:
-        driver = workflow.start()
-        workflow.until(lambda: len(workflow.starts()) == len(runs), "all starts", 90)
-        driver.kill()
-        driver.wait()
-        driver = workflow.start()
-        workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
+        driver = second_driver(workflow, starts=len(runs))
         pbs.must(["qdel", workflow.ids()["deleted"]])
         code, output = driver.wait(280)
     finally:

@@ -12,7 +12,6 @@ import pytest
 
 from tests.cluster.box import USER
 from tests.cluster.sge_box import SgeBox
-from tests.cluster.test_program import STUDY, run_study
 from tests.cluster.workflow import (
     Driver,
     Workflow,
@@ -22,6 +21,7 @@ from tests.cluster.workflow import (
     assert_requeued_runs_again,
     environment_of,
     message,
+    second_driver,
 )
 from tests.integration.tries import made
 
@@ -43,12 +43,7 @@ SWEEP = "sweep_of_mine"
 def fates(sge: SgeBox) -> tuple[Workflow, Driver]:
     """Return the second driver of a folder whose name needs quotes; other tests go on while its jobs end in all ways."""
     workflow = Workflow(sge, "a b 'c' \"d\" `e` ü -x;&", SITE, FATES)
-    driver = workflow.start()
-    workflow.until(lambda: len(workflow.starts()) == len(FATES), "all starts", 90)
-    driver.kill()
-    driver.wait()
-    driver = workflow.start()
-    workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
+    driver = second_driver(workflow, starts=len(FATES))
     sge.stop_master()
     time.sleep(3)
     sge.start_master()
@@ -134,11 +129,3 @@ def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cos
     sge.must(["qsub", "-h", "-t", "1-3", "-N", SWEEP, "-b", "y", "-o", "/dev/null", "-j", "y", "sleep", "100"], USER)
     assert_a_kill_and_a_ctrl_c_cost_no_job(sge, "sge", sge.stop_master, sge.start_master)
     assert f" {SWEEP[:10]} " in sge.must(["qstat", "-u", USER])
-
-
-@pytest.mark.soak  # the same on Slurm is in test_program.py
-@pytest.mark.timeout(1200)
-def test_a_users_script_is_planned_run_and_reported(sge: SgeBox) -> None:
-    study = STUDY.format(command="python", once_per="rank", vary="measure.steps: [60]")
-    _, [one] = run_study(sge, "sge", study, "script")
-    assert len(one["links"]) == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,12 +12,11 @@ import pytest
 
 from tests.cluster.box import USER
 from tests.cluster.slurm_box import SlurmBox
-from tests.cluster.study import THROUGH, Studies, ranks, studies
+from tests.cluster.study import QUICK, THROUGH, Studies, ranks, studies
 from tests.cluster.workflow import Driver, Workflow, message
 
 Shown = Callable[[], tuple[Studies, str]]
 SITE = {"kind": "slurm"}
-QUICK = ("--latency-wait", "15", "--seconds-between-status-checks", "2", "--resources", "measure=1")
 FATES = {
     "two nodes": {"nodes": 2, "ranks_per_node": 2, "gpus_per_node": 2},
     "fails": {"what": "fail"},
@@ -57,9 +55,7 @@ def study(slurm: SlurmBox) -> Shown:
     words = ("through", "--config", "machine=box", "scale=mini", *QUICK)
     made.start_killed(slurm.folder / "studies.log", "snakemake", "--profile", "profiles/slurm", *words)
     submit = ("sbatch", "--parsable", "--time=30", "--mem=2G", "profiles/slurm/driver.sh", *words)
-    done = subprocess.run(made.command(*submit), capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    job = done.stdout.split()[-1]
+    job = made.must(*submit).split()[-1]
 
     def ended() -> tuple[Studies, str]:
         slurm.until(["scontrol", "-o", "show", "job", job], "JobState=COMPLETED", 280)
@@ -234,10 +230,8 @@ def test_short_runs_of_one_node_share_a_job_that_requests_the_sum_of_their_wallt
     words = ("results/box/mini/studies/through/summary.csv", "--profile", "profiles/slurm", "--config", "machine=box",
              "scale=mini", "--groups", "train=bundle", "--group-components", "bundle=3", "--set-resources",
              "train:runtime=3")  # fmt: skip
-    done = subprocess.run(made.command("snakemake", *words), capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    made.must("snakemake", *words)
     assert [(result["reason"], ranks(result)) for result in made.results()] == [(None, 1)] * 2 + [(None, 2)] * 2
-    lines = [json.loads(line) for line in (made.clone / ".scalestudy/jobs.jsonl").read_text().splitlines()]
-    bundles = {line["name"] for line in lines if line["event"] == "submitted" and "train" in line["job"]}
+    bundles = {line["name"] for line in made.events("submitted") if "train" in line["job"]}
     asked = slurm.must(["squeue", "-h", "-t", "all", "-n", ",".join(bundles), "-o", "%l"]).split()
     assert sorted(asked) == ["3:00", "9:00"]

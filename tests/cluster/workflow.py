@@ -63,32 +63,23 @@ class Workflow:
         (self.folder / "Snakefile").write_text(SNAKEFILE)
         shutil.copy(Path(__file__).parent / "trainer.py", self.folder)
         (self.folder / "site.yaml").write_text(json.dumps({"scheduler": site}))
-        self.set_runs(runs)
+        (self.folder / "runs.json").write_text(json.dumps(runs))
         for path in (self.folder, *self.folder.iterdir()):
             os.chown(path, box.home.stat().st_uid, box.home.stat().st_gid)
 
-    def set_runs(self, runs: dict[str, dict[str, Any]]) -> None:
-        """What there is to do, from now on."""
-        (self.folder / "runs.json").write_text(json.dumps(runs))
-
-    def _command(self, *arguments: str, first_in_path: Path | None = None) -> list[str]:
-        environment = environment_of(self.box)
-        if first_in_path is not None:
-            environment["PATH"] = f"{first_in_path}:{environment['PATH']}"
-        return self.box.command(["snakemake", *self.words, *arguments], USER, self.folder, **environment)
-
     def drive(self, *arguments: str, timeout: float = 200) -> tuple[int, str]:
         """Run the driver to its end: exit status and output."""
-        done = subprocess.run(
-            self._command(*arguments),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, timeout=timeout, check=False,
-        )  # fmt: skip
+        words = ["snakemake", *self.words, *arguments]
+        done = self.box.run(words, USER, self.folder, timeout, **environment_of(self.box))
         return done.returncode, done.stdout
 
     def start(self, *arguments: str, first_in_path: Path | None = None) -> Driver:
         """Start the driver and come back. Commands in `first_in_path` take the place of the scheduler's own."""
-        return Driver(self, self._command(*arguments, first_in_path=first_in_path))
+        environment = environment_of(self.box)
+        if first_in_path is not None:
+            environment["PATH"] = f"{first_in_path}:{environment['PATH']}"
+        words = ["snakemake", *self.words, *arguments]
+        return Driver(self, self.box.command(words, USER, self.folder, **environment))
 
     def starts(self) -> Counter[str]:
         """How often each run's command was started."""
@@ -208,6 +199,17 @@ def python_below(pid: int, limit_s: float = 60) -> int:
     raise AssertionError("there is no driver")
 
 
+def second_driver(workflow: Workflow, starts: int) -> Driver:
+    """A driver that has adopted the run `long`: the first one was killed when so many runs had started."""
+    driver = workflow.start()
+    workflow.until(lambda: len(workflow.starts()) == starts, "all starts", 90)
+    driver.kill()
+    driver.wait()
+    driver = workflow.start()
+    workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
+    return driver
+
+
 # What is asserted of every scheduler
 
 
@@ -280,15 +282,6 @@ def assert_waits_for_room(box: Box, site: dict[str, str], limit: Callable[[int],
     assert workflow.results() == count
     assert set(workflow.starts().values()) == {1}
     assert output.count(f"the scheduler takes no more jobs for now ({why}") == 1, output
-
-
-def assert_refused(box: Box, site: dict[str, str], why: str) -> None:
-    """A submission that the scheduler does not take is a failed job, in the scheduler's words."""
-    workflow = Workflow(box, f"refused{len(why)}", site, {"run": {}})
-    code, output = workflow.drive()
-    assert code == 1
-    assert why in message(output, "run")
-    assert not workflow.starts()
 
 
 def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]) -> None:
