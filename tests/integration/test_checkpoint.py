@@ -169,6 +169,24 @@ def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> No
     shutil.rmtree(tmp_path)
 
 
+def test_ranks_at_their_own_pace_stop_after_the_same_step_and_meet_for_checkpoints(tmp_path: Path) -> None:
+    paces = "faults=[{kind: slow_rank, rank: 0, seconds: 0.03}, {kind: slow_rank, rank: 1, seconds: 0.05}]"
+    settings = (
+        TINY[0], "train={epochs: 5, evaluate_every_epochs: 5}", "optimiser.learning_rate=0.01", "ranks=2", paces,
+        "strategy=async_parameter_server", "checkpoint={every_steps: 100, every_minutes: 0.01}",
+    )  # fmt: skip
+    process = begin(tmp_path, *settings)
+    wait_until(lambda: steps_begun(tmp_path))
+    process.send_signal(signal.SIGUSR1)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    found = done(tmp_path, *settings)
+    assert [link["cause"] for link in found["links"]] == ["because of signal SIGUSR1", "the run is complete"]
+    assert sum(link["steps"] for link in found["links"]) == 110
+    assert 100 in [entry["step"] for entry in found["checkpoints"]]
+    assert [entry["step"] for entry in found["evaluations"]] == [110]
+
+
 def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_resumes(tmp_path: Path) -> None:
     settings = (*TINY, "batch={global: 64}", "ranks=2", "nodes=2", "strategy=halving_doubling")
     done(tmp_path / "whole", *settings)
