@@ -74,23 +74,22 @@ def test_a_changed_claim_is_judged_again_marked_and_trains_nothing(project: Proj
     assert (claim["verdict"], claim["changed_after_measuring"]) == ("not reproduced", True)
 
 
-def test_changed_figure_code_draws_again_and_trains_nothing(project: Project) -> None:
-    file = project.with_own_code().code / "scalestudy/figures/style.py"
-    file.write_text(file.read_text() + "\n# another line\n")
-    assert project.planned() == {"figure": 1, "table": 1, "judge": 1, "report": 1}
-    file = project.code / "scalestudy/claims/judge.py"
-    file.write_text(file.read_text() + "\n# another line\n")
-    assert project.planned() == DRAWN
-
-
-def test_changed_code_of_the_training_and_its_rule_and_a_move_of_the_clone_train_nothing(
+def test_changed_code_draws_again_what_it_draws_and_neither_it_nor_a_move_of_the_clone_trains_anything(
     project: Project, tmp_path: Path
 ) -> None:
-    file = project.with_own_code().code / "scalestudy/training/trainer.py"
-    file.write_text(file.read_text() + "\n# another line\n")
+    code = project.with_own_code().code / "scalestudy"
+
+    def change(module: str) -> None:
+        (code / module).write_text((code / module).read_text() + "\n# another line\n")
+
+    change("training/trainer.py")
     project.edit("workflow/rules/train.smk", "scalestudy train --out", "scalestudy  train  --out")
     project.edit("workflow/rules/train.smk", "rule train:", "# a comment\nrule train:")
     assert project.planned() == {}
+    change("figures/style.py")
+    assert project.planned() == {"figure": 1, "table": 1, "judge": 1, "report": 1}
+    change("claims/judge.py")
+    assert project.planned() == DRAWN
     moved = Project(project.folder.rename(tmp_path / "elsewhere"), forked=True)
     assert "train" not in moved.planned()
 

@@ -54,7 +54,6 @@ def train_step():
 
 {}"""
 REPORTS = "    report(step=step, samples=8, loss=loss)\n"
-PRINTS = '    print(f"iter {step} loss {loss}", flush=True)\n'
 
 
 def settings(command: str, *more: str, **program: object) -> list[str]:
@@ -103,18 +102,6 @@ def test_what_the_script_reports_is_marked_as_reported(tmp_path: Path) -> None:
     assert metrics["step_time_s"] > 0.02
 
 
-def test_two_ranks_of_torchrun_are_one_run_and_end_with_its_window(tmp_path: Path) -> None:
-    write(tmp_path, PLAIN, PRINTS)
-    command = f"{TORCHRUN} 100000"
-    metrics = {"step": r"iter (\d+)", "loss": r"loss ([\d.e-]+)"}
-    done = attempt(tmp_path / "out", *settings(command, "ranks=2", metrics=metrics), cwd=tmp_path)
-    assert completed(done), done.stdout
-    found = result(tmp_path / "out")
-    assert found["kinds"]["step_time_s"] == "reported"
-    assert found["metrics"]["throughput_samples_per_s"] is None
-    assert alive(tmp_path) == []
-
-
 def test_the_loss_that_a_script_writes_to_tensorboard_is_reported_and_its_steps_are_measured(tmp_path: Path) -> None:
     writer = "from tensorboardX import SummaryWriter\nwriter = SummaryWriter('events')\n"
     writes = "    writer.add_scalar('train/other', 7.0, step)\n    writer.add_scalar('train/loss', 2.0 + step, step)\n"
@@ -143,13 +130,16 @@ def test_a_command_that_hides_its_environment_and_ignores_signals_ends_with_its_
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for step in range(100_000):
             time.sleep(0.02)
-            print(f"iter {step}", flush=True)
+            print(f"iter {step} loss {1 / (1 + step)}", flush=True)
     """
-    (tmp_path / "train.py").write_text(textwrap.dedent(text), encoding="utf-8")
-    given = settings(f"env -i {sys.executable} train.py", metrics={"step": r"iter (\d+)"})
-    done = attempt(tmp_path / "out", *given, cwd=tmp_path)
+    write(tmp_path, text)
+    metrics = {"step": r"iter (\d+)", "loss": r"loss ([\d.e-]+)"}
+    done = attempt(tmp_path / "out", *settings(f"env -i {sys.executable} train.py", metrics=metrics), cwd=tmp_path)
     assert completed(done), done.stdout
     assert alive(tmp_path) == []
+    found = result(tmp_path / "out")
+    assert found["kinds"]["step_time_s"] == "reported"
+    assert found["metrics"]["throughput_samples_per_s"] is None
 
 
 def test_a_script_that_ends_too_early_is_invalid(tmp_path: Path) -> None:
@@ -198,7 +188,7 @@ def test_a_script_without_steps_goes_on_and_took_the_time_of_all_its_jobs(tmp_pa
         state.write_text("x" * (done + 1))
         sys.exit(75 if done < 2 else 0)
     """
-    (tmp_path / "train.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    write(tmp_path, text)
     given = settings("python train.py", "measure.whole_program=true", resume=True)
     for number in (1, 2):
         assert attempt(tmp_path / "out", *given, cwd=tmp_path).returncode == 75
