@@ -284,7 +284,7 @@ def test_a_job_that_cannot_run_as_things_are_is_named_after_half_an_hour_and_sta
     bench.add()
     bench.rounds(1790)
     assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == []
-    bench.rounds(4 * 3600)
+    bench.rounds(3600)
     assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == [
         "train a: job 1 has not been able to run for 30 minutes, says the scheduler: PENDING PartitionNodeLimit. Nothing is "
         "done about that: once it can, it runs. If it never will, correct what it asks for (the resources of rule train, or "

@@ -135,53 +135,46 @@ def busy_cores() -> Iterator[None]:
             other.wait()
 
 
+MODEL = """\
+import os, torch
+
+
+class Own(torch.nn.Linear):
+    def __init__(self, classes, channels):
+        super().__init__(64 * channels, classes)
+
+    def forward(self, x):
+        {line}
+        return super().forward(x.flatten(1))
+"""
+
+
+def own_model(folder: Path, line: str) -> str:
+    """The setting by which a run below a folder has a model whose forward pass begins with a line."""
+    (folder / "config" / "extensions").mkdir(parents=True)
+    (folder / "config" / "extensions" / "my_nets.py").write_text(MODEL.format(line=line))
+    return "model.import=my_nets:Own"
+
+
 def test_a_model_that_ends_its_process_is_named_as_the_cause(tmp_path: Path) -> None:
-    (tmp_path / "config" / "extensions").mkdir(parents=True)
-    (tmp_path / "config" / "extensions" / "quits.py").write_text(
-        "import os, torch\n\n\n"
-        "class Quits(torch.nn.Linear):\n"
-        "    def __init__(self, classes, channels):\n"
-        "        super().__init__(64 * channels, classes)\n\n"
-        "    def forward(self, x):\n"
-        "        os._exit(0)\n"
-    )
-    done = attempt(tmp_path / "out", "model.import=quits:Quits", "train.epochs=1", cwd=tmp_path)
+    done = attempt(tmp_path / "out", own_model(tmp_path, "os._exit(0)"), "train.epochs=1", cwd=tmp_path)
     assert done.returncode == 1
     assert "rank 0 ended before its work was done (exit status 0)" in done.stdout and "Traceback" not in done.stdout
     assert not (tmp_path / "out" / "result.json").exists()
 
 
 def test_a_model_that_is_nan_in_evaluation_on_one_rank_makes_the_run_invalid(tmp_path: Path) -> None:
-    (tmp_path / "config" / "extensions").mkdir(parents=True)
-    (tmp_path / "config" / "extensions" / "my_nets.py").write_text(
-        "import torch\n\n\nclass Tiny(torch.nn.Linear):\n"
-        "    def __init__(self, classes, channels):\n"
-        "        super().__init__(64 * channels, classes)\n\n"
-        "    def forward(self, x):\n"
-        "        wrong = not self.training and torch.distributed.get_rank() == 1\n"
-        "        return super().forward(x.flatten(1)) * (float('nan') if wrong else 1.0)\n"
-    )
-    settings = ("model.import=my_nets:Tiny", "strategy=allreduce", "ranks=2", "train.epochs=3")
-    done = attempt(tmp_path / "out", *settings, cwd=tmp_path)
+    model = own_model(tmp_path, "x = x if self.training or torch.distributed.get_rank() == 0 else x * float('nan')")
+    done = attempt(tmp_path / "out", model, "strategy=allreduce", "ranks=2", "train.epochs=3", cwd=tmp_path)
     found = result(tmp_path / "out")
     assert (found["status"], found["metrics"]["accuracy"]) == ("invalid", None), done.stdout
     assert found["reason"].startswith("180 of 360 held-out samples have a score that is not finite, after epoch 1:")
 
 
 def test_a_run_that_does_not_fit_in_the_memory_of_its_device_is_a_result(tmp_path: Path) -> None:
-    (tmp_path / "config" / "extensions").mkdir(parents=True)
-    (tmp_path / "config" / "extensions" / "my_nets.py").write_text(
-        "import torch\n"
-        "class Large(torch.nn.Linear):\n"
-        "    def __init__(self, classes, channels):\n"
-        "        super().__init__(64 * channels, classes)\n"
-        "    def forward(self, x):\n"
-        "        if len(x) > 7 and x.device.type != 'meta':\n"
-        "            raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total')\n"
-        "        return super().forward(x.flatten(1))\n"
-    )
-    settings = ("model={import: 'my_nets:Large'}", "batch.per_rank=8", "ranks=2", "strategy=allreduce")
-    done = attempt(tmp_path / "out", *settings, cwd=tmp_path)
+    error = "torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total')"
+    model = own_model(tmp_path, f"if len(x) > 7 and x.device.type != 'meta': raise {error}")
+    done = attempt(tmp_path / "out", model, "batch.per_rank=8", "ranks=2", "strategy=allreduce", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     found = result(tmp_path / "out")
     assert found["status"] == "skipped"
