@@ -34,8 +34,8 @@ def _device() -> Iterator[None]:
     torch.set_num_threads(threads)
     for backend, is_allowed in zip(tf32, allowed, strict=True):
         backend.allow_tf32 = is_allowed
-    gc.collect()
     if HAS_GPU:
+        gc.collect()
         torch.cuda.empty_cache()
 
 
