@@ -116,18 +116,6 @@ def test_what_is_read_comes_from_the_disk(specs: dict[str, RunSpec], tmp_path: P
     assert from_disk >= 0.98 * reported
 
 
-@pytest.mark.parametrize("part", ["read", "files"])
-def test_nothing_is_left_in_the_folder_of_a_probe_that_is_asked_to_end(
-    specs: dict[str, RunSpec], part: str, tmp_path: Path
-) -> None:
-    with started(with_keys(specs[part], clients=2), tmp_path) as (process, _):
-        clients = process.children()
-        process.terminate()
-        assert process.wait(10) == 128 + 15
-    assert list((tmp_path / "files").iterdir()) == []
-    assert psutil.wait_procs(clients, 5)[1] == []
-
-
 def test_clients_end_with_a_probe_that_is_killed(specs: dict[str, RunSpec], tmp_path: Path) -> None:
     with started(with_keys(specs["read"], clients=2), tmp_path) as (process, _):
         clients = process.children()
