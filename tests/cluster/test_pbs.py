@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from snakemake_executor_plugin_multinode.schedulers import CommandAnswer, JobRef, scheduler_of
 from tests.cluster.box import USER
 from tests.cluster.pbs_box import PbsBox
 from tests.cluster.workflow import (
@@ -73,22 +71,6 @@ def test_pbsdsh_starts_the_ranks_of_the_other_host(pbs: PbsBox) -> None:
     assert result["launch"]["launcher"] == "pbsdsh"
     assert result["launch"]["hosts"] == list(pbs.hosts)
     assert result["samples_seen"] == 2 * 11 * 128
-
-
-def test_a_deletion_of_jobs_of_which_the_server_has_forgotten_one_leaves_it_alive(pbs: PbsBox) -> None:
-    def run(argv: Sequence[str], limit_s: float) -> CommandAnswer:
-        done = pbs.run(argv, USER, timeout=limit_s)
-        return CommandAnswer(done.returncode, "", done.stdout)
-
-    held = ["bash", "-c", "echo true | qsub -h -N held -j oe -o /dev/null"]
-    jobs = [
-        JobRef("a", pbs.must(held, USER).strip()),
-        JobRef("b", pbs.must(held, USER).strip()),
-        JobRef("c", "99999.pbshead"),
-    ]
-    assert scheduler_of({"kind": "pbs"}, run).cancel(jobs) == {}
-    assert " held " not in pbs.must(["qstat"])
-    pbs.must(["qstat", "-B"])
 
 
 def test_jobs_too_large_for_a_limit_of_the_user_hold_up_no_smaller_ones(pbs: PbsBox) -> None:
