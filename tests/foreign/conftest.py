@@ -48,10 +48,10 @@ class Command:
         """Succeeds: without damage the input is right."""
         assert cli.run_command(list(words)) == 0, self.capsys.readouterr().err
 
-    def refuses(self, spoil: Spoil, message: str, words: Sequence[str], may_write: str = "made") -> None:
-        """Ends with one message that a terminal shows unchanged, and writes only below `may_write`."""
+    def refuses(self, spoil: Spoil, message: str, words: Sequence[str]) -> None:
+        """Ends with one message that a terminal shows unchanged, and writes only below `made`."""
         spoil(self.project)
-        before = contents(self.project.parent, may_write)
+        before = contents(self.project.parent, "made")
         self.capsys.readouterr()
         status = cli.run_command(list(words))
         error = self.capsys.readouterr().err
@@ -59,7 +59,7 @@ class Command:
         assert message in error, error
         assert error.count("scalestudy: ") == 1 and "Traceback" not in error
         assert not UNSEEN.search(error), ascii(error)
-        assert contents(self.project.parent, may_write) == before
+        assert contents(self.project.parent, "made") == before
 
 
 @pytest.fixture

@@ -164,18 +164,12 @@ def test_one_deleted_result_trains_that_run_and_no_other_whose_time_is_known_fro
     assert [job["source"] for job in jobs if job["rule"] == "train"] == ["repeats"]
 
 
-def restore(result: Path, throughput: float) -> None:
-    """Put another result of the same run in its place, as a backup does: whole, and with its old times."""
-    content = read_json(result)
-    assert content["machine"] == "local"
-    content["metrics"]["throughput_samples_per_s"] = throughput
-    write_json(result, content)
-    long_ago = time.time() - 86_400
-    os.utime(result, (long_ago, long_ago))
-
-
 def test_a_result_from_a_backup_is_in_every_table_though_it_is_older_and_nothing_is_trained(project: Project) -> None:
-    restore(project.results()[0], 12345.678)
+    result = project.results()[0]
+    content = read_json(result)
+    content["metrics"]["throughput_samples_per_s"] = 12345.678
+    write_json(result, content)
+    os.utime(result, (time.time() - 86_400,) * 2)
     assert project.planned() == DRAWN
     summary = "results/local/mini/studies/tiny/summary.csv"
     done = project.snakemake(summary)
