@@ -19,7 +19,7 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
 from tests.integration.processes import wait_until
-from tests.integration.tries import ROOT, attempt, completed, held, result
+from tests.integration.tries import ROOT, held, run
 
 PROBE = "config/programs/probe.py"
 BLOCK_BYTES = 1 << 20
@@ -66,9 +66,7 @@ def test_a_part_is_a_valid_run_that_counts_what_it_does_and_leaves_nothing(
     settings = [f"{key}={json.dumps(value)}" for key, value in plain.items()]
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    done = attempt(tmp_path / "out", *settings, TMPDIR=str(scratch))
-    assert completed(done), done.stdout
-    found = result(tmp_path / "out")
+    found = run(tmp_path / "out", *settings, TMPDIR=str(scratch))
     assert held(found), found["reason"]
     metrics = found["metrics"]
     for column, amount in AMOUNTS[part].items():

@@ -17,7 +17,7 @@ import pytest
 from tests.integration.processes import wait_until
 from tests.integration.project import jobs_in, make_project
 from tests.integration.test_documents import blocks
-from tests.integration.tries import ROOT, attempt, begin, completed, result
+from tests.integration.tries import ROOT, attempt, begin, completed, result, run
 
 PAGE = "docs/howto/own_script.md"
 TORCHRUN = "python -m torch.distributed.run --nproc-per-node {ranks_per_node} --master-port {master_port} train.py"
@@ -108,9 +108,7 @@ def test_the_loss_that_a_script_writes_to_tensorboard_is_reported_and_its_steps_
     write(tmp_path, TRAIN, writes)
     (tmp_path / "train.py").write_text(writer + (tmp_path / "train.py").read_text(encoding="utf-8"), encoding="utf-8")
     given = settings("python train.py 1000", loss_tag="train/loss")
-    done = attempt(tmp_path / "out", *given, cwd=tmp_path)
-    assert completed(done), done.stdout
-    found = result(tmp_path / "out")
+    found = run(tmp_path / "out", *given, cwd=tmp_path)
     assert 30 < found["metrics"]["loss"] < 60  # of the last of 45 steps or so
     assert found["kinds"] == {"loss": "reported"}
     assert list((tmp_path / "events").iterdir())
@@ -134,10 +132,8 @@ def test_a_command_that_hides_its_environment_and_ignores_signals_ends_with_its_
     """
     write(tmp_path, text)
     metrics = {"step": r"iter (\d+)", "loss": r"loss ([\d.e-]+)"}
-    done = attempt(tmp_path / "out", *settings(f"env -i {sys.executable} train.py", metrics=metrics), cwd=tmp_path)
-    assert completed(done), done.stdout
+    found = run(tmp_path / "out", *settings(f"env -i {sys.executable} train.py", metrics=metrics), cwd=tmp_path)
     assert alive(tmp_path) == []
-    found = result(tmp_path / "out")
     assert found["kinds"]["step_time_s"] == "reported"
     assert found["metrics"]["throughput_samples_per_s"] is None
 
@@ -165,9 +161,7 @@ def test_a_script_goes_on_in_the_next_attempt_where_its_deadline_stopped_it(tmp_
     first = attempt(tmp_path / "out", *given, cwd=tmp_path, SCALESTUDY_DEADLINE=str(time.time() + 35))
     assert first.returncode == 75, first.stdout
     assert "because its command ended with status 75; the same command resumes it" in first.stdout
-    second = attempt(tmp_path / "out", *given, cwd=tmp_path)
-    assert completed(second), second.stdout
-    found = result(tmp_path / "out")
+    found = run(tmp_path / "out", *given, cwd=tmp_path)
     stopped, ended = found["links"]
     assert stopped["steps"] + ended["steps"] >= 225
     assert stopped["steps"] > 0 < ended["steps"]
@@ -193,9 +187,7 @@ def test_a_script_without_steps_goes_on_and_took_the_time_of_all_its_jobs(tmp_pa
     for number in (1, 2):
         assert attempt(tmp_path / "out", *given, cwd=tmp_path).returncode == 75
         assert json.loads((tmp_path / "out/state.json").read_text())["progress"] == number
-    done = attempt(tmp_path / "out", *given, cwd=tmp_path)
-    assert completed(done), done.stdout
-    assert result(tmp_path / "out")["metrics"]["wall_s"] > 2
+    assert run(tmp_path / "out", *given, cwd=tmp_path)["metrics"]["wall_s"] > 2
 
 
 def test_two_ranks_of_torchrun_stop_when_they_are_asked_to_and_go_on(tmp_path: Path) -> None:
@@ -208,10 +200,8 @@ def test_two_ranks_of_torchrun_stop_when_they_are_asked_to_and_go_on(tmp_path: P
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 75, said
-    second = attempt(tmp_path / "out", *given, cwd=tmp_path)
-    assert completed(second), second.stdout
+    found = run(tmp_path / "out", *given, cwd=tmp_path)
     assert [int(line) > 0 for line in (tmp_path / "starts.txt").read_text().split()] == [False, True]
-    found = result(tmp_path / "out")
     assert len(found["links"]) == 2
     assert found["metrics"]["step_time_s"] == pytest.approx(0.05, rel=0.5)
     assert alive(tmp_path) == []
@@ -261,9 +251,9 @@ def test_a_study_explains_its_script_in_runs_of_their_own_and_the_report_says_wh
     write(project.folder, PLAIN, REPORTS)
     planned = project.snakemake("-n", "-p", "tiny").stdout
     assert jobs_in(planned)["train"] == 2
-    run = re.search(r"train\.explained\.x1\.r0-[0-9a-f]{12}", planned)
-    assert run is not None
-    made = f"results/local/runs/{run[0]}"
+    explained = re.search(r"train\.explained\.x1\.r0-[0-9a-f]{12}", planned)
+    assert explained is not None
+    made = f"results/local/runs/{explained[0]}"
     assert project.snakemake(f"{made}/spec.json").returncode == 0
     here = {"SCALESTUDY_WARM": "0", "PYTHONPATH": str(ROOT)}
     done = project.run("python", "-c", MADE_UP_ROUNDS, "train", "--out", f"{made}/result.json", **here)
