@@ -231,8 +231,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Project:
     name = dataset_id(TypeAdapter(Data).validate_python(PICTURES))
     manifest = f"results/data/{name}/manifest.json"
     for command in ((*DRIVER, "tiny"), ("scalestudy", "prepare", "--spec", json.dumps(PICTURES), "--out", manifest)):
-        done = project.run(*command)
-        assert done.returncode == 0, done.stdout
+        project.must(*command)
     return project
 
 

@@ -87,13 +87,11 @@ def project(bare: Path, tmp_path: Path) -> Project:
 
 
 def test_it_checks_has_the_executor_and_plans_the_jobs_of_a_cluster(project: Project, bare: Path) -> None:
-    checked = project.run("scalestudy", "check")
-    assert checked.returncode == 0, checked.stdout
+    project.must("scalestudy", "check")
     where = project.run("python", "-c", "import snakemake_executor_plugin_multinode as it; print(it.__file__)").stdout
     assert where.startswith(str(bare.parents[1]))
-    planned = project.run("scalestudy", "plan", "--profile", "profiles/slurm", "--json", "-")
-    assert planned.returncode == 0, planned.stdout
-    assert '"rule": "train"' in planned.stdout and '"runtime": ' in planned.stdout
+    planned = project.must("scalestudy", "plan", "--profile", "profiles/slurm", "--json", "-")
+    assert '"rule": "train"' in planned and '"runtime": ' in planned
 
 
 def test_it_draws_a_study_that_was_handed_over(project: Project) -> None:
@@ -116,10 +114,8 @@ def test_it_draws_a_study_that_was_handed_over(project: Project) -> None:
     )
     assert made.returncode == 0, made.stderr
     for words in (["summarise"], ["figure", "--name", "time"], ["table", "--name", "times"]):
-        done = project.run("scalestudy", *words, "--study", "tiny")
-        assert done.returncode == 0, done.stdout
-    done = project.run("scalestudy", "report", "--studies", "tiny", "--out", "report.html")
-    assert done.returncode == 0, done.stdout
+        project.must("scalestudy", *words, "--study", "tiny")
+    project.must("scalestudy", "report", "--studies", "tiny", "--out", "report.html")
     assert (project.folder / "results/local/mini/figures/tiny/time.svg").stat().st_size > 3000
 
 

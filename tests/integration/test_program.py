@@ -78,8 +78,7 @@ def test_the_page_writes_a_study_from_one_observed_run_and_plans_its_own(tmp_pat
     project = make_project(tmp_path / "clone", forked=True)
     project.study.unlink()
     (project.folder / "train.py").write_text(blocks(PAGE, "python")[0], encoding="utf-8")
-    done = project.run("scalestudy", "new", "--program", "python train.py --batch 64 --width 256", "width")
-    assert done.returncode == 0, done.stdout
+    project.must("scalestudy", "new", "--program", "python train.py --batch 64 --width 256", "width")
     file = project.folder / "config/studies/width.yaml"
     text = file.read_text(encoding="utf-8")
     assert 'program: {command: "python train.py --batch 64 --width 256", files: [train.py]}' in text
@@ -249,21 +248,19 @@ def test_a_study_explains_its_script_in_runs_of_their_own_and_the_report_says_wh
     project = make_project(tmp_path / "clone", forked=True)
     project.study.write_text(EXPLAINED, encoding="utf-8")
     write(project.folder, PLAIN, REPORTS)
-    planned = project.snakemake("-n", "-p", "tiny").stdout
+    planned = project.make("-n", "-p", "tiny")
     assert jobs_in(planned)["train"] == 2
     explained = re.search(r"train\.explained\.x1\.r0-[0-9a-f]{12}", planned)
     assert explained is not None
     made = f"results/local/runs/{explained[0]}"
-    assert project.snakemake(f"{made}/spec.json").returncode == 0
+    project.make(f"{made}/spec.json")
     here = {"SCALESTUDY_WARM": "0", "PYTHONPATH": str(ROOT)}
-    done = project.run("python", "-c", MADE_UP_ROUNDS, "train", "--out", f"{made}/result.json", **here)
-    assert done.returncode == 0, done.stdout
+    project.must("python", "-c", MADE_UP_ROUNDS, "train", "--out", f"{made}/result.json", **here)
     found = json.loads((project.folder / made / "result.json").read_text())["explained"]
     loading = next(part for part in found["parts"] if part["name"] == "loading")
     assert loading["seconds"] == pytest.approx(0.035)
-    rest = project.snakemake("all")
-    assert rest.returncode == 0, rest.stdout
-    assert rest.stdout.partition("To do:")[2].startswith(" 1 run"), "the explained run is finished"
+    rest = project.make("all")
+    assert rest.partition("To do:")[2].startswith(" 1 run"), "the explained run is finished"
     page = (project.folder / "results/local/mini/report.html").read_text()
     assert "Where the time of a step goes" in page and "is waiting for data" in page
     assert "2 valid of 2 runs" in project.run("scalestudy", "summary").stdout

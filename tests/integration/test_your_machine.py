@@ -18,16 +18,14 @@ def test_a_gpu_machine_plans_the_gpu_scale(tmp_path: Path) -> None:
     project.study.unlink()
     seen = gpus.environment(tmp_path / "nvml", 1, **gpus.H100)
     name = "h100_80gb_hbm3_x1"
-    here = project.run("scalestudy", "run", "-n", **seen)
-    assert here.returncode == 0, here.stdout
-    assert f"1 x NVIDIA H100 80GB HBM3 is here: scale node, on machine {name}" in here.stdout
+    here = project.must("scalestudy", "run", "-n", **seen)
+    assert f"1 x NVIDIA H100 80GB HBM3 is here: scale node, on machine {name}" in here
     assert (project.folder / f"config/machines/{name}.yaml").is_file()
 
-    command = re.search(r"^snakemake (.*)$", here.stdout, re.MULTILINE)
+    command = re.search(r"^snakemake (.*)$", here, re.MULTILINE)
     assert command is not None
-    planned = project.run("snakemake", *shlex.split(command[1]), "-n", "-p", **seen)
-    assert planned.returncode == 0, planned.stdout
-    assert f"results/{name}/node/studies/batch_and_precision" in planned.stdout
-    trained = re.search(r"^train +(\d+)$", planned.stdout, re.MULTILINE)
+    planned = project.must("snakemake", *shlex.split(command[1]), "-n", "-p", **seen)
+    assert f"results/{name}/node/studies/batch_and_precision" in planned
+    trained = re.search(r"^train +(\d+)$", planned, re.MULTILINE)
     assert trained is not None
     assert int(trained[1]) >= 12
