@@ -136,6 +136,11 @@ class Bench:
             MonitoredJob(None, key, label, "train", (label,), request, write_script, state_file, (), outputs)
         )
 
+    def submit(self, *arguments: Any, **more: Any) -> None:
+        """`add`, until it is submitted."""
+        self.add(*arguments, **more)
+        self.until(lambda: self.scheduler.submitted)
+
     def until(self, condition: Callable[[], Any], limit_s: float = 3600) -> None:
         end = self.clock.s + limit_s
         while not condition():
@@ -187,8 +192,7 @@ def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(be
 def test_a_submission_that_never_arrived_is_given_up_for_good_and_made_again(bench: Bench) -> None:
     bench.scheduler.on_submit = raising(NoAnswer("sbatch: Unable to contact slurm controller"))
     bench.scheduler.on_question = lambda jobs: {}
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
+    bench.submit()
     bench.scheduler.on_submit = lambda request: "5"
     bench.until(lambda: len(bench.scheduler.submitted) == 2)
     assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
@@ -198,8 +202,7 @@ def test_a_submission_that_never_arrived_is_given_up_for_good_and_made_again(ben
 
 def test_a_job_whose_end_is_judged_can_never_start_again(bench: Bench, tmp_path: Path) -> None:
     state = tmp_path / "state.json"
-    bench.add(state_file=state)
-    bench.until(lambda: bench.scheduler.submitted)
+    bench.submit(state_file=state)
     bench.begin()
     state.write_text('{"state": "checkpointed", "progress": 5, "cause": "the deadline"}')
     bench.end(1)
@@ -265,8 +268,7 @@ def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met
 
 
 def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
+    bench.submit()
     next((bench.folder / "jobs").glob("*/links.json")).write_text("{")
     second = Bench(bench.folder)
     second.add()

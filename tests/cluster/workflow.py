@@ -69,9 +69,7 @@ class Workflow:
 
     def drive(self, *arguments: str, timeout: float = 200) -> tuple[int, str]:
         """Run the driver to its end: exit status and output."""
-        words = ["snakemake", *self.words, *arguments]
-        done = self.box.run(words, USER, self.folder, timeout, **environment_of(self.box))
-        return done.returncode, done.stdout
+        return self.start(*arguments).wait(timeout)
 
     def start(self, *arguments: str, first_in_path: Path | None = None) -> Driver:
         """Start the driver and come back. Commands in `first_in_path` take the place of the scheduler's own."""
