@@ -1,6 +1,6 @@
-"""A million small images, indexed where they lie and packed into shards, with kills: time, memory, what was left.
+"""A million small images, indexed where they lie and packed into shards: time and memory.
 
-    python -m tests.soak.prepare_million [--files 1000000] [--folder /tmp/prepare_million] [--kills 4]
+    python -m tests.soak.prepare_million [--files 1000000] [--folder /tmp/prepare_million]
 
 Writes nothing but below `--folder`, which it removes at the end; takes about 8 GB there for a million files.
 """
@@ -14,11 +14,10 @@ import json
 import os
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +67,8 @@ class Run:
     """Largest anonymous memory seen, sampled."""
 
 
-def prepare(out: Path, spec: dict[str, object], kill_when: Callable[[], bool] = lambda: False) -> Run:
-    """Run it as a process of its own, watched; SIGKILL as soon as `kill_when` says so."""
+def prepare(out: Path, spec: dict[str, object]) -> Run:
+    """Run it as a process of its own, watched."""
     command = [sys.executable, "-c", "from scalestudy.cli import main; main()", "prepare", "--spec", json.dumps(spec)]
     started, peak = time.monotonic(), 0.0
     with open(out.with_suffix(".log"), "a") as log:
@@ -79,8 +78,6 @@ def prepare(out: Path, spec: dict[str, object], kill_when: Callable[[], bool] = 
         if found:
             break
         peak = max(peak, anonymous_mib(process.pid))
-        if kill_when():
-            os.kill(process.pid, signal.SIGKILL)
         time.sleep(POLL_S)
     process.returncode = os.waitstatus_to_exitcode(status)
     return Run(process.returncode, time.monotonic() - started, usage.ru_utime + usage.ru_stime, peak)
@@ -100,19 +97,14 @@ def without_data(folder: Path) -> Run:
     return prepare(folder / "small", {"source": "image_folder", "root": str(root)})
 
 
-def tars(folder: Path) -> dict[str, tuple[int, int]]:
-    """Inode and time of each shard, by name."""
-    return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in folder.glob("*.tar")}
-
-
 def told(name: str, run: Run, files: int) -> str:
     """One line of the report."""
-    assert run.status in (0, -signal.SIGKILL), f"{name}: exit status {run.status}"
-    rate = f"{files / run.seconds:,.0f} files/s" if run.status == 0 else "killed"
-    return f"{name:<34} {run.seconds:8.1f} s  {run.cpu_s:8.1f} s CPU  {run.anonymous_mib:7.0f} MiB anonymous  {rate}"
+    assert run.status == 0, f"{name}: exit status {run.status}"
+    taken = f"{run.seconds:8.1f} s  {run.cpu_s:8.1f} s CPU  {run.anonymous_mib:7.0f} MiB anonymous"
+    return f"{name:<34} {taken}  {files / run.seconds:,.0f} files/s"
 
 
-def measured(folder: Path, files: int, kills: int) -> Iterator[str]:
+def measured(folder: Path, files: int) -> Iterator[str]:
     """Lines of the report, as they come."""
     started = time.monotonic()
     size = make_files(folder / "pictures", files)
@@ -127,34 +119,6 @@ def measured(folder: Path, files: int, kills: int) -> Iterator[str]:
         f"  {whole.train.samples:,} samples in {whole.train.shards} shards, {whole.cost.bytes_out / 1e6:,.0f} MB; "
         f"manifest: {whole.seconds:.1f} s, {whole.cost.cpu_s:.1f} s CPU"
     )
-    yield from killed(folder, spec, whole.train.shards, kills, whole.fingerprint)
-
-
-def killed(folder: Path, spec: dict[str, object], shards: int, kills: int, fingerprint: str) -> Iterator[str]:
-    """Kill it again and again, evenly spread over the shards, then let it end; what was whole must stay."""
-    work, files = folder / "killed/.bulk.making-kept", 0
-    before: dict[str, tuple[int, int]] = {}
-    for number in range(1, kills + 1):
-        wanted = shards * number // (kills + 1)
-        run = prepare(folder / "killed", spec, lambda wanted=wanted: len(list(work.glob("train-*.tar"))) > wanted)
-        left = tars(work)
-        lost = [name for name, state in before.items() if left.get(name) != state]
-        records = len(list((work / "parts").glob("*.npz")))
-        begun = len(list(work.glob("*.part")))
-        yield told(f"kill {number} of {kills}, after {wanted} shards", run, files)
-        yield (
-            f"  left: {len(left)} whole shards, {records} recorded, {begun} begun; of those whole before, "
-            f"{len(before) - len(lost)} of {len(before)} untouched"
-        )
-        recorded = {f"train-{int(file.stem.split('-')[1]):06d}.tar" for file in (work / "parts").glob("train-*.npz")}
-        before = {name: state for name, state in left.items() if name in recorded}
-    run = prepare(folder / "killed", spec)
-    after, manifest = tars(folder / "killed/bulk"), read_manifest(folder / "killed/manifest.json")
-    kept = sum(after.get(name) == state for name, state in before.items())
-    yield told("the rest", run, manifest.train.samples)
-    same = "the same" if manifest.fingerprint == fingerprint else "ANOTHER"
-    yield f"  {kept} of {len(before)} recorded shards untouched; the fingerprint is {same} as without kills"
-    assert same == "the same" and kept == len(before), "a kill changed the data, or lost whole shards"
 
 
 def main() -> None:
@@ -162,7 +126,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/prepare_million"))
-    parser.add_argument("--kills", type=int, default=4)
     options = parser.parse_args()
     options.folder.mkdir(parents=True)
     try:
@@ -170,7 +133,7 @@ def main() -> None:
         print(
             f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, load before: {load}", flush=True
         )
-        for line in measured(options.folder, options.files, options.kills):
+        for line in measured(options.folder, options.files):
             print(line, flush=True)
     finally:
         shutil.rmtree(options.folder, ignore_errors=True)
