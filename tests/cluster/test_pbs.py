@@ -15,7 +15,7 @@ from tests.cluster.workflow import (
     Driver,
     Workflow,
     assert_a_kill_and_a_ctrl_c_cost_no_job,
-    assert_begun_once,
+    assert_fates,
     assert_on_named_nodes,
     assert_requeued_runs_again,
     assert_waits_for_room,
@@ -114,16 +114,12 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(
     pbs.must(["qdel", ids["too_many_nodes"]], USER)  # as the driver's message has it
     code, output = driver.wait(280)
     assert code == 1
-    results = {path.parent.name for path in workflow.folder.glob("results/*/result.json")}
-    assert results == {"well", "two nodes", "long"}
-    assert "the loss is not a number" in message(output, "fails")
-    assert "its command failed" in message(output, "crashes")
+    assert_fates(workflow, output, {"well", "two nodes", "long"})
     assert "the walltime of 1 min was reached (Exit_status -29" in message(output, "deaf")
     assert "cancelled by its owner or an administrator (Exit_status 2" in message(output, "deleted")
     assert "says the scheduler: Q Can Never Run: Not enough total nodes" in output
     assert f"and delete it: qdel {ids['too_many_nodes']}\n" in output
     assert "cancelled by its owner or an administrator (deleted before it ran" in message(output, "too many nodes")
-    assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
 
 
 def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cost_no_job(pbs: PbsBox) -> None:
@@ -141,11 +137,7 @@ def test_a_server_that_keeps_no_history_as_it_is_installed_loses_no_job_and_runs
     finally:
         pbs.qmgr("set server job_history_enable = True")
     assert code == 1
-    results = {path.parent.name for path in workflow.folder.glob("results/*/result.json")}
-    assert results == {"well", "two nodes", "long"}
-    assert "the loss is not a number" in message(output, "fails")
-    assert "its command failed" in message(output, "crashes")
+    assert_fates(workflow, output, {"well", "two nodes", "long"})
     assert "deleted by somebody, or preempted; it has saved, and the same command resumes it" in message(
         output, "deleted"
     )
-    assert_begun_once(workflow, twice="long", told=("fails", "crashes"))

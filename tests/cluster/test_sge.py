@@ -16,7 +16,7 @@ from tests.cluster.workflow import (
     Driver,
     Workflow,
     assert_a_kill_and_a_ctrl_c_cost_no_job,
-    assert_begun_once,
+    assert_fates,
     assert_on_named_nodes,
     assert_requeued_runs_again,
     environment_of,
@@ -115,14 +115,11 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
     workflow, driver = fates
     code, output = driver.wait(280)
     assert code == 1
-    assert {path.parent.name for path in workflow.folder.glob("results/*/result.json")} == {"four gpus", "long"}
-    assert "the loss is not a number" in message(output, "fails")
-    assert "its command failed" in message(output, "crashes")
+    assert_fates(workflow, output, {"four gpus", "long"})
     assert "the walltime of 1 min was reached (failed 37" in message(output, "deaf")
     # Grid Engine records a deletion as any death by signal 9; no other cause is guessed.
     for name in ("deleted", "script killed"):
         assert "killed by signal 9, cause unknown (failed 100 : assumedly after job" in message(output, name)
-    assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
 
 
 def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cost_no_job(sge: SgeBox) -> None:
