@@ -46,8 +46,8 @@ class FakeScheduler:
         self.keeps_history = self.copies_output = False
         self.settings = SchedulerSettings(kind="slurm", account="lab", queue="gpu")
         self.submitted: list[str] = []
-        self.deleted: list[str] = []
-        self.deleted_ids: list[str | None] = []
+        self.deleted: list[str | None] = []
+        """Ids."""
         self.on_submit: Callable[[Request], str] = lambda request: str(len(self.submitted))
         self.on_question: Callable[[Sequence[JobRef]], dict[str, Status]] = self.all_running
 
@@ -62,8 +62,7 @@ class FakeScheduler:
         return self.on_question(jobs)
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
-        self.deleted += [job.name for job in jobs]
-        self.deleted_ids += [job.id for job in jobs]
+        self.deleted += [job.id for job in jobs]
         return {}
 
     @staticmethod
@@ -80,7 +79,6 @@ class Told:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.waited: list[tuple[str, str]] = []
         self.done: list[str] = []
         self.failures: dict[str, str] = {}
 
@@ -90,7 +88,7 @@ class Told:
     warn = say
 
     def waits(self, job: MonitoredJob, reason: str) -> None:
-        self.waited.append((job.label, reason))
+        """Not looked at."""
 
     def succeeded(self, job: MonitoredJob) -> None:
         self.done.append(job.label)
@@ -220,7 +218,7 @@ def test_a_job_is_deleted_by_its_name_once_its_scheduler_may_have_given_its_id_a
     bench.add()
     bench.rounds(20)
     bench.monitor.cancel_all()
-    assert bench.scheduler.deleted_ids == [job_id]
+    assert bench.scheduler.deleted == [job_id]
 
 
 def test_a_stop_names_ctrl_c_only_where_it_was_pressed_and_only_jobs_that_the_scheduler_has(bench: Bench) -> None:

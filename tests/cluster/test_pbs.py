@@ -94,7 +94,7 @@ def test_jobs_too_large_for_a_limit_of_the_user_hold_up_no_smaller_ones(pbs: Pbs
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     pbs: PbsBox, fates: tuple[Workflow, Driver]
 ) -> None:
-    def requeue(job: str) -> None:
+    def requeue(job: str, _driver: Driver) -> None:
         pbs.must(["qalter", "-r", "y", job])
         pbs.must(["qrerun", job])
 

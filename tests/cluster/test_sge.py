@@ -78,7 +78,7 @@ def test_qrsh_starts_the_ranks_of_the_other_host(sge: SgeBox) -> None:
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     sge: SgeBox, fates: tuple[Workflow, Driver]
 ) -> None:
-    def requeue(job: str) -> None:
+    def requeue(job: str, _driver: Driver) -> None:
         sge.must(["qalter", "-r", "y", job])
         sge.must(["qmod", "-rj", job])
 

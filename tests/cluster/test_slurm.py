@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.box import USER
 from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.study import QUICK, THROUGH, Studies, ranks, studies
-from tests.cluster.workflow import Driver, Workflow, message
+from tests.cluster.workflow import Driver, Workflow, assert_requeued_runs_again, message
 
 Shown = Callable[[], tuple[Studies, str]]
 SITE = {"kind": "slurm"}
@@ -122,18 +122,14 @@ def test_ctrl_c_deletes_what_this_driver_submitted_and_nothing_else(slurm: Slurm
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     slurm: SlurmBox, fates: tuple[Workflow, Driver]
 ) -> None:
-    workflow = Workflow(slurm, "requeued", SITE, {"run": {"steps": 12, "step_s": 1}})
-    driver = workflow.start()
-    workflow.until(lambda: workflow.starts()["run"], "a start")
-    [job] = [event["id"] for event in workflow.events("id")]
-    slurm.must(["scontrol", "update", f"jobid={job}", "requeue=1"])
-    slurm.must(["scontrol", "requeue", job])
-    workflow.until(lambda: f"job {job} was requeued; it runs again" in driver.log.read_text(), "what it says of it")
-    slurm.must(["scontrol", "update", f"jobid={job}", "starttime=now"])  # Slurm itself lets it wait for two minutes
-    code, output = driver.wait()
-    assert code == 0, output
-    assert workflow.results() == 1
-    assert len(workflow.events("submitted")) == 1
+    def requeue(job: str, driver: Driver) -> None:
+        slurm.must(["scontrol", "update", f"jobid={job}", "requeue=1"])
+        slurm.must(["scontrol", "requeue", job])
+        said = f"job {job} was requeued; it runs again"
+        driver.workflow.until(lambda: said in driver.log.read_text(), "what it says of it")
+        slurm.must(["scontrol", "update", f"jobid={job}", "starttime=now"])  # Slurm itself lets it wait for two minutes
+
+    workflow = assert_requeued_runs_again(slurm, SITE, requeue)
     # The second start resumed from what the first had saved.
     starts = (workflow.folder / "starts.log").read_text().splitlines()
     assert [line.split()[1] == "0" for line in starts] == [True, False]

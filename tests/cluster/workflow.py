@@ -254,18 +254,19 @@ def assert_a_kill_and_a_ctrl_c_cost_no_job(
     assert workflow.starts() == {"run0": 1, "run1": 1}
 
 
-def assert_requeued_runs_again(box: Box, site: dict[str, str], requeue: Callable[[str], None]) -> None:
-    """A job that an administrator requeues, by its id, runs again, once, and succeeds."""
+def assert_requeued_runs_again(box: Box, site: dict[str, str], requeue: Callable[[str, Driver], None]) -> Workflow:
+    """A job that an administrator requeues, by its id, runs again, once, and succeeds; returns its workflow."""
     workflow = Workflow(box, "requeued", site, {"run": {"steps": 10, "step_s": 1}})
     driver = workflow.start()
     workflow.until(lambda: workflow.starts()["run"], "a start")
     [job] = [event["id"] for event in workflow.events("id")]
-    requeue(job)
+    requeue(job, driver)
     code, output = driver.wait()
     assert code == 0, output
     assert workflow.results() == 1
     assert len(workflow.events("submitted")) == 1
     assert workflow.starts()["run"] == 2
+    return workflow
 
 
 def assert_waits_for_room(box: Box, site: dict[str, str], limit: Callable[[int], None], why: str) -> None:
