@@ -43,10 +43,6 @@ class Case:
     stages: int
     micro_batches: int
 
-    @property
-    def options(self) -> Pipeline:
-        return Pipeline(name="pipeline", stages=self.stages, micro_batches=self.micro_batches)
-
 
 RANKS = (1, 2, 3, 4)
 MODELS_OF = {
@@ -76,7 +72,7 @@ STOPPED = {2: Case("resnet", 2, 2), 3: Case("chain", 3, 3), 4: Case("resnet", 2,
 def begun(case: Case, world: World, seed: int) -> tuple[Any, nn.Module, nn.Module]:
     """A strategy that is ready for its first step, the module that it returned, and the model."""
     model = make_model(case.model, seed, torch.float64)
-    strategy = build(case.options, world)
+    strategy = build(Pipeline(name="pipeline", stages=case.stages, micro_batches=case.micro_batches), world)
     strategy.example = share_of(world.rank, world.ranks, case.model, 0, torch.float64)
     return strategy, strategy.prepare(model, make_optimiser), model
 
@@ -125,8 +121,7 @@ def train_in_two(case: Case, world: World) -> dict[str, Any]:
 
 def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
     """What a stage of the wide model took, MiB; or why there is none."""
-    options = Pipeline(name="pipeline", memory_limit_mib=limit_mib)
-    strategy = build(options, world)
+    strategy = build(Pipeline(name="pipeline", memory_limit_mib=limit_mib), world)
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(8)))
     x, y = torch.randn(8, WIDTH), torch.randint(WIDTH, (8,))
