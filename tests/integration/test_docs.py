@@ -19,6 +19,7 @@ from scalestudy.files import write_json
 from scalestudy.spec.base import Spec, dotted_keys
 from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study_file import ScaleSpec, StudySpec
 from tests.browser import chromium
@@ -165,7 +166,9 @@ def test_what_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
         assert said in complaint
 
 
-def test_a_page_of_the_gallery_is_made_from_results_and_verdicts(tmp_path: Path) -> None:
+def test_a_page_of_the_gallery_is_made_from_results_and_verdicts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a clone with one study, whose figure and one of whose results lie in a folder `made`."""
     project = make_project(tmp_path / "clone")
     shutil.copytree(ROOT / "docs", project.folder / "docs", ignore=shutil.ignore_patterns("gallery", "__pycache__"))
@@ -173,8 +176,9 @@ def test_a_page_of_the_gallery_is_made_from_results_and_verdicts(tmp_path: Path)
     figures = project.folder / "made/local/mini/figures/tiny"
     figures.mkdir(parents=True)
     Image.new("RGB", (556, 278)).save(figures / "time.png")
-    code = "from scalestudy.dag.project import Project; print(Project({}).chosen[0].runs[0].id)"
-    first = project.folder / "made/local/runs" / project.run("python", "-c", code).stdout.strip()
+    monkeypatch.chdir(project.folder)
+    [study] = read_studies(["tiny"], "mini", Machine(), machine_name="local")
+    first = project.folder / "made/local/runs" / study.runs[0].id
     first.mkdir(parents=True)
     (first / "result.json").write_text('{"status": "valid", "instrument": {"cpu": "Abacus 2", "cores": 2}}')
     claims = project.folder / "made/local/mini/claims/tiny.json"
