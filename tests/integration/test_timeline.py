@@ -12,13 +12,8 @@ import pytest
 from tests.integration.tries import held, result, run, weights
 
 SETTINGS = (
-    "ranks=2",
-    "measure.steps=10",
-    "measure.warmup_steps=4",
-    "train.epochs=9",
-    "loader.workers=1",
-    "keep=weights",
-)
+    "ranks=2", "measure.steps=10", "measure.warmup_steps=4", "train.epochs=9", "loader.workers=1", "keep=weights",
+)  # fmt: skip
 SLOW_S = 0.1
 
 
