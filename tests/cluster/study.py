@@ -106,6 +106,6 @@ def ranks(result: dict[str, Any]) -> int:
 
 
 def studies(box: Box, through: str = THROUGH, folder: str = "scalestudy", machine: str = MACHINE) -> Studies:
-    """Set it up in a folder of the box's user; `through` and `machine` are the texts of the study and of its machine."""
+    """Set it up in a folder of the box's user; `through` is the text of the study, `machine` that of its machine."""
     files = {"config/machines/box.yaml": machine, "config/studies/through.yaml": through}
     return Studies(box, copy_of_project(box, folder, files))

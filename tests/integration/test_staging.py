@@ -11,7 +11,8 @@ from tests.integration.tries import result, run, weights
 
 PICTURES = (
     "data={source: synthetic_jpeg, samples: 96, width: 96, height: 64, mean_kib: 3, shard: {format: tar, mib: 0.0625}}",
-    "strategy=allreduce", "ranks=2", "batch={per_rank: 8}", "train.epochs=3", "optimiser.learning_rate=0.01", "keep=weights",
+    "strategy=allreduce", "ranks=2", "batch={per_rank: 8}", "train.epochs=3", "optimiser.learning_rate=0.01",
+    "keep=weights",
 )  # fmt: skip
 
 

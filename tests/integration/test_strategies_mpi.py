@@ -42,7 +42,7 @@ EQUAL = {
 STAND_IN = """env -0 > "$0/environment.$OMPI_COMM_WORLD_RANK"
 read -r status < "$0/end.$OMPI_COMM_WORLD_RANK" && exit "$status"
 exit 1"""
-"""What mpirun starts for each rank: hands its environment over, and ends when the rank does. $0 is the folder of the pipes."""
+"""What mpirun starts for each rank: hands its environment over, and ends when the rank does. $0: folder of the pipes."""
 
 
 def rank_main(rank: int, folder: Path) -> dict[str, Any]:
