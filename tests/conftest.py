@@ -8,7 +8,6 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,6 @@ with suppress(ImportError):
     no_times = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
     hypothesis.settings.register_profile("no times", **no_times)
     hypothesis.settings.load_profile("no times")
-ROOT = Path(__file__).resolve().parent.parent
 
 # What is imported stays: looking for garbage among it again and again takes an eighth of the time until the first test.
 gc.set_threshold(100_000, 20, 20)

@@ -22,14 +22,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO
 
-SLURM = "tests/cluster/test_slurm.py"
-SLURM_HARSH = "tests/cluster/test_slurm_harsh.py"
-STUDIES_ON_SLURM = tuple(f"tests/cluster/test_{name}.py" for name in ("nodes", "program"))
-GRID_ENGINE = "tests/cluster/test_sge.py"
-EXECUTOR = "tests/cluster/test_executor_package.py"
-HOROVOD = "tests/integration/test_strategies_horovod.py"
-ON_SCHEDULERS = ("executor/tests/test_conformance.py", "executor/tests/test_workflows.py")
-"""What EXECUTOR runs on real schedulers; with the stand-in only where there is none."""
+from tests.cluster.test_executor_package import TESTS
+
 POLL_S = 0.2
 TESTS_FAILED = 1
 """Pytest's exit status."""
@@ -63,17 +57,9 @@ class Group:
     def again(self, options: Sequence[str], cache: str) -> int:
         """Run alone what has failed; its exit status, which is not 0 where pytest noted no failed test either."""
         print(f"\n-- {self.name}: what failed, once more and alone --", flush=True)
-        words = [
-            *self.arguments,
-            "-o",
-            f"cache_dir={cache}",
-            "--last-failed",
-            "--last-failed-no-failures=none",
-            *options,
-        ]
-        status = subprocess.run(
-            [sys.executable, "-m", "pytest", "-rfEsp", *words], stdin=subprocess.DEVNULL, check=False
-        ).returncode
+        words = [*self.arguments, "-o", f"cache_dir={cache}", "--last-failed", "--last-failed-no-failures=none"]
+        command = [sys.executable, "-m", "pytest", "-rfEsp", *words, *options]
+        status = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
         print(f"-- {self.name}: {'passed alone' if status == 0 else 'FAILED again'} --", flush=True)
         return status
 
@@ -87,18 +73,20 @@ class Linters(Group):
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
 
-OWN = (SLURM, *STUDIES_ON_SLURM, SLURM_HARSH, GRID_ENGINE, EXECUTOR, HOROVOD)
-RUN_THERE = ON_SCHEDULERS if os.geteuid() == 0 and shutil.which("slurmctld") else ()
-GROUPS = (
-    Group("all others", ["executor/tests", "tests", *(f"--ignore={path}" for path in (*OWN, *RUN_THERE))], BY_FILE),
-    Group("Slurm", [SLURM]),
-    Group("Slurm, studies", STUDIES_ON_SLURM),
-    Group("Slurm, harsh", [SLURM_HARSH]),
-    Group("Grid Engine", [GRID_ENGINE]),
-    Group("the executor's own, on real schedulers", [EXECUTOR]),
-    Group("Horovod", [HOROVOD], nice=5, build="envs/horovod.sh"),
-    Linters("linters", []),
+APART = (
+    Group("Slurm", ["tests/cluster/test_slurm.py"]),
+    Group("Slurm, studies", ["tests/cluster/test_nodes.py", "tests/cluster/test_program.py"]),
+    Group("Slurm, harsh", ["tests/cluster/test_slurm_harsh.py"]),
+    Group("Grid Engine", ["tests/cluster/test_sge.py"]),
+    Group("the executor's own, on real schedulers", ["tests/cluster/test_executor_package.py"]),
+    Group("Horovod", ["tests/integration/test_strategies_horovod.py"], nice=5, build="envs/horovod.sh"),
 )
+# The executor's own run with the stand-in only where there is no real scheduler.
+RUN_APART = [path for group in APART for path in group.arguments]
+if os.geteuid() == 0 and shutil.which("slurmctld"):
+    RUN_APART += [f"executor/tests/{name}" for name in TESTS]
+OTHERS = Group("all others", ["executor/tests", "tests", *(f"--ignore={path}" for path in RUN_APART)], BY_FILE)
+GROUPS = (OTHERS, *APART, Linters("linters", []))
 
 
 def run(groups: Sequence[Group], options: Sequence[str]) -> int:

@@ -39,8 +39,8 @@ class FakeScheduler:
         self.keeps_history = self.copies_output = False
         self.settings = SchedulerSettings(kind="slurm", account="lab", queue="gpu")
         self.submitted: list[str] = []
-        self.deleted: list[str] = []
-        self.deleted_ids: list[str | None] = []
+        self.deleted: list[str | None] = []
+        """Ids."""
         self.on_submit: Callable[[Request], str] = lambda request: str(len(self.submitted))
         self.on_question: Callable[[Sequence[JobRef]], dict[str, Status]] = self.all_running
 
@@ -55,8 +55,7 @@ class FakeScheduler:
         return self.on_question(jobs)
 
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
-        self.deleted += [job.name for job in jobs]
-        self.deleted_ids += [job.id for job in jobs]
+        self.deleted += [job.id for job in jobs]
         return {}
 
     @staticmethod
@@ -73,7 +72,6 @@ class Told:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.waited: list[tuple[str, str]] = []
         self.done: list[str] = []
         self.failures: dict[str, str] = {}
 
@@ -83,7 +81,7 @@ class Told:
     warn = say
 
     def waits(self, job: MonitoredJob, reason: str) -> None:
-        self.waited.append((job.label, reason))
+        """Not looked at."""
 
     def succeeded(self, job: MonitoredJob) -> None:
         self.done.append(job.label)
@@ -124,6 +122,11 @@ class Bench:
         self.monitor.add(
             MonitoredJob(None, key, label, "train", (label,), request, write_script, state_file, (), outputs)
         )
+
+    def submit(self, *arguments: Any, **more: Any) -> None:
+        """`add`, until it is submitted."""
+        self.add(*arguments, **more)
+        self.until(lambda: self.scheduler.submitted)
 
     def until(self, condition: Callable[[], Any], limit_s: float = 3600) -> None:
         end = self.clock.s + limit_s
@@ -176,8 +179,7 @@ def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(be
 def test_a_submission_that_never_arrived_is_given_up_for_good_and_made_again(bench: Bench) -> None:
     bench.scheduler.on_submit = raising(NoAnswer("sbatch: Unable to contact slurm controller"))
     bench.scheduler.on_question = lambda jobs: {}
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
+    bench.submit()
     bench.scheduler.on_submit = lambda request: "5"
     bench.until(lambda: len(bench.scheduler.submitted) == 2)
     assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
@@ -187,8 +189,7 @@ def test_a_submission_that_never_arrived_is_given_up_for_good_and_made_again(ben
 
 def test_a_job_whose_end_is_judged_can_never_start_again(bench: Bench, tmp_path: Path) -> None:
     state = tmp_path / "state.json"
-    bench.add(state_file=state)
-    bench.until(lambda: bench.scheduler.submitted)
+    bench.submit(state_file=state)
     bench.begin()
     state.write_text('{"state": "checkpointed", "progress": 5, "cause": "the deadline"}')
     bench.end(1)
@@ -206,7 +207,7 @@ def test_a_job_is_deleted_by_its_name_once_its_scheduler_may_have_given_its_id_a
     bench.add()
     bench.rounds(20)
     bench.monitor.cancel_all()
-    assert bench.scheduler.deleted_ids == [job_id]
+    assert bench.scheduler.deleted == [job_id]
 
 
 def test_a_stop_names_ctrl_c_only_where_it_was_pressed_and_only_jobs_that_the_scheduler_has(bench: Bench) -> None:
@@ -254,8 +255,7 @@ def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met
 
 
 def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
+    bench.submit()
     next((bench.folder / "jobs").glob("*/links.json")).write_text("{")
     second = Bench(bench.folder)
     second.add()
@@ -273,7 +273,7 @@ def test_a_job_that_cannot_run_as_things_are_is_named_after_half_an_hour_and_sta
     bench.add()
     bench.rounds(1790)
     assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == []
-    bench.rounds(4 * 3600)
+    bench.rounds(3600)
     assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == [
         "train a: job 1 has not been able to run for 30 minutes, says the scheduler: PENDING PartitionNodeLimit. Nothing is "
         "done about that: once it can, it runs. If it never will, correct what it asks for (the resources of rule train, or "

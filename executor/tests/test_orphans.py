@@ -18,8 +18,7 @@ CANCELLED = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED)
 def left(folder: Path, began: bool = True) -> Bench:
     """A driver that is gone, whose job may have begun; it sent its last heartbeat an hour after that."""
     bench = Bench(folder)
-    bench.add(gpus=4)
-    bench.until(lambda: bench.scheduler.submitted)
+    bench.submit(gpus=4)
     if began:
         bench.begin(began_s=1_000_000)
         os.utime(bench.files.folder / f"{bench.scheduler.submitted[0]}.began", (1_003_600, 1_003_600))
@@ -64,8 +63,7 @@ def test_a_job_that_nobody_follows_and_that_lives_on_is_left_alone_until_it_ends
 
 def test_a_clock_that_is_set_back_while_a_job_runs_makes_no_negative_use(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.add("train a", gpus=4)
-    bench.until(lambda: bench.scheduler.submitted)
+    bench.submit("train a", gpus=4)
     name = bench.scheduler.submitted[0]
     (bench.files.folder / f"{name}.ended").write_text("exit=0\nsignal=\nbegan=460\nended=100\nhost=n\n")
     bench.until(lambda: bench.told.done)
@@ -79,8 +77,7 @@ def finished(folder: Path) -> tuple[Bench, Path]:
     """A driver whose job has succeeded while its scheduler still calls it running, and the job's folder."""
     bench = Bench(folder)
     bench.scheduler.copies_output = True
-    bench.add()
-    bench.until(lambda: bench.scheduler.submitted)
+    bench.submit()
     bench.begin()
     bench.end(0)
     bench.until(lambda: bench.told.done == ["train a"])
@@ -103,13 +100,11 @@ def test_a_group_with_other_members_waits_for_the_one_of_an_earlier_driver_that_
     tmp_path: Path,
 ) -> None:
     first = Bench(tmp_path)
-    first.add("all of them", outputs=("a.1", "b.1", "b.2"))
-    first.until(lambda: first.scheduler.submitted)
+    first.submit("all of them", outputs=("a.1", "b.1", "b.2"))
     first.begin()
     second = Bench(tmp_path)
     second.add("what is missing", outputs=("b.2", "b.3"))
-    second.add("another", outputs=("c.1",))
-    second.until(lambda: second.scheduler.submitted)
+    second.submit("another", outputs=("c.1",))
     second.rounds(300)
     assert len(second.scheduler.submitted) == 1
     said = "what is missing: waits for job 1 of an earlier driver, which makes some of its files"

@@ -25,46 +25,42 @@ def seen(condition: Callable[[], bool], what: str, limit_s: float = 120) -> None
         time.sleep(0.1)
 
 
-def drive_after_a_kill(folder: Path, adopted: str, *more: str) -> None:
-    """Kill a driver once it has submitted, let another adopt the job, and then let the job go on to its end."""
+def drive_and_kill(folder: Path, submissions: int, *more: str) -> None:
+    """Kill a driver once it has made so many submissions."""
     first = subprocess.Popen(command(*more), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     ledger = folder / ".multinode/jobs.jsonl"
-    seen(lambda: ledger.exists() and '"id"' in ledger.read_text(), "a submission")
+    seen(lambda: ledger.exists() and ledger.read_text().count('"event": "id"') == submissions, "the submissions")
     first.kill()
     first.wait()
+
+
+def drive_on(folder: Path, said: str, *more: str) -> int:
+    """Let waiting jobs end once a second driver has said something of them; the number of submissions by both."""
     log = folder / "second.log"
     with log.open("w") as stream:
         second = subprocess.Popen(command(*more), cwd=folder, stdout=stream, stderr=subprocess.STDOUT)
-    seen(lambda: adopted in log.read_text(), "the adoption")
+    seen(lambda: said in log.read_text(), said)
     (folder / "go").touch()
     assert second.wait(240) == 0, log.read_text()
-    assert len(events(folder, "submitted")) == 1
+    return len(events(folder, "submitted"))
+
+
+WAITING = GROUP.replace("sleep 0.2; touch {output}", "while [ ! -e go ]; do sleep 0.2; done; touch {output}")
+WAITING = WAITING.replace("COMMAND", "touch {output}")
+TOGETHER = ("--group-components", "both=3")
 
 
 def test_a_group_whose_driver_was_killed_is_adopted(tmp_path: Path) -> None:
-    waiting = GROUP.replace("sleep 0.2; touch {output}", "while [ ! -e go ]; do sleep 0.2; done; touch {output}")
-    (tmp_path / "Snakefile").write_text(waiting.replace("COMMAND", "touch {output}"))
-    drive_after_a_kill(tmp_path, "adopted as", "--group-components", "both=3")
+    (tmp_path / "Snakefile").write_text(WAITING)
+    drive_and_kill(tmp_path, 1, *TOGETHER)
+    assert drive_on(tmp_path, "adopted as", *TOGETHER) == 1
 
 
 def test_single_jobs_of_a_driver_that_was_killed_are_not_made_again_in_a_group(tmp_path: Path) -> None:
-    waiting = GROUP.replace("sleep 0.2; touch {output}", "while [ ! -e go ]; do sleep 0.2; done; touch {output}")
-    waiting = waiting.replace("COMMAND", "touch {output}")
-    (tmp_path / "Snakefile").write_text(waiting.replace('group: "both"', 'params: "alone"'))
-    first = subprocess.Popen(command(), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    ledger = tmp_path / ".multinode/jobs.jsonl"
-    seen(lambda: ledger.exists() and ledger.read_text().count('"event": "id"') == 3, "the submissions")
-    first.kill()
-    first.wait()
-    (tmp_path / "Snakefile").write_text(waiting)
-    log = tmp_path / "second.log"
-    with log.open("w") as stream:
-        words = command("--group-components", "both=3")
-        second = subprocess.Popen(words, cwd=tmp_path, stdout=stream, stderr=subprocess.STDOUT)
-    seen(lambda: "of an earlier driver, which makes some of its files" in log.read_text(), "the wait")
-    (tmp_path / "go").touch()
-    assert second.wait(240) == 0, log.read_text()
-    assert len(events(tmp_path, "submitted")) == 4
+    (tmp_path / "Snakefile").write_text(WAITING.replace('group: "both"', 'params: "alone"'))
+    drive_and_kill(tmp_path, 3)
+    (tmp_path / "Snakefile").write_text(WAITING)
+    assert drive_on(tmp_path, "of an earlier driver, which makes some of its files", *TOGETHER) == 4
 
 
 PIPED = """
@@ -82,7 +78,8 @@ rule consume:
 
 def test_a_pipe_whose_driver_was_killed_is_adopted_although_its_group_has_another_id(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(PIPED)
-    drive_after_a_kill(tmp_path, "consume_produce piped.txt: adopted as")
+    drive_and_kill(tmp_path, 1)
+    assert drive_on(tmp_path, "consume_produce piped.txt: adopted as") == 1
     assert (tmp_path / "piped.txt").read_text() == "word\n"
     assert (tmp_path / "produced").read_text() == "word\n"
 

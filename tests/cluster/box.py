@@ -22,6 +22,7 @@ import psutil
 USER = "alice"
 USER_ID = 21500 + os.getpid() % 8000
 """Of its own for each process: the kernel's control groups of two boxes would meet under one user."""
+NEEDED = ("unshare", "setpriv", "nsenter", "runuser", "ip", "mount")
 PRIVATE = ("/etc", "/var/lib", "/var/spool", "/var/log")
 
 
@@ -35,35 +36,17 @@ class Box:
     def __init__(self, repository: Path, host: str = "box", address: str = "10.77.0.1") -> None:
         if os.geteuid() != 0:
             raise Unavailable("needs root, to start schedulers and to run jobs as another user")
-        missing = [
-            command
-            for command in ("unshare", "setpriv", "nsenter", "runuser", "ip", "mount")
-            if not shutil.which(command)
-        ]
-        if missing:
+        if missing := [command for command in NEEDED if not shutil.which(command)]:
             raise Unavailable(f"needs the commands {', '.join(missing)}")
         self.folder = Path(tempfile.mkdtemp(prefix="scalestudy-box-", dir="/tmp"))
         self.folder.chmod(0o755)
         self.home = self.folder / "home"
         self.host = host
         self.environment: dict[str, str] = {}
+        namespaces = ("unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child")
         script = self._script(repository, host, address)
         self.process = subprocess.Popen(
-            [
-                "setpriv",
-                "--pdeathsig",
-                "KILL",
-                "unshare",
-                "--mount",
-                "--net",
-                "--uts",
-                "--pid",
-                "--fork",
-                "--kill-child",
-                "bash",
-                "-euc",
-                script,
-            ],
+            ["setpriv", "--pdeathsig", "KILL", *namespaces, "bash", "-euc", script],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -82,6 +65,14 @@ class Box:
             raise Unavailable(f"namespaces cannot be made here: {' '.join(said).strip()}")
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         self.init = int(children[0])
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        """Start the daemons of a scheduler."""
 
     def _script(self, repository: Path, host: str, address: str) -> str:
         lines = ["mount --make-rprivate /", "mount -t proc proc /proc"]

@@ -40,16 +40,12 @@ class PbsBox(Box):
             raise Unavailable("no OpenPBS is installed, so its tests were not run; recorded answers were replayed")
         if not (programs / AUTHENTICATES).stat().st_mode & stat.S_ISUID:
             raise Unavailable(f"OpenPBS takes nothing from an ordinary user: chmod 4755 {programs / AUTHENTICATES}")
-        super().__init__(repository, host="pbshead")
         self.programs = programs
-        self.environment |= {"PATH": f"{programs}/bin:{programs}/sbin:{os.environ['PATH']}", "TMPDIR": "/tmp"}
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
+        super().__init__(repository, host="pbshead")
 
     def _start(self) -> None:
+        path = f"{self.programs}/bin:{self.programs}/sbin:{os.environ['PATH']}"
+        self.environment |= {"PATH": path, "TMPDIR": "/tmp"}
         head, tail = self.hosts
         self.lay_cable(tail)
         self.must(["mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/dev/shm"])  # its database leaves files there

@@ -45,22 +45,12 @@ class SgeBox(Box):
         if version() is None:
             raise Unavailable("needs Grid Engine (envs/debian-packages.txt)")
         super().__init__(repository, host="sgehead")
-        self.environment |= {"SGE_ROOT": ROOT, "SGE_CELL": "default"}
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
 
     def _start(self) -> None:
+        self.environment |= {"SGE_ROOT": ROOT, "SGE_CELL": "default"}
         self.lay_cable("sgetail")
-        self.must(
-            [
-                "bash",
-                "-c",
-                f"mkdir -p /run/gridengine && chown -R sgeadmin: /run/gridengine {ROOT} /var/spool/gridengine",
-            ]
-        )
+        self.must(["mkdir", "-p", "/run/gridengine"])
+        self.must(["chown", "-R", "sgeadmin:", "/run/gridengine", ROOT, "/var/spool/gridengine"])
         self.must(["bash", "-c", f"echo sgehead >{ROOT}/default/common/act_qmaster"])
         self.start_master()
         # Whether these are there already depends on what was installed when.

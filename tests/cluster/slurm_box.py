@@ -79,11 +79,6 @@ class SlurmBox(Box):
         if version() is None:
             raise Unavailable("needs Slurm (envs/debian-packages.txt)")
         super().__init__(repository)
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
 
     def _start(self) -> None:
         folder = self.folder / "slurm"
@@ -122,10 +117,10 @@ class SlurmBox(Box):
         self.must(["slurmctld"])
         self.until(["scontrol", "ping"], "is UP")
 
-    def stop_controller(self, crash: bool = False) -> None:
-        """End the controller as an administrator does, or as a crash would; jobs go on."""
+    def stop_controller(self) -> None:
+        """End the controller as an administrator does; jobs go on."""
         pid = (self.folder / "slurm" / "slurmctld.pid").read_text().strip()
-        self.must(["kill", "-KILL" if crash else "-TERM", pid])
+        self.must(["kill", pid])
         deadline = time.monotonic() + 20
         while self.run(["kill", "-0", pid]).returncode == 0:
             assert time.monotonic() < deadline, "the controller does not end"
@@ -137,8 +132,6 @@ class HarshSlurmBox(SlurmBox):
 
     # Job ids of their own: control groups of two boxes of one process would meet under one user.
     changes: ClassVar[dict[str, str]] = {"MinJobAge": "2", "FirstJobId": "50001"}
-    with_accounts: ClassVar[dict[str, str]] = {}
-    """Values of slurm.conf from `start_accounting` on."""
     nodes: ClassVar[int] = 8
 
     def connect_nodes(self) -> None:
@@ -165,7 +158,7 @@ class HarshSlurmBox(SlurmBox):
         conf.write_text(DATABASE_CONF.format(folder=conf.parent))
         conf.chmod(0o600)
         self.stop_controller()
-        self.configure((conf.parent / "slurm.conf").read_text(), **ACCOUNTED, **self.with_accounts)
+        self.configure((conf.parent / "slurm.conf").read_text(), **ACCOUNTED)
         self.must(["slurmdbd"])
         self.until(["sacctmgr", "-n", "list", "qos", "format=name"], "normal")
         for words in ("cluster box", "account lab", f"user {USER} account=lab"):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.box import Box
-from tests.cluster.try_box import command_of, copy_of_project
+from tests.cluster.box import USER, Box
+from tests.cluster.try_box import copy_of_project, environment_in
 from tests.cluster.workflow import python_below
 
 MACHINE = """\
@@ -46,6 +46,7 @@ figures:
 tables:
   - {name: times, values: [throughput_samples_per_s, accuracy]}
 """
+QUICK = ("--latency-wait", "15", "--seconds-between-status-checks", "2", "--resources", "measure=1")
 
 
 @dataclass(frozen=True)
@@ -55,19 +56,24 @@ class Studies:
     box: Box
     clone: Path
 
-    def command(self, *words: str) -> list[str]:
-        """The command line that runs a command in the clone as the box's user."""
-        return command_of(self.box, self.clone, *words)
+    def run(self, *words: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+        """Run a command in the clone as the box's user; standard error comes with standard output."""
+        return self.box.run(words, USER, self.clone, timeout, **environment_in(self.box, self.clone))
 
-    def start(self, log: Path, *words: str) -> subprocess.Popen[bytes]:
-        """Start a command; what it says goes to `log`."""
-        with open(log, "w") as stream:
-            return subprocess.Popen(self.command(*words), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+    def must(self, *words: str, timeout: float = 280) -> str:
+        """What a command says that has to succeed."""
+        done = self.run(*words, timeout=timeout)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
 
     def start_killed(self, log: Path, *words: str) -> None:
         """Start a driver, and kill it as soon as it has submitted a run and noted its id."""
         ledger = self.clone / ".scalestudy/jobs.jsonl"
-        with self.start(log, *words) as process:
+        command = self.box.command(words, USER, self.clone, **environment_in(self.box, self.clone))
+        with (
+            open(log, "w") as stream,
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream) as process,
+        ):
             end = time.monotonic() + 90
             while not re.search(r'"id", "name": "train\.', ledger.read_text() if ledger.exists() else ""):
                 assert process.poll() is None and time.monotonic() < end, log.read_text()
@@ -79,11 +85,15 @@ class Studies:
         found = [json.loads(path.read_text()) for path in self.clone.glob("results/box/runs/*/result.json")]
         return sorted(found, key=ranks)
 
-    def job_ids(self, run: str) -> list[str]:
-        """The scheduler's ids of the jobs of one run, from the executor's own account."""
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """Lines of the executor's own account."""
         lines = [json.loads(line) for line in (self.clone / ".scalestudy/jobs.jsonl").read_text().splitlines()]
-        names = {line["name"] for line in lines if line["event"] == "submitted" and line["job"].endswith(run)}
-        return [line["id"] for line in lines if line["event"] == "id" and line["name"] in names]
+        return [line for line in lines if line["event"] == event]
+
+    def job_ids(self, run: str) -> list[str]:
+        """The scheduler's ids of the jobs of one run."""
+        names = {line["name"] for line in self.events("submitted") if line["job"].endswith(run)}
+        return [line["id"] for line in self.events("id") if line["name"] in names]
 
     def drawn(self) -> list[str]:
         """Names of the study's figures and tables."""
@@ -95,7 +105,7 @@ def ranks(result: dict[str, Any]) -> int:
     return int(result["spec"].get("ranks", 1))
 
 
-def studies(box: Box, through: str = THROUGH, folder: str = "scalestudy") -> Studies:
-    """Set it up in a folder of the box's user; `through` is the text of the study."""
-    files = {"config/machines/box.yaml": MACHINE, "config/studies/through.yaml": through}
+def studies(box: Box, through: str = THROUGH, folder: str = "scalestudy", machine: str = MACHINE) -> Studies:
+    """Set it up in a folder of the box's user; `through` is the text of the study, `machine` that of its machine."""
+    files = {"config/machines/box.yaml": machine, "config/studies/through.yaml": through}
     return Studies(box, copy_of_project(box, folder, files))

@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from snakemake_executor_plugin_multinode.schedulers import CommandAnswer, JobRef, scheduler_of
 from tests.cluster.box import USER
 from tests.cluster.pbs_box import PbsBox
 from tests.cluster.workflow import (
     Driver,
     Workflow,
     assert_a_kill_and_a_ctrl_c_cost_no_job,
-    assert_begun_once,
+    assert_fates,
     assert_on_named_nodes,
-    assert_refused,
     assert_requeued_runs_again,
     assert_waits_for_room,
     environment_of,
     message,
+    second_driver,
 )
 from tests.integration.tries import made
 
@@ -44,12 +42,7 @@ FATES = {
 def fates(pbs: PbsBox) -> tuple[Workflow, Driver]:
     """Return the second driver of a folder whose name needs quotes; other tests go on while its jobs end in all ways."""
     workflow = Workflow(pbs, "a b 'c' \"d\" $HOME `e` -x;&", SITE, FATES)
-    driver = workflow.start()
-    workflow.until(lambda: len(workflow.starts()) == len(FATES) - 1, "all starts", 90)
-    driver.kill()
-    driver.wait()
-    driver = workflow.start()
-    workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
+    driver = second_driver(workflow, starts=len(FATES) - 1)
     pbs.stop_server()
     time.sleep(3)
     pbs.start_server()
@@ -80,35 +73,6 @@ def test_pbsdsh_starts_the_ranks_of_the_other_host(pbs: PbsBox) -> None:
     assert result["samples_seen"] == 2 * 11 * 128
 
 
-@pytest.mark.parametrize(
-    ("site", "why"),
-    [
-        ({"kind": "pbs", "queue": "nosuch"}, "qsub: Unknown queue"),
-        ({"kind": "pbs", "options": "-l nosuch=1"}, "qsub: Unknown resource"),
-    ],
-)
-def test_a_refused_submission_is_a_failed_job_with_the_schedulers_words(
-    pbs: PbsBox, site: dict[str, str], why: str
-) -> None:
-    assert_refused(pbs, site, why)
-
-
-def test_a_deletion_of_jobs_of_which_the_server_has_forgotten_one_leaves_it_alive(pbs: PbsBox) -> None:
-    def run(argv: Sequence[str], limit_s: float) -> CommandAnswer:
-        done = pbs.run(argv, USER, timeout=limit_s)
-        return CommandAnswer(done.returncode, "", done.stdout)
-
-    held = ["bash", "-c", "echo true | qsub -h -N held -j oe -o /dev/null"]
-    jobs = [
-        JobRef("a", pbs.must(held, USER).strip()),
-        JobRef("b", pbs.must(held, USER).strip()),
-        JobRef("c", "99999.pbshead"),
-    ]
-    assert scheduler_of({"kind": "pbs"}, run).cancel(jobs) == {}
-    assert " held " not in pbs.must(["qstat"])
-    pbs.must(["qstat", "-B"])
-
-
 def test_jobs_too_large_for_a_limit_of_the_user_hold_up_no_smaller_ones(pbs: PbsBox) -> None:
     runs = {f"large {n}": {"ranks_per_node": 14} for n in range(2)} | {f"small {n}": {"steps": 2} for n in range(3)}
     workflow = Workflow(pbs, "sizes", {**SITE, "queue": "sized"}, runs)
@@ -130,7 +94,7 @@ def test_jobs_too_large_for_a_limit_of_the_user_hold_up_no_smaller_ones(pbs: Pbs
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     pbs: PbsBox, fates: tuple[Workflow, Driver]
 ) -> None:
-    def requeue(job: str) -> None:
+    def requeue(job: str, _driver: Driver) -> None:
         pbs.must(["qalter", "-r", "y", job])
         pbs.must(["qrerun", job])
 
@@ -150,16 +114,12 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(
     pbs.must(["qdel", ids["too_many_nodes"]], USER)  # as the driver's message has it
     code, output = driver.wait(280)
     assert code == 1
-    results = {path.parent.name for path in workflow.folder.glob("results/*/result.json")}
-    assert results == {"well", "two nodes", "long"}
-    assert "the loss is not a number" in message(output, "fails")
-    assert "its command failed" in message(output, "crashes")
+    assert_fates(workflow, output, {"well", "two nodes", "long"})
     assert "the walltime of 1 min was reached (Exit_status -29" in message(output, "deaf")
     assert "cancelled by its owner or an administrator (Exit_status 2" in message(output, "deleted")
     assert "says the scheduler: Q Can Never Run: Not enough total nodes" in output
     assert f"and delete it: qdel {ids['too_many_nodes']}\n" in output
     assert "cancelled by its owner or an administrator (deleted before it ran" in message(output, "too many nodes")
-    assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
 
 
 def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cost_no_job(pbs: PbsBox) -> None:
@@ -171,22 +131,13 @@ def test_a_server_that_keeps_no_history_as_it_is_installed_loses_no_job_and_runs
     workflow = Workflow(pbs, "forgetful", SITE, runs)
     pbs.qmgr("set server job_history_enable = False")
     try:
-        driver = workflow.start()
-        workflow.until(lambda: len(workflow.starts()) == len(runs), "all starts", 90)
-        driver.kill()
-        driver.wait()
-        driver = workflow.start()
-        workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
+        driver = second_driver(workflow, starts=len(runs))
         pbs.must(["qdel", workflow.ids()["deleted"]])
         code, output = driver.wait(280)
     finally:
         pbs.qmgr("set server job_history_enable = True")
     assert code == 1
-    results = {path.parent.name for path in workflow.folder.glob("results/*/result.json")}
-    assert results == {"well", "two nodes", "long"}
-    assert "the loss is not a number" in message(output, "fails")
-    assert "its command failed" in message(output, "crashes")
+    assert_fates(workflow, output, {"well", "two nodes", "long"})
     assert "deleted by somebody, or preempted; it has saved, and the same command resumes it" in message(
         output, "deleted"
     )
-    assert_begun_once(workflow, twice="long", told=("fails", "crashes"))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-from pathlib import Path
+import shutil
 from typing import Any
 
 import pytest
 
-from tests.cluster.box import Box
 from tests.cluster.slurm_box import SlurmBox
-from tests.cluster.study import MACHINE
-from tests.cluster.try_box import command_of, copy_of_project
+from tests.cluster.study import QUICK, Studies, studies
 from tests.cluster.workflow import ROOT
 
 CALL_S = 600
@@ -32,37 +28,28 @@ TORCHRUN = (
     "python -m torch.distributed.run --nnodes {nodes} --node-rank {node_rank} --nproc-per-node {ranks_per_node} "
     "--master-addr {master_addr} --master-port {master_port}"
 )
-QUICK = ("--latency-wait", "15", "--seconds-between-status-checks", "2", "--resources", "measure=1")
 
 
-def run_study(box: Box, profile: str, study: str, name: str, *options: str) -> tuple[Path, list[dict[str, Any]]]:
-    """Plan a study of one run and run it; returns its clone and its results."""
-    script = (ROOT / "tests/stand_ins/resuming.py").read_text()
-    files = {"config/machines/box.yaml": MACHINE, "config/studies/script.yaml": study, "train.py": script}
-    clone = copy_of_project(box, name, files)
-    of_box = ("--profile", f"profiles/{profile}", "--config", "machine=box", "scale=mini", "studies=script")
-
-    def call(*words: str) -> str:
-        command = command_of(box, clone, *words, *of_box)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    assert re.search(r"^train +1$", call("snakemake", "all", "-n"), re.MULTILINE)
-    call("snakemake", "all", *options, *QUICK)
-    found = [json.loads(file.read_text()) for file in clone.glob("results/box/runs/*/result.json")]
-    assert [result["status"] for result in found] == ["valid"]
-    text = (clone / "results/box/mini/tables/script/speed.md").read_text()
+def run_study(slurm: SlurmBox, study: str, folder: str, *options: str) -> tuple[Studies, dict[str, Any]]:
+    """Plan a study of one run and run it; returns its clone and its result."""
+    made = studies(slurm, study, folder)
+    shutil.copy(ROOT / "tests/stand_ins/resuming.py", made.clone / "train.py")
+    of_box = ("--profile", "profiles/slurm", "--config", "machine=box", "scale=mini", "studies=through")
+    assert re.search(r"^train +1$", made.must("snakemake", "all", "-n", *of_box), re.MULTILINE)
+    made.must("snakemake", "all", *options, *QUICK, *of_box, timeout=CALL_S)
+    [result] = made.results()
+    assert result["status"] == "valid"
+    text = (made.clone / "results/box/mini/tables/through/speed.md").read_text()
     assert re.search(r"\| \\\*[\d,.]+†? \|", text), "the throughput is marked as reported"
-    return clone, found
+    return made, result
 
 
 def test_a_script_is_planned_run_and_reported_on_two_nodes(slurm: SlurmBox) -> None:
     study = STUDY.format(command=TORCHRUN, once_per="node", vary="ranks: [4]")
-    clone, [two] = run_study(slurm, "slurm", study, "two_nodes")
+    made, two = run_study(slurm, study, "two_nodes")
     assert two["launch"]["launcher"] == "srun" and len(set(two["launch"]["hosts"])) == 2
     assert two["metrics"]["throughput_samples_per_s"] * two["metrics"]["step_time_s"] == pytest.approx(4 * 8)
-    assert (clone / "results/box/mini/report.html").exists()
+    assert (made.clone / "results/box/mini/report.html").exists()
 
 
 @pytest.mark.soak
@@ -70,7 +57,7 @@ def test_a_script_goes_on_over_two_walltimes(slurm: SlurmBox) -> None:
     # One process: what many take to start on a busy machine is most of a job's minute. That a script stops at its deadline and
     # goes on is in tests/integration/test_program.py, and that the executor submits it again in test_slurm.py.
     study = STUDY.format(command="python", once_per="rank", vary="measure.steps: [750]")
-    _, [long] = run_study(slurm, "slurm", study, "two_walltimes", "--set-resources", "train:runtime=1")
+    _, long = run_study(slurm, study, "two_walltimes", "--set-resources", "train:runtime=1")
     *stopped, _ = long["links"]
     assert {link["cause"] for link in stopped} == {"because its command ended with status 75"}
     assert len({link["job"] for link in long["links"]}) == len(long["links"]) > 1

@@ -12,16 +12,16 @@ import pytest
 
 from tests.cluster.box import USER
 from tests.cluster.sge_box import SgeBox
-from tests.cluster.test_program import STUDY, run_study
 from tests.cluster.workflow import (
     Driver,
     Workflow,
     assert_a_kill_and_a_ctrl_c_cost_no_job,
-    assert_begun_once,
+    assert_fates,
     assert_on_named_nodes,
     assert_requeued_runs_again,
     environment_of,
     message,
+    second_driver,
 )
 from tests.integration.tries import made
 
@@ -43,12 +43,7 @@ SWEEP = "sweep_of_mine"
 def fates(sge: SgeBox) -> tuple[Workflow, Driver]:
     """Return the second driver of a folder whose name needs quotes; other tests go on while its jobs end in all ways."""
     workflow = Workflow(sge, "a b 'c' \"d\" `e` ü -x;&", SITE, FATES)
-    driver = workflow.start()
-    workflow.until(lambda: len(workflow.starts()) == len(FATES), "all starts", 90)
-    driver.kill()
-    driver.wait()
-    driver = workflow.start()
-    workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
+    driver = second_driver(workflow, starts=len(FATES))
     sge.stop_master()
     time.sleep(3)
     sge.start_master()
@@ -83,7 +78,7 @@ def test_qrsh_starts_the_ranks_of_the_other_host(sge: SgeBox) -> None:
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     sge: SgeBox, fates: tuple[Workflow, Driver]
 ) -> None:
-    def requeue(job: str) -> None:
+    def requeue(job: str, _driver: Driver) -> None:
         sge.must(["qalter", "-r", "y", job])
         sge.must(["qmod", "-rj", job])
 
@@ -120,25 +115,14 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fat
     workflow, driver = fates
     code, output = driver.wait(280)
     assert code == 1
-    assert {path.parent.name for path in workflow.folder.glob("results/*/result.json")} == {"four gpus", "long"}
-    assert "the loss is not a number" in message(output, "fails")
-    assert "its command failed" in message(output, "crashes")
+    assert_fates(workflow, output, {"four gpus", "long"})
     assert "the walltime of 1 min was reached (failed 37" in message(output, "deaf")
     # Grid Engine records a deletion as any death by signal 9; no other cause is guessed.
     for name in ("deleted", "script killed"):
         assert "killed by signal 9, cause unknown (failed 100 : assumedly after job" in message(output, name)
-    assert_begun_once(workflow, twice="long", told=("fails", "crashes"))
 
 
 def test_with_the_profile_as_shipped_a_kill_and_a_ctrl_c_that_reaches_nobody_cost_no_job(sge: SgeBox) -> None:
     sge.must(["qsub", "-h", "-t", "1-3", "-N", SWEEP, "-b", "y", "-o", "/dev/null", "-j", "y", "sleep", "100"], USER)
     assert_a_kill_and_a_ctrl_c_cost_no_job(sge, "sge", sge.stop_master, sge.start_master)
     assert f" {SWEEP[:10]} " in sge.must(["qstat", "-u", USER])
-
-
-@pytest.mark.soak  # the same on Slurm is in test_program.py
-@pytest.mark.timeout(1200)
-def test_a_users_script_is_planned_run_and_reported(sge: SgeBox) -> None:
-    study = STUDY.format(command="python", once_per="rank", vary="measure.steps: [60]")
-    _, [one] = run_study(sge, "sge", study, "script")
-    assert len(one["links"]) == 1

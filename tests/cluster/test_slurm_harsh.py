@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,40 +54,27 @@ def maintenance(harsh_slurm: HarshSlurmBox) -> tuple[Shipped, Driver]:
     return workflow, workflow.start("--latency-wait", "10", "--seconds-between-status-checks", "2")
 
 
-@pytest.fixture(scope="module")
-def full_disk(harsh_slurm: HarshSlurmBox) -> tuple[Shipped, Driver, Callable[[], None]]:
-    """A driver whose records lie on a small disk of their own, a stand-in for a quota: full from the first start on."""
-    box = harsh_slurm
-    workflow = Shipped(box, "full", "slurm", {f"run{n}": {"steps": 6, "step_s": 1} for n in range(3)})
-    box.must(["mkdir", str(workflow.records)], USER)
-    owner = box.home.stat()
-    box.must(["mount", "-t", "tmpfs", "-o", f"size=1m,uid={owner.st_uid},mode=755", "tmpfs", str(workflow.records)])
-    workflow.records = Path(f"/proc/{box.init}/root{workflow.records}")
-    driver = workflow.start("--max-jobs-per-timespan", "1/10s")  # the last one when the disk is full
-
-    def fill_for_a_while() -> None:
-        filler = workflow.folder / ".multinode" / "filler"
-        workflow.until(workflow.starts, "a start", 60)
-        box.run(["dd", "if=/dev/zero", f"of={filler}", "bs=4k"])  # until it is full
-        workflow.until(lambda: "trying again" in driver.log.read_text(), "what it says of the disk", 60)
-        time.sleep(8)  # jobs end meanwhile
-        box.must(["rm", str(filler)])
-
-    thread = threading.Thread(target=fill_for_a_while)
-    thread.start()
-    return workflow, driver, thread.join
-
-
 def in_queue(box: HarshSlurmBox, name: str) -> list[str]:
     """States of the user's own jobs of a name."""
     return box.must(["squeue", "-h", "-r", "-n", name, "-o", "%T"]).split()
 
 
 def test_a_disk_that_is_full_for_a_while_loses_no_job_and_runs_none_twice(
-    maintenance: tuple[Shipped, Driver], full_disk: tuple[Shipped, Driver, Callable[[], None]], mpi: object
+    harsh_slurm: HarshSlurmBox, maintenance: tuple[Shipped, Driver], mpi: object
 ) -> None:
-    workflow, driver, emptied = full_disk
-    emptied()
+    """The driver's records lie on a small disk of their own, a stand-in for a quota: full from the first start on."""
+    box = harsh_slurm
+    workflow = Shipped(box, "full", "slurm", {f"run{n}": {"steps": 6, "step_s": 1} for n in range(3)})
+    box.must(["mkdir", str(workflow.records)], USER)
+    owner, filler = box.home.stat(), workflow.records / "filler"
+    box.must(["mount", "-t", "tmpfs", "-o", f"size=1m,uid={owner.st_uid},mode=755", "tmpfs", str(workflow.records)])
+    workflow.records = Path(f"/proc/{box.init}/root{workflow.records}")
+    driver = workflow.start("--max-jobs-per-timespan", "1/10s")  # the last one when the disk is full
+    workflow.until(workflow.starts, "a start", 60)
+    box.run(["dd", "if=/dev/zero", f"of={filler}", "bs=4k"])  # until it is full
+    workflow.until(lambda: "trying again" in driver.log.read_text(), "what it says of the disk", 60)
+    time.sleep(8)  # jobs end meanwhile
+    box.must(["rm", str(filler)])
     code, output = driver.wait()
     assert code == 0, output
     assert "No space left on device" in output

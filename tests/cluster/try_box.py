@@ -76,13 +76,13 @@ def copy_of_project(box: Box, folder: str = "scalestudy", files: Mapping[str, st
 def call(box: Box, clone: Path, *words: str) -> int:
     """Run a command in the clone as the box's user, and show it; its exit status."""
     print(f"\n$ {' '.join(words[:12])}{' …' if len(words) > 12 else ''}", flush=True)
-    return subprocess.run(command_of(box, clone, *words), stdin=subprocess.DEVNULL, check=False).returncode
+    command = box.command(words, USER, clone, **environment_in(box, clone))
+    return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
-def command_of(box: Box, clone: Path, *words: str) -> list[str]:
-    """The command line that runs a command in the clone as the box's user."""
-    environment = {**environment_of(box), "PYTHONPATH": str(clone / "workflow"), "SCALESTUDY_WARM": "0"}
-    return box.command(words, USER, clone, **environment)
+def environment_in(box: Box, clone: Path) -> dict[str, str]:
+    """What the box's user has set in the clone, whose own code is run."""
+    return {**environment_of(box), "PYTHONPATH": str(clone / "workflow"), "SCALESTUDY_WARM": "0"}
 
 
 if __name__ == "__main__":

@@ -63,32 +63,21 @@ class Workflow:
         (self.folder / "Snakefile").write_text(SNAKEFILE)
         shutil.copy(Path(__file__).parent / "trainer.py", self.folder)
         (self.folder / "site.yaml").write_text(json.dumps({"scheduler": site}))
-        self.set_runs(runs)
+        (self.folder / "runs.json").write_text(json.dumps(runs))
         for path in (self.folder, *self.folder.iterdir()):
             os.chown(path, box.home.stat().st_uid, box.home.stat().st_gid)
 
-    def set_runs(self, runs: dict[str, dict[str, Any]]) -> None:
-        """What there is to do, from now on."""
-        (self.folder / "runs.json").write_text(json.dumps(runs))
-
-    def _command(self, *arguments: str, first_in_path: Path | None = None) -> list[str]:
-        environment = environment_of(self.box)
-        if first_in_path is not None:
-            environment["PATH"] = f"{first_in_path}:{environment['PATH']}"
-        return self.box.command(["snakemake", *self.words, *arguments], USER, self.folder, **environment)
-
     def drive(self, *arguments: str, timeout: float = 200) -> tuple[int, str]:
         """Run the driver to its end: exit status and output."""
-        done = subprocess.run(
-            self._command(*arguments),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, timeout=timeout, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout
+        return self.start(*arguments).wait(timeout)
 
     def start(self, *arguments: str, first_in_path: Path | None = None) -> Driver:
         """Start the driver and come back. Commands in `first_in_path` take the place of the scheduler's own."""
-        return Driver(self, self._command(*arguments, first_in_path=first_in_path))
+        environment = environment_of(self.box)
+        if first_in_path is not None:
+            environment["PATH"] = f"{first_in_path}:{environment['PATH']}"
+        words = ["snakemake", *self.words, *arguments]
+        return Driver(self, self.box.command(words, USER, self.folder, **environment))
 
     def starts(self) -> Counter[str]:
         """How often each run's command was started."""
@@ -208,21 +197,35 @@ def python_below(pid: int, limit_s: float = 60) -> int:
     raise AssertionError("there is no driver")
 
 
+def second_driver(workflow: Workflow, starts: int) -> Driver:
+    """A driver that has adopted the run `long`: the first one was killed when so many runs had started."""
+    driver = workflow.start()
+    workflow.until(lambda: len(workflow.starts()) == starts, "all starts", 90)
+    driver.kill()
+    driver.wait()
+    driver = workflow.start()
+    workflow.until(lambda: "long: adopted" in driver.log.read_text(), "adoption")
+    return driver
+
+
 # What is asserted of every scheduler
 
 
-def assert_begun_once(workflow: Workflow, *, twice: str, told: tuple[str, ...]) -> None:
-    """Each job was submitted and begun once, but the chain `twice`, and failures that a driver before had `told`.
+def assert_fates(workflow: Workflow, output: str, done: set[str]) -> None:
+    """The runs `done` have results, failures say why, and each job was submitted and begun once, but the chain `long`.
 
     A run whose failure the first driver has told is tried again by the second: that is what a new start is for.
     """
+    assert {path.parent.name for path in workflow.folder.glob("results/*/result.json")} == done
+    assert "the loss is not a number" in message(output, "fails")
+    assert "its command failed" in message(output, "crashes")
     starts = workflow.starts()
-    assert starts[twice] == 2
-    once = [name for name in starts if name not in (twice, *told)]
+    assert starts["long"] == 2
+    once = [name for name in starts if name not in ("long", "fails", "crashes")]
     assert {starts[name] for name in once} == {1}
     submitted = [event["job"].removeprefix("train ") for event in workflow.events("submitted")]
     assert sorted(name for name in submitted if name in once) == sorted(once)
-    assert submitted.count(twice) == 2
+    assert submitted.count("long") == 2
 
 
 def assert_a_kill_and_a_ctrl_c_cost_no_job(
@@ -251,18 +254,19 @@ def assert_a_kill_and_a_ctrl_c_cost_no_job(
     assert workflow.starts() == {"run0": 1, "run1": 1}
 
 
-def assert_requeued_runs_again(box: Box, site: dict[str, str], requeue: Callable[[str], None]) -> None:
-    """A job that an administrator requeues, by its id, runs again, once, and succeeds."""
+def assert_requeued_runs_again(box: Box, site: dict[str, str], requeue: Callable[[str, Driver], None]) -> Workflow:
+    """A job that an administrator requeues, by its id, runs again, once, and succeeds; returns its workflow."""
     workflow = Workflow(box, "requeued", site, {"run": {"steps": 10, "step_s": 1}})
     driver = workflow.start()
     workflow.until(lambda: workflow.starts()["run"], "a start")
     [job] = [event["id"] for event in workflow.events("id")]
-    requeue(job)
+    requeue(job, driver)
     code, output = driver.wait()
     assert code == 0, output
     assert workflow.results() == 1
     assert len(workflow.events("submitted")) == 1
     assert workflow.starts()["run"] == 2
+    return workflow
 
 
 def assert_waits_for_room(box: Box, site: dict[str, str], limit: Callable[[int], None], why: str) -> None:
@@ -280,15 +284,6 @@ def assert_waits_for_room(box: Box, site: dict[str, str], limit: Callable[[int],
     assert workflow.results() == count
     assert set(workflow.starts().values()) == {1}
     assert output.count(f"the scheduler takes no more jobs for now ({why}") == 1, output
-
-
-def assert_refused(box: Box, site: dict[str, str], why: str) -> None:
-    """A submission that the scheduler does not take is a failed job, in the scheduler's words."""
-    workflow = Workflow(box, f"refused{len(why)}", site, {"run": {}})
-    code, output = workflow.drive()
-    assert code == 1
-    assert why in message(output, "run")
-    assert not workflow.starts()
 
 
 def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Projects in which scalestudy reads files of unknown origin: one per test, beside a folder that nothing may touch."""
+"""Folders in which scalestudy reads files of unknown origin: one per test, beside a folder that nothing may touch."""
 
 from __future__ import annotations
 
@@ -11,24 +11,15 @@ import pytest
 from scalestudy import cli
 from scalestudy.errors import UNSEEN
 
-FILES = {
-    "config/config.yaml": "machine: lab\nstudies: [s]\n",
-    "config/studies/s.yaml": "question: How?\nbase: {strategy: allreduce}\nvary: {ranks: [1, 2]}\nscales: {mini: {}}\n",
-    "config/machines/lab.yaml": "nodes: 2\ndevices_per_node: 4\nmemory_gib: 16.0\n",
-    "config/machines/local.yaml": "description: Here\n",
-    "Snakefile": "",
-}
 Spoil = Callable[[Path], object]
-"""Damages the project in the given folder, which is the current one."""
+"""Damages files below the given folder, which is the current one."""
 
 
 @pytest.fixture
 def project(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with a study `s`; it is the current folder."""
+    """An empty folder, which is the current one."""
     top = tmp_path / "project"
-    for name, text in FILES.items():
-        (top / name).parent.mkdir(parents=True, exist_ok=True)
-        (top / name).write_text(text)
+    top.mkdir()
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/diary.txt").write_text("private\n")
     monkeypatch.chdir(top)
@@ -48,10 +39,10 @@ class Command:
         """Succeeds: without damage the input is right."""
         assert cli.run_command(list(words)) == 0, self.capsys.readouterr().err
 
-    def refuses(self, spoil: Spoil, message: str, words: Sequence[str], may_write: str = "made") -> None:
-        """Ends with one message that a terminal shows unchanged, and writes only below `may_write`."""
+    def refuses(self, spoil: Spoil, message: str, words: Sequence[str]) -> None:
+        """Ends with one message that a terminal shows unchanged, and writes only below `made`."""
         spoil(self.project)
-        before = contents(self.project.parent, may_write)
+        before = contents(self.project.parent, "made")
         self.capsys.readouterr()
         status = cli.run_command(list(words))
         error = self.capsys.readouterr().err
@@ -59,7 +50,7 @@ class Command:
         assert message in error, error
         assert error.count("scalestudy: ") == 1 and "Traceback" not in error
         assert not UNSEEN.search(error), ascii(error)
-        assert contents(self.project.parent, may_write) == before
+        assert contents(self.project.parent, "made") == before
 
 
 @pytest.fixture

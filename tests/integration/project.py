@@ -95,15 +95,23 @@ class Project:
             check=False,
         )
 
+    def must(self, *command: str, **more: str) -> str:
+        """Run a command that has to succeed; what it says."""
+        done = self.run(*command, **more)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def make(self, *targets: str) -> str:
+        """`snakemake --profile profiles/local …`, which has to succeed; what it says."""
+        return self.must("snakemake", "--profile", "profiles/local", *targets)
+
     def snakemake(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         """`snakemake --profile profiles/local …`."""
         return self.run("snakemake", "--profile", "profiles/local", *arguments, **more)
 
     def planned(self, *arguments: str) -> dict[str, int]:
         """The jobs that a dry run announces, by rule; `total` and `all` left out."""
-        done = self.snakemake("-n", *arguments)
-        assert done.returncode == 0, done.stdout
-        return jobs_in(done.stdout)
+        return jobs_in(self.make("-n", *arguments))
 
     def verdicts(self, study: str) -> list[dict[str, Any]]:
         """The verdicts on a study's claims."""

@@ -31,22 +31,6 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-@contextmanager
-def running(command: list[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon in the foreground, ended with the block."""
-    with open(log, "wb") as output:
-        daemon = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **environment})
-    try:
-        yield daemon
-    finally:
-        daemon.terminate()
-        try:
-            daemon.wait(10)
-        except subprocess.TimeoutExpired:
-            daemon.kill()
-            daemon.wait()
-
-
 def wait_for_port(port: int, daemon: subprocess.Popen[bytes], log: Path) -> None:
     """Until something listens there."""
     deadline = time.monotonic() + 20
@@ -94,6 +78,15 @@ def _one_sshd(folder: Path, node: str, port: int) -> Iterator[None]:
     )
     log = folder / f"{node}.log"
     command = [str(shutil.which("sshd", path="/usr/sbin:/usr/bin")), "-D", "-e", "-f", str(configuration)]
-    with running(command, log) as daemon:
+    with open(log, "wb") as output:
+        daemon = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
         wait_for_port(port, daemon, log)
         yield
+    finally:
+        daemon.terminate()
+        try:
+            daemon.wait(10)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()

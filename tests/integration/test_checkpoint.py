@@ -17,7 +17,7 @@ import psutil
 
 from tests.integration import ssh_nodes
 from tests.integration.processes import ranks_of
-from tests.integration.tries import ROOT, attempt, begin, completed, own_warnings, result, weights
+from tests.integration.tries import attempt, begin, own_warnings, run, weights
 
 TINY = ("model={name: mlp, hidden: 256, layers: 2}", "train.epochs=2", "optimiser.learning_rate=0.05", "keep=weights")
 MODEL_THAT_DRAWS = """\
@@ -39,13 +39,6 @@ SLOW = (
     "model={name: mlp, hidden: 8, layers: 2}", "train={epochs: 40, evaluate_every_epochs: 0}", "keep=weights",
     "faults=[{kind: slow_rank, rank: 0, seconds: 0.05}]",
 )  # fmt: skip
-
-
-def done(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> dict[str, Any]:
-    """The result of a run that must end well."""
-    ended = attempt(out, *settings, cwd=cwd, **environment)
-    assert completed(ended), ended.stdout
-    return result(out)
 
 
 def state(out: Path) -> dict[str, Any]:
@@ -76,12 +69,12 @@ def test_a_run_whose_rank_is_killed_ends_with_the_weights_of_one_never_stopped(t
     (tmp_path / "config" / "extensions").mkdir(parents=True)
     (tmp_path / "config" / "extensions" / "draws.py").write_text(MODEL_THAT_DRAWS)
     settings = (*DRAWING, "strategy=allreduce", "ranks=2")
-    whole = done(tmp_path / "whole", *settings, cwd=tmp_path)
+    whole = run(tmp_path / "whole", *settings, cwd=tmp_path)
     killed = (*settings, "faults=[{kind: killed_rank, rank: 1, at_step: 17}]", "checkpoint.every_steps=7")
     ended = attempt(tmp_path / "killed", *killed, cwd=tmp_path)
     assert ended.returncode == 1 and "rank 1 was killed by signal 9" in ended.stdout
     assert [path.name for path in checkpoints(tmp_path / "killed")] == ["step-000000007", "step-000000014"]
-    found = done(tmp_path / "killed", *killed, cwd=tmp_path)
+    found = run(tmp_path / "killed", *killed, cwd=tmp_path)
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
     assert found["faults"] == {"killed_rank": 1}
     assert found["samples_seen"] == whole["samples_seen"]
@@ -97,7 +90,7 @@ def test_what_a_chain_took_is_in_its_result_and_the_gap_in_no_step(tmp_path: Pat
     assert attempt(tmp_path, *settings).returncode == 1
     assert state(tmp_path)["state"] == "failed" and "killed by signal 9" in state(tmp_path)["cause"]
     time.sleep(1.5)
-    found = done(tmp_path, *settings)
+    found = run(tmp_path, *settings)
     first, last = found["links"]
     assert (first["steps"], last["steps"]) == (20, 68)
     assert "rank 0 was killed by signal 9" in first["cause"] and last["cause"] == "the run is complete"
@@ -120,7 +113,7 @@ def test_sigkill_while_a_checkpoint_is_written_loses_nothing_but_that_one(tmp_pa
         "model={name: mlp, hidden: 1500, layers: 4}", "batch.per_rank=64", "train={epochs: 1, evaluate_every_epochs: 0}",
         "keep=weights", "optimiser.learning_rate=0.01",
     )  # fmt: skip
-    done(tmp_path / "whole", *settings)
+    run(tmp_path / "whole", *settings)
     out, links = tmp_path / "killed", 0
     while not any((out / "checkpoint").glob(".step-*.partial")):
         assert links < 8, "every kill came too late: nothing was tested"
@@ -133,7 +126,7 @@ def test_sigkill_while_a_checkpoint_is_written_loses_nothing_but_that_one(tmp_pa
                 rank.kill()
         process.communicate(timeout=60)
         assert process.returncode == 1
-    found = done(out, *settings, "checkpoint.every_steps=2")
+    found = run(out, *settings, "checkpoint.every_steps=2")
     assert weights(out) == weights(tmp_path / "whole")
     assert len(found["links"]) == links + 1 and own_warnings(found) == []
 
@@ -169,9 +162,27 @@ def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> No
     shutil.rmtree(tmp_path)
 
 
+def test_ranks_at_their_own_pace_stop_after_the_same_step_and_meet_for_checkpoints(tmp_path: Path) -> None:
+    paces = "faults=[{kind: slow_rank, rank: 0, seconds: 0.03}, {kind: slow_rank, rank: 1, seconds: 0.05}]"
+    settings = (
+        TINY[0], "train={epochs: 5, evaluate_every_epochs: 5}", "optimiser.learning_rate=0.01", "ranks=2", paces,
+        "strategy=async_parameter_server", "checkpoint={every_steps: 100, every_minutes: 0.01}",
+    )  # fmt: skip
+    process = begin(tmp_path, *settings)
+    wait_until(lambda: steps_begun(tmp_path))
+    process.send_signal(signal.SIGUSR1)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    found = run(tmp_path, *settings)
+    assert [link["cause"] for link in found["links"]] == ["because of signal SIGUSR1", "the run is complete"]
+    assert sum(link["steps"] for link in found["links"]) == 110
+    assert 100 in [entry["step"] for entry in found["checkpoints"]]
+    assert [entry["step"] for entry in found["evaluations"]] == [110]
+
+
 def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_resumes(tmp_path: Path) -> None:
     settings = (*TINY, "batch={global: 64}", "ranks=2", "nodes=2", "strategy=halving_doubling")
-    done(tmp_path / "whole", *settings)
+    run(tmp_path / "whole", *settings)
     slow = ("faults=[{kind: slow_rank, rank: 1, seconds: 0.03}]", "checkpoint.every_steps=10")
     (tmp_path / "site.yaml").write_text("hosts: [alpha, beta]\n")
     with ssh_nodes.sshd(tmp_path) as programs:
@@ -181,7 +192,7 @@ def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_resumes(tmp_
         process.send_signal(signal.SIGUSR1)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 75, output
-        found = done(tmp_path / "stopped", *settings, *slow, **nodes)
+        found = run(tmp_path / "stopped", *settings, *slow, **nodes)
     assert [link["cause"] for link in found["links"]] == ["because of signal SIGUSR1", "the run is complete"]
     assert found["launch"]["hosts"] == ["alpha", "beta"]
     assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")

@@ -23,8 +23,7 @@ DRAWN = {"summarise": 1, "figure": 1, "table": 1, "judge": 1, "report": 1}
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose four runs, figures, table and report were really made."""
     project = make_project(tmp_path_factory.mktemp("finished") / "clone", forked=True)
-    done = project.snakemake("all")
-    assert done.returncode == 0, done.stdout
+    project.make("all")
     return project
 
 
@@ -52,13 +51,12 @@ def test_a_changed_label_draws_again_trains_nothing_and_a_comment_draws_nothing(
 
 
 def test_changes_of_the_command_line_are_in_what_is_drawn_and_fix_no_claim(project: Project) -> None:
-    done = project.snakemake("tiny", "--config", "set=strategy=allreduce")
-    assert done.returncode == 0, done.stdout
+    done = project.make("tiny", "--config", "set=strategy=allreduce")
     assert len(project.results()) == 4
-    assert "tiny: 2 valid of 2 runs" in done.stdout
+    assert "tiny: 2 valid of 2 runs" in done
     assert "halving_doubling" not in (project.folder / "results/local/mini/studies/tiny/summary.csv").read_text()
     assert project.planned() == DRAWN
-    assert project.snakemake("tiny").returncode == 0
+    project.make("tiny")
     (claim,) = project.verdicts("tiny")
     assert (claim["verdict"], claim["changed_after_measuring"]) == ("reproduced", False)
 
@@ -68,29 +66,27 @@ def test_a_changed_claim_is_judged_again_marked_and_trains_nothing(project: Proj
     assert (claim["verdict"], claim["changed_after_measuring"]) == ("reproduced", False)
     project.edit("config/studies/tiny.yaml", "equals: valid", "equals: skipped")
     assert project.planned() == {"judge": 1, "report": 1}
-    done = project.snakemake("claims")
-    assert done.returncode == 0, done.stdout
+    project.make("claims")
     (claim,) = project.verdicts("tiny")
     assert (claim["verdict"], claim["changed_after_measuring"]) == ("not reproduced", True)
 
 
-def test_changed_figure_code_draws_again_and_trains_nothing(project: Project) -> None:
-    file = project.with_own_code().code / "scalestudy/figures/style.py"
-    file.write_text(file.read_text() + "\n# another line\n")
-    assert project.planned() == {"figure": 1, "table": 1, "judge": 1, "report": 1}
-    file = project.code / "scalestudy/claims/judge.py"
-    file.write_text(file.read_text() + "\n# another line\n")
-    assert project.planned() == DRAWN
-
-
-def test_changed_code_of_the_training_and_its_rule_and_a_move_of_the_clone_train_nothing(
+def test_changed_code_draws_again_what_it_draws_and_neither_it_nor_a_move_of_the_clone_trains_anything(
     project: Project, tmp_path: Path
 ) -> None:
-    file = project.with_own_code().code / "scalestudy/training/trainer.py"
-    file.write_text(file.read_text() + "\n# another line\n")
+    code = project.with_own_code().code / "scalestudy"
+
+    def change(module: str) -> None:
+        (code / module).write_text((code / module).read_text() + "\n# another line\n")
+
+    change("training/trainer.py")
     project.edit("workflow/rules/train.smk", "scalestudy train --out", "scalestudy  train  --out")
     project.edit("workflow/rules/train.smk", "rule train:", "# a comment\nrule train:")
     assert project.planned() == {}
+    change("figures/style.py")
+    assert project.planned() == {"figure": 1, "table": 1, "judge": 1, "report": 1}
+    change("claims/judge.py")
+    assert project.planned() == DRAWN
     moved = Project(project.folder.rename(tmp_path / "elsewhere"), forked=True)
     assert "train" not in moved.planned()
 
@@ -126,11 +122,10 @@ CALLS = {
     ],
 )
 def test_no_finished_run_is_planned_again(project: Project, harm: str, call: str) -> None:
-    assert project.run("bash", "-c", HARM[harm]).returncode == 0
+    project.must("bash", "-c", HARM[harm])
     place = Project(project.folder.parent, forked=True) if call == "elsewhere" else project
-    done = place.run("snakemake", "tiny", "-n", *CALLS[call])
-    assert done.returncode == 0, done.stdout
-    assert not {"train", "dataset"} & set(jobs_in(done.stdout))
+    done = place.must("snakemake", "tiny", "-n", *CALLS[call])
+    assert not {"train", "dataset"} & set(jobs_in(done))
 
 
 def test_a_job_of_a_run_that_has_its_result_keeps_it(project: Project) -> None:
@@ -138,8 +133,7 @@ def test_a_job_of_a_run_that_has_its_result_keeps_it(project: Project) -> None:
     result = project.results()[0]
     before, written_ns = result.read_bytes(), result.stat().st_mtime_ns
     file = str(result.relative_to(project.folder))
-    done = project.run("snakemake", "--force", file, "--cores", "1", "--workflow-profile", "none")
-    assert done.returncode == 0, done.stdout
+    project.must("snakemake", "--force", file, "--cores", "1", "--workflow-profile", "none")
     assert result.stat().st_mtime_ns > written_ns, "the job ran"
     assert result.read_bytes() == before
 
@@ -159,28 +153,20 @@ def test_one_deleted_result_trains_that_run_and_no_other_whose_time_is_known_fro
     lost = project.results()[0]
     lost.unlink()
     assert project.planned() == {"train": 1, **DRAWN}
-    done = project.run("scalestudy", "plan", str(lost.relative_to(project.folder)), "--json", "plan.json")
-    assert done.returncode == 0, done.stdout
+    project.must("scalestudy", "plan", str(lost.relative_to(project.folder)), "--json", "plan.json")
     jobs = json.loads((project.folder / "plan.json").read_text())["jobs"]
     assert [job["source"] for job in jobs if job["rule"] == "train"] == ["repeats"]
 
 
-def restore(result: Path, throughput: float) -> None:
-    """Put another result of the same run in its place, as a backup does: whole, and with its old times."""
-    content = read_json(result)
-    assert content["machine"] == "local"
-    content["metrics"]["throughput_samples_per_s"] = throughput
-    write_json(result, content)
-    long_ago = time.time() - 86_400
-    os.utime(result, (long_ago, long_ago))
-
-
 def test_a_result_from_a_backup_is_in_every_table_though_it_is_older_and_nothing_is_trained(project: Project) -> None:
-    restore(project.results()[0], 12345.678)
+    result = project.results()[0]
+    content = read_json(result)
+    content["metrics"]["throughput_samples_per_s"] = 12345.678
+    write_json(result, content)
+    os.utime(result, (time.time() - 86_400,) * 2)
     assert project.planned() == DRAWN
     summary = "results/local/mini/studies/tiny/summary.csv"
-    done = project.snakemake(summary)
-    assert done.returncode == 0, done.stdout
+    project.make(summary)
     assert "12345.678" in (project.folder / summary).read_text()
     assert "summarise" not in project.planned()
 
@@ -188,9 +174,8 @@ def test_a_result_from_a_backup_is_in_every_table_though_it_is_older_and_nothing
 def test_a_campaign_measures_each_run_once_and_judges_its_own_runs(project: Project) -> None:
     for axis, value in (("[{value: halving_doubling, label: HD}, allreduce]", "[allreduce]"), ("[1, 2]", "[1]")):
         project.edit("config/studies/tiny.yaml", axis, value)
-    done = project.shell("snakemake all --profile profiles/local --config campaign=night_2")
-    assert done.returncode == 0, done.stdout
-    assert "[1/1] tiny: " in done.stdout
+    done = project.make("all", "--config", "campaign=night_2")
+    assert "[1/1] tiny: " in done
     assert len(list(project.folder.glob("results/local+night_2/runs/*/result.json"))) == 1
     claims = json.loads((project.folder / "results/local+night_2/mini/claims/tiny.json").read_text())
     assert [claim["verdict"] for claim in claims["claims"]] == ["reproduced"]
@@ -204,19 +189,16 @@ def test_a_deleted_figure_is_drawn_alone_by_its_path(project: Project) -> None:
     assert project.planned(figure) == {"figure": 1}
     # Called by its path, in an environment that is not activated.
     snakemake = Path(sys.executable).with_name("snakemake")
-    done = project.run(str(snakemake), "--profile", "profiles/local", figure, PATH="/usr/bin:/bin")
-    assert done.returncode == 0, done.stdout
+    project.must(str(snakemake), "--profile", "profiles/local", figure, PATH="/usr/bin:/bin")
     assert (project.folder / figure).is_file()
 
 
 def test_an_exported_study_is_drawn_where_it_is_unpacked_without_training(project: Project, tmp_path: Path) -> None:
-    done = project.run("scalestudy", "export", "tiny", "--out", "tiny.zip")
-    assert done.returncode == 0, done.stdout
+    project.must("scalestudy", "export", "tiny", "--out", "tiny.zip")
     fresh = Project(tmp_path / "fresh", forked=True)
     shutil.unpack_archive(project.folder / "tiny.zip", fresh.folder)
     assert not {"train", "dataset", "prepare"} & set(fresh.planned())
-    done = fresh.snakemake("results/local/mini/figures/tiny/time.svg")
-    assert done.returncode == 0, done.stdout
+    fresh.make("results/local/mini/figures/tiny/time.svg")
     drawn = [(clone.folder / "results/local/mini/figures/tiny/time.svg").read_bytes() for clone in (project, fresh)]
     assert drawn[0] == drawn[1]
 
@@ -240,11 +222,10 @@ def test_a_skipped_run_holds_up_no_figure_and_is_made_once_what_its_reason_asks_
 ) -> None:
     more = "include: [{data.source: image_folder}, {data.source: caltech256}]\nscales:"
     project.edit("config/studies/tiny.yaml", "scales:", more)
-    done = project.snakemake("all")
-    assert done.returncode == 0, done.stdout
+    done = project.make("all")
     asked = "skipped: no folder of image_folder is configured: set data.root, or data_roots.image_folder in "
-    assert asked in done.stdout
-    assert "image_folder" in done.stdout.partition("Left out:")[2]
+    assert asked in done
+    assert "image_folder" in done.partition("Left out:")[2]
     assert "2 of 6 runs missing" in (project.folder / "results/local/mini/figures/tiny/time.txt").read_text()
     assert project.planned() == {}
     for split, count in (("train", 40), ("val", 8)):
@@ -255,11 +236,9 @@ def test_a_skipped_run_holds_up_no_figure_and_is_made_once_what_its_reason_asks_
     site = project.folder / "profiles/local/site.yaml"
     site.write_text(f"{site.read_text()}\ndata_roots: {{image_folder: {project.folder / 'pictures'}}}\n")
     assert project.planned() == {"dataset": 2, "train": 2, **DRAWN}, "both may be there now"
-    done = project.snakemake("--until", "train")
-    assert done.returncode == 0, done.stdout
+    project.make("--until", "train")
     assert [json.loads(file.read_text())["status"] for file in project.results()].count("skipped") == 1
-    done = project.run("scalestudy", "forget", "--skipped", "--yes")
-    assert done.returncode == 0, done.stdout
+    project.must("scalestudy", "forget", "--skipped", "--yes")
     assert len(project.results()) == 5
     assert project.planned() == {"dataset": 1, "spec": 1, "train": 1, **DRAWN}
 

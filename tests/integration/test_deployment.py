@@ -40,8 +40,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (project.folder / "workflow").mkdir()
     text = MODULE.format(snakefile=source.folder / "workflow/Snakefile")
     (project.folder / "workflow/Snakefile").write_text(text)
-    done = project.run("snakemake", "--cores", "1", "--resources", "measure=1", "--rerun-triggers", "mtime", "params")
-    assert done.returncode == 0, done.stdout
+    project.must("snakemake", "--cores", "1", "--resources", "measure=1", "--rerun-triggers", "mtime", "params")
     return project
 
 
@@ -49,16 +48,14 @@ def test_a_module_makes_runs_figures_tables_and_the_report(deployed: Project) ->
     assert len(deployed.results()) == 2
     for file in ("figures/tiny/time.svg", "tables/tiny/times.csv", "report.html"):
         assert (deployed.folder / "results/local/mini" / file).stat().st_size > 100
-    done = deployed.run("snakemake", "--cores", "1", "--rerun-triggers", "mtime", "params", "-n", "tiny")
-    assert done.returncode == 0, done.stdout
-    assert "Nothing to be done" in done.stdout
+    done = deployed.must("snakemake", "--cores", "1", "--rerun-triggers", "mtime", "params", "-n", "tiny")
+    assert "Nothing to be done" in done
 
 
 def test_snakemakes_report_has_figures_and_tables_of_each_study_with_captions(
     deployed: Project, tmp_path: Path
 ) -> None:
-    done = deployed.run("snakemake", "--cores", "1", "--report", "report.html")
-    assert done.returncode == 0, done.stdout
+    deployed.must("snakemake", "--cores", "1", "--report", "report.html")
     report = deployed.folder / "report.html"
     with chromium(tmp_path / "profile") as browser:
         browser.open(report)
@@ -92,7 +89,6 @@ def test_a_module_with_a_prefix_has_the_plan_and_small_jobs_beside_the_driver(
     text = (deployed.folder / "workflow/Snakefile").read_text()
     renamed = text.replace("use rule * from scalestudy", "use rule * from scalestudy as ss_*")
     (project.folder / "Snakefile").write_text(renamed.replace("rules.all", "rules.ss_all"))
-    planned = project.run("snakemake", "--profile", "profiles/slurm", "ss_tiny", "-n")
-    assert planned.returncode == 0, planned.stdout
-    assert re.search(r"^total +3 ", planned.stdout, re.MULTILINE), planned.stdout
-    assert "localrules" not in planned.stdout
+    planned = project.must("snakemake", "--profile", "profiles/slurm", "ss_tiny", "-n")
+    assert re.search(r"^total +3 ", planned, re.MULTILINE), planned
+    assert "localrules" not in planned

@@ -19,11 +19,12 @@ from scalestudy.files import write_json
 from scalestudy.spec.base import Spec, dotted_keys
 from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study_file import ScaleSpec, StudySpec
 from tests.browser import chromium
 from tests.integration.processes import wait_until
-from tests.integration.project import ROOT, Project, make_project
+from tests.integration.project import ROOT, make_project
 from tests.unit.report.made_claims import made
 
 
@@ -165,35 +166,33 @@ def test_what_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
         assert said in complaint
 
 
-@pytest.fixture
-def gallery(tmp_path: Path) -> Project:
-    """A clone with one study that has a figure and one of its results."""
+def test_a_page_of_the_gallery_is_made_from_results_and_verdicts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a clone with one study that has a figure and one of its results."""
     project = make_project(tmp_path / "clone")
     shutil.copytree(ROOT / "docs", project.folder / "docs", ignore=shutil.ignore_patterns("gallery", "__pycache__"))
     (project.folder / "docs/gallery").mkdir()
     figures = project.folder / "results/local/mini/figures/tiny"
     figures.mkdir(parents=True)
     Image.new("RGB", (556, 278)).save(figures / "time.png")
-    code = "from scalestudy.dag.project import Project; print(Project({}).chosen[0].runs[0].id)"
-    run = project.run("python", "-c", code).stdout.strip()
+    monkeypatch.chdir(project.folder)
+    [study] = read_studies(["tiny"], "mini", Machine(), machine_name="local")
+    run = study.runs[0].id
     result = {"run": run, "status": "valid", "instrument": {"cpu": "Abacus 2", "cores": 2}}
     write_json(project.folder / "results/local/runs" / run / "result.json", result)
-    return project
-
-
-def test_a_page_of_the_gallery_is_made_from_results_and_verdicts(gallery: Project) -> None:
-    claims = gallery.folder / "results/local/mini/claims/tiny.json"
+    claims = project.folder / "results/local/mini/claims/tiny.json"
+    claims.parent.mkdir()
     said = "the ratio of throughput is 0.57 [0.53 … 0.61], below 0.95 is claimed; 3 rounds"
     number = {"estimate": 0.57, "low": 0.53, "high": 0.61}
     claim = made("server", "reproduced", sentence=f"Reproduced: {said}.", statement="A server costs | much", **number)
     write_json(claims, {"claims": [claim, made("other", "not testable here")]})
-    done = gallery.run("python", "docs/gallery.py", "--note", "It was a busy day.")
-    assert done.returncode == 0, done.stdout
-    page = (gallery.folder / "docs/gallery/tiny.md").read_text()
+    project.must("python", "docs/gallery.py", "--note", "It was a busy day.")
+    page = (project.folder / "docs/gallery/tiny.md").read_text()
     escaped = said.replace("[", "\\[").replace("]", "\\]")
     assert f"| reproduced | A server costs \\| much | {escaped} | A paper, Fig. 1 |" in page
     assert "**Does the frame hold?**" in page
     assert "```{image} images/tiny/time.png\n:alt: time\n:width: 290px" in page
     assert "At scale `mini`: 1 valid, 3 without a result, of 4 runs with 1 repeat." in page
     assert "It was a busy day." in page and "| CPU | Abacus 2 |" in page
-    assert (gallery.folder / "docs/gallery/images/tiny/time.png").exists()
+    assert (project.folder / "docs/gallery/images/tiny/time.png").exists()

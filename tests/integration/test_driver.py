@@ -76,8 +76,7 @@ def driving(project: Project, **more: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def skip_what_has_no_result(project: Project) -> None:
     """The runs of the study were skipped before the site file was changed: they are to be made."""
-    expanded = project.run("scalestudy", "expand", "--machine", "local", "--scale", "mini", "--study", "tiny")
-    assert expanded.returncode == 0, expanded.stdout
+    project.must("scalestudy", "expand", "--machine", "local", "--scale", "mini", "--study", "tiny")
     study = read_json(project.folder / "results/local/mini/studies/tiny/study.json")["study"]
     for run in study["runs"]:
         file = project.folder / "results/local/runs" / run["id"] / "result.json"
@@ -109,8 +108,7 @@ def test_a_driver_that_is_terminated_and_then_killed_is_resumed_by_the_same_comm
         assert second.returncode == 2
         assert f"another driver works in this folder: process {driver.pid} on " in second.stdout
         assert "unlock" not in second.stdout
-        looking = project.run("snakemake", "--unlock")
-        assert looking.returncode == 0, looking.stdout
+        project.must("snakemake", "--unlock")
         assert driver.poll() is None
         driver.send_signal(signal.SIGTERM)
         assert driver.wait(60) == 1
@@ -121,9 +119,8 @@ def test_a_driver_that_is_terminated_and_then_killed_is_resumed_by_the_same_comm
         driver.send_signal(signal.SIGKILL)
     assert wait_until(lambda: not list(run_folder(project).glob(".trainer*")), 90)
     (project.folder / "go").touch()
-    again = project.run(*COMMAND)
-    assert again.returncode == 0, again.stdout
-    assert "Lock" not in again.stdout
+    again = project.must(*COMMAND)
+    assert "Lock" not in again
     result = json.loads((run_folder(project) / "result.json").read_text())
     causes = [link["cause"] for link in result["links"]]
     assert "SIGTERM" in causes[0] and causes[1:] == ["because its driver is gone", "the run is complete"]
@@ -160,11 +157,10 @@ def test_a_result_that_is_written_when_its_driver_or_its_shell_is_killed_is_kept
     (tmp_path / "second.go").touch()
     assert wait_until(lambda: not client.is_running(), 30)
     assert second.read_bytes() == content, "neither deleted nor replaced by the one that was skipped"
-    again = project.run(*COMMAND)
-    assert again.returncode == 0, again.stdout
+    again = project.must(*COMMAND)
     assert (first.stat().st_ino, first.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert second.read_bytes() == content
-    assert "To do: 1 run" not in again.stdout
+    assert "To do: 1 run" not in again
 
 
 def runs(process: psutil.Process, program: str) -> bool:

@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
-SCALESTUDY = str(Path(sys.executable).with_name("scalestudy"))
+from tests.integration.tries import SCALESTUDY
+
 BEGIN = """
     import time, torch
     import torch.distributed as dist
@@ -54,29 +54,6 @@ sys.exit(max(rank.wait() for rank in ranks))
 """A launcher that imports no torch."""
 
 
-@pytest.fixture
-def explained(tmp_path):
-    """Explain a script; returns its JSON."""
-
-    def call(text: str, launcher: tuple[str, ...] = (), options: tuple[str, ...] = ()) -> dict:
-        script = tmp_path / "train.py"
-        script.write_text(textwrap.dedent(BEGIN) + textwrap.dedent(text), encoding="utf-8")
-        words = [*options, "--steps", "8", "--minutes", "0.05", "--json"]
-        command = [sys.executable, *launcher, str(script)]
-        done = subprocess.run(
-            [SCALESTUDY, "explain", *words, "--", *command], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return call
-
-
-def part(found: dict, name: str) -> float:
-    """Seconds of a part; 0 where it was not seen."""
-    return sum(each["seconds"] for each in found["parts"] if each["name"] == name)
-
-
 @pytest.mark.parametrize(
     ("text", "launcher"),
     [
@@ -84,19 +61,23 @@ def part(found: dict, name: str) -> float:
         pytest.param(SHARDED, ("-c", STARTS_TWO), id="FSDP2", marks=pytest.mark.soak),
     ],
 )
-def test_a_slow_rank_is_named(explained, text, launcher):
-    found = explained(text, launcher=launcher, options=("--only", "exchange"))
+def test_a_slow_rank_is_named(tmp_path, text, launcher):
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(BEGIN) + textwrap.dedent(text), encoding="utf-8")
+    words = ["--only", "exchange", "--steps", "8", "--minutes", "0.05", "--json"]
+    command = [SCALESTUDY, "explain", *words, "--", sys.executable, *launcher, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
     assert (found["ranks"], found["slow_rank"]) == (2, 1)
-    assert part(found, "straggler") > 0.03
+    assert sum(each["seconds"] for each in found["parts"] if each["name"] == "straggler") > 0.03
     assert [each["name"] for each in found["not_examined"]] == ["loading"]
 
 
 def test_a_script_without_steps_fails_with_its_own_last_words(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("raise SystemExit('no such dataset')", encoding="utf-8")
-    done = subprocess.run(
-        [SCALESTUDY, "explain", "--", sys.executable, str(script)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [SCALESTUDY, "explain", "--", sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "status 1" in done.stderr and "no such dataset" in done.stderr

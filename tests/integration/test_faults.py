@@ -231,8 +231,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Project:
     name = dataset_id(TypeAdapter(Data).validate_python(PICTURES))
     manifest = f"results/data/{name}/manifest.json"
     for command in ((*DRIVER, "tiny"), ("scalestudy", "prepare", "--spec", json.dumps(PICTURES), "--out", manifest)):
-        done = project.run(*command)
-        assert done.returncode == 0, done.stdout
+        project.must(*command)
     return project
 
 
@@ -314,11 +313,6 @@ def read_only(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
     return [case.start(step.command)]
 
 
-def heal(case: Case) -> None:
-    subprocess.run(["mount", "-o", "remount,rw", str(case.folder)], check=True)
-    (case.folder / "filler").unlink(missing_ok=True)
-
-
 @dataclass(frozen=True)
 class Fault:
     """A fault, and words of the message about it."""
@@ -373,7 +367,8 @@ def test_a_step_keeps_its_promises_when_it_meets_a_fault(step: str, fault: str, 
         assert wait_until(lambda: not case.working(), ORPHANS_S), f"processes are left: {case.working()}"
         assert {name: wanted.get(name) for name in of.outcome(case.folder)} == of.outcome(case.folder)
         if met.is_of_disk:
-            heal(case)
+            subprocess.run(["mount", "-o", "remount,rw", str(case.folder)], check=True)
+            (case.folder / "filler").unlink(missing_ok=True)
         again = case.start((*DRIVER, of.target) if "driver" in fault else of.command)
         again.wait(2 * LIMIT_S)
         assert again.returncode == 0, case.output(again)

@@ -168,14 +168,8 @@ def test_a_stopped_rank_is_silent_and_ends_the_run(tmp_path: Path) -> None:
 
 def test_a_step_slower_than_any_heartbeat_is_no_hang(tmp_path: Path) -> None:
     slow = "faults=[{kind: slow_rank, rank: 1, seconds: 3.5, from_step: 12}]"
-    attempt = make(
-        tmp_path,
-        *TWO,
-        "measure={warmup_steps: 1, steps: 12}",
-        "train.evaluate_every_epochs=0",
-        "heartbeat_timeout_s=2",
-        slow,
-    )
+    short = ("measure={warmup_steps: 1, steps: 12}", "train.evaluate_every_epochs=0")
+    attempt = make(tmp_path, *TWO, *short, "heartbeat_timeout_s=2", slow)
     assert made(attempt.process.returncode, attempt.said), attempt.said
     assert held(attempt.result)
     assert attempt.result["faults"] == {"slow_rank": 1}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
+import psutil
 import pytest
 
 from scalestudy.emulation.network import EmulatedNode, emulated_nodes
@@ -24,12 +23,10 @@ SENT = 6 * MIB
 def nodes() -> Iterator[list[EmulatedNode]]:
     """Two nodes, with links of 8 MiB/s."""
     try:
-        context = emulated_nodes(2, 8.0)
-        made = context.__enter__()
+        with emulated_nodes(2, 8.0) as made:
+            yield made
     except Skipped as reason:
         pytest.skip(str(reason))
-    yield made
-    context.__exit__(None, None, None)
 
 
 def transfer_s(sender: EmulatedNode, receiver: EmulatedNode) -> float:
@@ -70,20 +67,9 @@ def test_nothing_is_left_when_the_process_that_made_them_is_killed(nodes: list[E
         "import time; from scalestudy.emulation.network import emulated_nodes\n"
         "with emulated_nodes(2, 8.0) as nodes: print(*(n.keeper for n in nodes), flush=True); time.sleep(60)"
     )
-    made = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert made.stdout is not None
-    keepers = [int(word) for word in made.stdout.readline().split()]
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as made:
+        assert made.stdout is not None
+        keepers = [psutil.Process(int(word)) for word in made.stdout.readline().split()]
+        made.kill()
     assert len(keepers) == 2
-    made.send_signal(signal.SIGKILL)
-    made.wait()
-    deadline = time.monotonic() + 10
-    while any(_lives(keeper) for keeper in keepers) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(_lives(keeper) for keeper in keepers)
-
-
-def _lives(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    assert psutil.wait_procs(keepers, 10)[1] == []

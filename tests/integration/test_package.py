@@ -15,7 +15,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from scalestudy.results.stored import write_result
+from scalestudy.spec.layout import result_file
+from scalestudy.spec.machine import Machine
+from scalestudy.spec.read_study import read_studies
 from tests.integration.project import ROOT, Project, make_project
+from tests.unit.analysis.fake_results import result_of
 
 
 def closure(requirements: list[str]) -> dict[str, metadata.Distribution]:
@@ -87,39 +92,22 @@ def project(bare: Path, tmp_path: Path) -> Project:
 
 
 def test_it_checks_has_the_executor_and_plans_the_jobs_of_a_cluster(project: Project, bare: Path) -> None:
-    checked = project.run("scalestudy", "check")
-    assert checked.returncode == 0, checked.stdout
+    project.must("scalestudy", "check")
     where = project.run("python", "-c", "import snakemake_executor_plugin_multinode as it; print(it.__file__)").stdout
     assert where.startswith(str(bare.parents[1]))
-    planned = project.run("scalestudy", "plan", "--profile", "profiles/slurm", "--json", "-")
-    assert planned.returncode == 0, planned.stdout
-    assert '"rule": "train"' in planned.stdout and '"runtime": ' in planned.stdout
+    planned = project.must("scalestudy", "plan", "--profile", "profiles/slurm", "--json", "-")
+    assert '"rule": "train"' in planned and '"runtime": ' in planned
 
 
-def test_it_draws_a_study_that_was_handed_over(project: Project) -> None:
+def test_it_draws_a_study_that_was_handed_over(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     # The numbers are made up; what is tested is that reading and drawing needs no more than the wheel asks for.
-    made = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from scalestudy.spec.machine import Machine; from scalestudy.spec.read_study import read_studies;"
-            "from scalestudy.results.stored import write_result; from scalestudy.spec.layout import result_file;"
-            "from tests.unit.analysis.fake_results import result_of;"
-            "[write_result(result_file('local', run.id), result_of(run))"
-            " for run in read_studies(['tiny'], 'mini', Machine(), machine_name='local')[0].runs]",
-        ],
-        cwd=project.folder,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'workflow'}:{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
+    monkeypatch.chdir(project.folder)
+    [study] = read_studies(["tiny"], "mini", Machine(), machine_name="local")
+    for run in study.runs:
+        write_result(result_file("local", run.id), result_of(run))
     for words in (["summarise"], ["figure", "--name", "time"], ["table", "--name", "times"]):
-        done = project.run("scalestudy", *words, "--study", "tiny")
-        assert done.returncode == 0, done.stdout
-    done = project.run("scalestudy", "report", "--studies", "tiny", "--out", "report.html")
-    assert done.returncode == 0, done.stdout
+        project.must("scalestudy", *words, "--study", "tiny")
+    project.must("scalestudy", "report", "--studies", "tiny", "--out", "report.html")
     assert (project.folder / "results/local/mini/figures/tiny/time.svg").stat().st_size > 3000
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torchvision
 from torch import nn
 from torch.nn import functional
 
@@ -20,61 +17,22 @@ from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
 from scalestudy.strategies.catalogue import Pipeline
 from tests.integration.forked import on_processes
-from tests.integration.trainings import apply, make_optimiser, rate
+from tests.integration.trainings import (
+    CUT,
+    GHOSTS,
+    STEPS,
+    difference,
+    make_batch,
+    make_model,
+    make_optimiser,
+    rate,
+    reference,
+    share_of,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-STEPS, GLOBAL_BATCH, CLASSES = 4, 24, 5
-
-
-class MLP(nn.Module):
-    """Linear layers, one of them used twice, and a parameter that no loss depends on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.twice, self.last = nn.Linear(12, 16), nn.Linear(16, 16), nn.Linear(16, CLASSES)
-        self.between = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
-        self.unused = nn.Parameter(torch.randn(5))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.tanh(self.twice(torch.tanh(self.twice(torch.tanh(self.first(x))))))
-        logits: torch.Tensor = self.last(torch.tanh(self.between(x)))
-        return logits
-
-
-class Transformer(nn.Module):
-    """torch's own encoder, unmodified; its input is a tensor of words, not of numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = nn.Embedding(11, 8)
-        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-        self.encoder, self.head = nn.TransformerEncoder(layer, 1), nn.Linear(8, CLASSES)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.head(self.encoder(self.words(x.long().remainder(11))).mean(1))
-        return logits
-
-
-class ResNet(torchvision.models.ResNet):
-    """torchvision's, a quarter as wide and cut short."""
-
-    def __init__(self) -> None:
-        super().__init__(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1])
-        self.fc = nn.Linear(32, CLASSES)
-
-    def _make_layer(self, block: Any, planes: int, *arguments: Any, **named: Any) -> Any:
-        return super()._make_layer(block, planes // 4, *arguments, **named) if planes <= 128 else nn.Identity()
-
-
-MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "mlp": (MLP, (12,)),
-    "transformer": (Transformer, (6,)),
-    "resnet": (ResNet, (3, 16, 16)),
-}
 WIDTH, LIMIT_MIB = 1024, 90.0
 """Eight layers of 4 MiB: weights, gradients and momenta take 96 MiB, and activations and the process come on top."""
-GHOST = ("resnet",)
-"""With BatchNorm, which sees one micro-batch at a time."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +43,15 @@ class Case:
     stages: int
     micro_batches: int
 
-    @property
-    def options(self) -> Pipeline:
-        return Pipeline(name="pipeline", stages=self.stages, micro_batches=self.micro_batches)
-
 
 RANKS = (1, 2, 3, 4)
 MODELS_OF = {
-    (1, 1): ("mlp",),
-    (2, 1): ("mlp", "resnet"),
-    (2, 2): tuple(MODELS),
-    (3, 3): ("mlp",),
-    (4, 2): ("mlp", "resnet"),
-    (4, 4): ("mlp", "resnet"),
+    (1, 1): ("chain",),
+    (2, 1): ("chain", "resnet"),
+    (2, 2): tuple(CUT),
+    (3, 3): ("chain",),
+    (4, 2): ("chain", "resnet"),
+    (4, 4): ("chain", "resnet"),
 }
 """What is trained on so many ranks in so many stages: with replicas and without, with a number of stages that is odd, every
 model cut in two, and one whose values pass through stages that do not use them."""
@@ -107,45 +61,19 @@ def cases_of(ranks: int) -> dict[str, Case]:
     """What is trained with so many ranks."""
     cuts = {stages: models for (of_ranks, stages), models in MODELS_OF.items() if of_ranks == ranks}
     cases = [Case(model, stages, stages) for stages, models in cuts.items() for model in models]
-    cases += [Case("mlp", ranks, 6)] if ranks in (2, 4) else []
-    cases += [Case("mlp", 1, 4)] if ranks == 1 else []
+    cases += [Case("chain", ranks, 6)] if ranks in (2, 4) else []
+    cases += [Case("chain", 1, 4)] if ranks == 1 else []
     return {f"{case.model} {case.stages} stages {case.micro_batches} micro-batches": case for case in cases}
 
 
-STOPPED = {2: Case("resnet", 2, 2), 3: Case("mlp", 3, 3), 4: Case("resnet", 2, 2)}
-
-
-def make_model(name: str, seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return MODELS[name][0]().double()
-
-
-def make_batch(name: str, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(1000 + step)
-    x = torch.randn(GLOBAL_BATCH, *MODELS[name][1], generator=generator, dtype=torch.float64)
-    return 10 * x if name == "transformer" else x, torch.randint(CLASSES, (GLOBAL_BATCH,), generator=generator)
-
-
-@functools.cache
-def reference(model_name: str, parts: int) -> dict[str, torch.Tensor]:
-    """Parameters after training in one process on the global batch, which BatchNorm sees in so many parts, in order."""
-    model = make_model(model_name, 0)
-    optimiser = make_optimiser(model.parameters())
-    for step in range(STEPS):
-        optimiser.zero_grad()
-        x, y = make_batch(model_name, step)
-        for xs, ys in zip(x.chunk(parts), y.chunk(parts), strict=True):
-            (functional.cross_entropy(model(xs), ys) / parts).backward()  # type: ignore[no-untyped-call]
-        apply(model, optimiser, rate(step))
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+STOPPED = {2: Case("resnet", 2, 2), 3: Case("chain", 3, 3), 4: Case("resnet", 2, 2)}
 
 
 def begun(case: Case, world: World, seed: int) -> tuple[Any, nn.Module, nn.Module]:
     """A strategy that is ready for its first step, the module that it returned, and the model."""
-    model = make_model(case.model, seed)
-    strategy = build(case.options, world)
-    x, y = make_batch(case.model, 0)
-    strategy.example = (x.chunk(world.ranks)[world.rank], y.chunk(world.ranks)[world.rank])
+    model = make_model(case.model, seed, torch.float64)
+    strategy = build(Pipeline(name="pipeline", stages=case.stages, micro_batches=case.micro_batches), world)
+    strategy.example = share_of(world.rank, world.ranks, case.model, 0, torch.float64)
     return strategy, strategy.prepare(model, make_optimiser), model
 
 
@@ -153,7 +81,7 @@ def take_steps(strategy: Any, module: nn.Module, name: str, steps: range) -> lis
     """Some steps, each on this rank's share of the global batch; returns the losses."""
     world, losses = strategy.world, []
     for step in steps:
-        x, y = (part.chunk(world.ranks)[world.rank] for part in make_batch(name, step))
+        x, y = share_of(world.rank, world.ranks, name, step, torch.float64)
         strategy.set_learning_rate(rate(step))
         losses.append(strategy.forward_backward(module, x, y, functional.cross_entropy))
         strategy.exchange()
@@ -161,9 +89,9 @@ def take_steps(strategy: Any, module: nn.Module, name: str, steps: range) -> lis
     return losses
 
 
-def weights_of(strategy: Any) -> dict[str, torch.Tensor]:
+def weights_of(strategy: Any) -> list[torch.Tensor]:
     with strategy.full_parameters() as model:
-        return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        return [parameter.detach().clone() for parameter in model.parameters()]
 
 
 def train(case: Case, world: World) -> dict[str, Any]:
@@ -183,19 +111,17 @@ def train_in_two(case: Case, world: World) -> dict[str, Any]:
     strategy, module, _ = begun(case, world, seed=world.rank)
     take_steps(strategy, module, case.model, range(2))
     box = [strategy.state()]
-    names = sorted(box[0])
     dist.broadcast_object_list(box, 0)
     other = Case(case.model, world.ranks // case.stages, world.ranks // case.stages)
     strategy, _, _ = begun(other, world, seed=100 + world.rank)
     strategy.load_state(box[0])
     take_steps(strategy, strategy.module, case.model, range(2, STEPS))
-    return {"weights": weights_of(strategy), "names": names, "stages": strategy.plan.stages}
+    return {"weights": weights_of(strategy), "stages": strategy.plan.stages}
 
 
 def use_memory(world: World, limit_mib: float | None) -> dict[str, Any]:
     """What a stage of the wide model took, MiB; or why there is none."""
-    options = Pipeline(name="pipeline", memory_limit_mib=limit_mib)
-    strategy = build(options, world)
+    strategy = build(Pipeline(name="pipeline", memory_limit_mib=limit_mib), world)
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(8)))
     x, y = torch.randn(8, WIDTH), torch.randint(WIDTH, (8,))
@@ -255,16 +181,10 @@ def trained(request: pytest.FixtureRequest, of_all_ranks: list[dict[int, Any]]) 
     return request.param, [results[request.param] for results in of_all_ranks[: request.param]]
 
 
-def difference(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
-    """The largest absolute difference of any parameter."""
-    assert list(left) == list(right)
-    return max(float((left[name] - right[name]).abs().max()) for name in left)
-
-
 def test_every_split_gives_the_weights_of_one_process(trained: Any) -> None:
     ranks, results = trained
     for name, case in cases_of(ranks).items():
-        parts = ranks // case.stages * case.micro_batches if case.model in GHOST else 1
+        parts = ranks // case.stages * case.micro_batches if case.model in GHOSTS else 1
         for rank in range(ranks):
             assert difference(results[rank][name]["weights"], reference(case.model, parts)) < 1e-12, (name, rank)
 
@@ -272,7 +192,7 @@ def test_every_split_gives_the_weights_of_one_process(trained: Any) -> None:
 def test_a_rank_holds_its_stage_while_it_trains_and_everything_inside_full_parameters(trained: Any) -> None:
     ranks, results = trained
     for name, case in cases_of(ranks).items():
-        whole = sum(tensor.numel() for tensor in reference(case.model, 1).values())
+        whole = sum(tensor.numel() for tensor in make_model(case.model, 0, torch.float64).parameters())
         held = [results[rank][name]["own"] for rank in range(ranks)]
         assert sum(held) == whole * ranks // case.stages, name
         assert {results[rank][name]["between"] for rank in range(ranks)} == {whole}, name
@@ -281,9 +201,9 @@ def test_a_rank_holds_its_stage_while_it_trains_and_everything_inside_full_param
 def test_every_rank_has_the_loss_of_its_replica(trained: Any) -> None:
     ranks, results = trained
     for name, case in cases_of(ranks).items():
-        if case.model not in GHOST:
-            x, y = make_batch(case.model, 0)
-            expected = functional.cross_entropy(make_model(case.model, 0)(x), y).item()
+        if case.model not in GHOSTS:
+            x, y = make_batch(case.model, 0, torch.float64)
+            expected = functional.cross_entropy(make_model(case.model, 0, torch.float64)(x), y).item()
             mean = sum(results[rank][name]["losses"][0].item() for rank in range(ranks)) / ranks
             assert mean == pytest.approx(expected, abs=1e-12), name
 

@@ -19,7 +19,7 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
 from tests.integration.processes import wait_until
-from tests.integration.tries import ROOT, attempt, completed, held, result
+from tests.integration.tries import ROOT, held, run
 
 PROBE = "config/programs/probe.py"
 BLOCK_BYTES = 1 << 20
@@ -66,9 +66,7 @@ def test_a_part_is_a_valid_run_that_counts_what_it_does_and_leaves_nothing(
     settings = [f"{key}={json.dumps(value)}" for key, value in plain.items()]
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    done = attempt(tmp_path / "out", *settings, TMPDIR=str(scratch))
-    assert completed(done), done.stdout
-    found = result(tmp_path / "out")
+    found = run(tmp_path / "out", *settings, TMPDIR=str(scratch))
     assert held(found), found["reason"]
     metrics = found["metrics"]
     for column, amount in AMOUNTS[part].items():
@@ -114,18 +112,6 @@ def test_what_is_read_comes_from_the_disk(specs: dict[str, RunSpec], tmp_path: P
         from_disk = sum(client.io_counters().read_bytes for client in clients)
     assert reported > 20 * BLOCK_BYTES
     assert from_disk >= 0.98 * reported
-
-
-@pytest.mark.parametrize("part", ["read", "files"])
-def test_nothing_is_left_in_the_folder_of_a_probe_that_is_asked_to_end(
-    specs: dict[str, RunSpec], part: str, tmp_path: Path
-) -> None:
-    with started(with_keys(specs[part], clients=2), tmp_path) as (process, _):
-        clients = process.children()
-        process.terminate()
-        assert process.wait(10) == 128 + 15
-    assert list((tmp_path / "files").iterdir()) == []
-    assert psutil.wait_procs(clients, 5)[1] == []
 
 
 def test_clients_end_with_a_probe_that_is_killed(specs: dict[str, RunSpec], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from tests.integration.processes import wait_until
 from tests.integration.project import jobs_in, make_project
 from tests.integration.test_documents import blocks
-from tests.integration.tries import ROOT, attempt, begin, completed, result
+from tests.integration.tries import ROOT, attempt, begin, completed, result, run
 
 PAGE = "docs/howto/own_script.md"
 TORCHRUN = "python -m torch.distributed.run --nproc-per-node {ranks_per_node} --master-port {master_port} train.py"
@@ -54,7 +54,6 @@ def train_step():
 
 {}"""
 REPORTS = "    report(step=step, samples=8, loss=loss)\n"
-PRINTS = '    print(f"iter {step} loss {loss}", flush=True)\n'
 
 
 def settings(command: str, *more: str, **program: object) -> list[str]:
@@ -79,8 +78,7 @@ def test_the_page_writes_a_study_from_one_observed_run_and_plans_its_own(tmp_pat
     project = make_project(tmp_path / "clone", forked=True)
     project.study.unlink()
     (project.folder / "train.py").write_text(blocks(PAGE, "python")[0], encoding="utf-8")
-    done = project.run("scalestudy", "new", "--program", "python train.py --batch 64 --width 256", "width")
-    assert done.returncode == 0, done.stdout
+    project.must("scalestudy", "new", "--program", "python train.py --batch 64 --width 256", "width")
     file = project.folder / "config/studies/width.yaml"
     text = file.read_text(encoding="utf-8")
     assert 'program: {command: "python train.py --batch 64 --width 256", files: [train.py]}' in text
@@ -103,18 +101,6 @@ def test_what_the_script_reports_is_marked_as_reported(tmp_path: Path) -> None:
     assert metrics["step_time_s"] > 0.02
 
 
-def test_two_ranks_of_torchrun_are_one_run_and_end_with_its_window(tmp_path: Path) -> None:
-    write(tmp_path, PLAIN, PRINTS)
-    command = f"{TORCHRUN} 100000"
-    metrics = {"step": r"iter (\d+)", "loss": r"loss ([\d.e-]+)"}
-    done = attempt(tmp_path / "out", *settings(command, "ranks=2", metrics=metrics), cwd=tmp_path)
-    assert completed(done), done.stdout
-    found = result(tmp_path / "out")
-    assert found["kinds"]["step_time_s"] == "reported"
-    assert found["metrics"]["throughput_samples_per_s"] is None
-    assert alive(tmp_path) == []
-
-
 def test_a_rank_whose_command_has_ended_leaves_the_commands_of_other_ranks_to_their_own_end(tmp_path: Path) -> None:
     write(tmp_path, "import os, time\ntime.sleep(2 * (os.environ['RANK'] == '0'))\n")
     given = settings("python train.py", "measure.whole_program=true", "ranks=2", once_per="rank")
@@ -129,9 +115,7 @@ def test_the_loss_that_a_script_writes_to_tensorboard_is_reported_and_its_steps_
     write(tmp_path, TRAIN, writes)
     (tmp_path / "train.py").write_text(writer + (tmp_path / "train.py").read_text(encoding="utf-8"), encoding="utf-8")
     given = settings("python train.py 1000", loss_tag="train/loss")
-    done = attempt(tmp_path / "out", *given, cwd=tmp_path)
-    assert completed(done), done.stdout
-    found = result(tmp_path / "out")
+    found = run(tmp_path / "out", *given, cwd=tmp_path)
     assert 30 < found["metrics"]["loss"] < 60  # of the last of 45 steps or so
     assert found["kinds"] == {"loss": "reported"}
     assert list((tmp_path / "events").iterdir())
@@ -151,13 +135,14 @@ def test_a_command_that_hides_its_environment_and_ignores_signals_ends_with_its_
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for step in range(100_000):
             time.sleep(0.02)
-            print(f"iter {step}", flush=True)
+            print(f"iter {step} loss {1 / (1 + step)}", flush=True)
     """
-    (tmp_path / "train.py").write_text(textwrap.dedent(text), encoding="utf-8")
-    given = settings(f"env -i {sys.executable} train.py", metrics={"step": r"iter (\d+)"})
-    done = attempt(tmp_path / "out", *given, cwd=tmp_path)
-    assert completed(done), done.stdout
+    write(tmp_path, text)
+    metrics = {"step": r"iter (\d+)", "loss": r"loss ([\d.e-]+)"}
+    found = run(tmp_path / "out", *settings(f"env -i {sys.executable} train.py", metrics=metrics), cwd=tmp_path)
     assert alive(tmp_path) == []
+    assert found["kinds"]["step_time_s"] == "reported"
+    assert found["metrics"]["throughput_samples_per_s"] is None
 
 
 def test_a_script_that_ends_too_early_is_invalid(tmp_path: Path) -> None:
@@ -183,9 +168,7 @@ def test_a_script_goes_on_in_the_next_attempt_where_its_deadline_stopped_it(tmp_
     first = attempt(tmp_path / "out", *given, cwd=tmp_path, SCALESTUDY_DEADLINE=str(time.time() + 35))
     assert first.returncode == 75, first.stdout
     assert "because its command ended with status 75; the same command resumes it" in first.stdout
-    second = attempt(tmp_path / "out", *given, cwd=tmp_path)
-    assert completed(second), second.stdout
-    found = result(tmp_path / "out")
+    found = run(tmp_path / "out", *given, cwd=tmp_path)
     stopped, ended = found["links"]
     assert stopped["steps"] + ended["steps"] >= 225
     assert stopped["steps"] > 0 < ended["steps"]
@@ -206,14 +189,12 @@ def test_a_script_without_steps_goes_on_and_took_the_time_of_all_its_jobs(tmp_pa
         state.write_text("x" * (done + 1))
         sys.exit(75 if done < 2 else 0)
     """
-    (tmp_path / "train.py").write_text(textwrap.dedent(text), encoding="utf-8")
+    write(tmp_path, text)
     given = settings("python train.py", "measure.whole_program=true", resume=True)
     for number in (1, 2):
         assert attempt(tmp_path / "out", *given, cwd=tmp_path).returncode == 75
         assert json.loads((tmp_path / "out/state.json").read_text())["progress"] == number
-    done = attempt(tmp_path / "out", *given, cwd=tmp_path)
-    assert completed(done), done.stdout
-    assert result(tmp_path / "out")["metrics"]["wall_s"] > 2
+    assert run(tmp_path / "out", *given, cwd=tmp_path)["metrics"]["wall_s"] > 2
 
 
 def test_two_ranks_of_torchrun_stop_when_they_are_asked_to_and_go_on(tmp_path: Path) -> None:
@@ -226,10 +207,8 @@ def test_two_ranks_of_torchrun_stop_when_they_are_asked_to_and_go_on(tmp_path: P
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 75, said
-    second = attempt(tmp_path / "out", *given, cwd=tmp_path)
-    assert completed(second), second.stdout
+    found = run(tmp_path / "out", *given, cwd=tmp_path)
     assert [int(line) > 0 for line in (tmp_path / "starts.txt").read_text().split()] == [False, True]
-    found = result(tmp_path / "out")
     assert len(found["links"]) == 2
     assert found["metrics"]["step_time_s"] == pytest.approx(0.05, rel=0.5)
     assert alive(tmp_path) == []
@@ -277,21 +256,19 @@ def test_a_study_explains_its_script_in_runs_of_their_own_and_the_report_says_wh
     project = make_project(tmp_path / "clone", forked=True)
     project.study.write_text(EXPLAINED, encoding="utf-8")
     write(project.folder, PLAIN, REPORTS)
-    planned = project.snakemake("-n", "-p", "tiny").stdout
+    planned = project.make("-n", "-p", "tiny")
     assert jobs_in(planned)["train"] == 2
-    run = re.search(r"train\.explained\.x1\.r0-[0-9a-f]{12}", planned)
-    assert run is not None
-    made = f"results/local/runs/{run[0]}"
-    assert project.snakemake(f"{made}/spec.json").returncode == 0
+    explained = re.search(r"train\.explained\.x1\.r0-[0-9a-f]{12}", planned)
+    assert explained is not None
+    made = f"results/local/runs/{explained[0]}"
+    project.make(f"{made}/spec.json")
     here = {"SCALESTUDY_WARM": "0", "PYTHONPATH": str(ROOT)}
-    done = project.run("python", "-c", MADE_UP_ROUNDS, "train", "--out", f"{made}/result.json", **here)
-    assert done.returncode == 0, done.stdout
+    project.must("python", "-c", MADE_UP_ROUNDS, "train", "--out", f"{made}/result.json", **here)
     found = json.loads((project.folder / made / "result.json").read_text())["explained"]
     loading = next(part for part in found["parts"] if part["name"] == "loading")
     assert loading["seconds"] == pytest.approx(0.035)
-    rest = project.snakemake("all")
-    assert rest.returncode == 0, rest.stdout
-    assert rest.stdout.partition("To do:")[2].startswith(" 1 run"), "the explained run is finished"
+    rest = project.make("all")
+    assert rest.partition("To do:")[2].startswith(" 1 run"), "the explained run is finished"
     page = (project.folder / "results/local/mini/report.html").read_text()
     assert "Where the time of a step goes" in page and "is waiting for data" in page
     assert "2 valid of 2 runs" in project.run("scalestudy", "summary").stdout

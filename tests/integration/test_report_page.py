@@ -20,7 +20,6 @@ FINDINGS = (
     "axe.run().then(found => found.violations.filter(v => ['serious', 'critical'].includes(v.impact))"
     ".map(v => `${v.impact}: ${v.id}: ${v.nodes[0].html.slice(0, 200)}`))"
 )
-WIDTHS = {"desk": 1280, "phone": 390}
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +62,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield started
 
 
-@pytest.mark.parametrize(("device", "scheme"), [("desk", "light"), ("phone", "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")], ids=["desk", "phone"])
 def test_axe_finds_nothing_serious_and_the_page_is_not_wider_than_its_window(
-    browser: Browser, page: Path, device: str, scheme: str
+    browser: Browser, page: Path, width: int, scheme: str
 ) -> None:
-    browser.open(page, width=WIDTHS[device], scheme=scheme)
+    browser.open(page, width=width, scheme=scheme)
     assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
     assert browser.ask("getComputedStyle(document.documentElement).backgroundColor") == (
         "rgb(22, 24, 28)" if scheme == "dark" else "rgb(255, 255, 255)"

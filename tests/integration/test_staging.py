@@ -7,17 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.tries import attempt, completed, result, weights
+from tests.integration.tries import result, run, weights
 
 PICTURES = (
     "data={source: synthetic_jpeg, samples: 96, width: 96, height: 64, mean_kib: 3, shard: {format: tar, mib: 0.0625}}",
-    "strategy=allreduce",
-    "ranks=2",
-    "batch={per_rank: 8}",
-    "train.epochs=3",
-    "optimiser.learning_rate=0.01",
+    "strategy=allreduce", "ranks=2", "batch={per_rank: 8}", "train.epochs=3", "optimiser.learning_rate=0.01",
     "keep=weights",
-)
+)  # fmt: skip
 
 
 def site(folder: Path) -> str:
@@ -36,8 +32,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Runs that read the same pictures in each of WAYS."""
     folder = tmp_path_factory.mktemp("read")
     for name, way in WAYS.items():
-        done = attempt(folder / name, *PICTURES, f"loader={{augment: crop_flip, size: 32, {way}}}")
-        assert completed(done), done.stdout
+        run(folder / name, *PICTURES, f"loader={{augment: crop_flip, size: 32, {way}}}")
     return {name: folder / name for name in WAYS}
 
 
@@ -51,10 +46,8 @@ def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_t
     read: dict[str, Path], tmp_path: Path
 ) -> None:
     loader = "loader={size: 32, augment: crop_flip, storage: {mib_per_s: 1}}"
-    done = attempt(tmp_path / "staged", *PICTURES, loader, "stage.to=scratch", SCALESTUDY_SITE=site(tmp_path))
-    assert completed(done), done.stdout
+    found = run(tmp_path / "staged", *PICTURES, loader, "stage.to=scratch", SCALESTUDY_SITE=site(tmp_path))
     assert weights(read["threads"]) == weights(tmp_path / "staged")
-    found = result(tmp_path / "staged")
     (node,) = found["stage"]
     metrics = found["metrics"]
     assert node["share"] == "everything" and node["copied_bytes"] == node["bytes"] == metrics["staged_bytes"]
@@ -65,15 +58,14 @@ def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_t
 
 
 def test_nodes_with_shards_of_their_own_see_no_others_and_leave_nothing_behind(tmp_path: Path) -> None:
-    done = attempt(
+    found = run(
         tmp_path / "run", *PICTURES, "nodes=2", "loader={size: 32, cache: cold, mode: stream}",
         "stage={to: scratch, share: by_shard, reuse: false}", SCALESTUDY_SITE=site(tmp_path),
     )  # fmt: skip
-    assert completed(done), done.stdout
-    first, second = result(tmp_path / "run")["stage"]
+    first, second = found["stage"]
     assert first["share"] == "training shards k with k mod 2 = 0, and all held-out data"
     assert second["share"] == "training shards k with k mod 2 = 1, and all held-out data"
-    metrics = result(tmp_path / "run")["metrics"]
+    metrics = found["metrics"]
     assert metrics["staged_bytes"] == first["bytes"] + second["bytes"]
     assert metrics["expected_read_bytes"] <= metrics["read_bytes"]
     assert metrics["resident_share"] is not None

@@ -179,7 +179,8 @@ def test_an_asynchronous_training_is_the_one_that_its_record_tells(trained: Any,
     ranks, results = trained
     name = f"async with {servers} servers mlp"
     records = [results[ranks + server][name][1] for server in range(servers)]
-    shares = shares_of_servers(servers)
+    # Indices of each server's parameters: largest first, each to the server with the fewest elements.
+    shares = {1: [[0, 1, 2, 3, 4, 5, 6]], 2: [[0, 1], [2, 3, 4, 5, 6]]}[servers]
     assert difference(results[0][name], replayed(ranks, shares, [record["worker"] for record in records])) < 1e-12
 
 
@@ -203,11 +204,6 @@ def test_one_worker_is_never_stale_and_trains_as_one_process(trained: Any) -> No
     _, results = trained
     assert results[1]["async with 1 servers mlp"][1]["staleness"] == [0] * STEPS
     assert difference(results[0]["async with 1 servers mlp"], reference("mlp", 1)) < 1e-12
-
-
-def shares_of_servers(servers: int) -> list[list[int]]:
-    """Indices of each server's parameters in the MLP: largest first, each to the server with the fewest elements."""
-    return {1: [[0, 1, 2, 3, 4, 5, 6]], 2: [[0, 1], [2, 3, 4, 5, 6]]}[servers]
 
 
 def replayed(ranks: int, shares: list[list[int]], orders: list[list[int]]) -> list[torch.Tensor]:

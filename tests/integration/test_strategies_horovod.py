@@ -12,7 +12,7 @@ from scalestudy.strategies.build import missing_build
 from scalestudy.strategies.catalogue import Horovod
 from tests.integration.forked import on_processes
 from tests.integration.trainings import MODELS, Case, difference, reference, train_all
-from tests.integration.tries import attempt, completed
+from tests.integration.tries import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.usefixtures("one_thread")]
 
@@ -59,7 +59,6 @@ def test_all_ranks_of_horovod_end_with_the_same_bits(trained: Any) -> None:
 
 def test_horovods_own_timeline_of_the_traced_steps_is_kept(horovod: None, tmp_path: Path) -> None:
     steps = ("measure.warmup_steps=4", "measure.steps=10", "measure.trace_steps=3", "train.epochs=9")
-    done = attempt(tmp_path, "ranks=2", "strategy=horovod", *steps)
-    assert completed(done), done.stdout
+    run(tmp_path, "ranks=2", "strategy=horovod", *steps)
     timeline = gzip.decompress((tmp_path / "own_timeline.json.gz").read_bytes()).decode()
     assert timeline.count("NEGOTIATE_ALLREDUCE") >= 3

@@ -9,16 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.integration.tries import attempt, completed, held, result, weights
+from tests.integration.tries import held, result, run, weights
 
 SETTINGS = (
-    "ranks=2",
-    "measure.steps=10",
-    "measure.warmup_steps=4",
-    "train.epochs=9",
-    "loader.workers=1",
-    "keep=weights",
-)
+    "ranks=2", "measure.steps=10", "measure.warmup_steps=4", "train.epochs=9", "loader.workers=1", "keep=weights",
+)  # fmt: skip
 SLOW_S = 0.1
 
 
@@ -27,8 +22,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of which rank 1 is slow and both ranks are traced."""
     folder = tmp_path_factory.mktemp("traced")
     slow = f"faults=[{{kind: slow_rank, rank: 1, seconds: {SLOW_S}}}]"
-    done = attempt(folder, *SETTINGS, "strategy=ring", "measure.trace_steps=3", slow)
-    assert completed(done), done.stdout
+    run(folder, *SETTINGS, "strategy=ring", "measure.trace_steps=3", slow)
     return folder
 
 
@@ -53,9 +47,8 @@ def test_all_ranks_are_in_one_trace_on_one_clock(traced: Path) -> None:
 
 
 def test_traced_steps_change_no_weight_and_no_other_column_and_every_step_is_kept(traced: Path, tmp_path: Path) -> None:
-    assert completed(attempt(tmp_path, *SETTINGS, "strategy=ring"))
+    plain, with_trace = run(tmp_path, *SETTINGS, "strategy=ring"), result(traced)
     assert weights(tmp_path) == weights(traced)
-    plain, with_trace = result(tmp_path), result(traced)
     assert with_trace["steps_done"] == plain["steps_done"] == 14
     assert with_trace["samples_seen"] == plain["samples_seen"]
     assert plain["metrics"].get("traced_step_s") is None

@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from scalestudy.strategies.fsdp import SUPPORTED
-from tests.integration.tries import ROOT, SCALESTUDY, attempt, completed, held, result, weights
+from tests.integration.tries import ROOT, SCALESTUDY, attempt, held, result, run, weights
 
 SHORT = ("train.epochs=2", "optimiser.learning_rate=0.05")
 PERCEPTRON = "model={name: mlp, hidden: 64, layers: 2}"
@@ -22,9 +22,9 @@ PERCEPTRON = "model={name: mlp, hidden: 64, layers: 2}"
 
 def test_the_same_seed_data_and_ranks_give_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
     settings = (*SHORT, "strategy=allreduce", "ranks=2", "loader.augment=flip", "keep=weights")
-    assert completed(attempt(tmp_path / "a", *settings))
-    assert completed(attempt(tmp_path / "b", *settings, "loader.workers=3", SCALESTUDY_WARM="0"))
-    assert completed(attempt(tmp_path / "c", *settings, "seed=1"))
+    run(tmp_path / "a", *settings)
+    run(tmp_path / "b", *settings, "loader.workers=3", SCALESTUDY_WARM="0")
+    run(tmp_path / "c", *settings, "seed=1")
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
     assert weights(tmp_path / "a") != weights(tmp_path / "c")
 
@@ -49,9 +49,7 @@ def test_findings_that_pixels_show_are_learnt_and_scored_by_auroc(tmp_path: Path
     (tmp_path / "config" / "extensions").mkdir(parents=True)
     (tmp_path / "config" / "extensions" / "shown.py").write_text(FINDINGS)
     settings = ("data={import: 'shown:Findings'}", PERCEPTRON, "strategy=allreduce", "ranks=2", "batch.per_rank=16")
-    done = attempt(tmp_path / "out", *settings, "optimiser.learning_rate=0.05", "train.epochs=4", cwd=tmp_path)
-    assert completed(done), done.stdout
-    found = result(tmp_path / "out")
+    found = run(tmp_path / "out", *settings, "optimiser.learning_rate=0.05", "train.epochs=4", cwd=tmp_path)
     per_label = found["evaluations"][-1]["auroc_per_label"]
     assert len(per_label) == 14 and min(per_label) > 0.9
     assert found["metrics"]["auroc"] == pytest.approx(sum(per_label) / 14)
@@ -60,8 +58,7 @@ def test_findings_that_pixels_show_are_learnt_and_scored_by_auroc(tmp_path: Path
 
 def test_an_emulated_accelerator_waits_as_long_as_published_and_claims_no_accuracy(tmp_path: Path) -> None:
     settings = ("model=resnet50", "device=emulated:p100", "data={source: synthetic, samples: 640, shape: [3, 32, 32]}")
-    attempt(tmp_path, *settings, "batch.per_rank=32", "measure.steps=8", "measure.warmup_steps=2")
-    found = result(tmp_path)
+    found = run(tmp_path, *settings, "batch.per_rank=32", "measure.steps=8", "measure.warmup_steps=2")
     assert found["status"] == "valid" and found["emulated"]
     assert found["metrics"]["accuracy"] is None and found["metrics"]["loss"] is None
     assert found["resolved"]["step_time_s"] == pytest.approx(32 / 195)
@@ -82,9 +79,8 @@ PARTS = ("data_s", "convert_s", "compute_s", "exchange_s", "optimiser_s")
     ],
 )
 def test_the_parts_of_a_step_sum_to_it_however_a_strategy_exchanges(tmp_path: Path, strategy: str) -> None:
-    attempt(tmp_path, f"strategy={strategy}", "ranks=2", "train.epochs=2", "model={name: mlp, hidden: 64, layers: 3}")
-    assert held(result(tmp_path))
-    found = result(tmp_path)["metrics"]
+    model = "model={name: mlp, hidden: 64, layers: 3}"
+    found = run(tmp_path, f"strategy={strategy}", "ranks=2", "train.epochs=2", model)["metrics"]
     assert sum(found[part] or 0.0 for part in PARTS) == pytest.approx(found["step_time_s"])
     apart = found["forward_s"] is not None and found["backward_s"] is not None
     assert apart == (strategy == "ring")
@@ -99,8 +95,7 @@ def test_the_parts_of_a_step_sum_to_it_however_a_strategy_exchanges(tmp_path: Pa
 
 def test_a_program_of_one_step_is_timed_as_a_whole_and_has_no_throughput(tmp_path: Path) -> None:
     one_step = ("strategy=allreduce", "ranks=2", "measure.warmup_steps=0", "measure.steps=1")
-    attempt(tmp_path, *one_step, "measure.whole_program=true")
-    program = result(tmp_path)
+    program = run(tmp_path, *one_step, "measure.whole_program=true")
     assert (program["status"], program["steps_done"]) == ("valid", 1)
     assert program["metrics"]["wall_s"] > program["metrics"]["setup_s"] > 0
     assert program["metrics"]["throughput_samples_per_s"] is None
@@ -135,53 +130,46 @@ def busy_cores() -> Iterator[None]:
             other.wait()
 
 
+MODEL = """\
+import os, torch
+
+
+class Own(torch.nn.Linear):
+    def __init__(self, classes, channels):
+        super().__init__(64 * channels, classes)
+
+    def forward(self, x):
+        {line}
+        return super().forward(x.flatten(1))
+"""
+
+
+def own_model(folder: Path, line: str) -> str:
+    """The setting by which a run below a folder has a model whose forward pass begins with a line."""
+    (folder / "config" / "extensions").mkdir(parents=True)
+    (folder / "config" / "extensions" / "my_nets.py").write_text(MODEL.format(line=line))
+    return "model.import=my_nets:Own"
+
+
 def test_a_model_that_ends_its_process_is_named_as_the_cause(tmp_path: Path) -> None:
-    (tmp_path / "config" / "extensions").mkdir(parents=True)
-    (tmp_path / "config" / "extensions" / "quits.py").write_text(
-        "import os, torch\n\n\n"
-        "class Quits(torch.nn.Linear):\n"
-        "    def __init__(self, classes, channels):\n"
-        "        super().__init__(64 * channels, classes)\n\n"
-        "    def forward(self, x):\n"
-        "        os._exit(0)\n"
-    )
-    done = attempt(tmp_path / "out", "model.import=quits:Quits", "train.epochs=1", cwd=tmp_path)
+    done = attempt(tmp_path / "out", own_model(tmp_path, "os._exit(0)"), "train.epochs=1", cwd=tmp_path)
     assert done.returncode == 1
     assert "rank 0 ended before its work was done (exit status 0)" in done.stdout and "Traceback" not in done.stdout
     assert not (tmp_path / "out" / "result.json").exists()
 
 
 def test_a_model_that_is_nan_in_evaluation_on_one_rank_makes_the_run_invalid(tmp_path: Path) -> None:
-    (tmp_path / "config" / "extensions").mkdir(parents=True)
-    (tmp_path / "config" / "extensions" / "my_nets.py").write_text(
-        "import torch\n\n\nclass Tiny(torch.nn.Linear):\n"
-        "    def __init__(self, classes, channels):\n"
-        "        super().__init__(64 * channels, classes)\n\n"
-        "    def forward(self, x):\n"
-        "        wrong = not self.training and torch.distributed.get_rank() == 1\n"
-        "        return super().forward(x.flatten(1)) * (float('nan') if wrong else 1.0)\n"
-    )
-    settings = ("model.import=my_nets:Tiny", "strategy=allreduce", "ranks=2", "train.epochs=3")
-    done = attempt(tmp_path / "out", *settings, cwd=tmp_path)
+    model = own_model(tmp_path, "x = x if self.training or torch.distributed.get_rank() == 0 else x * float('nan')")
+    done = attempt(tmp_path / "out", model, "strategy=allreduce", "ranks=2", "train.epochs=3", cwd=tmp_path)
     found = result(tmp_path / "out")
     assert (found["status"], found["metrics"]["accuracy"]) == ("invalid", None), done.stdout
     assert found["reason"].startswith("180 of 360 held-out samples have a score that is not finite, after epoch 1:")
 
 
 def test_a_run_that_does_not_fit_in_the_memory_of_its_device_is_a_result(tmp_path: Path) -> None:
-    (tmp_path / "config" / "extensions").mkdir(parents=True)
-    (tmp_path / "config" / "extensions" / "my_nets.py").write_text(
-        "import torch\n"
-        "class Large(torch.nn.Linear):\n"
-        "    def __init__(self, classes, channels):\n"
-        "        super().__init__(64 * channels, classes)\n"
-        "    def forward(self, x):\n"
-        "        if len(x) > 7 and x.device.type != 'meta':\n"
-        "            raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total')\n"
-        "        return super().forward(x.flatten(1))\n"
-    )
-    settings = ("model={import: 'my_nets:Large'}", "batch.per_rank=8", "ranks=2", "strategy=allreduce")
-    done = attempt(tmp_path / "out", *settings, cwd=tmp_path)
+    error = "torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total')"
+    model = own_model(tmp_path, f"if len(x) > 7 and x.device.type != 'meta': raise {error}")
+    done = attempt(tmp_path / "out", model, "batch.per_rank=8", "ranks=2", "strategy=allreduce", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     found = result(tmp_path / "out")
     assert found["status"] == "skipped"
@@ -204,9 +192,7 @@ def test_a_compiled_model_trains(tmp_path: Path) -> None:
     model = "model={name: mlp, layers: 1, hidden: 16}"
     settings = (model, "compile=true", "train={epochs: 40, evaluate_every_epochs: 0}", "optimiser.learning_rate=0.05")
     # What was compiled is kept for the next time: compiling takes 15 seconds of a core.
-    done = attempt(tmp_path, *settings, TORCHINDUCTOR_CACHE_DIR=str(ROOT / "build" / "inductor"))
-    found = result(tmp_path)
-    assert held(found), done.stdout
+    found = run(tmp_path, *settings, TORCHINDUCTOR_CACHE_DIR=str(ROOT / "build" / "inductor"))
     assert found["metrics"]["loss"] < 1.0
 
 

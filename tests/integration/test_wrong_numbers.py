@@ -249,20 +249,17 @@ EXCHANGES: dict[str, tuple[str, Callable[[Trainer], None]]] = {
 REASONS: dict[str, str | None] = {
     "nothing": None,
     "another order": None,
-    "another rank's data": "rank 1 saw other samples than were planned for it: some were lost, seen twice, or those of "
-    "another rank",
-    "a batch lost, another twice": "rank 1 saw other samples than were planned for it: some were lost, seen twice, or "
-    "those of another rank",
-    "one sample lost": "rank 0 saw other samples than were planned for it: some were lost, seen twice, or those of "
-    "another rank",
+    "another rank's data": "rank 1 saw other samples than were planned for it",
+    "a batch lost, another twice": "rank 1 saw other samples than were planned for it",
+    "one sample lost": "rank 0 saw other samples than were planned for it",
     "a smaller batch": "96 samples were seen, 128 were planned",
-    "one bit at the end": "ranks hold different parameters after the last step: those of rank 1 are not those of rank 0",
-    "one bit between steps": "ranks hold different parameters after the last step: those of rank 1 are not those of rank 0",
+    "one bit at the end": "those of rank 1 are not those of rank 0",
+    "one bit between steps": "those of rank 1 are not those of rank 0",
     "one parameter": "the loss or a weight is not finite on rank 1: lower optimiser.learning_rate",
     "one loss": "the loss or a weight is not finite on rank 0: lower optimiser.learning_rate",
-    "sixteen threads": "rank 0 ended with 16 threads of torch, 1 were planned: set `threads_per_rank` in place of "
-    "torch.set_num_threads",
+    "sixteen threads": "rank 0 ended with 16 threads of torch, 1 were planned",
 }
+"""A part of the reason."""
 
 
 def job_of(folder: Path, name: str) -> Job:
@@ -304,26 +301,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield folder
 
 
-def judged(job: Job) -> str | None:
-    """The verdict on what the ranks of a run left."""
+def assert_judged(job: Job, reason: str | None) -> None:
+    """What the ranks of a run left makes it invalid for this reason; None: it is valid."""
     manifest, measured = read_manifest(job.manifest), read_reports(job)
-    return invalid_reason(RunEvidence(job, measured, metrics(job, measured, manifest, 1.0, None), manifest))
+    found = invalid_reason(RunEvidence(job, measured, metrics(job, measured, manifest, 1.0, None), manifest))
+    assert found is None if reason is None else reason in str(found), found
 
 
 @pytest.mark.parametrize("name", REASONS)
 def test_a_fault_on_one_of_two_ranks_makes_the_run_invalid_and_is_named(trained: Path, name: str) -> None:
-    assert judged(job_of(trained, name)) == REASONS[name]
+    assert_judged(job_of(trained, name), REASONS[name])
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_an_exchange_that_is_wrong_alike_on_all_ranks_is_not_that_of_the_mean_gradient(
     trained: Path, name: str
 ) -> None:
-    reason = judged(job_of(trained, name))
-    if name.startswith("nothing"):
-        assert reason is None
-    else:
-        assert reason is not None and "does not exchange the mean gradient" in reason
+    reason = None if name.startswith("nothing") else "does not exchange the mean gradient"
+    assert_judged(job_of(trained, name), reason)
 
 
 def storage_is_counted(files: list[Path]) -> bool:
@@ -337,15 +332,14 @@ def storage_is_counted(files: list[Path]) -> bool:
 def test_what_is_claimed_of_the_page_cache_is_held_against_what_was_read(trained: Path, name: str) -> None:
     if not storage_is_counted(open_dataset(job_of(trained, name).manifest, "train").files):
         pytest.skip("PAGE CACHE NOT TESTED: this file system keeps pages that are dropped, or reads go uncounted")
-    reason, found = READS[name][1], judged(job_of(trained, name))
-    assert found is None if reason is None else reason in str(found), found
+    assert_judged(job_of(trained, name), READS[name][1])
 
 
 def test_ranks_that_fell_back_to_the_cpu_are_named(trained: Path) -> None:
     job = job_of(trained, "nothing")
     asked_for_gpus = dataclasses.replace(job, resolved=dataclasses.replace(job.resolved, device="cuda"))
-    assert judged(asked_for_gpus) == (
-        "rank 0 computed on cpu, but the run is on cuda: see where the model puts its parameters"
+    assert_judged(
+        asked_for_gpus, "rank 0 computed on cpu, but the run is on cuda: see where the model puts its parameters"
     )
 
 
@@ -439,16 +433,12 @@ def test_with_shuffled_labels_the_accuracy_falls_to_chance(project: Path) -> Non
 def test_a_model_that_does_not_look_at_its_input_makes_the_run_invalid(project: Path) -> None:
     found = tried(project, "data={import: 'my_code:Stripes'}", "model={import: 'my_code:Blind'}", *SHORT)
     assert (found["status"], found["metrics"]["accuracy"]) == ("invalid", None)
-    assert found["reason"] == (
-        "all 256 held-out samples have the same scores: the model, or the data, of your own ignores which sample it is, "
-        "after epoch 1: see what the model does in evaluation mode"
+    assert found["reason"].startswith(
+        "all 256 held-out samples have the same scores: the model, or the data, of your own"
     )
 
 
 def test_code_that_was_edited_after_the_run_was_named_makes_it_invalid(project: Path) -> None:
     found = tried(project, "model.import=edited:Net", *SHORT)
     assert found["status"] == "invalid"
-    assert found["reason"] == (
-        "rank 0 trained with a different edited.py than the one in the run's id: the file was changed meanwhile; run the "
-        "command again for the code as it is now"
-    )
+    assert found["reason"].startswith("rank 0 trained with a different edited.py than the one in the run's id")

@@ -7,35 +7,25 @@ import shlex
 import shutil
 from pathlib import Path
 
-import pytest
-
-from tests.integration.project import ROOT, Project, make_project
+from tests.integration.project import ROOT, make_project
 from tests.stand_ins import gpus
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project with the studies that `make run` chooses on a GPU."""
-    project = make_project(tmp_path_factory.mktemp("yours") / "clone")
+def test_a_gpu_machine_plans_the_gpu_scale(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "clone")
     for name in ("batch_and_precision", "loader_workers"):
         shutil.copy(ROOT / f"config/studies/{name}.yaml", project.study.parent)
     project.study.unlink()
-    return project
-
-
-def test_a_gpu_machine_plans_the_gpu_scale(project: Project, tmp_path: Path) -> None:
     seen = gpus.environment(tmp_path / "nvml", 1, **gpus.H100)
     name = "h100_80gb_hbm3_x1"
-    here = project.run("scalestudy", "run", "-n", **seen)
-    assert here.returncode == 0, here.stdout
-    assert f"1 x NVIDIA H100 80GB HBM3 is here: scale node, on machine {name}" in here.stdout
+    here = project.must("scalestudy", "run", "-n", **seen)
+    assert f"1 x NVIDIA H100 80GB HBM3 is here: scale node, on machine {name}" in here
     assert (project.folder / f"config/machines/{name}.yaml").is_file()
 
-    command = re.search(r"^snakemake (.*)$", here.stdout, re.MULTILINE)
+    command = re.search(r"^snakemake (.*)$", here, re.MULTILINE)
     assert command is not None
-    planned = project.run("snakemake", *shlex.split(command[1]), "-n", "-p", **seen)
-    assert planned.returncode == 0, planned.stdout
-    assert f"results/{name}/node/studies/batch_and_precision" in planned.stdout
-    trained = re.search(r"^train +(\d+)$", planned.stdout, re.MULTILINE)
+    planned = project.must("snakemake", *shlex.split(command[1]), "-n", "-p", **seen)
+    assert f"results/{name}/node/studies/batch_and_precision" in planned
+    trained = re.search(r"^train +(\d+)$", planned, re.MULTILINE)
     assert trained is not None
     assert int(trained[1]) >= 12

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torchvision
 from torch import nn
 from torch.nn import functional
 
@@ -54,10 +55,58 @@ class Residual(nn.Module):
         return logits
 
 
+class Chain(nn.Module):
+    """Linear layers, one of them used twice, and a parameter that no loss depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.twice, self.last = nn.Linear(12, 16), nn.Linear(16, 16), nn.Linear(16, CLASSES)
+        self.between = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
+        self.unused = nn.Parameter(torch.randn(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.twice(torch.tanh(self.twice(torch.tanh(self.first(x))))))
+        logits: torch.Tensor = self.last(torch.tanh(self.between(x)))
+        return logits
+
+
+class Transformer(nn.Module):
+    """torch's own encoder, unmodified; its input is a tensor of words, not of numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 1), nn.Linear(8, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.encoder(self.words((10 * x).long().remainder(11))).mean(1))
+        return logits
+
+
+class ResNet(torchvision.models.ResNet):
+    """torchvision's, a quarter as wide and cut short."""
+
+    def __init__(self) -> None:
+        super().__init__(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1])
+        self.fc = nn.Linear(32, CLASSES)
+
+    def _make_layer(self, block: Any, planes: int, *arguments: Any, **named: Any) -> Any:
+        return super()._make_layer(block, planes // 4, *arguments, **named) if planes <= 128 else nn.Identity()
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (MLP, (12,)),
     "batchnorm": (Residual, (3, 6, 6)),
 }
+CUT: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "chain": (Chain, (12,)),
+    "transformer": (Transformer, (6,)),
+    "resnet": (ResNet, (3, 16, 16)),
+}
+"""What pipelines cut into stages."""
+GHOSTS = ("batchnorm", "resnet")
+"""With BatchNorm, which normalises over the part of a batch that it sees at a time."""
 
 
 class NoExchange(Strategy):
@@ -87,12 +136,12 @@ class Case:
 
 def make_model(name: str, seed: int, dtype: torch.dtype) -> nn.Module:
     torch.manual_seed(seed)
-    return MODELS[name][0]().to(dtype)
+    return (MODELS | CUT)[name][0]().to(dtype)
 
 
 def make_batch(name: str, step: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1000 + step)
-    x = torch.randn(GLOBAL_BATCH, *MODELS[name][1], generator=generator, dtype=torch.float64)
+    x = torch.randn(GLOBAL_BATCH, *(MODELS | CUT)[name][1], generator=generator, dtype=torch.float64)
     return x.to(dtype), torch.randint(CLASSES, (GLOBAL_BATCH,), generator=generator)
 
 
@@ -115,14 +164,14 @@ def loss_of(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @functools.cache
-def reference(model_name: str, ranks: int) -> list[torch.Tensor]:
+def reference(model_name: str, parts: int) -> list[torch.Tensor]:
     """Parameters after training in one process on the global batch, in float64.
 
-    BatchNorm sees one rank's share at a time ("ghost batches"), as on a rank.
+    BatchNorm sees it in so many parts, one after the other ("ghost batches"), as ranks or micro-batches do.
     """
     model = make_model(model_name, 0, torch.float64)
     optimiser = make_optimiser(model.parameters())
-    shares = ranks if model_name == "batchnorm" else 1
+    shares = parts if model_name in GHOSTS else 1
     for step in range(STEPS):
         optimiser.zero_grad()
         x, y = make_batch(model_name, step, torch.float64)

@@ -54,6 +54,13 @@ def result(out: Path) -> dict[str, Any]:
     return dict(json.loads((out / "result.json").read_text()))
 
 
+def run(out: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> dict[str, Any]:
+    """The result of an attempt that must end with one."""
+    ended = attempt(out, *settings, cwd=cwd, **environment)
+    assert completed(ended), ended.stdout
+    return result(out)
+
+
 def held(found: Mapping[str, Any]) -> bool:
     """Whether nothing is wrong with a result but that its window may be short, as on a fast machine those of tests are."""
     return found["status"] == "valid" or found["reason"].startswith("the measured window is ")

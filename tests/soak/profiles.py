@@ -6,9 +6,7 @@ Prints what doctor, the plan and the driver say; the home of the box's user is w
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
 from tests.cluster.box import Box
 from tests.cluster.pbs_box import PbsBox
@@ -45,19 +43,16 @@ def run_study(box: Box, name: str) -> bool:
 def shown(made: Studies, *words: str) -> int:
     """Run a command in the clone as the box's user, and print it with what it says; its exit status."""
     print(f"\n$ {' '.join(words)}", flush=True)
-    done = subprocess.run(
-        made.command(*words),
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-    )  # fmt: skip
+    done = made.run(*words, timeout=3600)
     said = done.stdout
-    named = {
-        made.clone: "~/scalestudy",
-        made.box.home: "~",
-        made.box.folder: "BOX",
-        Path(sys.prefix): ".venv",
-        ROOT: ".",
-    }
-    for path, name in named.items():
+    named = [
+        (made.clone, "~/scalestudy"),
+        (made.box.home, "~"),
+        (made.box.folder, "BOX"),
+        (sys.prefix, ".venv"),
+        (ROOT, "."),
+    ]
+    for path, name in named:
         said = said.replace(str(path), name)
     print(said, end="", flush=True)
     if done.returncode:
