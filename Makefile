@@ -6,6 +6,7 @@
 # make quick  linters and the tests that take no time, in about a minute and a half on two cores
 # make coverage  branch coverage of the tests, by file
 # make docs   the documentation as a site: build/docs/index.html
+# make same  what a change does to tables, verdicts and figures: BASE=main~3 RESULTS=results/local
 # make soak   what takes too long for tests; its output is kept in docs/measured/
 # make horovod  compiles Horovod for the torch that is there and installs it beside it (minutes the first time)
 # make sbom   what the lock pins, as a bill of materials (CycloneDX): build/sbom.json; LOCK=cuda126 of the other lock
@@ -18,7 +19,7 @@ SHELL := /bin/bash -o pipefail
 # Where it is set, each process compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run all soak setup horovod check lint docs gallery coverage quick format lock bench-loader box sbom audit
+.PHONY: run all soak setup horovod check lint docs gallery coverage quick format lock same bench-loader box sbom audit
 
 # The studies, the scale and the machine that fit what is here: `scalestudy run -n` says which, and why.
 run: setup
@@ -78,6 +79,10 @@ coverage: .venv-dev
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@coverage run -m pytest -n auto --dist=loadfile tests/unit tests/integration executor/tests $(OPTIONS)
 	@coverage combine --quiet && coverage report --sort=cover
+
+# Tables, verdicts and figures that BASE and this commit make of the finished runs in RESULTS.
+same: .venv-dev
+	@python -m tests.same $(BASE) $(RESULTS) $(STUDIES)
 
 box: setup
 	@python -m tests.cluster.try_box
