@@ -90,7 +90,8 @@ def test_the_parts_of_a_step_sum_to_it_however_a_strategy_exchanges(tmp_path: Pa
         steps = pd.read_parquet(tmp_path / "steps.parquet")
         assert (steps[["forward_s", "backward_s"]] >= 0).all(axis=None)
     assert (found["forward_s"] is not None) == (strategy in ("ring", "allreduce"))
-    assert (found["exchange_s"] is None) == (strategy in ("fsdp", "allreduce"))
+    overlaps = strategy in ("fsdp", "allreduce")
+    assert (found["exchange_s"] is None) == (found["exchange_wait_s"] is None) == overlaps
 
 
 def test_a_program_of_one_step_is_timed_as_a_whole_and_has_no_throughput(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j
+from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, throttling
 from scalestudy.nvml import unusual_modes
 from tests.stand_ins import gpus
 from tests.unit.conftest import See
@@ -28,6 +28,12 @@ def test_energy_is_the_difference_of_the_counters_at_both_ends(begin: float, end
 @pytest.mark.parametrize(("begin", "end", "joules"), [(0, 3, 700), (1, 2, 300), (0.5, 2.5, 550)])
 def test_without_a_counter_energy_is_the_area_below_sampled_power(begin: float, end: float, joules: float) -> None:
     assert energy_j(POWERED, begin, end) == pytest.approx(joules)
+
+
+@pytest.mark.parametrize(("held_down", "said"), [(2, ["power cap (20% of samples)"]), (0, [])])
+def test_what_holds_the_clock_down_in_a_tenth_of_the_samples_is_said(held_down: int, said: list[str]) -> None:
+    rows = [row(clock) | {"device_throttle": 4.0 if clock < held_down else 0.0} for clock in range(10)]
+    assert throttling(rows, 0, 9) == said
 
 
 def test_readings_of_two_devices_are_one_row(see: See) -> None:

@@ -72,6 +72,11 @@ class ImageReader:
             for sample, image in zip(indices.tolist(), out, strict=True):
                 _paint(sample, image)
             return
+        if isinstance(self.reader, IndexedReader) and not self.reader.is_local and len(indices) > 1:
+            for row in range(len(indices)):  # one by one, as they come: a worker holds one of them in memory
+                one = slice(row, row + 1)
+                self.make(indices[one], out[one], augment=augment, seed=seed, epoch=epoch, progress=progress)
+            return
         draws = None
         if augment != "none":
             draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, seed, epoch, indices)
@@ -109,8 +114,8 @@ class ImageReader:
     ) -> tuple[NDArray[np.void], bytes, list[Any]]:
         """Where the kernel finds these images: in local files, with their names, or in memory, into which they are read."""
         with contextlib.suppress(OSError):  # its sample is found, and named, when it is read
-            if isinstance(self.reader, IndexedReader) and (found := self.reader.places(indices)) is not None:
-                return *found, []
+            if isinstance(self.reader, IndexedReader) and self.reader.is_local:
+                return *self.reader.places(indices), []
         with self._naming(progress):
             held = [self.reader.read(self._begin(sample, progress), epoch) for sample in indices.tolist()]
         pictures = kernel.in_memory(*held)

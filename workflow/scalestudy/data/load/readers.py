@@ -90,13 +90,17 @@ class IndexedReader:
         self.fetch(self.name(sample), int(self.starts[sample]), out)
         return out
 
-    def places(self, indices: Indices) -> tuple[NDArray[np.void], bytes] | None:
-        """Where in local files these samples lie, and the files' names, for the kernel; None where each has to be read here.
+    @property
+    def is_local(self) -> bool:
+        """Whether samples lie in files of this host, read as fast as they can be: then `places` finds them."""
+        return self._throttle is None and isinstance(self.store, FolderStore)
+
+    def places(self, indices: Indices) -> tuple[NDArray[np.void], bytes]:
+        """Where in local files these samples lie, and the files' names, for the kernel.
 
         OSError where a file cannot be opened.
         """
-        if self._throttle is not None or not isinstance(self.store, FolderStore):
-            return None
+        assert isinstance(self.store, FolderStore)
         found = np.zeros(len(indices), PICTURE)
         found["sample"], found["start"], found["size"] = indices, self.starts[indices], self.sizes[indices]
         found["name"] = -1

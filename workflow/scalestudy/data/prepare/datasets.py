@@ -130,8 +130,6 @@ def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site
         return manifest
     manifest = dataclasses.replace(manifest, bulk=".")
     write_manifest(work / RECORD, manifest)
-    for left in work.glob(".*"):
-        left.unlink()  # begun by a process that was killed
     sync(work)
     before = bulk.with_name(f".{bulk.name}.before")
     shutil.rmtree(before, ignore_errors=True)

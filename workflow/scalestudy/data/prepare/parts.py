@@ -128,6 +128,8 @@ def _in_order(pool: ThreadPoolExecutor, job: Job, begin: int, end: int) -> Itera
 def begin_work(work: Path, plan: str) -> Path:
     """The folder in which data is made, and in it that of records; what was left there of another plan is removed."""
     records, kept = work / "parts", work / "plan"
+    for begun in work.glob(".*"):  # by a process that was killed
+        begun.unlink()
     if not kept.is_file() or kept.read_text() != plan:
         shutil.rmtree(work, ignore_errors=True)
         records.mkdir(parents=True)
