@@ -113,19 +113,3 @@ def test_scripts_groups_retries_and_configuration_work(tmp_path: Path) -> None:
     assert (everyday / "second.txt").exists()
     # Two groups in one, the summary, and the rule that is tried twice inside.
     assert len(events(everyday, "submitted")) == 3
-
-
-@pytest.mark.skipif(
-    shutil.which("rsync") is None, reason="the storage plugin `fs` copies with rsync, which is not here"
-)
-def test_files_in_a_storage_are_fetched_and_stored_by_the_job(tmp_path: Path) -> None:
-    storage, folder = tmp_path / "storage", tmp_path / "folder"
-    storage.mkdir()
-    folder.mkdir()
-    (storage / "in.txt").write_text("stored\n")
-    (folder / "Snakefile").write_text(
-        'rule copy:\n    input: "in.txt"\n    output: "out.txt"\n    shell: "cp {input} {output}"\n'
-    )
-    done = drive(folder, "--default-storage-provider", "fs", "--default-storage-prefix", str(storage), "out.txt")
-    assert done.returncode == 0, done.stdout
-    assert (storage / "out.txt").read_text() == "stored\n"
