@@ -8,10 +8,13 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from scalestudy import processes
+
+ROOT = Path(__file__).resolve().parent.parent
 
 # A loaded machine makes any example slow: that is no failure. A machine with a GPU may lack hypothesis.
 with suppress(ImportError):

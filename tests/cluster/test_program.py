@@ -33,7 +33,8 @@ TORCHRUN = (
 def run_study(slurm: SlurmBox, study: str, folder: str, *options: str) -> tuple[Studies, dict[str, Any]]:
     """Plan a study of one run and run it; returns its clone and its result."""
     made = studies(slurm, study, folder)
-    shutil.copy(ROOT / "tests/stand_ins/resuming.py", made.clone / "train.py")
+    shutil.copyfile(ROOT / "tests/stand_ins/resuming.py", made.clone / "train.py")
+    (made.clone / "train.py").chmod(0o644)  # the box's user reads it
     of_box = ("--profile", "profiles/slurm", "--config", "machine=box", "scale=mini", "studies=through")
     assert re.search(r"^train +1$", made.must("snakemake", "all", "-n", *of_box), re.MULTILINE)
     made.must("snakemake", "all", *options, *QUICK, *of_box, timeout=CALL_S)

@@ -145,7 +145,7 @@ def _wait(process: subprocess.Popen[bytes], job: Job, traces: Traces) -> int:
             return 0
         time.sleep(POLL_S)
     assert job.spec.program is not None
-    if is_asked or job.spec.program.once_per != "rank":  # else commands of other ranks on this host may go on
+    if job.spec.program.once_per != "rank":  # else commands of other ranks on this host go on, or save their state
         end_processes(str(folder))
     status = process.returncode
     if status == 0 or over.exists() or resume.has_stopped(job, status):
