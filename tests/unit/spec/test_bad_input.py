@@ -107,6 +107,11 @@ def test_all_errors_of_a_file_are_listed(folder: Path) -> None:
     (folder / "s.yaml").write_text("question: 5\nbse: {}\nrepeats: none\nfigures:\n- {kind: lnes}\n")
     lines = [line for line in message_about(folder).splitlines() if not line.startswith(" ")]
     assert [line.partition(": ")[0] for line in lines] == ["s.yaml:1", "s.yaml:2", "s.yaml:3", "s.yaml:5"]
+    (folder / "s.yaml").write_text(
+        "question: How?\nbase: {model: small_cn}\nfigures:\n- {kind: lines, name: a, x: ranks, y: througput}\n"
+    )
+    lines = [line for line in message_about(folder).splitlines() if not line.startswith(" ")]
+    assert [line.partition(": ")[0] for line in lines] == ["s.yaml:2", "s.yaml:4"], "of runs, and of what shows them"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ def round_effects(rates: NDArray[np.float64]) -> NDArray[np.float64]:
     variance = float(((away - effects) ** 2).sum()) / freedom
     quantile = float(stdtrit(freedom, 1 - (1 - CONFIDENCE) / (2 * rounds)))
     half = quantile * math.sqrt(variance * (1 - 1 / rounds) / configurations)
-    return np.expm1(np.column_stack([effects, effects - half, effects + half]))
+    relative: NDArray[np.float64] = np.expm1(np.column_stack([effects, effects - half, effects + half]))
+    return relative
 
 
 def with_drift(rows: pd.DataFrame) -> pd.DataFrame:

@@ -179,7 +179,7 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
 
     claim = next(claim for claim in study.claims if claim.id == name)
     verdict = next(verdict for verdict in verdicts_of(study, machine) if verdict.id == name)
-    yield from (f"{study.name}: {claim.statement}", f"  {verdict.cited}", f"  {verdict.sentence}")
+    yield from (f"{study.name}: {claim.statement}", f"  {verdict.cited or claim.origin}", f"  {verdict.sentence}")
     if isinstance(claim, Published):
         for row in published_rows(claim):
             values = ", ".join(f"{column} {plain(row[column])}" for column in (claim.column, claim.per) if column)

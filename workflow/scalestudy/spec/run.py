@@ -351,15 +351,16 @@ def is_compute_emulated(row: Mapping[str, Any]) -> bool:
 
 
 EMULATED = {
-    "network": "network.mib_per_s",
-    "storage": "loader.storage.latency_ms",
-    "page cache": "loader.memory_limit_mib",
+    "network": ("network.mib_per_s",),
+    "storage": ("loader.storage.mib_per_s", "loader.storage.latency_ms"),
+    "page cache": ("loader.memory_limit_mib",),
 }
-"""Emulated parts beside compute, each with the number that its runs have."""
+"""Emulated parts beside compute, each with the numbers of which its runs have one."""
 
 
 def emulated_parts(rows: Iterable[Mapping[str, Any]], column: str = "") -> tuple[str, ...]:
     """Parts of the system that are emulated in any of these runs, where the column depends on them."""
     rows = list(rows)
     compute = ("compute",) if column not in OF_THE_HOST and any(map(is_compute_emulated, rows)) else ()
-    return compute + tuple(part for part, key in EMULATED.items() if any(is_number(row.get(key)) for row in rows))
+    emulated = (part for part, keys in EMULATED.items() if any(is_number(row.get(key)) for row in rows for key in keys))
+    return (*compute, *emulated)

@@ -45,9 +45,8 @@ def write_links(study: Study, name: str) -> str:
     for link, by_ranks in found.items():
         ranks, rows = min(by_ranks.items())
         if (rate := interval_of(rows, "bytes_per_s")) is not None:
-            ends = [None if end is None else LINKS[link] * end for end in (rate.low, rate.high)]
             day = max(str(row["started"]) for row in rows)[:10]
-            text = with_interval(LINKS[link] * rate.mean, *ends)
+            text = with_interval(rate.mean, rate.low, rate.high, factor=1 / LINKS[link])
             source = f"study probe, {day}: all-reduce of 64 MiB on {ranks} ranks, {text} GB/s, n = {rate.n}"
             values[link] = float(f"{LINKS[link] * rate.mean:.3g}"), source
     if not values:
