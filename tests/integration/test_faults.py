@@ -86,7 +86,7 @@ def steps_of(base: Path) -> dict[str, Step]:
     return {
         "prepare": Step(
             ("scalestudy", "prepare", "--spec", json.dumps(PICTURES), "--out", manifest), manifest,
-            (f"results/data/{images}",), "*/.bulk.making-*/train-000002.part", "*/pictures/train/light/007.jpg",
+            (f"results/data/{images}",), "*/.bulk.making-*/.train-000002.*.tar", "*/pictures/train/light/007.jpg",
             lambda folder: data_of(folder / f"results/data/{images}"), room_kib=24,
         ),
         "train": Step(

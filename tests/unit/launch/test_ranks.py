@@ -48,7 +48,7 @@ def test_a_lost_node_is_worth_another_try_and_a_failed_rank_is_not() -> None:
 def test_an_error_in_the_users_own_file_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nets.py").write_text("def forward(*_):\n    raise RuntimeError('Double and Float')\n")
     monkeypatch.setattr("scalestudy.training.trainer.main", load_class(tmp_path / "nets.py", "forward"))
-    assert Ranks(job_in(tmp_path), [0], group=0)._train(0, (0, 1, 1, 0)) == 2
+    assert Ranks(job_in(tmp_path), [0], group=0)._train(0) == 2
     assert (tmp_path / "error.0").read_text() == (
         f"rank 0: {tmp_path}/nets.py:2: RuntimeError: Double and Float\n    its stack is in {tmp_path}/log/rank.0.log"
     )
@@ -85,6 +85,6 @@ def test_a_rank_says_what_the_system_refused_and_other_errors_stay_failures(
         raise error
 
     monkeypatch.setattr("scalestudy.training.trainer.main", fail)
-    status = Ranks(job_in(tmp_path), [0], group=0)._train(0, (0, 1, 1, 0))
+    status = Ranks(job_in(tmp_path), [0], group=0)._train(0)
     said = tmp_path / "error.0"
     assert (status, said.read_text()[: len(message)] if said.exists() else "") == (2 if message else 1, message)
