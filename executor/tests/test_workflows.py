@@ -35,7 +35,7 @@ def drive_and_kill(folder: Path, submissions: int, *more: str) -> None:
 
 
 def drive_on(folder: Path, said: str, *more: str) -> int:
-    """Let waiting jobs end once a second driver has said something of them; the number of submissions by both."""
+    """Let waiting jobs end after a second driver's message about them; return the number of submissions by both."""
     log = folder / "second.log"
     with log.open("w") as stream:
         second = subprocess.Popen(command(*more), cwd=folder, stdout=stream, stderr=subprocess.STDOUT)

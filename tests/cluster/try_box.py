@@ -81,7 +81,7 @@ def call(box: Box, clone: Path, *words: str) -> int:
 
 
 def environment_in(box: Box, clone: Path) -> dict[str, str]:
-    """What the box's user has set in the clone, whose own code is run."""
+    """Return the environment of the box's user in the clone, with the clone's own code."""
     return {**environment_of(box), "PYTHONPATH": str(clone / "workflow"), "SCALESTUDY_WARM": "0"}
 
 

@@ -96,13 +96,13 @@ class Project:
         )
 
     def must(self, *command: str, **more: str) -> str:
-        """Run a command that has to succeed; what it says."""
+        """Run a command, assert its success, and return its output."""
         done = self.run(*command, **more)
         assert done.returncode == 0, done.stdout
         return done.stdout
 
     def make(self, *targets: str) -> str:
-        """`snakemake --profile profiles/local …`, which has to succeed; what it says."""
+        """Run `snakemake --profile profiles/local …`, assert its success, and return its output."""
         return self.must("snakemake", "--profile", "profiles/local", *targets)
 
     def snakemake(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

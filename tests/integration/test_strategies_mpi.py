@@ -1,4 +1,4 @@
-"""Strategies whose ranks mpirun starts, against training in one process.
+"""Compare strategies under mpirun with training in one process.
 
 A rank is forked from a process that has torch, in the environment of a shell that mpirun starts in its place.
 """
@@ -46,7 +46,7 @@ exit 1"""
 
 
 def rank_main(rank: int, folder: Path) -> dict[str, Any]:
-    """Train and sum; returns what came of it."""
+    """Train and sum; return the results."""
     environment = (folder / f"environment.{rank}").read_bytes().decode().split("\0")
     os.environ.clear()
     os.environ.update(line.split("=", 1) for line in environment if line)
@@ -61,7 +61,7 @@ def rank_main(rank: int, folder: Path) -> dict[str, Any]:
 
 
 def in_worlds(rank: int, folder: Path) -> dict[str, Any]:
-    """Of each number of ranks, this rank's parameters after training, by case, and what it summed."""
+    """Return this rank's parameters and sums after training, by case and number of ranks."""
     # Starting MPI waits for all processes, and the larger worlds come last.
     os.environ.update(DOUBLING)
     import mpi4py.MPI  # noqa: F401 # importing it starts MPI
@@ -72,7 +72,7 @@ def in_worlds(rank: int, folder: Path) -> dict[str, Any]:
             store = dist.FileStore(str(folder / f"rendezvous{ranks}"), ranks)
             dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
             workers = dist.new_group(list(range(ranks)))
-            world = World(rank, ranks, 0, torch.device("cpu"), ranks, workers)  # type: ignore[arg-type]
+            world = World(rank, ranks, 0, torch.device("cpu"), ranks, workers)  # type: ignore[arg-type]  # of a member, new_group never returns an int
             results |= {f"{ranks} {name}": train(case, world) for name, case in EQUAL.items()}
             results[f"{ranks} sum"] = summed(MPIAllReduce(**BY_MPI), world)
             dist.destroy_process_group()

@@ -73,7 +73,7 @@ def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
         file.write_text(f'{{"run": "{run}"}}')
     dry = project.must("snakemake", *words, "-n", PATH=f"{fork_server.commands()}{os.pathsep}{path}")
     assert jobs_in(dry)["train"] == runs
-    printed = Decimal(re.search(r"^Reserved +([\d.,]+) GPU h", dry, re.MULTILINE)[1].replace(",", ""))  # type: ignore[index]
+    printed = Decimal(re.search(r"^Reserved +([\d.,]+) GPU h", dry, re.MULTILINE)[1].replace(",", ""))  # type: ignore[index]  # without the line the test fails
     record = tmp_path / "record"
     record.touch()
     environment = {**project.environment(), "PATH": path, "RECORD": str(record)}
