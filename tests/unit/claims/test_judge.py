@@ -427,6 +427,19 @@ def test_an_extrapolated_number_brings_its_own_error_up_to_the_tested_factor(tmp
     assert "extrapolated beyond the tested factor of 1,000" in beyond.reason
 
 
+def test_the_own_error_of_a_quotient_is_in_its_own_unit(tmp_path: Path) -> None:
+    quotient = "training_time_s\n    per: epoch_time_s\n    compare: difference"
+    claim = DIRECTION.replace("throughput_samples_per_s", quotient).replace("0.95", "-10")
+
+    def numbers(run: Run) -> Mapping[str, Any]:
+        time = 100 * rates(80.0)(run)["throughput_samples_per_s"]
+        ends = {"training_time_s_low": time - 80, "training_time_s_high": time + 80}
+        return {"training_time_s": time, "epoch_time_s": 100.0, **ends}
+
+    (verdict,) = verdicts(study_with(tmp_path, claim), numbers)
+    assert verdict.verdict == "reproduced"
+
+
 @pytest.mark.parametrize(("device", "basis"), [("cpu", "with stand-ins"), ("NVIDIA A100", "measured")])
 def test_cores_stand_for_gpus_where_a_document_speaks_of_speed(tmp_path: Path, device: str, basis: str) -> None:
     study = study_with(tmp_path, DIRECTION + "\n    origin: document")

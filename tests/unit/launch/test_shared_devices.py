@@ -30,7 +30,9 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scalestudy.hardware.accelerators", lambda: found)
 
 
-def run(strategy: str = "allreduce", oversubscribe: bool = True, ranks: int = 2, **more: Any) -> RunSpec:
+def run(
+    strategy: str | dict[str, Any] = "allreduce", oversubscribe: bool = True, ranks: int = 2, **more: Any
+) -> RunSpec:
     plain = {"ranks": ranks, "strategy": strategy, "batch": {"per_rank": 8}, "launch": {"oversubscribe": oversubscribe}}
     return RunSpec.model_validate({**plain, **more})
 
@@ -93,6 +95,13 @@ def test_ranks_share_where_a_machine_has_fewer_devices(
 ) -> None:
     made = job(run(ranks=ranks), devices, hosts)
     assert made.shares_devices is shared
+    assert is_oversubscribed(made) is shared
+
+
+@pytest.mark.parametrize(("servers", "shared"), [(2, False), (3, True)])
+def test_servers_compute_on_cores_of_their_own(servers: int, shared: bool) -> None:
+    spec = run({"name": "parameter_server", "servers": servers}, ranks=2, device="cpu")
+    made = Job("r", spec, Resolved(1, 2, 2, "cpu", 8, None), Path(), Path(), Path(), Path(), ("a",))
     assert is_oversubscribed(made) is shared
 
 
