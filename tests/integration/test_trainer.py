@@ -104,16 +104,14 @@ def test_a_program_of_one_step_is_timed_as_a_whole_and_has_no_throughput(tmp_pat
     assert program["kinds"] == {}
 
 
-def test_a_window_whose_cores_others_use_is_measured_once_more_and_marked(tmp_path: Path) -> None:
+def test_a_window_whose_cores_others_use_is_marked(tmp_path: Path) -> None:
     settings = (PERCEPTRON, "threads_per_rank=1")
     with busy_cores():
         attempt(tmp_path, *settings, "train={epochs: 10000, evaluate_every_epochs: 0}", "measure.minutes=0.03")
     found = result(tmp_path)
     assert found["disturbed"] is True
     assert found["metrics"]["foreign_cpu_share"] > 0.05
-    for said in ("disturbed: other processes took", "measured once more"):
-        assert any(said in warning for warning in found["warnings"])
-    assert len(found["links"]) == 1
+    assert any("disturbed: other processes took" in warning for warning in found["warnings"])
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -29,27 +28,18 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.training.control_files import STOPPED
 from scalestudy.training.job import Job
 
-MAX_REMEASURED_S = 300.0
-"""A disturbed run that took longer is marked, not measured again: a cluster would spend its node hours twice."""
-
 
 def run(run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Machine, keeper: Keeper) -> dict[str, Any]:
     """Make one run, or resume it, and write `out` (result.json), with steps.parquet and system.parquet in its folder.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
     no result, and so does SiteFault, a lack of the site in a job. Raises Stopped where the run stopped on purpose,
-    with its checkpoint written. A short window that others disturbed is taken once more, and the second one counts.
+    with its checkpoint written.
     """
     with attempts.attempt(run_id, out) as chain:
         started = now()
         try:
             outcome = _measure(chain, spec, manifest_file, machine, keeper)
-            if outcome["disturbed"] and can_remeasure(chain, spec, manifest_file, outcome["metrics"]["wall_s"]):
-                share = outcome["metrics"]["foreign_cpu_share"]
-                what = f"other processes took {share:.0%} of the cores during the window, which was measured once more"
-                chain.warnings.append(what)
-                print(f"scalestudy: {run_id}: {what}", file=sys.stderr, flush=True)
-                outcome = _measure(chain, spec, manifest_file, machine, keeper)
         except Skipped as error:
             outcome = skipped(spec, str(error))
         head = {"run": run_id, "status": outcome["status"], "reason": outcome["reason"], "spec": spec.plain()}
@@ -58,23 +48,6 @@ def run(run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Mac
         write_result(out, result)
         append_history(out, result)
     return result
-
-
-def can_remeasure(chain: attempts.Chain, spec: RunSpec, manifest_file: Path, wall_s: float) -> bool:
-    """Whether a disturbed window can be measured again under the same conditions, `wall_s` after its run began.
-
-    A full training, a run with checkpoints, data that is now cached or staged, and a near deadline rule it out.
-    """
-    checkpoint, loader, deadline = spec.checkpoint, spec.loader, JobEnvironment().deadline
-    saves = chain.resume is not None or (checkpoint.every_steps, checkpoint.every_minutes) != (None, None)
-    if spec.runs_full_training or saves or spec.stage.to is not None or wall_s > MAX_REMEASURED_S:
-        return False
-    if deadline is not None and time.time() + 2 * wall_s >= deadline:
-        return False
-    if spec.program is not None:
-        return not spec.program.resume
-    reads_as_before = loader.cache != "as_found" or loader.memory_limit_mib is not None or loader.mode == "synthetic"
-    return reads_as_before or read_manifest(manifest_file).format == "tensors"
 
 
 def _measure(
