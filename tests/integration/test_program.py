@@ -21,16 +21,6 @@ from tests.integration.tries import ROOT, attempt, begin, completed, result, run
 
 PAGE = "docs/howto/own_script.md"
 TORCHRUN = "python -m torch.distributed.run --nproc-per-node {ranks_per_node} --master-port {master_port} train.py"
-TRAIN = """
-    import sys, time, torch
-    torch.set_num_threads(1)
-    model = torch.nn.Linear(16, 4)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in range(int(sys.argv[1])):
-        time.sleep(0.02)
-        loss = model(torch.randn(8, 16)).square().mean()
-        optimiser.zero_grad(); loss.backward(); optimiser.step()
-"""
 PLAIN = """
     import sys, time
     from scalestudy import report
@@ -107,18 +97,6 @@ def test_a_rank_whose_command_has_ended_leaves_the_commands_of_other_ranks_to_th
     done = attempt(tmp_path / "out", *given, cwd=tmp_path)
     assert completed(done), done.stdout
     assert result(tmp_path / "out")["metrics"]["wall_s"] > 2
-
-
-def test_the_loss_that_a_script_writes_to_tensorboard_is_reported_and_its_steps_are_measured(tmp_path: Path) -> None:
-    writer = "from tensorboardX import SummaryWriter\nwriter = SummaryWriter('events')\n"
-    writes = "    writer.add_scalar('train/other', 7.0, step)\n    writer.add_scalar('train/loss', 2.0 + step, step)\n"
-    write(tmp_path, TRAIN, writes)
-    (tmp_path / "train.py").write_text(writer + (tmp_path / "train.py").read_text(encoding="utf-8"), encoding="utf-8")
-    given = settings("python train.py 1000", loss_tag="train/loss")
-    found = run(tmp_path / "out", *given, cwd=tmp_path)
-    assert 30 < found["metrics"]["loss"] < 60  # of the last of 45 steps or so
-    assert found["kinds"] == {"loss": "reported"}
-    assert list((tmp_path / "events").iterdir())
 
 
 def test_output_that_is_no_number_ends_the_script_and_is_named(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def program_result(
     _write_steps(evidence, folder / "steps.parquet")
     first, source = evidence.records[0] if evidence.records else {}, evidence.source or ""
     versions = [file.read_text(encoding="utf-8") for file in metrics_folder(job).glob("torch.*")]
-    reported = OF_STEPS if source in ("reported", "matched") else ("loss",)
+    reported = OF_STEPS if source in ("reported", "matched") else ()
     resolved = {name: getattr(job.resolved, name) for name in RESOLVED}
     return {
         **outcome(job, next(reasons, None), values, hosts),
@@ -143,8 +143,7 @@ def _evidence(job: Job) -> Evidence:
     measure, traces = job.spec.measure, Traces(metrics_folder(job), earlier(job))
     traces.refresh()
     counted: list[Trace] = traces.of(traces.source or "")
-    steps = [] if traces.source == "steps" else traces.of("steps")
-    tail = [mark.loss for trace in (*counted, *steps) for mark in trace.marks if mark.loss is not None]
+    tail = [mark.loss for trace in counted for mark in trace.marks if mark.loss is not None]
     return Evidence(
         job,
         traces.source,

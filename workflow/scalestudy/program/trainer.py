@@ -111,7 +111,7 @@ def environment(job: Job, earlier: Earlier | None = None) -> dict[str, str]:
     if seen := windows(Traces(metrics_folder(job), earlier or {}).of("steps"), measure):
         warmup, steps = 0, None if steps is None else max(1, steps - seen[0].steps)
     request = {"out": folder, "warmup": warmup, "steps": steps, "leave": False, "trace": True, "remove": (),
-               "stop_status": EXIT_STOPPED, "loss_tag": program.loss_tag}  # fmt: skip
+               "stop_status": EXIT_STOPPED}  # fmt: skip
     address, port = job.store or ("127.0.0.1", 0)
     places = {"MASTER_ADDR": address, "MASTER_PORT": str(port), PROGRAM_FOLDER: folder, "PYTHONUNBUFFERED": "1"}
     threads = job.spec.threads_per_rank

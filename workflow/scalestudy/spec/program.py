@@ -48,9 +48,6 @@ class Program(Spec):
     """Whether it runs with parts of its steps taken away, as `scalestudy explain` does; set by the study's `explain`."""
     metrics: dict[Literal["step", "samples", "loss", "bytes", "flops"], str] = {}
     """Regular expressions over its output; the first group of each is the number. `step` is needed."""
-    loss_tag: str | None = None
-    """Tag of the scalar that is its loss in TensorBoard's event files, `train/loss`: seen when torch's SummaryWriter or
-    tensorboardX writes it."""
 
     @property
     def name(self) -> str:

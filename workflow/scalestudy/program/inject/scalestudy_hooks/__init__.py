@@ -7,9 +7,8 @@ The request:
     steps    optimiser steps of a window; null: the window is the rest of the script
     exchange for each window, whether ranks exchange in it; one where they do, if it is left out
     leave    whether the process ends after its last window
-    trace    whether each step gets a line in steps.<rank>.jsonl: time of its end, samples, wait for data, loss;
+    trace    whether each step gets a line in steps.<rank>.jsonl: time of its end, samples, wait for data;
              the first line of a process says that it begins
-    loss_tag tag of the scalar that is the loss in TensorBoard's files
     remove   parts to take away: loading, copies
     workers  factor on each DataLoader's num_workers (a worker where there was none)
     stop_status  exit status that leaves a file stopped.<process>

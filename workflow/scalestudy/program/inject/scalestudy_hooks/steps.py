@@ -37,7 +37,6 @@ class Steps:
         self.begin_s = self.end_s = None
         self.trace = None
         self.flushed_s = 0.0
-        self.scalars = None if request.get("loss_tag") is None else Scalars(request["loss_tag"])
         self.optimiser = None
         with open(os.path.join(request["out"], f"torch.{os.getpid()}"), "w") as file:
             file.write(torch.__version__)  # a script without an optimiser writes no record
@@ -88,13 +87,12 @@ class Steps:
         }
 
     def add_to_trace(self, now, samples):
-        """Add a line: end of the step, its samples, the wait for data since the window began, and a loss if one is new."""
+        """Add a line: end of the step, its samples, and the wait for data since the window began."""
         if self.trace is None:
             file = os.path.join(self.request["out"], f"steps.{self.place()[0]}.jsonl")
             self.trace = open(file, "a", buffering=1 << 16)  # noqa: SIM115 (open to the script's end)
             self.trace.write('{"begins": true}\n')  # after what an earlier process of the command wrote
-        loss = "" if self.scalars is None else self.scalars.take()
-        self.trace.write(f'{{"clock": {now!r}, "samples": {samples}, "waited_s": {self.loading.waited_s!r}{loss}}}\n')
+        self.trace.write(f'{{"clock": {now!r}, "samples": {samples}, "waited_s": {self.loading.waited_s!r}}}\n')
         if now - self.flushed_s > FLUSH_S:
             self.flushed_s = now
             self.trace.flush()
@@ -160,37 +158,6 @@ class Steps:
         parameter = next(one for group in self.optimiser.param_groups for one in group["params"]).detach()
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
         return float(local.sum(dtype=self.torch.float64))
-
-
-class Scalars:
-    """The values of one tag that the script writes to TensorBoard."""
-
-    WRITERS = "torch.utils.tensorboard.writer", "tensorboardX.writer"
-
-    def __init__(self, tag):
-        """Wait for a writer: scripts import it when they like."""
-        self.tag = tag
-        self.to_come = set(self.WRITERS)
-        self.value = None
-
-    def take(self):
-        """Return the value that is new since the last step, as the end of a line of JSON; hook into writers imported since."""
-        for name in [name for name in self.to_come if hasattr(sys.modules.get(name), "SummaryWriter")]:
-            self.to_come.remove(name)
-            self.watch(sys.modules[name].SummaryWriter)
-        value, self.value = self.value, None
-        return "" if value is None else f', "loss": {json.dumps(float(value))}'
-
-    def watch(self, writer_class):
-        """Keep what is written under the tag."""
-        plain = writer_class.add_scalar
-
-        def add_scalar(writer, tag, scalar_value, *args, **kwargs):
-            if tag == self.tag:
-                self.value = scalar_value
-            return plain(writer, tag, scalar_value, *args, **kwargs)
-
-        writer_class.add_scalar = add_scalar
 
 
 def first_variable(names, default):
