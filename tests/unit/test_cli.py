@@ -135,27 +135,6 @@ def test_check_reports_a_wrong_figure_beside_wrong_runs(folder: Path, capsys: py
     assert said.count("small.yaml:4: figures[0].kind: ") == 1
 
 
-def test_check_names_folders_of_data_that_are_not_there_and_succeeds(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site, here = folder / "profiles/local/site.yaml", folder / "here"
-    monkeypatch.setenv("PICTURES", str(folder))
-    here.mkdir()
-    site.parent.mkdir(parents=True, exist_ok=True)
-    site.write_text(f"data_roots: {{imagenet: {here}, caltech256: $PICTURES/here, image_folder: /nowhere}}\n")
-    study = "question: How?\nscales: {mini: {}}\nbase: {data: {source: caltech256, root: gone}}\n"
-    (folder / "config/studies/small.yaml").write_text(study)
-    done = CliRunner().invoke(cli.cli, ["check"], catch_exceptions=False)
-    assert done.exit_code == 0
-    assert [line for line in done.stderr.splitlines() if line.startswith("not there")] == [
-        f"not there: {name}: no folder {root} on this host; correct it, or take it out"
-        for name, root in (
-            ("profiles/local/site.yaml: data_roots.image_folder", "/nowhere"),
-            ("small: data.root", "gone"),
-        )
-    ]
-
-
 @pytest.mark.parametrize(
     ("error", "said"),
     [

@@ -82,6 +82,11 @@ def test_a_wrong_study_ends_what_needs_it_and_is_named_once_by_what_does_not(
         assert capsys.readouterr().err.startswith("scalestudy: config/studies/b.yaml:1: question: input should be")
 
 
+def test_a_report_into_a_file_of_its_own_shows_all_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["snakemake", "--report=page.html"])
+    assert Ask(Project({})).draws_graph
+
+
 def test_published_numbers_count_by_their_content(folder: Path) -> None:
     reference = folder.parent / "reference/tsubame_resnet50.csv"
     reference.parent.mkdir()

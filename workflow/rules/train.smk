@@ -6,13 +6,12 @@ rule train:
         result=update("results/{machine}/runs/{run}/result.json"),
     log:
         "results/{machine}/runs/{run}/log/train.log",
-    priority: ask.of_run("priority")
+    priority: ask.priority
     conda:
         "../../envs/conda.yaml"
     resources:
         measure=1,
         host=1,
-        gpu_slots=ask.of_run("gpu_slots"),
         nodes=ask.run_resource("nodes"),
         ranks_per_node=ask.run_resource("ranks_per_node"),
         gpus_per_node=ask.run_resource("gpus_per_node"),

@@ -9,11 +9,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from scalestudy.cluster.plan import show
 from scalestudy.cluster.plan.hours import AnnouncedJob, Plan, PlannedJob, drawn, make_plan, percentiles
-from scalestudy.commands.study import check
 from scalestudy.dag.project import Project
 from scalestudy.errors import duration
 from scalestudy.spec.layout import result_file
@@ -224,33 +222,3 @@ def test_without_a_scheduler_the_time_of_runs_without_an_estimate_is_in_no_numbe
     text = show.table(plan)
     assert re.search("^long +8 +– +–$", text, re.MULTILINE) and text.count(" + ?") == 2  # of the total
     assert "Unknown      8 jobs without an estimate" in text
-
-
-IMAGES = "data: {source: synthetic, samples: 256, shape: [3, 8, 8]}, batch: {per_rank: 32}, train: {epochs: 1}"
-
-
-@pytest.mark.parametrize(
-    ("base", "most"),
-    [
-        ("data: {source: digits}, batch: {per_rank: 179}, train: {epochs: 1}", 3),
-        ("data: {source: digits}, batch: {per_rank: 128}, train: {epochs: 1}", None),
-        ("data: {source: image_folder}, batch: {per_rank: 400000}, train: {epochs: 1}", None),
-        ("data: {source: image_folder}, measure: {steps: 2}, batch: {per_rank: 32}, train: {epochs: 1}", 2),
-        (IMAGES, 3),
-        (f"{IMAGES}, measure: {{warmup_steps: 3}}", None),
-        (f"{IMAGES}, measure: {{whole_program: true}}", None),
-        (IMAGES.replace("samples: 256", "samples: 256, scale: 64 KiB"), None),
-    ],
-)
-def test_a_window_that_is_sure_to_be_too_short_is_named_by_check(
-    base: str, most: int | None, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "config/studies/long.yaml").write_text(
-        f"question: Long?\nbase: {{model: mlp, {base}}}\nvary: {{seed: [1, 2]}}\n"
-    )
-    with open(folder / "config/config.yaml", "a") as file:
-        file.write("machine: known\n")
-    monkeypatch.chdir(folder)
-    said = CliRunner().invoke(check).output
-    words = f"long: 2 of 2 runs have a window of at most {most} steps; at least 5 mean something: raise measure.steps"
-    assert (f"too short: paper: {words}" in said) == ("too short" in said) == (most is not None)

@@ -124,7 +124,7 @@ def test_a_cap_that_would_make_runs_smaller_is_refused_and_one_on_what_runs_toge
     for name in ("nodes", "gpus_per_node", "mem_mb", "runtime"):
         with pytest.raises(UserError, match=f"a cap on `{name}` would change the runs"):
             refuse_caps({name: 1})
-    refuse_caps({"gpu_slots": 8, "measure": 1, "_nodes": 100})
+    refuse_caps({"measure": 1, "_nodes": 100})
 
 
 def test_more_nodes_than_any_queue_has_is_refused_before_anything_is_submitted() -> None:

@@ -165,7 +165,7 @@ def refuse_caps(caps: Mapping[str, Any]) -> None:
     """Raise UserError where `--resources` caps the geometry: Snakemake would silently make each run smaller."""
     for name in (*NAMES, "mem_mib"):
         if name in caps and name != "queue":
-            remedy = "cap what runs at the same time with `--jobs N`, or `--resources gpu_slots=N`"
+            remedy = "cap what runs at the same time with `--jobs N`"
             raise UserError(f"a cap on `{name}` would change the runs themselves", f"--resources {name}=…", remedy)
 
 

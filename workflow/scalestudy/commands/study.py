@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from scalestudy.commands.options import FILE, of_study
 from scalestudy.errors import UserError
-from scalestudy.files import expanded, write_text
-
-if TYPE_CHECKING:
-    from scalestudy.spec.config import Site
-    from scalestudy.spec.study import Study
+from scalestudy.files import write_text
 
 CONFIG_FILE = Path("config/config.yaml")
 
@@ -42,7 +36,6 @@ def check(file: Path | None, keys: str | None) -> None:
         click.echo("\n".join(listed(keys)) or f"no key has `{keys}` in its name")
         return
     from scalestudy.claims.check import claims_of_mistyped_studies
-    from scalestudy.cluster.plan.counts import short_windows
     from scalestudy.errors import raise_all
     from scalestudy.spec.base import SCALES
     from scalestudy.spec.config import read_config, read_machine, read_site
@@ -53,7 +46,7 @@ def check(file: Path | None, keys: str | None) -> None:
     config = read_config(file)
     machine = read_machine(config.machine)
     names = None if config.studies == "all" else config.studies
-    site = read_site()
+    read_site()  # its errors
     errors: list[UserError] = []
     remarks: dict[str, None] = {}
     for scale in SCALES:
@@ -62,10 +55,8 @@ def check(file: Path | None, keys: str | None) -> None:
         errors += [error for error in found.errors() if is_chosen or not isinstance(error, NoScale)]
         if is_chosen and not found.studies and not found.wrong:
             errors.append(UserError(f"no configured study has scale `{scale}`", str(file), "choose another scale"))
-        remarks |= dict.fromkeys(f"not there: {sentence}" for sentence in missing_roots(site, found.studies))
         left_out = ((study.name, said) for study in found.studies for said in study.left_out)
         remarks |= dict.fromkeys(f"left out: {scale}: {name}: {said}" for name, said in left_out)
-        remarks |= dict.fromkeys(f"too short: {scale}: {said}" for said in short_windows(found.studies))
         runs = {run.id for study in found.studies for run in study.runs}
         studies = "1 study" if len(found.studies) == 1 else f"{len(found.studies)} studies"
         click.echo(f"{scale:5}  {studies}, {counted(len(runs), 'run')}{'  (chosen)' if is_chosen else ''}")
@@ -73,21 +64,6 @@ def check(file: Path | None, keys: str | None) -> None:
     for remark in remarks:
         click.echo(remark, err=True)
     raise_all(errors)
-
-
-def missing_roots(site: Site, studies: Iterable[Study]) -> Iterator[str]:
-    """A sentence for each folder of data that the site or a study names and this host does not have."""
-    from scalestudy.site_fault import SITE
-    from scalestudy.spec.config import LOCAL_SITE
-
-    file = os.environ.get(SITE) or LOCAL_SITE
-    named = [(f"{file}: data_roots.{source}", root) for source, root in site.data_roots.items()]
-    for study in studies:
-        of_runs = (getattr(run.spec.data, "root", None) for run in study.runs)
-        named += [(f"{study.name}: data.root", root) for root in of_runs if root]
-    for key, root in dict.fromkeys(named):
-        if not expanded(root).is_dir():
-            yield f"{key}: no folder {root} on this host; correct it, or take it out"
 
 
 def listed(word: str) -> Iterator[str]:

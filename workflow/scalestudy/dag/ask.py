@@ -52,7 +52,7 @@ class Ask:
     def __init__(self, project: Project, *, warn: bool = True) -> None:
         """With `warn`, studies that are wrong and not among the targets are named once."""
         self.project, self.warn = project, warn
-        self.draws_graph = bool(GRAPHS & set(sys.argv))
+        self.draws_graph = bool(GRAPHS & {word.partition("=")[0] for word in sys.argv})
         for name in vars(type(self)):
             if not name.startswith("_"):
                 setattr(self, name, guarded(getattr(self, name)))
@@ -124,10 +124,9 @@ class Ask:
         """What the reason of skipped data may depend on; other data has no inputs."""
         return self._changed_since_skipped(str(layout.manifest_file(w.dataset)), self.project.folder)
 
-    def of_run(self, name: str) -> Callable[[Any], Any]:
-        """What the project has for a run under this name: its `priority`, `gpu_slots`."""
-        ask = getattr(self.project, name)
-        return guarded(lambda w: ask(w.machine, w.run))
+    def priority(self, w: Any) -> int:
+        """Rank of a run among the jobs that are ready."""
+        return self.project.priority(w.machine, w.run)
 
     def run_resource(self, name: str) -> Callable[[Any], Any]:
         """One resource of a run's job."""

@@ -22,7 +22,6 @@ from snakemake.logging import logger
 
 from scalestudy import processes
 from scalestudy.claims.fixed import fix_claims
-from scalestudy.cluster.plan.counts import short_windows
 from scalestudy.cluster.plan.hours import AnnouncedJob, Plan, make_plan
 from scalestudy.cluster.resources import NAMES, refuse_caps
 from scalestudy.dag.ask import PACKAGE, end
@@ -76,8 +75,6 @@ def before_first_job(workflow: Any, project: Project) -> None:
     workflow.execution_settings.keep_incomplete = True
     for said in left_out_of(project.requested(workflow.dag)):
         sys.stderr.write(f"scalestudy: left out: {said}\n")
-    for said in short_windows(project.requested(workflow.dag)):
-        sys.stderr.write(f"scalestudy: too short: {said}\n")
     if workflow.local_exec:
         drop_job_rate_limit(workflow.scheduler)  # one job at a time needs none, and its pauses are time of the runs
     # Snakemake works params out again once a job's inputs are there, but would record the ones that it kept from planning:

@@ -183,13 +183,6 @@ class Project:
         """Request and estimate of a dataset's preparation."""
         return self.planner(self.folder).of_dataset(dataset, self.run_with(dataset).spec)
 
-    def gpu_slots(self, machine: str, run: str) -> int:
-        """All devices of a run, for `--resources gpu_slots=N`: a cap on concurrent runs."""
-        slots, cap = self.of_run(machine, run).gpus_held, self.caps.get("gpu_slots")
-        if isinstance(cap, int) and slots > cap:
-            raise UserError(f"a run needs {slots} devices, more than gpu_slots={cap}", run, "raise the cap")
-        return slots
-
     def priority(self, machine: str, run: str) -> int:
         """Study by study, in each round by round, and within a round in the order that the seed draws.
 

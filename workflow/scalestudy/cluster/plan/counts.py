@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from scalestudy.data.catalogue import Digits, FashionMNIST, ImageFolder, Synthetic, SyntheticJpeg
@@ -12,9 +10,8 @@ from scalestudy.data.manifest import Manifest, read_manifest
 from scalestudy.files import read_table
 from scalestudy.spec.ids import dataset_id
 from scalestudy.spec.layout import manifest_file, reference_file
-from scalestudy.spec.run import MIN_WINDOW_STEPS, RunSpec
+from scalestudy.spec.run import RunSpec
 from scalestudy.spec.sizes import size_in_bytes
-from scalestudy.spec.study import Study
 
 JPEG_SIZE = 224
 """Height and width at which JPEG is trained where `loader.size` says nothing."""
@@ -145,28 +142,3 @@ def work_of(spec: RunSpec, data: Data) -> Work:
     evaluations = 0 if not every or spec.accelerator else epochs // every + (steps % (per_epoch * every) != 0)
     loaded = measure.loader_batches * max(1, spec.loader.workers) * spec.rank_batch
     return Work(steps, evaluations * data.test_samples, loaded, minutes or 0.0)
-
-
-def short_windows(studies: Iterable[Study]) -> Iterator[str]:
-    """A sentence for each study with runs that are sure to be invalid, since their window cannot be long enough."""
-    for study in studies:
-        most = [steps for run in study.runs if (steps := most_window_steps(run.spec)) < MIN_WINDOW_STEPS]
-        if most:
-            yield (
-                f"{study.name}: {len(most)} of {len(study.runs)} runs have a window of at most {max(most):.0f} steps; at "
-                f"least {MIN_WINDOW_STEPS} mean something: raise measure.steps or train.epochs, or lower "
-                "measure.warmup_steps"
-            )
-
-
-def most_window_steps(spec: RunSpec) -> float:
-    """Most steps that a run's window can have, by its settings and the size of its data; infinite where that is not sure."""
-    measure = spec.measure
-    if measure.whole_program:
-        return math.inf
-    most = math.inf if measure.steps is None else measure.steps
-    data = data_of(spec)
-    if data is None or data.assumed or not (isinstance(spec.data.scale, float) or prepared(dataset_id(spec.data))):
-        return most
-    epoch = (data.train_samples + 1) // spec.global_batch  # a scaled number of samples is rounded
-    return min(most, max(0, epoch * spec.train.epochs - measure.warmup_steps))
