@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import stat
 import subprocess
 import sys
@@ -22,13 +21,11 @@ from scalestudy.errors import UserError
 from scalestudy.host_lock import LOCKS, beside_measured_runs, measured_run
 from scalestudy.spec.layout import STATE_FILE
 from scalestudy.training.control_files import EXIT_STOPPED
-from tests.integration.processes import wait_until
 from tests.integration.tries import attempt
 
 HOLD = """
-import json, os, sys, unicodedata
+import sys
 from scalestudy.host_lock import beside_measured_runs, measured_run
-os.setuid(int(sys.argv[2])) if sys.argv[2] else None
 with measured_run(sys.argv[1]) if sys.argv[1] else beside_measured_runs():
     print("held", flush=True)
     sys.stdin.readline()
@@ -84,7 +81,7 @@ def until_said(capsys: pytest.CaptureFixture[str], process: subprocess.Popen[str
 
 @pytest.mark.slow
 def test_who_waits_is_told_run_user_process_and_since_when(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with holder(HOLD, "run vgg-1\x1b[2J", "", TMPDIR=str(folder), SCALESTUDY_LOCKS=str(folder)) as other:
+    with holder(HOLD, "run vgg-1\x1b[2J", TMPDIR=str(folder), SCALESTUDY_LOCKS=str(folder)) as other:
         said = until_said(capsys, other)
     assert said.startswith(r"scalestudy: waiting for run vgg-1\x1b[2J of ")
     assert f"(process {other.pid}, since 20" in said
@@ -94,7 +91,7 @@ def test_who_waits_is_told_run_user_process_and_since_when(folder: Path, capsys:
 def test_a_job_that_ends_while_its_run_waits_says_what_it_waited_for_and_goes_on_in_another(
     folder: Path, tmp_path: Path
 ) -> None:
-    with holder(HOLD, "run vgg-1", "", SCALESTUDY_LOCKS=str(folder)):
+    with holder(HOLD, "run vgg-1", SCALESTUDY_LOCKS=str(folder)):
         environment = {
             "SCALESTUDY_LOCKS": str(folder),
             "SCALESTUDY_DEADLINE": str(time.time() + host_lock.MARGIN_S + 2),
@@ -110,48 +107,13 @@ def test_a_job_that_ends_while_its_run_waits_says_what_it_waited_for_and_goes_on
 def test_what_takes_time_beside_a_run_is_waited_for_and_does_not_wait_for_its_like(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with holder(HOLD, "", "", SCALESTUDY_LOCKS=str(folder)) as other:
+    with holder(HOLD, "", SCALESTUDY_LOCKS=str(folder)) as other:
         with beside_measured_runs():
             pass
         assert capsys.readouterr().err == ""
         first, last = until_said(capsys, other).splitlines()
         assert first == "scalestudy: waiting for other work on this host to end"
         assert re.fullmatch(r"scalestudy: the wait is over, after \d+ s", last)
-
-
-@pytest.mark.slow
-def test_those_who_wait_are_served_in_the_order_of_their_arrival_also_where_one_was_killed(folder: Path) -> None:
-    waiters = [("a", ""), ("killed", ""), ("b", "")]
-    assert served_after_the_first(folder, waiters, killed="killed") == ["a", "b"]
-    assert not [file for file in folder.iterdir() if ".lock." in file.name]
-
-
-@as_root
-@pytest.mark.slow
-def test_users_take_turns(folder: Path) -> None:
-    assert served_after_the_first(folder, [("mine", ""), ("mine too", ""), ("theirs", "65534")]) == [
-        "theirs", "mine", "mine too",
-    ]  # fmt: skip
-
-
-def served_after_the_first(folder: Path, waiters: list[tuple[str, str]], killed: str = "") -> list[str]:
-    """In which order waiters, by name and user, get the lock once the first run of root ends; each waits before the next comes."""
-    served, waiting = folder / "served", dict[str, subprocess.Popen[bytes]]()
-    with served.open("w") as stream, holder(HOLD, "the first", "", SCALESTUDY_LOCKS=str(folder)) as first:
-        for name, user in waiters:
-            said = folder / f"{name}.err"
-            with said.open("w") as errors:
-                waiting[name] = subprocess.Popen(
-                    [sys.executable, "-c", HOLD.replace('"held"', "sys.argv[1]"), name, user],
-                    env={**os.environ, LOCKS: str(folder)}, stdin=subprocess.DEVNULL, stdout=stream, stderr=errors,
-                )  # fmt: skip
-            assert wait_until(lambda said=said: "waiting for the first of " in said.read_text(), 60)  # type: ignore[misc]
-        if killed:
-            waiting[killed].kill()
-        first.kill()
-        for name, process in waiting.items():
-            assert process.wait(60) == (-signal.SIGKILL if name == killed else 0)
-    return served.read_text().splitlines()
 
 
 def test_after_a_run_nothing_but_the_locks_is_left(folder: Path) -> None:

@@ -2,8 +2,7 @@
 
 There are two files in one folder, the same for every environment. The first belongs to one user, and no other can
 open it: runs of one user wait for each other, however long. The second is shared by all users. Whoever can open it can
-hold it for ever, so that runs of other users are waited for up to MAX_WAIT_FOR_OTHERS_S. Each has a queue, first come,
-first served: runs of one user keep their order, and users take turns.
+hold it for ever, so that runs of other users are waited for up to MAX_WAIT_FOR_OTHERS_S.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import os
 import pwd
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -94,8 +93,6 @@ def _locked(file: Path, kind: int, limit_s: float | None, deadline: float) -> It
         try:
             descriptor = _opened(file, mode)
             stack.callback(os.close, descriptor)
-            queue = stack.enter_context(ExitStack())
-            is_next = queue.enter_context(_queued(file, mode))
         except OSError as error:
             if limit_s is None:
                 remedy = f"have it removed, or set {LOCKS} to a folder that all your runs on this host use"
@@ -103,7 +100,7 @@ def _locked(file: Path, kind: int, limit_s: float | None, deadline: float) -> It
             _say(f"runs of other users on this host are not waited for: {file}: {error.strerror}")
             yield
             return
-        while not is_next() or _is_taken(descriptor, kind):
+        while _is_taken(descriptor, kind):
             if limit_s is not None and time.monotonic() - begin > limit_s:
                 waited = f"waited {limit_s / 60:.0f} minutes for another user's work on this host"
                 _say(f"{waited}; continuing at the same time")
@@ -115,47 +112,9 @@ def _locked(file: Path, kind: int, limit_s: float | None, deadline: float) -> It
                 waited = f"{(time.monotonic() - begin) / 60:.0f} min"
                 raise WaitedTooLong(f"its job ends after a wait of {waited} for {holders}: request whole nodes")
             time.sleep(POLL_S)
-        queue.close()
         if said is not None:
             _say(f"{WAITED} {time.monotonic() - begin:.0f} s")
         yield
-
-
-@contextmanager
-def _queued(file: Path, mode: int) -> Iterator[Callable[[], bool]]:
-    """A place in the queue for a lock file; gives a function: whether all who came before have gone.
-
-    A ticket is a file beside the lock, named by the time of arrival on the clock of this host. Its process has it
-    locked, so that the ticket of one that was killed is seen to be void.
-    """
-    ticket = file.with_name(f"{file.name}.{time.monotonic_ns():020}-{os.getpid()}")
-    unlocked = file.with_name(f".{ticket.name}")
-    descriptor = _opened(unlocked, mode)
-    try:
-        with suppress(OSError):  # without locks, the wait itself tells of it
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        unlocked.rename(ticket)
-        yield lambda: not any(_waits(other) for other in file.parent.glob(f"{file.name}.*") if other < ticket)
-    finally:
-        for name in (unlocked, ticket):
-            name.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _waits(ticket: Path) -> bool:
-    """Whether the process of a ticket still waits; a void ticket is removed."""
-    try:
-        descriptor = os.open(ticket, FLAGS)
-    except OSError:
-        return False
-    try:
-        if _is_taken(descriptor, fcntl.LOCK_SH):
-            return True
-    finally:
-        os.close(descriptor)
-    with suppress(OSError):  # of another user
-        ticket.unlink()
-    return False
 
 
 def _opened(file: Path, mode: int) -> int:
