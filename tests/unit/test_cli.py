@@ -16,7 +16,6 @@ import pytest
 from click.testing import CliRunner
 
 from scalestudy import cli
-from scalestudy.commands.options import FilePath
 from tests.conftest import ROOT
 from tests.integration.processes import wait_until
 
@@ -57,26 +56,6 @@ def test_help_imports_nothing_heavy_and_what_is_done_before_a_run_no_torch(code:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_a_command_below_a_project_works_at_its_top_and_names_files_from_where_it_is(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    below = folder / "config/studies/deep"
-    below.mkdir(parents=True)
-    monkeypatch.setattr(FilePath, "started_in", FilePath.started_in)  # a command that goes to the top notes it
-
-    def run(*words: str) -> str:
-        monkeypatch.chdir(below)
-        assert cli.run_command([*words], by_hand=True) == 0
-        return capsys.readouterr().out
-
-    assert "mini   1 study, 1 run  (chosen)" in run("check")
-    assert "mini   1 study, 1 run  (chosen)" in run("check", "--config", "../../config.yaml")
-    run("new", "mine")
-    assert (folder / "config/studies/mine.yaml").is_file()
-    run("prepare", "--spec", '{"source": "digits"}', "--out", "manifest.json")
-    assert (below / "manifest.json").is_file()
 
 
 def test_outside_of_a_project_that_is_said_to_verbs_that_need_one(

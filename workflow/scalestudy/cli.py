@@ -17,7 +17,6 @@ import click
 from scalestudy import __version__
 from scalestudy.errors import UserError, of_system
 from scalestudy.site_fault import SiteFault
-from scalestudy.spec.layout import project_top
 
 COMMANDS = {
     "study": ("check", "expand", "new"),
@@ -60,10 +59,10 @@ cli.commands.update(dict.fromkeys(VERBS, cli))  # what click lists, and offers f
 
 
 def run_command(arguments: list[str], *, by_hand: bool = False) -> int:
-    """Run one command line, `by_hand` in the project around this folder; returns its status. Users' errors have no traceback."""
+    """Run one command line, `by_hand` in the folder of a project; returns its status. Users' errors have no traceback."""
     try:
-        if by_hand and not {"-h", "--help"} & {*arguments} and arguments[:1] and arguments[0] not in WHERE_THEY_ARE:
-            enter_project(arguments[0])
+        if by_hand and arguments and not {"-h", "--help"} & {*arguments}:
+            refuse_outside_of_a_project(arguments[0])
         return _called(arguments)
     except UserError as error:
         if isinstance(error, SiteFault):
@@ -111,26 +110,15 @@ def _called(arguments: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-WHERE_THEY_ARE = ("agent", "compare", "explain")
-"""Verbs that work in the folder where they are given: their arguments are commands, or folders of any project."""
-ANYWHERE = (*WHERE_THEY_ARE, "largest-batch", "prepare", "stage", "train", "try", "unstage")
+ANYWHERE = ("agent", "compare", "explain", "largest-batch", "prepare", "stage", "train", "try", "unstage")
 """Verbs that need no project."""
 
 
-def enter_project(verb: str) -> None:
-    """Go to the top of the project around this folder, as git does; paths on the command line keep their meaning.
-
-    Raises UserError where there is none and the verb needs one.
-    """
-    start, top = Path.cwd(), project_top()
-    if top is None and verb in VERBS and verb not in ANYWHERE:
-        what = "no project is here: neither this folder nor one above has config/config.yaml"
-        raise UserError(what, str(start), "go to the project's folder, and run the command there")
-    if top is not None and top != start:
-        from scalestudy.commands.options import FilePath
-
-        FilePath.started_in = str(start)
-        os.chdir(top)
+def refuse_outside_of_a_project(verb: str) -> None:
+    """Raise UserError where this folder is not the top of a project and the verb needs one."""
+    if verb in VERBS and verb not in ANYWHERE and not Path("config/config.yaml").is_file():
+        what = "no project is here: there is no config/config.yaml"
+        raise UserError(what, str(Path.cwd()), "go to the project's folder, and run the command there")
 
 
 def open_closed_streams() -> None:

@@ -68,17 +68,6 @@ def test_a_run_of_the_project_shows_its_measured_parts_the_longest_first(explain
     assert printed["parts"][0] == {"name": "backward_s", "seconds": 0.04}
 
 
-def test_a_run_is_found_from_a_folder_of_its_project(
-    explained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    explained({"ranks": 2})
-    (tmp_path / "config/studies").mkdir(parents=True)
-    (tmp_path / "config/config.yaml").touch()
-    monkeypatch.chdir(tmp_path / "config/studies")
-    assert CliRunner().invoke(cli, ["explain", RUN]).exit_code == 0
-    assert Path.cwd() == tmp_path
-
-
 def test_a_run_that_exchanges_beside_its_backward_pass_shows_both_as_one_part(explained: Any) -> None:
     explained({"ranks": 2})
     file = result_file("local", RUN)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from scalestudy.commands.options import CONFIG, PROFILE, SET, FilePath, studies_of
+from scalestudy.commands.options import CONFIG, PROFILE, SET, studies_of
 from scalestudy.errors import UserError
 from scalestudy.site_fault import SITE
 
@@ -27,7 +27,7 @@ NODES = 2
 @click.option(
     "--json",
     "json_file",
-    type=FilePath(allow_dash=True),
+    type=click.Path(allow_dash=True),
     metavar="FILE|-",
     help="The plan as JSON; -: standard output.",
 )

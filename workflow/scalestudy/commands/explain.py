@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -15,7 +14,7 @@ from scalestudy.commands.options import MACHINE
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 from scalestudy.results.parts import step_in_words
-from scalestudy.spec.layout import project_top, result_file
+from scalestudy.spec.layout import result_file
 
 PARTS = ("loading", "exchange", "copies", "workers", "pinned")
 
@@ -65,11 +64,9 @@ def explain(
     from scalestudy.program import explanation
     from scalestudy.program.takeaway import take_away
 
-    top = project_top() or Path()
     scratch = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="scalestudy_"))
     file = result_file(machine, command_line[0])
-    if len(command_line) == 1 and (top / file).is_file():
-        os.chdir(top)  # from where the run's command was started
+    if len(command_line) == 1 and file.is_file():
         result = read_json(file)
         if result["status"] == "skipped":
             raise UserError(f"was skipped: {result['reason']}", command_line[0], "explain a run that was made")

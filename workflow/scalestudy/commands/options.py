@@ -13,20 +13,7 @@ if TYPE_CHECKING:
     from scalestudy.spec.study import Study
 
 
-class FilePath(click.Path):
-    """A path relative to the folder that the command was given in; verbs work at the top of the project."""
-
-    started_in = ""
-    """That folder, where it is not the top."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path, absolute where the command was given below the top."""
-        if self.started_in and str(value) != "-":
-            value = str(Path(self.started_in, value))
-        return super().convert(value, param, ctx)
-
-
-FILE = FilePath(path_type=Path)
+FILE = click.Path(path_type=Path)
 
 
 def _named(context: click.Context, option: click.Parameter, value: str) -> str:

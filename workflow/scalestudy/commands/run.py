@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalestudy.commands.options import FILE, OUT, FilePath, in_warm_server
+from scalestudy.commands.options import FILE, OUT, in_warm_server
 from scalestudy.errors import UserError
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _described(text: str) -> AnyData:
 
 
 @click.command(name="stage")
-@click.argument("manifest", type=FilePath(path_type=Path, exists=True, dir_okay=False))
+@click.argument("manifest", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--from", "origin", default=None, help="A folder or an address that holds the same files.")
 @click.option("--streams", default=4, show_default=True, type=click.IntRange(1, 1024), help="Threads that copy.")
 @click.option("--mib-per-s", default=None, type=click.FloatRange(0, min_open=True), help="Limit of the copying rate.")

@@ -27,12 +27,6 @@ STOP_FILE = "stop"
 """A file of this name asks a run to stop at a checkpoint."""
 
 
-def project_top() -> Path | None:
-    """The folder of the project around the current one; None outside of projects."""
-    start = Path.cwd()
-    return next((top for top in (start, *start.parents) if (top / "config/config.yaml").is_file()), None)
-
-
 def reference_file(name: str) -> Path:
     """Published numbers of that name."""
     return REFERENCES / f"{name}.csv"
