@@ -15,12 +15,13 @@ from scalestudy.claims.basis import DOCUMENT
 from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Comparison, Exact, Published, Sampled
 from scalestudy.claims.select import Row, chosen, configurations, parts_of, published_number, published_rows, spec_rows
 from scalestudy.errors import Problem, nearest, raise_problems
-from scalestudy.spec.base import KeyPath, Spec, parse, shown, suggest
-from scalestudy.spec.check_figures import choice_problems, unknown_column
+from scalestudy.spec.base import KeyPath, Spec, dotted_keys, parse, shown, suggest
+from scalestudy.spec.check_figures import NoRun, choice_problems, unknown_column
 from scalestudy.spec.columns import MEASURED, SHARES
 from scalestudy.spec.config import checked
 from scalestudy.spec.layout import CLAIMS, REFERENCES, STUDIES
 from scalestudy.spec.machine_axes import MachineCapacity
+from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Study
 from scalestudy.spec.yamlfile import YamlDocument, read_yaml
 
@@ -137,10 +138,10 @@ def raise_claim_problems(problems: Iterable[Problem], written: Sequence[Written]
 # Against the runs
 
 
-def claim_problems(study: Study, elsewhere: Sequence[Row] = ()) -> Iterator[Problem]:
+def claim_problems(study: Study, may_lack: bool = False) -> Iterator[Problem]:
     """Claims with one id, over columns that no run has, of runs that the study does not have at this scale.
 
-    A side whose runs are `elsewhere`, on other machines, is no problem: the verdict is *not testable*.
+    Where this machine `may_lack` runs, a side without any is no problem: the verdict is *not testable*.
     """
     rows = spec_rows(study.runs)
     ids: set[str] = set()
@@ -151,7 +152,7 @@ def claim_problems(study: Study, elsewhere: Sequence[Row] = ()) -> Iterator[Prob
         ids.add(claim.id)
         if study.scale not in claim.scales:
             continue
-        for problem in _problems(claim, rows, elsewhere):
+        for problem in _problems(claim, rows, may_lack):
             yield replace(problem, path=(*path, *problem.path))
 
 
@@ -159,28 +160,28 @@ def _sides(claim: Comparison) -> dict[str, dict[str, Any]]:
     return {"of": claim.of, **({} if claim.against is None else {"against": claim.against})}
 
 
-def _problems(claim: AnyClaim, rows: list[Row], elsewhere: Sequence[Row]) -> list[Problem]:
+def _problems(claim: AnyClaim, rows: list[Row], may_lack: bool) -> list[Problem]:
     """Problems of a claim, of the first step that finds any."""
     if isinstance(claim, Published):
         return _published_problems(claim)
-    anywhere = [*rows, *elsewhere]
+    keys = {*(key for row in rows for key in row), *(dotted_keys(RunSpec) if may_lack else ())}
     if isinstance(claim, Exact):
         sides = [check.of for check in claim.checks]
-        found = list(_exact_problems(claim, anywhere))
+        found = list(_exact_problems(claim, rows, keys))
     else:
         sides = list(_sides(claim).values())
-        found = list(_column_problems(claim, anywhere)) or _margin_problems(claim) or _choice_problems(claim, anywhere)
-        if not found and all(chosen(rows, claim.where, side) for side in sides):
-            found = _part_problems(claim, rows, bool(elsewhere))
-    key, of_claim = claim.follows_from, [row for side in sides for row in chosen(anywhere, claim.where, side)]
+        found = list(_column_problems(claim, keys)) or _margin_problems(claim) or _choice_problems(claim, rows)
+        found = found or _part_problems(claim, rows, may_lack)
+    if may_lack:
+        return [each for each in found if not isinstance(each, NoRun)]
+    key, of_claim = claim.follows_from, [row for side in sides for row in chosen(rows, claim.where, side)]
     if not found and key is not None and not any(row.get(key) for row in of_claim):
         known = {name for row in of_claim for name, value in row.items() if value}
         found = [Problem(("follows_from",), f"no run of this claim sets {shown(key)}", suggest(key, known))]
     return found
 
 
-def _column_problems(claim: Sampled, rows: list[Row]) -> Iterator[Problem]:
-    keys = {key for row in rows for key in row}
+def _column_problems(claim: Sampled, keys: set[str]) -> Iterator[Problem]:
     either = (keys | set(MEASURED), "is no column of these runs")
     # What the study sets decides nothing, and what is measured divides no claim before there are runs.
     kinds = {"column": (set(MEASURED), "is not measured"), "each": (keys, "is no key of these runs")}
@@ -276,8 +277,8 @@ def _margin_problems(claim: Sampled) -> list[Problem]:
     return [Problem((key,), what, "choose a limit that a measurement can miss; of a ratio, 1.05 is 5 % more")]
 
 
-def _exact_problems(claim: Exact, rows: list[Row]) -> Iterator[Problem]:
-    known = {key for row in rows for key in row} | set(MEASURED) | {"status", "reason"}
+def _exact_problems(claim: Exact, rows: list[Row], keys: set[str]) -> Iterator[Problem]:
+    known = keys | set(MEASURED) | {"status", "reason"}
     for index, check in enumerate(claim.checks):
         path: KeyPath = ("checks", index)
         if check.column not in known:

@@ -22,10 +22,14 @@ USED = {"bars": (), "stacked": (), "accuracy_over_time": ("log_x", "log_y"), "st
 """The OPTIONS that these kinds of figure draw; other kinds draw all."""
 
 
+class NoRun(Problem):
+    """A choice that no run agrees with."""
+
+
 def figure_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Collection[str]) -> Iterator[Problem]:
     """Figures and tables over columns that no run has, of runs that are not among `rows`, duplicate names, missing files.
 
-    `keys` are those that runs have, here or on other machines.
+    `keys` are those that runs have or may have.
     """
     groups: dict[str, Sequence[FigureSpec | TableSpec]] = {"figures": study.figures, "tables": study.tables}
     yield from column_problems(groups, {*keys, *MEASURED})
@@ -75,7 +79,7 @@ def unknown_column(path: KeyPath, column: str, known: Iterable[str]) -> Problem:
 
 def choice_problems(
     rows: Sequence[Mapping[str, Any]], choices: Mapping[str, Mapping[str, Any]], kind: str = "run of this study"
-) -> Iterator[Problem]:
+) -> Iterator[NoRun]:
     """Find the first reason why no row agrees with all choices; each stands under its key."""
     if any(all(agrees(row, given) for given in choices.values()) for row in rows):
         return
@@ -83,15 +87,15 @@ def choice_problems(
     for place, given in choices.items():
         for column, wanted in given.items():
             if column not in known:
-                yield Problem((place, column), f"no {kind} has a key {shown(column)}", suggest(column, known))
+                yield NoRun((place, column), f"no {kind} has a key {shown(column)}", suggest(column, known))
                 return
             if not any(matches(row.get(column), wanted) for row in rows):
                 values = list(dict.fromkeys(shown(row.get(column)) for row in rows))
                 what = f"no {kind} has `{column}` {shown(wanted)}"
-                yield Problem((place, column), what, f"there is {', '.join(values[:10])}")
+                yield NoRun((place, column), what, f"there is {', '.join(values[:10])}")
                 return
     keys = " and ".join(f"`{place}`" for place in choices)
-    yield Problem((list(choices)[-1],), f"no {kind} agrees with all of {keys}", "remove a key")
+    yield NoRun((list(choices)[-1],), f"no {kind} agrees with all of {keys}", "remove a key")
 
 
 def _table_problems(table: TableSpec, keys: Collection[str], path: KeyPath) -> Iterator[Problem]:

@@ -321,25 +321,13 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-class _AnyValue:
-    """A value that agrees with every wanted one."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, wanted: object) -> bool:
-        return True
-
-
-ANY_VALUE = _AnyValue()
-
-
 def matches(value: Any, wanted: Any) -> bool:
     """Whether a value agrees with a wanted one.
 
     A list of wanted values stands for any of them. A name agrees with a map of that name alone, in both directions:
     `strategy: ring` and `strategy: {name: ring}` ask for the same.
     """
-    if bool(value == wanted):
+    if value == wanted:
         return True
     if isinstance(wanted, list):
         return any(matches(value, one) for one in wanted)

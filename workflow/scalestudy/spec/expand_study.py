@@ -15,9 +15,9 @@ from scalestudy.files import canonical_json
 from scalestudy.spec.answer import answer_problems
 from scalestudy.spec.axes import Combination, Combinations, applied, combinations, merged, place_of
 from scalestudy.spec.base import KeyPath, dotted_keys, parse, printable, shown, suggest
-from scalestudy.spec.check_figures import column_problems, figure_problems
+from scalestudy.spec.check_figures import NoRun, column_problems, figure_problems
 from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.columns import ANY_VALUE, MEASURED, columns_of, columns_of_runs, matches
+from scalestudy.spec.columns import MEASURED, columns_of, columns_of_runs, matches
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.labels import counted
 from scalestudy.spec.machine import SMALLER, Machine, geometry, machine_problems
@@ -53,8 +53,6 @@ class _Expansion:
     """Runs by reason."""
     beyond: list[UserError] = field(default_factory=list)
     """The errors that these are if no run remains."""
-    absent: list[RunSpec] = field(default_factory=list)
-    """Runs that another machine may have, valid or not."""
 
     def error(self, problem: Problem, entry: Combination) -> UserError:
         """A problem of a run, with the place of its key and the combination that has it."""
@@ -141,26 +139,16 @@ def expand(
             *([unjudged] if changes and written else []),
         ),
     )
-    here = columns_of_runs(study.runs)
-    elsewhere = _elsewhere(expansion, here)
-    keys = {key for row in (*here, *elsewhere) for key in row}
-
-    def problems(rows: list[dict[str, Any]]) -> list[Problem]:
-        return [*figure_problems(study, rows, keys), *answer_problems(study, rows)]
-
-    if not changes:  # with other values for keys, no part of the study needs to have its runs
-        raise_problems(problems([*here, *elsewhere]), where)
-    raise_claim_problems(claim_problems(study, elsewhere), written)
-    return _without(study, {each.path[:2]: each.what for each in reversed(problems(here))})
-
-
-def _elsewhere(expansion: _Expansion, here: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of the runs that other machines have: any value for what the machine sets. None where all have the same."""
-    settings = itertools.chain.from_iterable(each.point for each in expansion.found.all())
-    of_machine = {setting.key: ANY_VALUE for setting in settings if setting.of_machine}
-    if not (of_machine or expansion.absent):
-        return []
-    return [{**row, **of_machine} for row in (*here, *map(columns_of, expansion.absent))]
+    rows = columns_of_runs(study.runs)
+    # Another machine may have the runs that this one lacks, and the keys that they alone have.
+    may_lack = bool(expansion.beyond) or any(one.of_machine for each in found.all() for one in each.point)
+    keys = {*(key for row in rows for key in row), *(dotted_keys(RunSpec) if may_lack else ())}
+    found_wrong = [*figure_problems(study, rows, keys), *answer_problems(study, rows)]
+    # With other values for keys, no part of the study needs to have its runs.
+    lacking = [each for each in found_wrong if changes or (may_lack and isinstance(each, NoRun))]
+    raise_problems([each for each in found_wrong if each not in lacking], where)
+    raise_claim_problems(claim_problems(study, may_lack), written)
+    return _without(study, {each.path[:2]: each.what for each in reversed(lacking)})
 
 
 def _without(study: Study, absent: Mapping[KeyPath, str]) -> Study:
@@ -213,13 +201,11 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
         run, problems = parse(RunSpec, data)
         of_machine = [setting.key for setting in entry.point if setting.of_machine]
         if entry.place == ("vary",) and any(_is_excluded(data, run, rule) for rule in found.exclude):
-            expansion.absent.extend([run] if run is not None and of_machine else ())
             continue
         if lacks := next((setting.lacks for setting in entry.point if setting.lacks), ""):
             where = place_of(expansion.document, expansion.scale, ("hosts",), expansion.changes, entry.place)
             expansion.left_out[lacks] += entry.repeats
             expansion.beyond.append(NoHosts(lacks, where, "choose a machine of several nodes"))
-            expansion.absent.extend([] if run is None else [run])
             continue
         if run is not None:
             problems = [*own_code_problems(run), *run_problems(run, capacity.machine)]
@@ -236,7 +222,6 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
             if beyond:
                 expansion.left_out[beyond[0].what] += entry.repeats
                 expansion.beyond.extend(expansion.error(each, entry) for each in beyond)
-                expansion.absent.append(run)
                 continue
         for problem in problems:
             errors.setdefault((problem.path, problem.what), expansion.error(problem, entry))
