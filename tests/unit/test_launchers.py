@@ -61,8 +61,7 @@ def test_a_schedulers_file_of_nodes_names_each_host_once(
         allocation({variable: str(tmp_path / "gone")}, Site())
 
 
-def test_slurms_nodes_are_listed_where_there_is_no_scontrol_as_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+def test_slurms_nodes_are_listed_as_in_its_own_words() -> None:
     assert allocation({"SLURM_JOB_NODELIST": "n[1-2]"}, Site()) == Allocation(("n1", "n2"), "srun")
     assert slurm_hosts("gpu[08-10,12],login,r[1-2]n[01-02]-ib,x[5]") == [
         "gpu08", "gpu09", "gpu10", "gpu12", "login", "r1n01-ib", "r1n02-ib", "r2n01-ib", "r2n02-ib", "x5",
@@ -149,10 +148,7 @@ def named(*hosts: str, **data: object) -> RunSpec:
     return spec(hosts=list(hosts), ranks=len(hosts), **data)
 
 
-def test_a_run_that_names_its_nodes_gets_them_in_the_order_in_which_the_job_numbers_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+def test_a_run_that_names_its_nodes_gets_them_in_the_order_in_which_the_job_numbers_them() -> None:
     assert where_to_run(named("n3", "n1"), 2, Site(), OF_SLURM) == Allocation(("n1", "n3"), "srun")
     assert where_to_run(named("n3", "n2"), 2, Site(), OF_SLURM) == Allocation(("n2", "n3"), "srun", away=True)
     assert where_to_run(named("n2"), 1, Site(), OF_SLURM) == Allocation(("n2",), "srun", away=True)

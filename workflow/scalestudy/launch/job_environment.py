@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +25,6 @@ DEADLINES = ("MULTINODE_DEADLINE", "SCALESTUDY_DEADLINE")
 """Time of a job's kill, from the executor in its own jobs and from a person elsewhere."""
 FAULT = "MULTINODE_FAULT"
 """File of the executor for the reason why a node is unfit: the job is tried on another one."""
-SCONTROL_S = 60
 
 
 class JobEnvironment:
@@ -80,11 +78,11 @@ class JobEnvironment:
         nodes = self.variables[name]
         try:
             if name == "SLURM_JOB_NODELIST":
-                return self._of_slurm(nodes)
+                return slurm_hosts(nodes)
             # PBS repeats a host once per slot, Grid Engine writes the number after it.
             lines = Path(nodes).read_text(encoding="utf-8").splitlines()
             return list(dict.fromkeys(line.split()[0] for line in lines if line.strip()))
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(f"the job's list of nodes cannot be read: {error}", f"{name}={nodes}") from None
 
     def here(self, hosts: Sequence[str]) -> str:
@@ -95,11 +93,3 @@ class JobEnvironment:
         names = (self.variables.get("SLURMD_NODENAME", ""), platform.node())
         known = [place for name in names for place in places([name], hosts) if place is not None]
         return hosts[known[0] if known else 0]
-
-    def _of_slurm(self, nodes: str) -> list[str]:
-        command = ["scontrol", "show", "hostnames", nodes]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SCONTROL_S, check=True)
-            return done.stdout.split()
-        except FileNotFoundError:  # in a container
-            return slurm_hosts(nodes)
