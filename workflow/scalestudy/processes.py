@@ -12,23 +12,13 @@ DRIVER = "SCALESTUDY_DRIVER"
 PR_SET_PDEATHSIG = 1
 
 
-def _fields(process: int) -> list[str]:
-    """The fields of /proc/pid/stat from the state on (proc(5)); none where the process has ended."""
+def identity(process: int) -> str | None:
+    """`id:start`, the start in the kernel's own count, as process ids come again; None where it has ended."""
     try:
         status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return []
-    return status.rpartition(")")[2].split()
-
-
-def state(process: int) -> str:
-    """The kernel's letter for the state of a process; empty where it has ended."""
-    return "".join(_fields(process)[:1])
-
-
-def identity(process: int) -> str | None:
-    """`id:start`, the start in the kernel's own count, as process ids come again; None where it has ended."""
-    fields = _fields(process)
+        return None
+    fields = status.rpartition(")")[2].split()  # from the state on: proc(5)
     return None if not fields or fields[0] in "ZX" else f"{process}:{fields[19]}"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +10,6 @@ from typing import NoReturn
 
 from scalestudy.errors import Skipped, UserError, visible
 from scalestudy.files import tail
-from scalestudy.measure.instrument import debug_warnings
 from scalestudy.training.job import Job
 
 USER_ERROR, LOST_PARTNER, SKIPPED, DONE = 2, 3, 4, 64
@@ -22,8 +19,6 @@ CAUSES = ("skipped", "user", "killed", "failed", "silent", "node", "partner")
 SETTLE_S = 0.5
 """Time for other failures after the first: the one that explains them may come from a farther node."""
 TAIL_LINES = 30
-# `file.py:12: UserWarning: …` with the line of code below it, and `[W1123 00:00:00.0 file.cpp:12] Warning: …`.
-WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:[ \t]+\S.*\n?)?|^\[W\d+ .*\n?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -55,11 +50,8 @@ class NodeFailed(RankFailed):
 
 
 def failure_with_log(kind: str, what: str, log: Path) -> Failure:
-    """Return a failure with the last lines of the failed process's output.
-
-    Warnings of Python and of torch are left out, as they do not say why a process ended.
-    """
-    lines = WARNING.sub("", tail(log)).splitlines()[-TAIL_LINES:]
+    """Return a failure with the last lines of the failed process's output."""
+    lines = tail(log).splitlines()[-TAIL_LINES:]
     return Failure(kind, what, str(log), tuple(map(visible, lines)))
 
 
@@ -76,8 +68,7 @@ def raise_cause(failures: Sequence[Failure], job: Job) -> NoReturn:
 def ending(code: int) -> str:
     """How a process ended, in words, from multiprocessing's exit code."""
     if code < 0:
-        debugging = debug_warnings(os.environ, "can be that cause")
-        return "; ".join([f"was killed by signal {-code} ({signal.Signals(-code).name}), cause unknown", *debugging])
+        return f"was killed by signal {-code} ({signal.Signals(-code).name}), cause unknown"
     if code == 0:
         return "ended before its work was done (exit status 0): the model, the data or a library called `exit`"
     return "lost the connection to another process" if code == LOST_PARTNER else f"failed (exit status {code})"

@@ -38,18 +38,13 @@ from scalestudy.launch.keeper import IGNORED_SIGNALS
 from scalestudy.launch.preload import preload
 from scalestudy.measure.allocator import keep_freed_memory
 from scalestudy.measure.system import UNMEASURED, Sampler
-from scalestudy.processes import die_with, state
+from scalestudy.processes import die_with
 from scalestudy.program.observe import end_processes
 from scalestudy.program.resume import metrics_folder
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
 INTERVAL_S = 1.0
-STATES = {
-    "T": " (it is stopped, by SIGSTOP or a debugger)",
-    "t": " (it is stopped by a debugger)",
-    "D": " (it waits for a device)",
-}
 # What gloo, NCCL and their stores say when the process at the other end has gone.
 PARTNER_IS_GONE = ("closed by peer", "reset by peer", "broken pipe", "remote process exited", "socket timeout",
                    "connection was likely closed", "failed to recv", "connection refused")  # fmt: skip
@@ -217,9 +212,8 @@ class Ranks:
         for sentinel, slot in list(self._running.items()):
             if self.heartbeats.silent_s(slot, elapsed_s) > limit_s:
                 del self._running[sentinel]
-                why = STATES.get(state(self.processes[slot].pid or 0), "")
-                remedy = "set `heartbeat_timeout_s` to allow longer silence"
-                self._note("silent", self.ranks[slot], f"sent no heartbeat for {limit_s:g} s{why}; {remedy}")
+                what = f"sent no heartbeat for {limit_s:g} s: it is stopped, or waits for a device"
+                self._note("silent", self.ranks[slot], f"{what}; set `heartbeat_timeout_s` to allow longer silence")
 
     def _note(self, kind: str, rank: int, what: str) -> None:
         who = f"{self.job.hosts[self.host]}: {self.job.title(rank)} {what}"

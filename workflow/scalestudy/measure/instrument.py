@@ -64,11 +64,11 @@ def switches(environment: Mapping[str, str]) -> str:
     return " ".join(f"{name}={environment[name]}" for name in names)
 
 
-def debug_warnings(environment: Mapping[str, str], effect: str = "slows the steps of this run") -> Iterator[str]:
+def debug_warnings(environment: Mapping[str, str]) -> Iterator[str]:
     """A warning that names the debugging switches that are on."""
     on = [name for name in sorted(environment) if DEBUG.fullmatch(name) and environment[name] not in OFF]
     if on:
-        yield f"debugging {effect}: unset {', '.join(on)}"
+        yield f"debugging slows the steps of this run: unset {', '.join(on)}"
 
 
 def of_rank() -> dict[str, Any]:
