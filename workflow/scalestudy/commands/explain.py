@@ -90,8 +90,7 @@ def explain(
     if as_json:
         click.echo(json.dumps(explanation.as_json(result), indent=2))
         return
-    said = [*explanation.sentences(result), "", explanation.bar(result), "", *explanation.unseen(result)]
-    click.echo("\n".join(said))
+    click.echo("\n".join([*explanation.sentences(result), *explanation.unseen(result)]))
 
 
 def _command_of(result: dict[str, Any], folder: Path) -> tuple[str, ...]:

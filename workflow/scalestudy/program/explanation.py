@@ -25,16 +25,15 @@ UNDECIDED = 0.2
 """Share of a step that parts which were not seen may have together; beyond it nothing is concluded from them."""
 WORTHWHILE = 1.05
 """Smallest gain of a setting that is worth a line."""
-BAR_WIDTH = 60
 LABELS = {
-    "loading": ("L", "waiting for data"),
-    "exchange": ("X", "exchange between ranks"),
-    "straggler": ("S", "waiting for a slow rank"),
-    "copies": ("C", "copies to the GPU"),
-    "between_steps": ("B", "between steps"),
-    "rest": ("·", "the rest"),
+    "loading": "waiting for data",
+    "exchange": "exchange between ranks",
+    "straggler": "waiting for a slow rank",
+    "copies": "copies to the GPU",
+    "between_steps": "between steps",
+    "rest": "the rest",
 }
-"""Of each part, its letter in the bar and its name."""
+"""Names of parts."""
 
 
 @dataclass(frozen=True)
@@ -227,20 +226,9 @@ def _overlap(explanation: Explanation) -> Iterator[str]:
         yield f"The parts add up to {_ms(total)} of {_ms(step.seconds)}: {relation}."
 
 
-def bar(explanation: Explanation) -> str:
-    """Return the step as a bar of letters with a legend; blank where no part was seen."""
-    total = max(sum(part.seconds for part in explanation.parts), explanation.step.seconds)
-    pieces, legend = "", []
-    for part in explanation.parts:
-        letter, label = LABELS[part.name]
-        pieces += letter * round(BAR_WIDTH * part.seconds / total)
-        legend.append(f"{letter} {label} {_ms(part.seconds)}")
-    return f"[{pieces:<{BAR_WIDTH}}]\n {' · '.join(legend)}"
-
-
 def unseen(explanation: Explanation) -> list[str]:
     """Return a line for each part that was not seen, and for each that was not examined."""
-    seen = [f"not seen: {LABELS[name][1]} (at most {_ms(high)})" for name, high in explanation.not_seen.items()]
+    seen = [f"not seen: {LABELS[name]} (at most {_ms(high)})" for name, high in explanation.not_seen.items()]
     return [*seen, *(f"not examined: {name}: {reason}" for name, reason in explanation.not_examined.items())]
 
 
