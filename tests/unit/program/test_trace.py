@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from scalestudy.program import trainer
 from scalestudy.program.result import Evidence, _unmatched
 from scalestudy.program.trace import Mark, Traces, windows
 from scalestudy.spec.run import Measure, RunSpec
@@ -49,13 +48,6 @@ def test_what_the_program_reports_comes_before_its_output_and_before_hooks(tmp_p
     assert read(tmp_path).source == "matched"
     write(tmp_path / "reported.1.8.jsonl", [1])
     assert read(tmp_path).source == "reported"
-
-
-def test_a_character_that_two_reads_share_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    output = iter([b"loss \xe2\x96", b"\x88 3\n", b""])
-    monkeypatch.setattr(trainer.os, "read", lambda *_: next(output))
-    stream: Any = SimpleNamespace(fileno=lambda: 0)
-    assert "".join(trainer._lines(stream)) == "loss \u2588 3\n"
 
 
 def test_a_line_that_is_still_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
