@@ -120,10 +120,10 @@ def test_a_gain_is_named_as_a_change_of_a_line():
     assert sentences(explain(observed))[-1].startswith("`num_workers=2` in place of 1 gives 2 times")
 
 
-def planned(*ranks: Rank, seconds: float = 5.0, only: tuple[str, ...] = ()) -> Rounds:
+def planned(*ranks: Rank, seconds: float = 5.0) -> Rounds:
     """What is tried of a script whose first run took these seconds, 1 s of it in ten steps."""
     plan = Rounds(Observation(ranks, seconds))
-    possible_removals(plan, only)
+    possible_removals(plan)
     return plan
 
 
@@ -142,12 +142,7 @@ def test_loading_and_exchange_are_examined_however_long_the_script_takes_to_star
     assert plan.steps == 59  # a shorter window would save no time
 
 
-def test_a_part_that_the_script_does_not_have_is_said_not_to_be_examined():
-    plan = planned(RANK, only=("pinned", "exchange"))
-    assert all("nothing of it in this script" in plan.not_examined[name] for name in ("pinned", "exchange"))
-
-
-def test_copies_alone_need_loading_beside_them():
-    assert list(planned(replace(RANK, on_gpu=True), only=("copies",)).removals) == [WHOLE, "loading", "copies"]
+def test_copies_are_what_is_lost_beyond_loading():
+    assert {"loading", "copies"} <= set(planned(replace(RANK, on_gpu=True)).removals)
     found = explain(rounds(whole=run(0.08, on_gpu=True), loading=run(0.05), copies=run(0.04)))
     assert found.part("copies").seconds == pytest.approx(0.01)

@@ -16,8 +16,6 @@ from scalestudy.files import read_json
 from scalestudy.results.parts import step_in_words
 from scalestudy.spec.layout import result_file
 
-PARTS = ("loading", "exchange", "copies", "workers", "pinned")
-
 
 @click.command(name="explain", context_settings={"ignore_unknown_options": True})
 @click.option(
@@ -34,7 +32,6 @@ PARTS = ("loading", "exchange", "copies", "workers", "pinned")
     show_default=True,
     help="Time for all runs; at least three rounds are made.",
 )
-@click.option("--only", multiple=True, type=click.Choice(PARTS), help="Take away this part alone; can be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option(
     "--keep",
@@ -46,7 +43,6 @@ PARTS = ("loading", "exchange", "copies", "workers", "pinned")
 def explain(
     steps: int,
     minutes: float,
-    only: tuple[str, ...],
     as_json: bool,
     keep: Path | None,
     machine: str,
@@ -83,7 +79,7 @@ def explain(
     notice = "The script runs several times, a few steps each. Files that it writes itself are written each time."
     click.echo(notice, err=True)
     folder = keep or Path(scratch) / "runs"
-    seen = take_away(command_line, folder, steps, 60 * minutes, only, lambda text: click.echo(f"  {text}", err=True))
+    seen = take_away(command_line, folder, steps, 60 * minutes, lambda text: click.echo(f"  {text}", err=True))
     if failure := seen.calibration.failure:
         raise UserError(failure, " ".join(command_line), "see that the command trains by itself first")
     result = explanation.explain(seen)

@@ -49,7 +49,6 @@ def take_away(
     folder: Path,
     max_steps: int,
     budget_s: float,
-    only: Sequence[str] = (),
     tell: Callable[[str], None] = lambda text: None,
     seed: int = 0,
 ) -> Rounds:
@@ -57,7 +56,7 @@ def take_away(
 
     Loading, copies and settings change between runs. Exchange changes within a run, in a drawn order: starting a run often
     takes longer than its windows. The number of rounds is fixed after the calibration run, from the time that a run takes.
-    `only` names the parts to take away. `tell` gets a line of progress before each run.
+    `tell` gets a line of progress before each run.
     """
     begin = time.monotonic()
     tell("first run: what the script does")
@@ -67,8 +66,8 @@ def take_away(
     result = Rounds(calibration)
     if calibration.failure:
         return result
-    possible_removals(result, only)
-    count = plan_rounds(result, max_steps, budget_s - (time.monotonic() - begin), only)
+    possible_removals(result)
+    count = plan_rounds(result, max_steps, budget_s - (time.monotonic() - begin))
     tell(f"{count} rounds of {counted(len(result.removals), 'run')}: about {count * result.round_s / 60:.1f} minutes")
     limit_s = 4 * calibration.seconds + 8 * result.steps * calibration.step_s + 20
     draw = random.Random(seed)
@@ -104,7 +103,7 @@ def take_away(
     return result
 
 
-def possible_removals(result: Rounds, only: Sequence[str] = ()) -> None:
+def possible_removals(result: Rounds) -> None:
     """Note the removals that a script allows, and the reasons of those that it does not, from the calibration run."""
     first, loaders = result.calibration.ranks[0], result.calibration.ranks[0].training_loaders
     reasons = result.not_examined
@@ -124,25 +123,14 @@ def possible_removals(result: Rounds, only: Sequence[str] = ()) -> None:
     result.examines_exchange = first.is_distributed
     if first.world > 1 and not first.is_distributed:
         reasons[EXCHANGE] = "its ranks do not use torch.distributed; their exchange is in the rest"
-    if only:
-        # Copies are what is lost beyond loading.
-        kept = {WHOLE, *only, *(["loading"] if "copies" in only else [])}
-        reasons |= {removal.name: "left out by --only" for removal in removals if removal.name not in kept}
-        removals = [removal for removal in removals if removal.name in kept]
-        if result.examines_exchange and EXCHANGE not in only:
-            result.examines_exchange = False
-            reasons[EXCHANGE] = "left out by --only"
-        made = {*(removal.name for removal in removals), *([EXCHANGE] if result.examines_exchange else [])}
-        for name in set(only) - made:
-            reasons.setdefault(name, "there is nothing of it in this script that could be taken away")
     result.removals = {removal.name: removal for removal in removals}
 
 
-def plan_rounds(result: Rounds, max_steps: int, left_s: float, only: Sequence[str] = ()) -> int:
+def plan_rounds(result: Rounds, max_steps: int, left_s: float) -> int:
     """Set the steps of a window and return the number of rounds for the time that is left.
 
-    Shorter windows come first; then settings and copies go to `not_examined`, except those in `only`. Loading and exchange
-    always have their three rounds.
+    Shorter windows come first; then settings and copies go to `not_examined`. Loading and exchange always have their three
+    rounds.
     """
     step_s = result.calibration.step_s
     start_s = max(0.0, result.calibration.seconds - (WARMUP_STEPS + CALIBRATION_STEPS) * step_s)
@@ -156,7 +144,7 @@ def plan_rounds(result: Rounds, max_steps: int, left_s: float, only: Sequence[st
 
     least_s = MIN_OF_START * start_s
     windows = [min(max_steps, max(least, math.ceil(max(seconds, least_s) / step_s))) for seconds, least in WINDOWS]
-    dispensable = [name for name in ("pinned", "workers", "copies") if name in result.removals and name not in only]
+    dispensable = [name for name in ("pinned", "workers", "copies") if name in result.removals]
     while True:
         for result.steps in windows:
             result.round_s = round_s(result.steps)
