@@ -49,7 +49,6 @@ def test_every_option_variable_key_resource_and_value_is_in_the_readme() -> None
         *resources.WORDS,
         *resources.ALIASES.values(),
         *Site.model_fields,
-        "gres",
         "chain_state",
         "hosts",
         "slurm_extra",

@@ -43,8 +43,6 @@ CHUNK = "-l select=1:ncpus="
          "-l select=2:ncpus=4:mpiprocs=2:ngpus=2 -l place=scatter", "-pe mpi 4 -l gpu=1"),
         ({"nodes": 2, "tasks_per_node": 3}, 1, "-N 2 --ntasks-per-node=3 --cpus-per-task=1",
          "-l select=2:ncpus=3:mpiprocs=3 -l place=scatter", "-pe mpi 6"),
-        ({"gres": "gpu:3090:2"}, 1, f"{ONE}1 --gpus-per-node=3090:2", f"{CHUNK}1:mpiprocs=1:ngpus=2 -l place=scatter", "-l gpu=2"),
-        ({"gres": "gpu:a100:2"}, 1, f"{ONE}1 --gpus-per-node=a100:2", f"{CHUNK}1:mpiprocs=1:ngpus=2 -l place=scatter", "-l gpu=2"),
         ({"gpu": 2, "gpu_model": "h100"}, 1, f"{ONE}1 --gpus-per-node=h100:2", f"{CHUNK}1:mpiprocs=1:ngpus=2 -l place=scatter",
          "-l gpu=2"),
         ({"partition": "short", "account": "mine", "qos": "high", "constraint": "rack1&ib"}, 1,
@@ -71,8 +69,7 @@ def test_everyday_resources_become_submit_lines(
     [
         ({"gpu": 1, "gpus": 2}, "the resources `gpus` (2) and `gpu` (1) contradict each other"),
         ({"gpus": 3, "nodes": 2}, "the resource `gpus` (3) is not a multiple of `nodes` (2)"),
-        ({"gres": "gpu:1", "gpu": 2}, "the resources `gpus` (2 per node) and `gres` (gpu:1) contradict each other"),
-        ({"gres": "licence:3"}, "the resource `gres` must be like gpu:2 or gpu:a100:2, not 'licence:3'; request anything but GPUs by `slurm_extra`"),
+        ({"slurm_gres": "gpu:1"}, "`gres` is not read: request GPUs by `gpus` and `gpu_model`, anything else by `slurm_extra`"),
         ({"gpu_model": "h100"}, "the resource `gpu_model` (h100) has no effect without `gpus`"),
         ({"tasks": 5, "nodes": 2}, "the resource `tasks` (5) is not a multiple of `nodes` (2)"),
         ({"gpu": "2"}, "the resource `gpu` must be a whole number of at least 0, not '2'"),
@@ -114,24 +111,12 @@ def test_members_with_several_tasks_run_after_one_another_in_a_job_as_wide_as_th
         of_group({tasks: 3, "cpus_per_rank": 5, "_cores": 2, "runtime": 4}, members, "slurm")
 
 
-def test_members_that_may_run_side_by_side_keep_the_memory_of_a_core_and_have_no_gres() -> None:
-    found = of_group({"slurm_mem_mb_per_cpu": 6000, "_cores": 3}, [{"slurm_mem_mb_per_cpu": 2000}] * 3, "slurm")
-    assert found["slurm_mem_mb_per_cpu"] == 2000
-    assert of_group({"gres": "gpu:1", "_cores": 1}, [{"gres": "gpu:1"}] * 3, "slurm")["gres"] == "gpu:1"
-    with pytest.raises(ValueError, match="`gres` of members that may run side by side"):
-        of_group({"gres": "gpu:1", "_cores": 3}, [{"gres": "gpu:1"}] * 3, "slurm")
-
-
-def test_a_template_may_need_what_only_some_jobs_have() -> None:
-    with pytest.raises(ValueError, match="disk_mb"):
-        line("slurm", {}, request="-N {nodes} --tmp={disk_mb}M")
-    assert line("slurm", {"disk_mb": 5}, request="-N {nodes} --tmp={disk_mb}M") == "-N 1 --tmp=5M"
-
-
-def test_a_sites_template_can_name_them_all() -> None:
-    template = "[-l qos={qos}] [-l feature={constraint}] [-l gpu_type={gpu_model}] [-l scratch={disk_mb}M] [-l g={gpus_of_model}]"
-    asked = {"qos": "q", "constraint": "c", "gpu": 2, "gpu_model": "a100", "disk_mb": 7}
-    found = "-l qos=q -l feature=c -l gpu_type=a100 -l scratch=7M -l g=a100:2"
+def test_a_sites_template_can_name_them_all_and_may_need_what_only_some_jobs_have() -> None:
+    with pytest.raises(ValueError, match=r"needs \{qos\}, which this job does not have"):
+        line("slurm", {}, request="-N {nodes} -q {qos}")
+    template = "[-l qos={qos}] [-l feature={constraint}] [-l gpu_type={gpu_model}] [-l g={gpus_of_model}]"
+    asked = {"qos": "q", "constraint": "c", "gpu": 2, "gpu_model": "a100"}
+    found = "-l qos=q -l feature=c -l gpu_type=a100 -l g=a100:2"
     for kind in ("pbs", "sge"):
         assert line(kind, asked, request=template) == found
         assert line(kind, {}, request=template) == ""

@@ -17,7 +17,7 @@ from snakemake_executor_plugin_multinode.site import checked_word
 
 COUNTS = (
     "nodes", "ranks_per_node", "tasks", "cpus_per_rank", "gpus_per_node", "gpus", "gpus_held_per_node", "mem_mb",
-    "mem_mb_per_cpu", "disk_mb", "runtime",
+    "mem_mb_per_cpu", "runtime",
 )  # fmt: skip
 """Resources that are whole numbers."""
 WORDS = ("account", "queue", "qos", "constraint", "gpu_model")
@@ -29,7 +29,6 @@ FROM_ONE = (*WIDTHS, "cpus_per_rank", "runtime")
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MIN_MEM_MB = 200
 """A job has at least so much memory: the Snakemake in it needs it, whatever the rule's own command takes."""
-GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?P<model>[\w.-]+(?=:\d)|[\w.-]*[A-Za-z][\w.-]*))?(?::(?P<count>\d{1,9}))?")
 
 
 def request_of(resources: Mapping[str, Any], threads: int, name: str, script: Path, log: Path, kind: str) -> Request:
@@ -42,7 +41,11 @@ def request_of(resources: Mapping[str, Any], threads: int, name: str, script: Pa
     nodes = counts["nodes"] or 1
     ranks_per_node = _shared_out(counts, "tasks", "ranks_per_node", nodes) or 1
     cpus_per_rank = counts["cpus_per_rank"] or max(1, threads)
-    gpus_per_node, gpu_model = _gpus(resources, counts, words["gpu_model"], nodes, kind)
+    gpus_per_node = _shared_out(counts, "gpus", "gpus_per_node", nodes) or 0
+    if words["gpu_model"] is not None and not gpus_per_node:
+        raise ValueError(f"the resource `gpu_model` ({words['gpu_model']}) has no effect without `gpus`")
+    if _named(resources, "gres", kind) is not None:
+        raise ValueError(f"`gres` is not read: request GPUs by `gpus` and `gpu_model`, anything else by `{kind}_extra`")
     # `mem_mb_per_cpu` comes first: Snakemake sets `mem_mb` by itself where a rule does not.
     mem_mb = (counts["mem_mb_per_cpu"] or 0) * ranks_per_node * cpus_per_rank or counts["mem_mb"]
     state_file(resources)
@@ -61,8 +64,7 @@ def request_of(resources: Mapping[str, Any], threads: int, name: str, script: Pa
         account=words["account"],
         qos=words["qos"],
         constraint=words["constraint"],
-        gpu_model=gpu_model,
-        disk_mb=counts["disk_mb"] or None,
+        gpu_model=words["gpu_model"],
         extra=_extra(resources, kind),
         hosts=_hosts(resources, nodes),
     )
@@ -98,12 +100,6 @@ def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], ki
         raise ValueError(
             "members of a group with several tasks cannot run side by side: let them have a resource of which there is one, "
             "as `--resources alone=1 --set-resource-scopes alone=local` says"
-        )
-    side_by_side = merged.get("_cores", 1) > max(member.get("_cores", 1) for member in members)
-    if side_by_side and any(_named(member, "gres", kind) for member in members):
-        raise ValueError(
-            "`gres` of members that may run side by side cannot be added up: name their GPUs by `gpus`, or let them have a "
-            "resource of which there is one"
         )
     replaced = {name for plain in (*WIDTHS, "cpus_per_rank") for names in _names(plain, kind) for name in names}
     found = {name: value for name, value in merged.items() if name not in replaced}
@@ -162,29 +158,6 @@ def _shared_out(counts: Mapping[str, int | None], total: str, share: str, nodes:
     if of_one not in (None, of_all // nodes):
         raise ValueError(f"the resources `{total}` ({of_all}) and `{share}` ({of_one}) contradict each other")
     return of_all // nodes
-
-
-def _gpus(
-    resources: Mapping[str, Any], counts: Mapping[str, int | None], model: str | None, nodes: int, kind: str
-) -> tuple[int, str | None]:
-    """GPUs per node and their model; `gpus` are those of all nodes, `gres` those of one."""
-    count = _shared_out(counts, "gpus", "gpus_per_node", nodes)
-    name, value = _named(resources, "gres", kind) or ("", None)
-    if value is not None:
-        found = GPU_GRES.fullmatch(str(value))
-        if found is None:
-            raise ValueError(
-                f"the resource `{name}` must be like gpu:2 or gpu:a100:2, not {value!r}; request anything but GPUs "
-                f"by `{kind}_extra`"
-            )
-        if count not in (None, int(found["count"] or 1)):
-            raise ValueError(f"the resources `gpus` ({count} per node) and `gres` ({value}) contradict each other")
-        if model is not None and found["model"] not in (None, model):
-            raise ValueError(f"the resources `gpu_model` ({model}) and `gres` ({value}) contradict each other")
-        count, model = int(found["count"] or 1), model or found["model"]
-    if model is not None and not count:
-        raise ValueError(f"the resource `gpu_model` ({model}) has no effect without `gpus`")
-    return count or 0, model
 
 
 def _hosts(resources: Mapping[str, Any], nodes: int) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def scheduler_of(given: SchedulerSettings | Mapping[str, Any], run: Run = run_co
     ranks = next((int(number) for number in settings.environments if number != ANY), 4)
     probe = Request(
         "probe", Path("/probe.sh"), Path("/probe.log"), 2, ranks, ranks, 8, 64_000, 60, "queue", account="account",
-        qos="qos", constraint="constraint", gpu_model="model", disk_mb=1,
+        qos="qos", constraint="constraint", gpu_model="model",
     )  # fmt: skip
     scheduler.request_words(probe)
     return scheduler

@@ -46,7 +46,6 @@ class Request:
     constraint: str | None = None
     """A property that the nodes must have, in the scheduler's words."""
     gpu_model: str | None = None
-    disk_mb: int | None = None
     extra: tuple[str, ...] = ()
     """Further words of the submit line, after those of the site."""
     hosts: tuple[str, ...] = ()
@@ -284,7 +283,6 @@ def values_of(request: Request, settings: SchedulerSettings) -> dict[str, Any]:
         "gpus_per_rank": _share(request.gpus_per_node, request.ranks_per_node),
         "gpu_model": request.gpu_model,
         "gpus_of_model": f"{model}{request.gpus_per_node}" if request.gpus_per_node else None,
-        "disk_mb": request.disk_mb,
         "mem_mb": request.mem_mb,
         "mem_mb_per_rank": None if request.mem_mb is None else -(-request.mem_mb // request.ranks_per_node),
         "mem_mb_per_cpu": None if request.mem_mb is None else -(-request.mem_mb // cpus_per_node),

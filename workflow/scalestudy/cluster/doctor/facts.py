@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from snakemake_executor_plugin_multinode.resources import GPU_GRES
 from snakemake_executor_plugin_multinode.schedulers import NoAnswer
 from snakemake_executor_plugin_multinode.schedulers.command import run_command
 from snakemake_executor_plugin_multinode.schedulers.scheduler import Run, whole
@@ -133,6 +132,8 @@ def least(numbers: Iterable[int | None]) -> int | None:
 
 FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)")
 """`Name=value` of scontrol; of a value with blanks the first word."""
+GPUS = re.compile(r"gpu(?::[\w.-]+(?=:\d)|:[\w.-]*[A-Za-z][\w.-]*)?(?::(?P<count>\d{1,9}))?")
+"""`gpu:2`, `gpu:a100:2` and `gpu:a100` of scontrol."""
 ASIDE = re.compile(r"\([^)]*\)|:no_consume")
 """In a list of generic resources, what does not count them: sockets, `(S:0-1)` (slurm.conf(5), gres.conf(5))."""
 DOWN = {"DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG",
@@ -174,7 +175,7 @@ def _slurm_kind(fields: Mapping[str, str]) -> NodeKind:
     given = number.get("CPUEfctv")  # threads, where the node has several of a core
     cores = least([there, None if given is None else given // (number.get("ThreadsPerCore") or 1)])
     memory = number.get("RealMemory")
-    entries = map(GPU_GRES.fullmatch, ASIDE.sub("", fields.get("Gres", "")).split(","))
+    entries = map(GPUS.fullmatch, ASIDE.sub("", fields.get("Gres", "")).split(","))
     gpus = sum(int(entry["count"] or 1) for entry in entries if entry is not None)
     return NodeKind(cores, None if memory is None else memory - (number.get("MemSpecLimit") or 0), gpus)
 
