@@ -14,7 +14,7 @@ from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import Cause, Request, State, Status
 from snakemake_executor_plugin_multinode.status_files import Began, End
 
-LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, blocked_s=1800)
+LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30)
 ASKED = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None)
 WELL = End(0, "", 100, 200, "node1")
 FAILED = End(1, "", 100, 200, "node1")
@@ -23,7 +23,6 @@ NO_STATE = RunState()
 SAVED = RunState("checkpointed", 5.0, "the deadline is near", True)
 QUEUED = Status("1", State.QUEUED, "PENDING")
 RUNNING = Status("1", State.RUNNING, "RUNNING")
-NEVER = Status("1", State.NEVER, "PENDING PartitionNodeLimit")
 TIMEOUT = Status("1", State.ENDED, "TIMEOUT", Cause.WALLTIME)
 CANCELLED = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED)
 
@@ -71,10 +70,6 @@ def alive(status: Status = RUNNING) -> JobState:
     return JobState(Phase.ALIVE, 0.0, status)
 
 
-def blocked(answers: int = 5) -> JobState:
-    return JobState(Phase.BLOCKED, 0.0, NEVER, answers)
-
-
 @pytest.mark.parametrize(
     ("state", "known", "now_s", "action"),
     [
@@ -90,9 +85,6 @@ def blocked(answers: int = 5) -> JobState:
         (alive(), NOTHING, 1e6, Action.WAIT),
         (alive(), Known(end=WELL, began=BEGAN), 1.0, Action.SUCCEED),
         (alive(), Known(end=TERMINATED, began=BEGAN), 1.0, Action.ASK),
-        # cannot run as things are
-        (blocked(), NOTHING, 1e6, Action.WAIT),
-        (blocked(), Known(end=WELL, began=BEGAN), 1e6, Action.SUCCEED),
         # unknown to its scheduler
         (missing(0.0, answers=1), NOTHING, 1e6, Action.WAIT),
         (missing(0.0), NOTHING, 29.0, Action.WAIT),

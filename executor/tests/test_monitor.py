@@ -19,7 +19,7 @@ from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached,
 from snakemake_executor_plugin_multinode.site import SchedulerSettings
 from snakemake_executor_plugin_multinode.status_files import StatusFiles
 
-LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, blocked_s=1800, per_s=10)
+LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, per_s=10)
 
 
 class StillClock:
@@ -264,29 +264,27 @@ def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
     assert second.scheduler.submitted == []
 
 
-def never(jobs: Sequence[JobRef]) -> dict[str, Status]:
-    return {job.name: Status(job.id or "1", State.NEVER, "PENDING PartitionNodeLimit") for job in jobs}
+def test_a_job_that_cannot_run_as_things_are_is_named_once_for_its_reason_and_stays(bench: Bench) -> None:
+    words = iter(["PENDING PartitionConfig"])
 
+    def never(jobs: Sequence[JobRef]) -> dict[str, Status]:
+        reason = next(words, "PENDING PartitionNodeLimit")
+        return {job.name: Status(job.id or "1", State.NEVER, reason) for job in jobs}
 
-def test_a_job_that_cannot_run_as_things_are_is_named_after_half_an_hour_and_stays(bench: Bench) -> None:
     bench.scheduler.on_question = never
-    bench.add()
-    bench.rounds(1790)
-    assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == []
+    bench.add("train a")
+    bench.add("train b")
     bench.rounds(3600)
-    assert [line for line in bench.told.lines if "PartitionNodeLimit" in line and "nothing runs" not in line] == [
-        "train a: job 1 has not been able to run for 30 minutes, says the scheduler: PENDING PartitionNodeLimit. Nothing is "
-        "done about that: once it can, it runs. If it never will, correct what it asks for (the resources of rule train, or "
-        "`scheduler` in profiles/gpu/site.yaml), and delete it: delete 1"
+    assert [line for line in bench.told.lines if "Partition" in line and "nothing runs" not in line] == [
+        "train a: job 1 cannot run as things are, says the scheduler: PENDING PartitionNodeLimit. Once it can, it runs. If it "
+        "never will, correct what it asks for (the resources of rule train, or `scheduler` in profiles/gpu/site.yaml), and "
+        "delete it: delete 1. The same is not said of others of this rule"
     ]
     assert bench.told.failures == {}
     assert bench.scheduler.deleted == []
-    bench.scheduler.on_question = FakeScheduler.all_running
-    bench.rounds(20)
-    assert bench.told.lines[-1] == "train a: job 1 is running again"
     bench.end(0)
     bench.until(lambda: bench.told.done)
-    assert len(bench.scheduler.submitted) == 1
+    assert len(bench.scheduler.submitted) == 2
 
 
 # limits on the jobs of a user: who waits, and who does not

@@ -78,7 +78,7 @@ def test_jobs_too_large_for_a_limit_of_the_user_hold_up_no_smaller_ones(pbs: Pbs
     workflow = Workflow(pbs, "sizes", {**SITE, "queue": "sized"}, runs)
     pbs.qmgr("create queue sized queue_type=execution, enabled=True, started=True")
     pbs.qmgr("set queue sized max_queued_res.ncpus = '[u:PBS_GENERIC=13]'")
-    driver = workflow.start("--multinode-give-up-min", "2")
+    driver = workflow.start()
     workflow.until(lambda: workflow.results() == 3, "that the small ones are done", 90)
     assert not any(name.startswith("large") for name in workflow.starts())
     pbs.qmgr("unset queue sized max_queued_res.ncpus")
@@ -109,7 +109,7 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(
     pbs: PbsBox, fates: tuple[Workflow, Driver]
 ) -> None:
     workflow, driver = fates
-    workflow.until(lambda: "not been able to run" in driver.log.read_text(), "that a job cannot run", 60)
+    workflow.until(lambda: "cannot run as things are" in driver.log.read_text(), "that a job cannot run", 60)
     ids = workflow.ids()
     pbs.must(["qdel", ids["too_many_nodes"]], USER)  # as the driver's message has it
     code, output = driver.wait(280)
@@ -118,7 +118,7 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(
     assert "the walltime of 1 min was reached (Exit_status -29" in message(output, "deaf")
     assert "cancelled by its owner or an administrator (Exit_status 2" in message(output, "deleted")
     assert "says the scheduler: Q Can Never Run: Not enough total nodes" in output
-    assert f"and delete it: qdel {ids['too_many_nodes']}\n" in output
+    assert f"and delete it: qdel {ids['too_many_nodes']}." in output
     assert "cancelled by its owner or an administrator (deleted before it ran" in message(output, "too many nodes")
 
 

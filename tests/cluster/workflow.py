@@ -44,7 +44,6 @@ rule train:
 OPTIONS = (
     "--executor", "multinode", "--jobs", "100", "--nolock", "--rerun-incomplete", "--keep-going", "--latency-wait", "10",
     "--seconds-between-status-checks", "2", "--multinode-site", "site.yaml", "--rerun-triggers", "mtime",
-    "--multinode-give-up-min", "0.2",
 )  # fmt: skip
 
 
@@ -276,8 +275,7 @@ def assert_waits_for_room(box: Box, site: dict[str, str], limit: Callable[[int],
     limit(others + 1)
     try:
         workflow = Workflow(box, "limited", site, {f"run{n}": {"steps": 2, "step_s": 1} for n in range(count)})
-        # Jobs that the other driver submits meanwhile take the one place, for longer than tests are patient elsewhere.
-        code, output = workflow.drive("--multinode-give-up-min", "2")
+        code, output = workflow.drive()
     finally:
         limit(0)
     assert code == 0, output

@@ -37,9 +37,6 @@ class Limits:
     """How long a scheduler may report a job as running after its script has ended: it copies output back, or hangs."""
     lost_s: float = 30.0
     """How long the scheduler must not know a job before the job counts as lost."""
-    blocked_s: float = 1800.0
-    """How long a scheduler must report that a job cannot run as things are before that is said: nodes that are down may
-    return."""
     per_s: float = 5.0
     """Most submissions per second."""
     budget_gpu_hours: float | None = None
@@ -51,16 +48,12 @@ def apply_status(state: JobState, status: Status | None, asked_s: float, now_s: 
         return state
     if state.phase is Phase.ENDING:
         return _apply_status_to_end(state, status, asked_s, now_s)
-    if status is None:
-        phase = Phase.MISSING
-    elif status.state is State.NEVER:
-        phase = Phase.BLOCKED
-    else:
+    phase = Phase.MISSING
+    if status is not None:
         phase = Phase.ENDING if status.state is State.ENDED else Phase.ALIVE
-    counted = phase in (Phase.MISSING, Phase.BLOCKED)
     if state.phase is not phase:
-        return JobState(phase, now_s, status, int(counted), asked_s)
-    return replace(state, status=status, answers=state.answers + counted, asked_s=asked_s)
+        return JobState(phase, now_s, status, int(status is None), asked_s)
+    return replace(state, status=status, answers=state.answers + (status is None), asked_s=asked_s)
 
 
 def _apply_status_to_end(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:

@@ -63,14 +63,6 @@ class ExecutorSettings(ExecutorSettingsBase):
             "type": float,
         },
     )
-    give_up_min: float = field(
-        default=30.0,
-        metadata={
-            "help": "Minutes for which a scheduler must have said that a job cannot run as things are before that is "
-            "reported: nodes that are down come back",
-            "type": float,
-        },
-    )
 
 
 common_settings = CommonSettings(
@@ -115,7 +107,6 @@ class Executor(RemoteExecutor):
             poll_s=max(LEAST_POLL_S, float(self.next_seconds_between_status_checks)),
             settle_s=max(15.0, latency_s),
             lost_s=max(30.0, latency_s),
-            blocked_s=60 * settings.give_up_min,
             per_s=SUBMISSIONS_PER_S if rate is None else min(SUBMISSIONS_PER_S, rate.max_jobs / rate.timespan),
             budget_gpu_hours=budget(settings.budget_gpu_hours),
         )

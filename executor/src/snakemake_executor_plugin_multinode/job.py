@@ -21,7 +21,6 @@ class Phase(Enum):
     TO_SUBMIT = "to be submitted"
     SUBMITTED = "submitted, without an answer about it since"
     ALIVE = "queued or running, by its scheduler"
-    BLOCKED = "in the queue, and cannot run as things are"
     MISSING = "unknown to its scheduler"
     ENDING = "ended; why, or that it is requeued, may come later"
 
@@ -35,7 +34,7 @@ class JobState:
     status: Status | None = None
     """The scheduler's last answer, where the phase follows from that; None where it did not know the job."""
     answers: int = 0
-    """BLOCKED, MISSING and ENDING: how many answers in a row say so, or do not have the job."""
+    """MISSING and ENDING: how many answers in a row say so, or do not have the job."""
     asked_s: float = 0.0
     """When the last answer was requested: an answer from before an end says nothing about it."""
     end: End | None = None

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from snakemake_executor_plugin_multinode.decide import Limits
-from snakemake_executor_plugin_multinode.job import MonitoredJob, Phase
+from snakemake_executor_plugin_multinode.job import MonitoredJob
 from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, State, Status
 
 WAITING_S = 300.0
 """After so long in the queue with nothing running, the scheduler's reasons are said; then each time after twice as long."""
 MAX_REASONS = 3
-BLOCKED_ANSWERS = 2
 PAUSED = State.HELD, State.SUSPENDED
 SUBMISSION, QUESTION, FILES = "submission", "question", "status files"
 
@@ -26,8 +24,8 @@ class Messages:
     `tell` is the executor, which passes them on; `delete_line` is how a person deletes jobs, from their ids; `site` the file in which the site says how jobs are submitted.
     """
 
-    def __init__(self, tell: Any, limits: Limits, delete_line: Callable[[Sequence[str]], str], site: str) -> None:
-        self.tell, self.limits, self.delete_line, self.site = tell, limits, delete_line, site
+    def __init__(self, tell: Any, delete_line: Callable[[Sequence[str]], str], site: str) -> None:
+        self.tell, self.delete_line, self.site = tell, delete_line, site
         self._told: dict[Hashable, str] = {}
         """By topic, what was told last and still holds."""
         self._waiting_s = WAITING_S
@@ -75,25 +73,14 @@ class Messages:
             f"nothing runs: {jobs_are} in the queue, for up to {longest_s / 60:.0f} min; the scheduler says: {said}"
         )
 
-    def blocked(self, jobs: Sequence[MonitoredJob], now_s: float) -> None:
-        """Jobs that cannot run as things are: nodes that are down come back, so one late message is all."""
-        by_reason: dict[tuple[str, str], list[MonitoredJob]] = defaultdict(list)
-        for job in jobs:
-            state = job.state
-            if state.phase is not Phase.BLOCKED or state.status is None or ("blocked", job.attempt.name) in self._told:
-                continue
-            if state.answers >= BLOCKED_ANSWERS and now_s - state.since_s >= self.limits.blocked_s:
-                self._told["blocked", job.attempt.name] = ""
-                by_reason[state.status.words, job.rule].append(job)
-        for (words, rule), alike in by_reason.items():
-            which = f"{alike[0].label}: job {alike[0].id} has"
-            if len(alike) > 1:
-                which = f"{len(alike)} jobs of rule {rule} have"
-            self.tell.warn(
-                f"{which} not been able to run for {self.limits.blocked_s / 60:g} minutes, says the scheduler: {words}. "
-                f"Nothing is done about that: once it can, it runs. If it never will, correct what it asks for (the resources "
-                f"of rule {rule}, or `scheduler` in {self.site}), and delete it: {self.delete_line([job.id for job in alike])}"
-            )
+    def never(self, job: MonitoredJob, status: Status) -> None:
+        """A job cannot run as things are: once for each reason and rule."""
+        text = (
+            f"{job.label}: job {job.id} cannot run as things are, says the scheduler: {status.words}. Once it can, it runs. "
+            f"If it never will, correct what it asks for (the resources of rule {job.rule}, or `scheduler` in {self.site}), "
+            f"and delete it: {self.delete_line([status.id])}. The same is not said of others of this rule"
+        )
+        self.once(("never", job.rule, status.words), text)
 
     def changed(self, job: MonitoredJob, status: Status, before: State | None, requeued: bool) -> None:
         """The scheduler reports a job in another state than `before`."""
@@ -104,10 +91,8 @@ class Messages:
             self.tell.warn(f"{which} is in a state that is not known here, {status.words!r}; waiting")
         elif requeued:
             self.requeued(job)
-        elif status.state in (State.QUEUED, State.RUNNING):
-            was_blocked = self.over(("blocked", job.attempt.name))
-            if was_blocked or before in PAUSED:
-                self.tell.warn(f"{which} is {status.state.value} again")
+        elif status.state in (State.QUEUED, State.RUNNING) and before in PAUSED:
+            self.tell.warn(f"{which} is {status.state.value} again")
 
     def held_up(self, job: MonitoredJob, by: Sequence[Attempt]) -> None:
         """A job is not submitted as long as these attempts of an earlier driver may make some of its files."""

@@ -46,7 +46,7 @@ class JobMonitor:
         self.scheduler, self.records, self.files, self.tell, self.limits = scheduler, records, files, tell, limits
         self.now_s, self.driver_began_ns = now_s, driver_began_ns
         self.jobs: list[MonitoredJob] = []
-        self.messages = Messages(tell, limits, scheduler.delete_line, site)
+        self.messages = Messages(tell, scheduler.delete_line, site)
         self.observer = Observer(scheduler, files, limits.poll_s, now_s)
         self.submitter = Submitter(scheduler, records, limits, now_s)
         self.orphans = Orphans(records, files, limits, now_s, driver_began_ns)
@@ -121,7 +121,6 @@ class JobMonitor:
             with contextlib.suppress(OSError):  # the next answer comes
                 self.orphans.apply_statuses(answer.statuses, answer.asked, answer.asked_s)
             self.messages.waiting(self.jobs, self.now_s())
-            self.messages.blocked(self.jobs, self.now_s())
 
     def _apply_status(self, job: MonitoredJob, status: Status | None, asked_s: float) -> None:
         """Take one job's part of an answer."""
@@ -134,6 +133,8 @@ class JobMonitor:
         known, words = before.reported, "" if before.status is None else before.status.words
         if status.state is not State.UNKNOWN and (status.state, status.words) != (known, words):
             self.tell.waits(job, "" if status.state in RAN else f"{status.state.value}: {status.words}")
+        elif status.state is State.NEVER:  # in two answers: the first reason of a new job may be another
+            self.messages.never(job, status)
         if status.state is not known:
             requeued = known in RAN and status.state is State.QUEUED and job.state.phase is Phase.ALIVE
             self.messages.changed(job, status, known, requeued)
