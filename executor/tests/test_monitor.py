@@ -297,7 +297,7 @@ def at_most(bench: Bench, gpus: int) -> Callable[[Request], str]:
 
     def submit(request: Request) -> str:
         if request.gpus_per_node > gpus:
-            raise LimitReached(WORDS, by_size=True)
+            raise LimitReached(WORDS)
         return str(len(bench.scheduler.submitted))
 
     return submit
@@ -313,7 +313,6 @@ def test_a_job_too_large_for_a_limit_holds_up_those_as_large_and_no_smaller_one(
     bench.rounds(600)
     assert len(bench.scheduler.submitted) < 40
     assert [line for line in bench.told.lines if WORDS in line] == [
-        f"train large: the scheduler does not take a job that asks for so much now ({WORDS}); it waits until others end, "
-        "like those that ask for as much; smaller ones are submitted"
+        f"the scheduler takes no more jobs for now ({WORDS}); jobs that ask for as much wait until others end"
     ]
     assert bench.told.failures == {}

@@ -176,8 +176,7 @@ SENDTO = "sbatch: error: slurm_msg_sendto: address:port=10.0.0.1:6817 msg_type=4
         ("sge", (1, "", "Unable to run job: job rejected: only 30 jobs are allowed per user (current job count: 30)."), LimitReached),
         ("pbs", (1, "", "qsub: would exceed queue generic's per-user limit"), LimitReached),
         ("pbs", (1, "", "qsub: Maximum number of jobs already in queue workq"), LimitReached),
-        ("pbs", (1, "", "qsub: would exceed limit on resource ncpus in complex for jobs in 'Q' state"), "by size"),
-        ("pbs", (1, "", "qsub: would exceed group staff's limit on resource ncpus in complex for jobs in 'Q' state"), "by size"),
+        ("pbs", (1, "", "qsub: would exceed limit on resource ncpus in complex for jobs in 'Q' state"), LimitReached),
         ("slurm", (1, "", POLICY), Refused),
         ("slurm", (1, "", f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}"), Refused),
     ],
@@ -187,9 +186,7 @@ def test_an_answer_to_a_submission_is_an_id_a_limit_a_refusal_or_none(
 ) -> None:
     try:
         found: Any = scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(*answer)).submit(WHOLE)
-    except LimitReached as error:
-        found = "by size" if error.by_size else LimitReached
-    except (NoAnswer, Refused) as error:
+    except (LimitReached, NoAnswer, Refused) as error:
         found = type(error)
         assert not str(error).startswith(("sbatch: sbatch:", "qsub: qsub:"))
     assert found == outcome

@@ -86,7 +86,7 @@ def test_jobs_too_large_for_a_limit_of_the_user_hold_up_no_smaller_ones(pbs: Pbs
     assert code == 0, output
     assert workflow.results() == 5
     assert set(workflow.starts().values()) == {1}
-    said = "the scheduler does not take a job that asks for so much now (qsub: would exceed per-user limit on resource ncpus"
+    said = "the scheduler takes no more jobs for now (qsub: would exceed per-user limit on resource ncpus"
     assert output.count(said) == 1
     assert len(workflow.events("submitted")) == len(runs)
 

@@ -104,16 +104,10 @@ class Messages:
         """The scheduler runs a job a second time."""
         self.tell.warn(f"{job.label}: job {job.id} was requeued; it runs again")
 
-    def full(self, job: MonitoredJob, limit: LimitReached, waiting: int) -> None:
-        """The scheduler does not take a job for now, and `waiting` jobs are still to be submitted."""
-        jobs = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
-        text = f"the scheduler takes no more jobs for now ({limit}); {jobs} until others end"
-        if limit.by_size:
-            text = (
-                f"{job.label}: the scheduler does not take a job that asks for so much now ({limit}); it waits until "
-                "others end, like those that ask for as much; smaller ones are submitted"
-            )
-        self.once(("full", limit.by_size), text)
+    def full(self, limit: LimitReached) -> None:
+        """The scheduler does not take a job for now."""
+        waiting = "jobs that ask for as much wait until others end"
+        self.once("full", f"the scheduler takes no more jobs for now ({limit}); {waiting}")
 
     def not_deleted(self, why: Sequence[str], jobs: Sequence[JobRef], leaving: bool) -> None:
         """The scheduler did not delete these jobs; `leaving`: because the driver ends."""

@@ -218,7 +218,7 @@ class JobMonitor:
             return
         except LimitReached as error:
             self.messages.answered(SUBMISSION)
-            self.messages.full(job, error, sum(other.state.phase is Phase.TO_SUBMIT for other in self.jobs))
+            self.messages.full(error)
             return
         now_s = self.now_s()
         job.adopted, job.known_s, job.state = False, now_s, JobState(Phase.SUBMITTED, now_s)

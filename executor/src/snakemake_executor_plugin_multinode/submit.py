@@ -91,10 +91,9 @@ class Submitter:
         except Refused as error:
             self._take_back(job)
             raise NotSubmitted(f"the scheduler refused it: {error}") from None
-        except LimitReached as error:
-            least = amount_of(request) if error.by_size else (0,) * len(amount_of(request))
+        except LimitReached:
             still_full = [full for full in self._full if full.until_s > self.now_s()]
-            self._full = [*still_full, Full(place_of(request), least, self.now_s() + FULL_PAUSE_S)]
+            self._full = [*still_full, Full(place_of(request), amount_of(request), self.now_s() + FULL_PAUSE_S)]
             self._take_back(job)
             raise
         except OSError:

@@ -83,10 +83,8 @@ class Pbs(Scheduler):
         "busy",
     )
     job_id = re.compile(r"^\d+\.\S+$", re.MULTILINE)
-    # Limits in qsub's words, as OpenPBS's own tests of limits have them; by size is how much of a resource a user's jobs
-    # may ask for together ("would exceed per-user limit on resource ncpus in queue q").
+    # Limits in qsub's words, as OpenPBS's own tests of limits have them.
     full = re.compile(r"would exceed .*limit|Maximum number of jobs already in (queue|complex)", re.IGNORECASE)
-    by_size = re.compile(r"limit on resource ", re.IGNORECASE)
 
     def missing_history(self) -> str:
         """Without job history a job that is over is unknown."""

@@ -134,11 +134,6 @@ class Refused(Exception):
 class LimitReached(Exception):
     """The scheduler does not take this job of this user for now; the message has its own words."""
 
-    def __init__(self, words: str, by_size: bool = False) -> None:
-        super().__init__(words)
-        self.by_size = by_size
-        """Whether the limit is on what jobs ask for, so that a smaller one may be taken, and not on how many there are."""
-
 
 OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 NAME = re.compile(r"\{([^{}]*)\}")
@@ -171,8 +166,6 @@ class Scheduler(ABC):
     """An id, as the submit command prints it on a line of its own; warnings may stand before it."""
     full: ClassVar[re.Pattern[str]]
     """A refusal by a limit on how many jobs a user may have, or on their size."""
-    by_size: ClassVar[re.Pattern[str] | None] = None
-    """The latter alone."""
     copies_output: ClassVar[bool] = False
     """Whether a job's output is copied to its place after its script has ended: until then the place must be there."""
 
@@ -208,7 +201,7 @@ class Scheduler(ABC):
         if answer.code == 0 or any(one in answer.err for one in self.away):
             raise NoAnswer(words)
         if self.full.search(answer.err + answer.out):
-            raise LimitReached(words, by_size=self.by_size is not None and self.by_size.search(words) is not None)
+            raise LimitReached(words)
         raise Refused(words)
 
     @abstractmethod
