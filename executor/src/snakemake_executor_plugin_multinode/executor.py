@@ -51,17 +51,10 @@ MARKED = {"multinode": True}
 
 @dataclass
 class ExecutorSettings(ExecutorSettingsBase):
-    """`--multinode-…` on the command line, `multinode-…` in a profile."""
+    """`--multinode-site` on the command line, `multinode-site` in a profile."""
 
     site: Path | None = field(
         default=None, metadata={"help": "YAML file whose section `scheduler` says how jobs are submitted", "type": Path}
-    )
-    budget_gpu_hours: float | None = field(
-        default=None,
-        metadata={
-            "help": "GPU hours that all jobs of this folder may use; a submission beyond it is refused",
-            "type": float,
-        },
     )
 
 
@@ -108,7 +101,7 @@ class Executor(RemoteExecutor):
             settle_s=max(15.0, latency_s),
             lost_s=max(30.0, latency_s),
             per_s=SUBMISSIONS_PER_S if rate is None else min(SUBMISSIONS_PER_S, rate.max_jobs / rate.timespan),
-            budget_gpu_hours=budget(settings.budget_gpu_hours),
+            budget_gpu_hours=budget(),
         )
         self.monitor = JobMonitor(
             self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, str(settings.site)
@@ -373,14 +366,13 @@ def resources_of_members(group: Any) -> list[dict[str, Any]]:
     return found
 
 
-def budget(own: float | None) -> float | None:
-    """The stricter of `--multinode-budget-gpu-hours` and the workflow's own MULTINODE_BUDGET_GPU_HOURS."""
-    of_workflow = os.environ.get(BUDGET_VARIABLE)
+def budget() -> float | None:
+    """GPU hours that all jobs of this folder may use, by MULTINODE_BUDGET_GPU_HOURS."""
+    text = os.environ.get(BUDGET_VARIABLE)
     try:
-        known = [limit for limit in (own, float(of_workflow) if of_workflow else None) if limit is not None]
+        return float(text) if text else None
     except ValueError:
-        raise ValueError(f"{BUDGET_VARIABLE} must be a number of GPU hours, not {of_workflow!r}") from None
-    return min(known) if known else None
+        raise ValueError(f"{BUDGET_VARIABLE} must be a number of GPU hours, not {text!r}") from None
 
 
 class DriverStopped(WorkflowError):
