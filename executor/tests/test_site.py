@@ -76,8 +76,10 @@ def test_a_wrong_file_is_answered_with_its_line_and_key(tmp_path: Path, text: st
 
 
 def test_a_batch_system_without_its_commands_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sbatch", "qsub", "qstat", "qdel"):  # Slurm with its wrappers
+        (tmp_path / name).touch(0o700)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ValueError, match="the commands of sge are not in PATH: qsub, qstat, qacct, qdel"):
-        chosen_scheduler(read_site(site_file(tmp_path, "scheduler: {kind: sge}")))
+    with pytest.raises(ValueError, match="the commands of pbs are not in PATH: qselect"):
+        chosen_scheduler(read_site(site_file(tmp_path, "scheduler: {kind: pbs}")))
     with pytest.raises(ValueError, match="no batch system is named"):
         chosen_scheduler(read_site(None))

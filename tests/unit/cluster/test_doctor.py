@@ -221,16 +221,6 @@ def test_the_reason_why_a_job_waits_is_that_of_grid_engine() -> None:
     ]
 
 
-def test_slurm_behind_a_pbs_profile_is_named(tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("sbatch", "squeue", "scancel", "scontrol", "qsub", "qstat"):
-        (tmp_path / name).write_text("#!/bin/sh\n")
-        (tmp_path / name).chmod(0o755)
-    site.write_text("scheduler: {kind: pbs}\n")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="the qsub of this host is Slurm's"):
-        examine.scheduler_here()
-
-
 @pytest.mark.slow
 def test_this_machine_is_probed_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCALESTUDY_SITE", raising=False)

@@ -54,21 +54,9 @@ def chosen_scheduler(site: Site) -> Scheduler:
     settings = site.scheduler
     if settings is None:
         raise ValueError("no batch system is named: give a site file with `scheduler: {kind: slurm}`, or sge, or pbs")
-    if settings.kind == "pbs" and shutil.which("sbatch") and not _has_pbs():
-        why = "drops all but the last `-l`; set `kind: slurm`, and its `request` and `options`"
-        raise ValueError(f"`scheduler.kind` is pbs, but the qsub of this host is Slurm's, which {why}")
     scheduler = scheduler_of(settings)
     if missing := [command for command in scheduler.commands if shutil.which(command) is None]:
         raise ValueError(
             f"the commands of {settings.kind} are not in PATH: {', '.join(missing)}. On a login node they are"
         )
     return scheduler
-
-
-def _has_pbs() -> bool:
-    """Whether the qsub of this host is that of PBS: the others do not know `--version`."""
-    try:
-        version = run_command(["qsub", "--version"], 25.0)
-    except NoAnswer:
-        return False
-    return "pbs_version" in version.out + version.err

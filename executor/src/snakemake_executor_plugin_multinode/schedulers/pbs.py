@@ -59,7 +59,7 @@ class Pbs(Scheduler):
     """OpenPBS and PBS Professional; written against OpenPBS 23.06.06."""
 
     kind = "pbs"
-    commands = ("qsub", "qstat", "qselect", "qdel")
+    commands = ("qsub", "qstat", "qselect", "qdel")  # Slurm has wrappers of the others, which drop most of a request
     copies_output = True
     default_request = (
         "-l select={nodes}:ncpus={cpus_per_node}:mpiprocs={ranks_per_node}[:ngpus={gpus_per_node}][:mem={mem_mb}mb]"
