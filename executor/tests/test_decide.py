@@ -47,7 +47,7 @@ NOTHING = Known()
 
 def job(state: JobState, adopted: bool = False, job_id: str | None = "1", cancelled: bool = False) -> MonitoredJob:
     made = MonitoredJob(None, "k", "train a", "train", (), lambda *_: ASKED, lambda _: None)
-    made.record.attempts.append(Attempt("train.a.1", job_id, 0.0, 0.0, cancelled=cancelled))
+    made.record.attempts.append(Attempt("train.a.1", job_id, 0.0, cancelled=cancelled))
     made.state, made.adopted = state, adopted
     return made
 

@@ -256,7 +256,7 @@ def test_a_mistake_in_this_executor_is_reported_as_the_failure_of_the_job_it_met
 
 def test_a_damaged_record_submits_nothing(bench: Bench) -> None:
     bench.submit()
-    next((bench.folder / "jobs").glob("*/links.json")).write_text("{")
+    next((bench.folder / "jobs").glob("*/attempts.json")).write_text("{")
     second = Bench(bench.folder)
     second.add()
     second.until(lambda: second.told.failures)

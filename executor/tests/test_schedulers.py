@@ -69,7 +69,7 @@ def test_other_than_as_many_names_as_nodes_are_refused(hosts: str) -> None:
 
 
 def test_a_node_that_failed_is_not_left_out_of_a_job_that_is_about_it() -> None:
-    failed = Attempt("train.a.01", "7", 0.0, None, node_fault=True, host="n01")
+    failed = Attempt("train.a.01", "7", None, node_fault=True, host="n01")
     assert with_avoided(PINNED, [failed]).avoid == ()
     assert with_avoided(LEAST, [failed]).avoid == ("n01",)
 

@@ -20,7 +20,7 @@ OLD = RunState("checkpointed", 100.0, "the deadline is near", False)
 
 
 def attempt(progress: float | None = None, cause: str = "", node_fault: bool = False) -> Attempt:
-    return Attempt("n", "1", 0.0, 0.0, cause=cause, progress=progress, node_fault=node_fault)
+    return Attempt("n", "1", 0.0, cause=cause, progress=progress, node_fault=node_fault)
 
 
 def judged_of(

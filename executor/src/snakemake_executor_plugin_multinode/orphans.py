@@ -127,16 +127,11 @@ class Orphans:
 
     def _note(self, attempt: Attempt, cause: str, end: End | None) -> None:
         attempt.cause = cause
-        note_end(self.records, self.files, attempt, end, unseen=True)
+        note_end(self.records, self.files, attempt, end)
 
 
-def note_end(records: Records, files: StatusFiles, attempt: Attempt, end: End | None, unseen: bool = False) -> float:
-    """Write the end of an attempt into the ledger; the seconds that it held its nodes.
-
-    When its script began is left out where it began a second time: its wait is then not known.
-    """
+def note_end(records: Records, files: StatusFiles, attempt: Attempt, end: End | None) -> float:
+    """Write the end of an attempt into the ledger; the seconds that it held its nodes."""
     used_s = attempt.used_before_s + (files.ran_s(attempt.name, end) or 0.0)
-    began = end or files.began(attempt.name)
-    began_s = None if began is None or attempt.used_before_s else float(began.began_s)
-    records.note_end(attempt, used_s, unseen, began_s)
+    records.note_end(attempt, used_s)
     return used_s

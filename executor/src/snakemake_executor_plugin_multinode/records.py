@@ -1,7 +1,7 @@
 """Records of submissions by this driver and earlier ones: on disk before the submission itself.
 
-`.multinode/jobs/<job>/links.json` has the attempts of one job, `.multinode/jobs.jsonl` a line for each submission and
-each end, for accounts. File and keys keep the names of earlier versions, so that each version reads the other's.
+`.multinode/jobs/<job>/attempts.json` has the attempts of one job, `.multinode/jobs.jsonl` a line for each submission and
+each end, for accounts.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import time
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_multinode.schedulers import Request, SchedulerSettings
+from snakemake_executor_plugin_multinode.schedulers import Request
 
 
 @dataclass
@@ -27,7 +27,6 @@ class Attempt:
 
     name: str
     id: str | None
-    submitted_s: float
     gpu_hours: float | None
     gpus: int = 0
     state_before: list[int] | None = None
@@ -116,13 +115,11 @@ class Records:
 
     def read(self, key: str, label: str) -> Record:
         """The record of a job; an empty one where there is none. ValueError, with a sentence, if it is damaged."""
-        file = self.folder_of(key) / "links.json"
+        file = self.folder_of(key) / "attempts.json"
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
-            # Another version of this executor may know other fields.
-            known = {one.name for one in fields(Attempt)}
-            attempts = [Attempt(**{key: value for key, value in one.items() if key in known}) for one in data["links"]]
-            return Record(key, label, attempts, data["outcome"], tuple(data.get("outputs", ())))
+            attempts = [Attempt(**attempt) for attempt in data["attempts"]]
+            return Record(key, label, attempts, data["outcome"], tuple(data["outputs"]))
         except FileNotFoundError:
             return Record(key, label)
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -134,7 +131,7 @@ class Records:
     def all(self) -> list[Record]:
         """Read the records of all submitted jobs with files still there; damaged ones are left out."""
         found = []
-        for file in (self.folder / "jobs").glob("*/links.json"):
+        for file in (self.folder / "jobs").glob("*/attempts.json"):
             with suppress(ValueError):
                 found.append(self.read(file.parent.name, ""))
         return [record for record in found if record.attempts]
@@ -148,8 +145,8 @@ class Records:
         folder = self.folder_of(record.key)
         folder.mkdir(exist_ok=True)
         attempts = [asdict(attempt) for attempt in record.attempts]
-        data = {"key": record.key, "label": record.label, "links": attempts, "outcome": record.outcome}
-        write_synced(folder / "links.json", json.dumps({**data, "outputs": record.outputs}, indent=1) + "\n")
+        data = {"key": record.key, "label": record.label, "attempts": attempts, "outcome": record.outcome}
+        write_synced(folder / "attempts.json", json.dumps({**data, "outputs": record.outputs}, indent=1) + "\n")
 
     def forget(self, record: Record) -> None:
         """Remove the files that only a living or failed job needs; its lines in the ledger stay."""
@@ -161,35 +158,26 @@ class Records:
 
     # accounts
 
-    def note_submission(self, record: Record, attempt: Attempt, request: Request, settings: SchedulerSettings) -> None:
-        """A line before the scheduler is asked."""
-        self._note(
-            event="submitted", job=record.label, name=attempt.name, link=record.number, nodes=request.nodes,
-            gpus=request.gpus_held, cpus=request.nodes * request.ranks_per_node * request.cpus_per_rank,
-            runtime_min=request.runtime_min, gpu_hours=attempt.gpu_hours, queue=request.queue or settings.queue,
-        )  # fmt: skip
+    def note_submission(self, label: str, attempt: Attempt) -> None:
+        """A line before the scheduler is asked, with the job's label."""
+        self._note(event="submitted", job=label, name=attempt.name, gpus=attempt.gpus, gpu_hours=attempt.gpu_hours)
 
     def withdraw(self, request: Request, why: str) -> None:
         """A submission that the scheduler has not taken, and that is not tried again."""
         request.script.unlink(missing_ok=True)
         if request.name in self.hours:
-            self.note_end(Attempt(request.name, None, 0.0, None, cause=why), 0.0)
+            self.note_end(Attempt(request.name, None, None, cause=why), 0.0)
 
     def note_id(self, attempt: Attempt) -> None:
         """The scheduler's id of a submission."""
         self._note(event="id", name=attempt.name, id=attempt.id)
 
-    def note_end(self, attempt: Attempt, used_s: float, unseen: bool = False, began_s: float | None = None) -> None:
-        """Write a line once an attempt is over; its use takes the place of its request.
-
-        `unseen`: it was an orphan, so that the time of this line is not that of its end. `began_s`: when
-        its script began, Unix seconds, where that says how long it had waited.
-        """
+    def note_end(self, attempt: Attempt, used_s: float) -> None:
+        """Write a line once an attempt is over; its use takes the place of its request."""
         hours = used_s * attempt.gpus / 3600
         self._note(
             event="ended", name=attempt.name, id=attempt.id, used_s=round(used_s), gpu_hours=round(hours, 4),
-            cause=attempt.cause, progress=attempt.progress, **({"unseen": True} if unseen else {}),
-            **({} if began_s is None else {"began_s": began_s}),
+            cause=attempt.cause, progress=attempt.progress,
         )  # fmt: skip
         self.hours[attempt.name] = hours
 
@@ -200,7 +188,7 @@ class Records:
             name = event["name"]
             match event.get("event"):
                 case "submitted":
-                    left[name] = Attempt(name, None, 0.0, event.get("gpu_hours"), event.get("gpus") or 0)
+                    left[name] = Attempt(name, None, event.get("gpu_hours"), event.get("gpus") or 0)
                 case "id" if name in left:
                     left[name].id = event.get("id")
                 case "ended":

@@ -1,6 +1,6 @@
 """Status files of a job script: its beginning and its end. The first source of truth about a job.
 
-They lie in `.multinode/marks`: the folder keeps that name, so that jobs of drivers of an earlier version are found.
+They lie in `.multinode/marks`.
 `NAME.token` is a symbolic link to `run` or `void`: whoever makes it first decides whether a submission of unclear fate
 may still run. So a submission that comes through late, after it was given up, ends at once. A driver that has judged
 the end of a submission makes it `void`, so that a scheduler which starts it a second time starts nothing.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -73,13 +72,11 @@ class Submitter:
         try:
             request = job.prepared = job.prepared or self._prepared(job)
             self._check_budget(request)
-            attempt = Attempt(
-                request.name, None, time.time(), request.gpu_hours, request.gpus_held, file_stamp(job.state_file)
-            )
+            attempt = Attempt(request.name, None, request.gpu_hours, request.gpus_held, file_stamp(job.state_file))
             job.record.attempts.append(attempt)
             self.records.write(job.record)
             if request.name not in self.records.hours:  # one line for all tries
-                self.records.note_submission(job.record, attempt, request, self.scheduler.settings)
+                self.records.note_submission(job.label, attempt)
             self.records.hours[request.name] = request.gpu_hours or 0.0
             attempt.id = self._submitted(request)
         except ValueError as error:
