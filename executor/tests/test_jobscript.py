@@ -21,7 +21,7 @@ def script(folder: Path, command: str, **more: object) -> Path:
     folder.mkdir()
     values = {"setup": (), "environment": {}, "runtime_min": None, **more}
     text = Script(
-        name="job", title="a\ntitle", properties="{}", status_files=folder / "marks", workdir=folder, command=command,
+        name="job", title="a\ntitle", status_files=folder / "marks", workdir=folder, command=command,
         path_first=Path("/opt/first"), script=folder / "job.sh", **values,
     ).text()  # fmt: skip
     (folder / "marks").mkdir()

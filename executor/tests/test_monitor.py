@@ -119,9 +119,7 @@ class Bench:
             request.script.touch()
 
         key = job_key("train", [label], label)
-        self.monitor.add(
-            MonitoredJob(None, key, label, "train", (label,), request, write_script, state_file, (), outputs)
-        )
+        self.monitor.add(MonitoredJob(None, key, label, "train", (label,), request, write_script, state_file, outputs))
 
     def submit(self, *arguments: Any, **more: Any) -> None:
         """`add`, until it is submitted."""

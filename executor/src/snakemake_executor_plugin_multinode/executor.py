@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -254,12 +253,13 @@ class Executor(RemoteExecutor):
         """Everything that the monitor needs to know about a job, read here, in Snakemake's own thread."""
         resources, threads = dict(job.resources.items()), job.threads
         members = resources_of_members(job) if job.is_group() else None
-        properties = str(job.properties())  # JSON, in contrast to what the interface declares
-        wildcards = {key: str(value) for key, value in (json.loads(properties).get("wildcards") or {}).items()}
-        rule, label = job.name, " ".join([job.name, *wildcards.values()])
         if job.is_group():
             rule = "_".join(sorted({member.name for member in job.jobs}))
-            label = " ".join([rule, *sorted(str(path) for path in job.output)[:1]])
+            words = sorted(str(path) for path in job.output)[:1]
+        else:
+            (target,) = job.get_target_spec()
+            rule, words = job.name, [str(value) for value in target.wildcards_dict.values()]
+        label = " ".join([rule, *words])
         command: str | None = None
         with contextlib.suppress(OSError, ValueError):  # tried again, and told, when it is submitted
             command = self._command(job)
@@ -273,7 +273,7 @@ class Executor(RemoteExecutor):
             return request_of(asked, threads, name, script, log, self.scheduler.kind)
 
         def write_script(request: Request) -> None:
-            text = self._script(request, label, properties, command or self._command(job)).text()
+            text = self._script(request, label, command or self._command(job)).text()
             request.script.touch(0o700)
             request.script.write_text(text, encoding="utf-8")
 
@@ -282,11 +282,10 @@ class Executor(RemoteExecutor):
             key=self._key(job),
             label=label,
             rule=rule,
-            wildcards=tuple(wildcards.values()),
+            wildcards=() if job.is_group() else tuple(words),
             request_for=request,
             write_script=write_script,
             state_file=state,
-            logs=tuple(Path(str(path)).absolute() for path in job.log or ()),
             outputs=tuple(str(path) for path in (job.output if members is None else job.expanded_output)),
         )
 
@@ -303,14 +302,13 @@ class Executor(RemoteExecutor):
         values += [str(path) for path in self.workflow.overwrite_configfiles or ()]
         return requoted(self.format_job_exec(job), values)
 
-    def _script(self, request: Request, label: str, properties: str, command: str) -> Script:
+    def _script(self, request: Request, label: str, command: str) -> Script:
         environment = dict(self.envvars())
         if "PYTHONPATH" in os.environ:  # by which this driver found its plugins; the job's Snakemake needs them too
             environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return Script(
             name=request.name,
             title=label,
-            properties=properties,
             status_files=self.folder / "marks",
             workdir=Path.cwd(),
             command=command,

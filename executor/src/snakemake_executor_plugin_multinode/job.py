@@ -61,7 +61,6 @@ class MonitoredJob:
     """From name, script and log; ValueError, with a sentence, for what cannot be submitted."""
     write_script: Callable[[Request], None]
     state_file: Path | None = None
-    logs: tuple[Path, ...] = ()
     outputs: tuple[str, ...] = ()
     record: Record = field(init=False)
     state: JobState = JobState(Phase.NEW, 0.0)

@@ -20,7 +20,6 @@ ACTIVE = "$`\\"
 TEXT = """\
 #!/bin/bash
 # {title}
-# properties = {properties}
 status_files={status_files}
 name={name}
 write_status() {{  # write_status SUFFIX LINE...: synced, then renamed, so that it is whole or absent
@@ -130,8 +129,6 @@ class Script:
 
     name: str
     title: str
-    properties: str
-    """JSON on one line, as `snakemake.utils.read_job_properties` finds it."""
     status_files: Path
     workdir: Path
     command: str
@@ -153,7 +150,6 @@ class Script:
             command = f"{shell_line(self.container)} /bin/bash -c {shlex.quote(command)}"
         return TEXT.format(
             title=" ".join(self.title.split()),
-            properties=self.properties.replace("\n", " "),
             status_files=shlex.quote(str(self.status_files)),
             name=shlex.quote(self.name),
             script=shlex.quote(str(self.script)),

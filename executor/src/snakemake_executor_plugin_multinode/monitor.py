@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -258,7 +257,6 @@ class JobMonitor:
                 self._fail(job, f"job {job.id}: {decision.why}.{place}")
                 return
             case Action.CONTINUE:
-                self._keep_logs(job)
                 self.tell.warn(f"{which}: {decision.why}; it continues in a new job")
             case Action.RESUBMIT:
                 self.tell.say(f"{which} {decision.why}; it is submitted now")
@@ -334,13 +332,6 @@ class JobMonitor:
             return
         with contextlib.suppress(OSError):  # a file that remains must not hold up a success
             self.orphans.forget(job.record)
-
-    def _keep_logs(self, job: MonitoredJob) -> None:
-        """Keep this attempt's logs: the next attempt overwrites those of the rule."""
-        folder = self.records.folder_of(job.key)
-        for log in job.logs:
-            with contextlib.suppress(OSError):
-                shutil.copyfile(log, folder / f"attempt{job.record.number}.{log.name}")
 
     # cancelling
 

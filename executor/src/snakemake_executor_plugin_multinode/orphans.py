@@ -42,7 +42,6 @@ class Orphans:
 
     def find(self, followed: Collection[str]) -> None:
         """Find orphans of earlier drivers; `followed` are the names of this driver's own attempts."""
-        present = self.files.submissions()  # before the records: none that is written meanwhile is missed
         records = self.records.all()
         outputs = {record.attempts[-1].name: frozenset(record.outputs) for record in records if record.open}
         for attempt in self.records.not_ended():
@@ -53,10 +52,6 @@ class Orphans:
             name = record.attempts[-1].name
             if record.outcome == "finished" or (record.open and name not in followed and self._succeeded_before(name)):
                 self.finished.setdefault(name, record)
-        needed = {attempt.name for record in records for attempt in record.attempts}
-        # None of the others can begin: without its script, which is gone too, a job ends at once.
-        for name in present - needed - {*followed, *self.orphans} - self.records.scripts():
-            self.files.forget(name)
 
     def making(self, outputs: Collection[str]) -> list[Attempt]:
         """Return orphaned submissions that make some of these files."""

@@ -136,10 +136,6 @@ class Records:
                 found.append(self.read(file.parent.name, ""))
         return [record for record in found if record.attempts]
 
-    def scripts(self) -> set[str]:
-        """Return the names of all submissions with a job script."""
-        return {file.stem for file in (self.folder / "jobs").glob("*/*.sh")}
-
     def write(self, record: Record) -> None:
         """Store a record, synced."""
         folder = self.folder_of(record.key)

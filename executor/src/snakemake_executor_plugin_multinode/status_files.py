@@ -52,10 +52,6 @@ class StatusFiles:
         """The names of all status files."""
         return {path.name for path in self.folder.iterdir()}
 
-    def submissions(self) -> set[str]:
-        """The names of all submissions that have status files."""
-        return {name.removesuffix(suffix) for name in self.names() for suffix in SUFFIXES if name.endswith(suffix)}
-
     def end(self, name: str) -> End | None:
         """How that job ended, or None as long as that is not to be seen."""
         fields = self._fields(f"{name}.ended")

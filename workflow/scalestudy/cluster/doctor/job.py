@@ -92,7 +92,6 @@ def write_script(request: Any, site: Site, settings: Any, token: str) -> None:
     script = Script(
         name=request.name,
         title="scalestudy doctor",
-        properties="{}",
         status_files=StatusFiles(folder / STATUS).folder,
         workdir=Path.cwd(),
         command=shell_line([*command, "doctor", "--in-job", str(folder), token]),
