@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from running import Replies
-from snakemake_executor_plugin_multinode.schedulers import JobRef, State
+from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, State
 
 JOBS = {
     "slurm": [JobRef("a", "1"), JobRef("b", "2"), JobRef("c", "11")],
@@ -39,6 +39,13 @@ def test_what_was_not_deleted_is_told_by_name(kind: str, code: int, printed: str
     found = Replies(**{command: (code, "", printed)}).scheduler(kind).cancel(JOBS[kind])
     assert "".join(sorted(found)) == left
     assert all(words.startswith(("scancel: ", "qdel: ")) for words in found.values())
+
+
+@pytest.mark.parametrize(("kind", "command"), [("slurm", "scancel"), ("sge", "qdel"), ("pbs", "qdel")])
+def test_a_deletion_that_hangs_deletes_nothing_and_names_its_command_once(kind: str, command: str) -> None:
+    hanging = NoAnswer(f"{command} did not answer within 90 s")
+    left = Replies(**{command: hanging}).scheduler(kind).cancel(JOBS[kind])
+    assert left == dict.fromkeys("abc", str(hanging))
 
 
 def test_pbs_deletes_one_job_after_the_other_since_a_list_with_a_forgotten_id_ends_its_server() -> None:

@@ -15,7 +15,6 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Status,
     checked_path,
     found_for,
-    not_deleted,
     said,
     whole,
 )
@@ -45,8 +44,6 @@ SUBSTATE_TERMINATED, SUBSTATE_FINISHED, SUBSTATE_FAILED = 91, 92, 93  # JOB_SUBS
 FORMAT = ["-f", "-F", "dsv", "-D", "\x1f"]
 SIGNAL_BASE = 256  # Exit_status of a job that died of signal N is 256+N
 SHELL_BASE = 128  # a shell's exit status after a signal to its command
-# What qdel says of a job that is gone, or is going.
-DELETED = re.compile(r"Unknown Job|has finished|Request invalid for state of job|already being deleted", re.IGNORECASE)
 UNKNOWN_ID = 153  # PBSE_UNKJOBID 15001, as an exit status
 BATCH = 200  # ids of one query: a command line has a limit
 
@@ -85,6 +82,11 @@ class Pbs(Scheduler):
     job_id = re.compile(r"^\d+\.\S+$", re.MULTILINE)
     # Limits in qsub's words, as OpenPBS's own tests of limits have them.
     full = re.compile(r"would exceed .*limit|Maximum number of jobs already in (queue|complex)", re.IGNORECASE)
+
+    # What qdel says of a job that is gone, or is going.
+    deleted = re.compile(
+        r"Unknown Job|has finished|Request invalid for state of job|already being deleted", re.IGNORECASE
+    )
 
     def missing_history(self) -> str:
         """Without job history a job that is over is unknown."""
@@ -155,14 +157,10 @@ class Pbs(Scheduler):
         left: dict[str, str] = {}
         for number, job in enumerate(jobs):
             try:
-                job_id = job.id or self._find(job.name)
-                answer = self.run(["qdel", job_id], self.submit_s) if job_id else CommandAnswer(0, "", "")
-                if answer.code != 0 and any(words in answer.err for words in self.away):
-                    raise NoAnswer(said("qdel", answer))
+                if job_id := job.id or self._find(job.name):
+                    left |= self.not_deleted(["qdel", job_id], [job])
             except NoAnswer as error:  # nor would it answer for the others
                 return left | {other.name: str(error) for other in jobs[number:]}
-            if not_deleted([job], answer, (), DELETED):
-                left[job.name] = said("qdel", answer)
         return left
 
 

@@ -166,6 +166,8 @@ class Scheduler(ABC):
     """An id, as the submit command prints it on a line of its own; warnings may stand before it."""
     full: ClassVar[re.Pattern[str]]
     """A refusal by a limit on how many jobs a user may have, or on their size."""
+    deleted: ClassVar[re.Pattern[str]]
+    """What its deleting command says of a job that is deleted, or gone."""
     copies_output: ClassVar[bool] = False
     """Whether a job's output is copied to its place after its script has ended: until then the place must be there."""
 
@@ -214,6 +216,25 @@ class Scheduler(ABC):
     @abstractmethod
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """Ask for the deletion of jobs that are still there; by name, those that may still be there after that, and why."""
+
+    def not_deleted(self, argv: Sequence[str], jobs: Sequence[JobRef]) -> dict[str, str]:
+        """By name, those of `jobs` that may still be there after a deleting command, each with the command's words.
+
+        A line that does not name one of them is about all. NoAnswer where the scheduler cannot be reached.
+        """
+        answer = self.run(argv, self.submit_s)
+        text = answer.err + answer.out
+        lines = [line for line in text.splitlines() if line.strip()]
+        if answer.code != 0 and (not lines or any(words in text for words in self.away)):
+            raise NoAnswer(said(argv[0], answer))
+        # The number of its id, else its name.
+        called = {job: re.escape(re.split(r"[.;]", job.id)[0] if job.id else job.name) for job in jobs}
+        left: dict[str, str] = {}
+        for line in lines if answer.code != 0 else ():
+            if not self.deleted.search(line):
+                theirs = [job for job in jobs if re.search(rf"(?<![\w.]){called[job]}(?!\w)", line)]
+                left |= {job.name: said(argv[0], CommandAnswer(answer.code, "", line)) for job in theirs or jobs}
+        return left
 
     def delete_line(self, ids: Sequence[str]) -> str:
         """The command by which a person deletes jobs."""
@@ -343,30 +364,6 @@ def _unique(name: str) -> str:
     """The part of a name that one submission alone has; all of a name that is not ours."""
     unique = UNIQUE.search(name)
     return unique[0] if unique is not None else name
-
-
-def not_deleted(
-    jobs: Sequence[JobRef], answer: CommandAnswer, away: Sequence[str], done: re.Pattern[str]
-) -> dict[str, str]:
-    """By name, those of `jobs` that may still be there after a deleting command, each with the command's words.
-
-    `away`: words of an unreachable scheduler. `done`: words for a job that is deleted, or gone. Any other
-    line is about the jobs with numbers or names in it, or else about all of them.
-    """
-    if answer.code == 0:
-        return {}
-    text = answer.err + answer.out
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines or any(words in text for words in away):
-        return {job.name: answer.words for job in jobs}
-    # The number of its id, else its name.
-    called = {job: re.escape(re.split(r"[.;]", job.id)[0] if job.id else job.name) for job in jobs}
-    left: dict[str, str] = {}
-    for line in lines:
-        if not done.search(line):
-            theirs = [job for job in jobs if re.search(rf"(?<![\w.]){called[job]}(?!\w)", line)]
-            left |= {job.name: CommandAnswer(answer.code, "", line).words for job in theirs or jobs}
-    return left
 
 
 def _share(total: int, parts: int) -> int | ValueError:

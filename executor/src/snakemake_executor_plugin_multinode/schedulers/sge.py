@@ -18,7 +18,6 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Status,
     checked_path,
     found_for,
-    not_deleted,
     said,
     user_name,
     whole,
@@ -46,8 +45,6 @@ FAILED: dict[int, Cause] = {
     100: Cause.SIGNAL,  # "assumedly after job": died of a signal
 }
 
-# What qdel says of a job that it deletes, or that is gone.
-DELETED = re.compile(r"has registered the job|has deleted job|is already in deletion|does not exist")
 ACCOUNT_S = 10.0
 """Seconds that one round may spend in the accounting, which may have gigabytes to search for each job: the jobs that are
 not reached are asked about in the next round, and all others have their answers meanwhile."""
@@ -76,6 +73,8 @@ class Sge(Scheduler):
     job_id = re.compile(r"^\d+$", re.MULTILINE)  # as qsub -terse prints it; an array would be `39.1-2:1`
     # Limits on how many jobs a user may have: max_u_jobs of sge_conf(5), maxujobs of sched_conf(5); seen on 8.1.9.
     full = re.compile(r"[Oo]nly \d+ jobs are allowed")
+    # What qdel says of a job that it deletes, or that is gone.
+    deleted = re.compile(r"has registered the job|has deleted job|is already in deletion|does not exist")
 
     def submit_command(self, request: Request) -> list[str]:
         """`qsub -terse -N NAME …`; `-r n`: resuming is decided by us, with the cause known."""
@@ -169,11 +168,9 @@ class Sge(Scheduler):
     def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """`qdel` with all ids in one call; names do as well."""
         try:
-            answer = self.run(["qdel", *(job.id or job.name for job in jobs)], self.submit_s)
+            return self.not_deleted(["qdel", *(job.id or job.name for job in jobs)], jobs)
         except NoAnswer as error:
             return {job.name: str(error) for job in jobs}
-        found = not_deleted(jobs, answer, self.away, DELETED)
-        return {name: f"qdel: {words}" for name, words in found.items()}
 
 
 def _hosts(request: Request) -> list[str]:

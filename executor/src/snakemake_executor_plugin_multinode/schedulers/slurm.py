@@ -22,7 +22,6 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     Status,
     checked_path,
     found_for,
-    not_deleted,
     said,
     user_name,
 )
@@ -58,8 +57,6 @@ NEVER = {
 HELD = {"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held"}
 NOT_LAUNCHED = ("JobLaunchFailure", "RaisedSignal:53(Real-time_signal_19)", "RaisedSignal:53")
 
-# What scancel says of a job that is gone, or is going.
-DELETED = re.compile(r"Invalid job id specified|already completing or completed")
 NO_ACCOUNTING = "accounting storage is disabled"
 REMEMBERED_S = 60
 """A controller that remembers an ended job so long has told of it before it is forgotten."""
@@ -106,6 +103,9 @@ class Slurm(Scheduler):
     job_id = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)  # `28`, or `28;name` where it names a cluster
     # Limits on how many jobs a user may have: squeue(1), "JOB REASON CODES"; sbatch prints the reason before its refusal.
     full = re.compile(r"\b(Assoc|QOS)(Max|Grp)Submit\w*")
+
+    # What scancel says of a job that is gone, or is going.
+    deleted = re.compile(r"Invalid job id specified|already completing or completed")
 
     def __init__(self, settings: SchedulerSettings, run: Run) -> None:
         super().__init__(settings, run)
@@ -221,11 +221,9 @@ class Slurm(Scheduler):
         left: dict[str, str] = {}
         for asked, words in calls:
             try:
-                answer = self.run(["scancel", *self.on, *words], self.submit_s)
-                found = not_deleted(asked, answer, self.away, DELETED)
+                left |= self.not_deleted(["scancel", *self.on, *words], asked)
             except NoAnswer as error:
-                found = {job.name: str(error) for job in asked}
-            left |= {name: f"scancel: {words.removeprefix('scancel: ')}" for name, words in found.items()}
+                left |= {job.name: str(error) for job in asked}
         return left
 
     def delete_line(self, ids: Sequence[str]) -> str:
