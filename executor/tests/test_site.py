@@ -31,16 +31,14 @@ scheduler:
   queue: null
   account:
   options: -P 'my project'
-  setup: |
-    . .venv/bin/activate
-    true
+  setup: null
   environments: {4: mpi-4, any: mpi}
 scratch: /tmp
 """
     settings = read_site(site_file(tmp_path, text)).scheduler
     assert settings is not None
-    assert (settings.queue, settings.account, settings.options) == (None, None, ("-P", "my project"))
-    assert settings.setup == (". .venv/bin/activate", "true")
+    assert (settings.queue, settings.account, settings.setup) == (None, None, ())
+    assert settings.options == ("-P", "my project")
     assert settings.environments == {"4": "mpi-4", "any": "mpi"}
 
 

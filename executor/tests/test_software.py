@@ -41,15 +41,10 @@ def test_a_set_up_line_that_fails_ends_the_job_before_its_command_as_a_fault_tha
     assert (end.code, end.fault) == (78, said)
 
 
-def test_set_up_lines_that_are_one_command_together_stay_together() -> None:
-    lines = ["# a comment", "if true; then", "  A=1", "fi", "for i in 1 2; do", "  B=$i", "done", "C=a\\", "b"]
-    done = shell(f'{ON_FAILURE}{checked(lines)}\necho "$A $B $C"')
-    assert done.stdout == "1 2 ab\n"
-
-
-def test_a_set_up_without_an_end_is_refused_before_submission() -> None:
-    with pytest.raises(ValueError, match="has a command without an end: 'if true; then'"):
-        checked(["true", "if true; then", "echo"])
+@pytest.mark.parametrize("command", ["if true; then", "C=a\\", "# a comment"])
+def test_a_set_up_that_is_no_whole_command_is_refused_before_submission(command: str) -> None:
+    with pytest.raises(ValueError, match=r"bash cannot read a command of `scheduler.setup`: '"):
+        checked(["if true; then\n  A=1\nfi", command])
 
 
 def test_modules_are_loaded_in_order_also_where_the_shell_has_no_such_function_yet(tmp_path: Path) -> None:

@@ -37,15 +37,10 @@ def _words(value: Any) -> Any:
         raise ValueError(f"{value!r} has a quote without an end: {error}") from None
 
 
-def _lines(value: Any) -> Any:
-    return tuple("" if value in NULLS else value.splitlines()) if isinstance(value, str) else value
-
-
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
 Word = Annotated[Text, AfterValidator(lambda value: checked_word(value, "the name"))]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 """A list of words, or text that is split as a shell does."""
-Lines = Annotated[tuple[str, ...], BeforeValidator(_lines)]
 Ranks = Annotated[str, Field(pattern=r"^([1-9][0-9]{0,5}|any)$")]
 
 
@@ -68,8 +63,8 @@ class SchedulerSettings(SiteModel):
     """Template of the resource request, in place of the built-in one; the executor's README has the notation."""
     options: Words = ()
     """Further words of the submit line."""
-    setup: Lines = ()
-    """Shell lines at the start of every job, such as `. .venv/bin/activate`."""
+    setup: Annotated[tuple[str, ...], BeforeValidator(lambda value: () if value in NULLS else value)] = ()
+    """Shell commands at the start of every job, such as `. .venv/bin/activate`."""
     environments: dict[Ranks, Word] = {}
     """Grid Engine: the parallel environment by ranks on a node; `any` stands for all other numbers."""
 

@@ -79,37 +79,14 @@ def hand_on(words: Sequence[str]) -> list[str]:
     return [f"{found} >/dev/null", f"""export {WRAPPER}="'$({found})'"{shlex.quote(" " + shell_line(words[1:]))}"""]
 
 
-def checked(lines: Sequence[str]) -> str:
-    """Lines of shell, each command of which calls `setup_failed STATUS COMMAND` where it fails.
-
-    ValueError where the last command has no end.
-    """
-    return "\n".join(
-        f"{{ {command}\n}} || setup_failed $? {shlex.quote(command)}" for command in _commands(tuple(lines))
-    )
+def checked(commands: Sequence[str]) -> str:
+    """Shell commands, each of which calls `setup_failed STATUS COMMAND` where it fails. ValueError where one is no shell."""
+    return "\n".join(map(_checked, commands))
 
 
 @functools.lru_cache(maxsize=64)
-def _commands(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """Lines that belong to one command, together; without comments."""
-    found: list[str] = []
-    pending: list[str] = []
-    for line in lines:
-        if not pending and (not line.strip() or line.lstrip().startswith("#")):
-            continue
-        pending.append(line)
-        if _is_complete(text := "\n".join(pending)):
-            found.append(text)
-            pending = []
-    if pending:
-        raise ValueError(f"`scheduler.setup` has a command without an end: {pending[0]!r}")
-    return tuple(found)
-
-
-def _is_complete(text: str) -> bool:
-    if text.rstrip("\n").endswith("\\"):
-        return False
-    try:
-        return subprocess.run(["bash", "-n", "-c", text], capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:  # without bash nothing can be looked at
-        return True
+def _checked(command: str) -> str:
+    text = f"{{ {command}\n}} || setup_failed $? {shlex.quote(command)}"
+    if subprocess.run(["bash", "-n", "-c", text], capture_output=True, check=False).returncode != 0:
+        raise ValueError(f"bash cannot read a command of `scheduler.setup`: {command!r}")
+    return text
