@@ -208,19 +208,6 @@ def test_a_job_is_deleted_by_its_name_once_its_scheduler_may_have_given_its_id_a
     assert bench.scheduler.deleted == [job_id]
 
 
-def test_a_stop_names_ctrl_c_only_where_it_was_pressed_and_only_jobs_that_the_scheduler_has(bench: Bench) -> None:
-    bench.add()
-    bench.monitor.say_cancelling(interrupted=False)
-    assert bench.told.lines == []
-    bench.monitor.say_cancelling(interrupted=True)
-    bench.until(lambda: bench.scheduler.submitted)
-    bench.monitor.say_cancelling(interrupted=False)
-    assert [line for line in bench.told.lines if line.startswith("multinode: ")] == [
-        "multinode: stopped by SIGINT (Ctrl-C). The same command resumes",
-        "multinode: cancelling 1 job; this may take a while. The same command resumes",
-    ]
-
-
 def test_a_submission_beyond_the_budget_is_refused_and_used_hours_replace_asked_ones(tmp_path: Path) -> None:
     bench = Bench(tmp_path / ".multinode", Limits(budget_gpu_hours=2.5))
     bench.add("train a", gpus=2)

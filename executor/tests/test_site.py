@@ -55,11 +55,6 @@ scratch: /tmp
             "scheduler: {kind: sge, options: a '}",
             ':1: `scheduler.options`: "a \'" has a quote without an end: No closing quotation',
         ),
-        (
-            "scheduler: {kind: sge, environments: {four: mpi}}",
-            ":1: `scheduler.environments.four`: String should match pattern",
-        ),
-        ("scheduler: slurm", ":1: `scheduler`: Input should be a valid dictionary"),
         ("container:\n  image: a.sif\n  binds: [/data]\n", ":3: `container.binds`: unknown key; did you mean `bind`?"),
         ("modules: cuda", ":1: `modules`: Input should be a valid tuple"),
         ("[1]", ": must be a map with a section `scheduler`"),

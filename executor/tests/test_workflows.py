@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,50 +16,36 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cluster")]
 HERE = Path(__file__).parent
 
 
-def seen(condition: Callable[[], bool], what: str, limit_s: float = 120) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, f"never seen: {what}"
-        time.sleep(0.1)
-
-
-def drive_and_kill(folder: Path, submissions: int, *more: str) -> None:
-    """Kill a driver once it has made so many submissions."""
+def run_over_a_kill(folder: Path, *more: str) -> None:
+    """Kill a driver once it has made its only submission; the next one adopts that, and then the jobs may end."""
+    log = folder / "second.log"
     first = subprocess.Popen(command(*more), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    ledger = folder / ".multinode/jobs.jsonl"
-    seen(lambda: ledger.exists() and ledger.read_text().count('"event": "id"') == submissions, "the submissions")
+    wait_for('"event": "id"', folder / ".multinode/jobs.jsonl")
     first.kill()
     first.wait()
-
-
-def drive_on(folder: Path, said: str, *more: str) -> int:
-    """Let waiting jobs end after a second driver's message about them; return the number of submissions by both."""
-    log = folder / "second.log"
     with log.open("w") as stream:
         second = subprocess.Popen(command(*more), cwd=folder, stdout=stream, stderr=subprocess.STDOUT)
-    seen(lambda: said in log.read_text(), said)
+    wait_for("adopted as", log)
     (folder / "go").touch()
     assert second.wait(240) == 0, log.read_text()
-    return len(events(folder, "submitted"))
+    assert len(events(folder, "submitted")) == 1
+
+
+def wait_for(text: str, file: Path) -> None:
+    """Wait until a file has a text."""
+    end = time.monotonic() + 120
+    while not file.exists() or text not in file.read_text():
+        assert time.monotonic() < end, f"{file} never had {text!r}"
+        time.sleep(0.1)
 
 
 WAITING = GROUP.replace("sleep 0.2; touch {output}", "while [ ! -e go ]; do sleep 0.2; done; touch {output}")
 WAITING = WAITING.replace("COMMAND", "touch {output}")
-TOGETHER = ("--group-components", "both=3")
 
 
 def test_a_group_whose_driver_was_killed_is_adopted(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(WAITING)
-    drive_and_kill(tmp_path, 1, *TOGETHER)
-    assert drive_on(tmp_path, "adopted as", *TOGETHER) == 1
-
-
-def test_single_jobs_of_a_driver_that_was_killed_are_not_made_again_in_a_group(tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text(WAITING.replace('group: "both"', 'params: "alone"'))
-    drive_and_kill(tmp_path, 3)
-    (tmp_path / "Snakefile").write_text(WAITING)
-    assert drive_on(tmp_path, "of an earlier driver, which makes some of its files", *TOGETHER) == 4
+    run_over_a_kill(tmp_path, "--group-components", "both=3")
 
 
 PIPED = """
@@ -78,8 +63,7 @@ rule consume:
 
 def test_a_pipe_whose_driver_was_killed_is_adopted_although_its_group_has_another_id(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(PIPED)
-    drive_and_kill(tmp_path, 1)
-    assert drive_on(tmp_path, "consume_produce piped.txt: adopted as") == 1
+    run_over_a_kill(tmp_path)
     assert (tmp_path / "piped.txt").read_text() == "word\n"
     assert (tmp_path / "produced").read_text() == "word\n"
 

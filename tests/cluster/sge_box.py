@@ -86,6 +86,12 @@ class SgeBox(Box):
         self.must(["sge_qmaster"])
         self.until(["bash", "-c", "qconf -sh >/dev/null 2>&1 && echo up"], "up")
 
+    def limit_jobs_per_user(self, count: int) -> None:
+        """Let each user have so many jobs, queued and running; 0 is no limit."""
+        self._configured(
+            "-Mconf", ["qconf", "-sconf", "global"], lambda text: _set(text, max_u_jobs=str(count)), "global"
+        )
+
     def kill_job_script(self, job: str) -> None:
         """SIGKILL to a job's script alone."""
         self.kill_script(f"/job_scripts/{job}", "sge_shepherd")

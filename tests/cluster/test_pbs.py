@@ -73,24 +73,6 @@ def test_pbsdsh_starts_the_ranks_of_the_other_host(pbs: PbsBox) -> None:
     assert result["samples_seen"] == 2 * 11 * 128
 
 
-def test_jobs_too_large_for_a_limit_of_the_user_hold_up_no_smaller_ones(pbs: PbsBox) -> None:
-    runs = {f"large {n}": {"ranks_per_node": 14} for n in range(2)} | {f"small {n}": {"steps": 2} for n in range(3)}
-    workflow = Workflow(pbs, "sizes", {**SITE, "queue": "sized"}, runs)
-    pbs.qmgr("create queue sized queue_type=execution, enabled=True, started=True")
-    pbs.qmgr("set queue sized max_queued_res.ncpus = '[u:PBS_GENERIC=13]'")
-    driver = workflow.start()
-    workflow.until(lambda: workflow.results() == 3, "that the small ones are done", 90)
-    assert not any(name.startswith("large") for name in workflow.starts())
-    pbs.qmgr("unset queue sized max_queued_res.ncpus")
-    code, output = driver.wait()
-    assert code == 0, output
-    assert workflow.results() == 5
-    assert set(workflow.starts().values()) == {1}
-    said = "the scheduler takes no more jobs for now (qsub: would exceed per-user limit on resource ncpus"
-    assert output.count(said) == 1
-    assert len(workflow.events("submitted")) == len(runs)
-
-
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     pbs: PbsBox, fates: tuple[Workflow, Driver]
 ) -> None:

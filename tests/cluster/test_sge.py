@@ -19,6 +19,7 @@ from tests.cluster.workflow import (
     assert_fates,
     assert_on_named_nodes,
     assert_requeued_runs_again,
+    assert_waits_for_room,
     environment_of,
     message,
     second_driver,
@@ -83,6 +84,10 @@ def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
         sge.must(["qmod", "-rj", job])
 
     assert_requeued_runs_again(sge, SITE, requeue)
+
+
+def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox, fates: tuple[Workflow, Driver]) -> None:
+    assert_waits_for_room(sge, SITE, sge.limit_jobs_per_user, "qsub: Unable to run job: job rejected: only ")
 
 
 def test_ctrl_c_pressed_thrice_deletes_what_this_driver_submitted_and_nothing_else(
