@@ -29,8 +29,8 @@ class Owner:
 
     host: str
     pid: int
-    boot: str = ""
-    token: str = ""
+    boot: str
+    token: str
 
 
 class Taken(Exception):
@@ -90,9 +90,8 @@ class DriverLock:
     def owner(self) -> Owner | None:
         """The owner of the lock; None without an owner, or if the file cannot be read."""
         try:
-            note = json.loads(self.path.read_text(encoding="utf-8"))
-            return Owner(note["host"], note["pid"], note.get("boot", ""), note.get("token", ""))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return Owner(**json.loads(self.path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
             return None
 
     def _try_lock(self) -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from snakemake_executor_plugin_multinode.site import Site
 
-APPTAINERS = ("apptainer", "singularity")
 WRAPPER = "MULTINODE_WRAPPER"
 """Environment variable by which a job's command learns how what it starts on other nodes gets into the same image."""
 SETUP_FAILED = 78
@@ -69,11 +68,11 @@ def _quoted(word: str) -> str:
 
 
 def hand_on(words: Sequence[str]) -> list[str]:
-    """Shell commands that put into the environment how a command on another node gets into the image.
+    """Shell commands that put into the environment how a command on another node gets into the image, if there is one.
 
-    Nothing where the words are not those of Apptainer. The first word is looked up: the image has another PATH.
+    The first word is looked up: the image has another PATH.
     """
-    if not words or Path(words[0]).name not in APPTAINERS:
+    if not words:
         return []
     found = f"command -v {_quoted(words[0])}"
     return [f"{found} >/dev/null", f"""export {WRAPPER}="'$({found})'"{shlex.quote(" " + shell_line(words[1:]))}"""]

@@ -88,19 +88,6 @@ class Pbs(Scheduler):
         r"Unknown Job|has finished|Request invalid for state of job|already being deleted", re.IGNORECASE
     )
 
-    def missing_history(self) -> str:
-        """Without job history a job that is over is unknown."""
-        try:
-            answer = self.run(["qstat", "-x"], self.query_s)
-        except NoAnswer:
-            return ""
-        if answer.code == 0 or NO_HISTORY not in answer.err:
-            return ""
-        return (
-            "this PBS keeps no record of jobs that are over (job_history_enable is off): why a job ended is known as far as "
-            "the job itself tells it; one that was deleted while it ran is not submitted again"
-        )
-
     def submit_command(self, request: Request) -> list[str]:
         """`qsub -N NAME …`; `-r n`: resuming is decided by us, with the cause known."""
         return [

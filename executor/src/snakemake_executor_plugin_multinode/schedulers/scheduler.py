@@ -182,10 +182,6 @@ class Scheduler(ABC):
         """
         return False
 
-    def missing_history(self) -> str:
-        """Name the records of finished jobs that this scheduler lacks, and the remedy; empty where it keeps all."""
-        return ""
-
     @abstractmethod
     def submit_command(self, request: Request) -> list[str]:
         """Compose the submit line, one word per element. ValueError, with a sentence, for a request beyond it."""

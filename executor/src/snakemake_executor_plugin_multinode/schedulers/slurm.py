@@ -127,15 +127,6 @@ class Slurm(Scheduler):
             self._keeps_history = int(age[1]) >= REMEMBERED_S or "accounting_storage/slurmdbd" in shown.out
         return self._keeps_history
 
-    def missing_history(self) -> str:
-        """With a short `MinJobAge` and without accounting a job that is over is soon unknown."""
-        if self.keeps_history or self._keeps_history is None:
-            return ""
-        return (
-            f"this Slurm has no accounting and forgets jobs soon after their end (MinJobAge below {REMEMBERED_S} s): a job "
-            "that vanishes from the queue counts as deleted by a user, and is not submitted again"
-        )
-
     def submit_command(self, request: Request) -> list[str]:
         """`sbatch --parsable -J NAME …`. A requeue is forbidden: resuming is decided by us, with the cause known."""
         log = checked_path(request.log, "\\", "Slurm").replace("%", "%%")  # sbatch(1), "filename pattern"

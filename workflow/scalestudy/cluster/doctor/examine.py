@@ -40,8 +40,6 @@ def _examined(name: str, nodes: int, wait_s: float) -> tuple[Reports, list[Findi
         scheduler = scheduler_here()
     except UserError as error:
         return [], [Finding(error.what, error.remedy)]
-    if missing := scheduler.missing_history():
-        findings.append(Finding(missing))
     facts = facts_of(scheduler.kind, scheduler.run, scheduler.on)
     try:
         reports = probe_in_job(scheduler, read_machine(name), nodes, wait_s)
