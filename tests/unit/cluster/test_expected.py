@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 
-from scalestudy.cluster.ledger import LedgerAttempt, read_ledger, start_up
 from scalestudy.cluster.plan import counts
 from scalestudy.cluster.plan.expected import UTILISATION, Expectation, TimeEstimate
 from scalestudy.cluster.resources import Planner
-from scalestudy.data.manifest import Manifest, SplitInfo, write_manifest
 from scalestudy.results.stored import append_history, write_result
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
-from scalestudy.spec.layout import manifest_file, result_file
+from scalestudy.spec.layout import result_file
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run
@@ -211,23 +209,6 @@ def images(**data: Any) -> RunSpec:
     return run(data={"source": "image_folder", **data}).spec
 
 
-def note(*events: dict[str, Any]) -> None:
-    """Lines of the executor's ledger."""
-    Path(".scalestudy").mkdir(exist_ok=True)
-    with open(".scalestudy/jobs.jsonl", "a") as ledger:
-        ledger.writelines(json.dumps(event) + "\n" for event in events)
-
-
-def prepared(of: RunSpec, samples: int, seconds: float, *, in_a_job: bool = True) -> None:
-    """A dataset of this form, and the job that made it."""
-    identity = dataset_id(of.data)
-    manifest_file(identity).parent.mkdir(parents=True)
-    split = SplitInfo(samples, samples)
-    write_manifest(manifest_file(identity), Manifest(identity, "ready", of.data.plain(), train=split, seconds=seconds))
-    if in_a_job:
-        note({"name": f"d.{identity}", "job": f"dataset {identity}", "event": "ended", "used_s": seconds + 9})
-
-
 @pytest.mark.parametrize(
     ("data", "low_s", "high_s"),
     [({}, 15, 6658), ({"shard": {"format": "tar"}}, 145, 26625), ({"source": "synthetic"}, 2, 2)],
@@ -235,37 +216,6 @@ def prepared(of: RunSpec, samples: int, seconds: float, *, in_a_job: bool = True
 def test_files_used_where_they_lie_are_faster_than_written_ones(data: dict[str, Any], low_s: int, high_s: int) -> None:
     found = Expectation("nowhere", MACHINE).of_dataset(images(**data))
     assert (round(found.low_s), round(found.high_s), found.kind) == (low_s, high_s, "rates")
-
-
-def test_datasets_of_the_same_form_that_jobs_have_prepared_tell_the_time_of_the_next_one() -> None:
-    packed = {"shard": {"format": "tar"}}
-    prepared(images(scale=0.1, **packed), 100_000, 500.0)  # 200 per second
-    prepared(images(scale=0.2, **packed), 200_000, 500.0)  # 400 per second
-    prepared(images(scale=0.3), 300_000, 1.0)  # another form
-    prepared(images(scale=0.4, **packed), 400_000, 1.0, in_a_job=False)  # on another host
-    assert Expectation("nowhere", Machine(nodes=2)).start_up_s == (20.0, 120.0)
-    asked, found = Planner("nowhere", MACHINE).of_dataset("next", images(**packed))
-    assert (round(found.low_s), round(found.high_s), found.kind) == (1666, 13314, "neighbours")
-    assert asked.runtime == 228
-
-
-def test_the_ledger_is_read_by_job_and_a_line_that_was_cut_off_is_left_out() -> None:
-    assert read_ledger() == []
-    made = "resnet50.synthetic.allreduce.x4.r0-901ce9d351cc"
-    for name, rule in (("a.1", "train"), ("b.1", "scalestudy_train")):
-        note({"event": "submitted", "name": name, "job": f"{rule} box {made}"})
-    note({"event": "ended", "name": "a.1", "used_s": 42, "cause": "finished"})
-    note({"event": "ended", "name": "b.1", "used_s": 43})
-    with open(".scalestudy/jobs.jsonl", "a") as file:
-        file.write('{"event": "sub')
-    assert read_ledger() == [LedgerAttempt(made, 42, "box", "finished"), LedgerAttempt(made, 43, "box", None)]
-
-
-def test_what_jobs_take_outside_their_runs_is_learned_from_three_on() -> None:
-    links = [LedgerAttempt(f"run{i}", used_s=30.0 + i) for i in range(3)]
-    wall_s = {f"run{i}": [20.0] for i in range(3)}
-    assert start_up(wall_s, links) == pytest.approx((10.2, 11.8))
-    assert start_up(wall_s, links[:2]) is None
 
 
 def test_the_plan_learns_from_all_campaigns_of_a_machine() -> None:

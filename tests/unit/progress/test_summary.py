@@ -10,7 +10,7 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.cli import run_command
-from scalestudy.commands.results import why_missing
+from scalestudy.commands.results import LEDGER, ends_of_jobs, why_missing
 from scalestudy.report.page import write_report
 from scalestudy.spec.layout import result_file
 from scalestudy.spec.study import Study
@@ -40,6 +40,21 @@ def test_the_cause_of_a_missing_result_is_that_of_the_run_or_of_its_job(
     if state is not None:
         (tmp_path / "state.json").write_text(json.dumps(state))
     assert why_missing(tmp_path, of_job).replace(str(file), "log") == said
+
+
+def test_the_end_of_a_runs_job_is_read_from_the_ledger_and_a_line_that_was_cut_off_is_left_out(here: Path) -> None:
+    assert ends_of_jobs("box") == {}
+    made = "resnet50.synthetic.allreduce.x4.r0-901ce9d351cc"
+    events: list[dict[str, object]] = [
+        {"name": "a.1", "job": f"scalestudy_train box {made}", "id": "7"},
+        {"name": "b.1", "job": f"train big_box {made}"},
+        {"name": "a.1", "cause": "out of memory"},
+        {"name": "b.1", "cause": "cancelled by its owner"},
+        {"name": "c.1", "job": f"bundle results/box/runs/{made.replace('r0', 'r1')}/result.json", "cause": "finished"},
+    ]
+    LEDGER.parent.mkdir()
+    LEDGER.write_text("".join(json.dumps(event) + "\n" for event in events) + '{"event": "sub')
+    assert ends_of_jobs("box") == {made: "out of memory", made.replace("r0", "r1"): "finished"}
 
 
 def test_a_report_of_other_studies_is_not_named(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import shutil
 import sys
 import textwrap
@@ -17,7 +18,7 @@ import click
 
 from scalestudy.commands.options import FILE, MACHINE, OUT, SCALE, of_study, studies_of
 from scalestudy.errors import UserError, nearest, visible
-from scalestudy.files import tail
+from scalestudy.files import json_lines, tail
 from scalestudy.spec.layout import (
     RESULTS,
     comparison_file,
@@ -375,6 +376,7 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
         shutil.rmtree(run_folder(machine, run))
 
 
+LEDGER = Path(".scalestudy/jobs.jsonl")
 UNTOLD = ("finished", "its command failed")
 """Ends of jobs that say nothing about the cause of a missing result."""
 MAX_LINE, MAX_REFUTED = 200, 3
@@ -392,13 +394,12 @@ def summary(machine: str, scale: str, studies: str) -> None:
 
     Example: scalestudy summary
     """
-    from scalestudy.cluster.ledger import read_ledger
     from scalestudy.report.answers import first_answers, this_machine, warnings_of
     from scalestudy.results.stored import read_result
     from scalestudy.spec.study import left_out_of
 
     found = studies_of(machine, scale, None if studies == "all" else studies.split(","))
-    causes = {one.run: one.cause for one in read_ledger() if one.cause is not None and one.machine in ("", machine)}
+    causes = ends_of_jobs(machine)
     left_out: Counter[str] = Counter()
     for study in found:
         states: Counter[str] = Counter()
@@ -438,6 +439,18 @@ def summary(machine: str, scale: str, studies: str) -> None:
     if text and all(f'<h2 id="{study.name}">' in text for study in found):
         is_old = page.stat().st_mtime < max(_newest_result_s(study, machine) for study in found)
         click.echo(f"  report  {page}{'  (older than its runs)' if is_old else ''}")
+
+
+def ends_of_jobs(machine: str) -> dict[str, str]:
+    """By run, the cause of the end of its last job, in the words of the executor, which submitted it from this folder."""
+    labels: dict[str, str] = {}
+    causes: dict[str, str] = {}
+    for event in json_lines(LEDGER):
+        label = labels.setdefault(event.get("name", ""), str(event.get("job", "")))
+        run = re.search(rf"(?:^| |/){re.escape(machine)}(?: |/runs/)([\w.]+-[0-9a-f]{{12}})\b", label)
+        if run is not None and event.get("cause") is not None:
+            causes[run[1]] = event["cause"]
+    return causes
 
 
 def _print_products(study: Study, machine: str, counts: str) -> None:

@@ -7,7 +7,7 @@
 5. `flops`: counted operations over the accelerator's peak times a range of utilisation;
 6. `unknown`.
 
-Preparation of data is estimated from datasets of the same form, or else from `rates`.
+Preparation of data is estimated from `rates`.
 
 History comes from results, never from durations that Snakemake measured: on a cluster those include the queue.
 """
@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from scalestudy.cluster.ledger import read_ledger, start_up
 from scalestudy.cluster.plan import counts, neighbours
 from scalestudy.cluster.plan.counts import Work, data_of, model_cost, work_of
 from scalestudy.cluster.plan.neighbours import EndedRun, Span, read_history
@@ -40,8 +39,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """Sources of estimates, best first."""
 
 START_UP_S: Span = (20.0, 120.0)
-"""Seconds of a cluster's job outside its run, until they are learned: the job's start, imports over a shared file
-system, and its end."""
+"""Seconds of a cluster's job outside its run: the job's start, imports over a shared file system, and its end."""
 START_UP_HERE_S: Span = (0.5, 10.0)
 """The same where a run starts immediately on this machine."""
 UTILISATION: Span = (0.047, 1.35)
@@ -74,8 +72,6 @@ MADE_PER_S: Span = (50.0, 9_300.0)
 """Samples per second of one node, to find files and look at their sizes, and to write them as well. The slower is an
 assumption, by which jobs request their walltime; the faster was measured with files of 1 kB
 (docs/measured/data_preparation.txt): larger ones, and images that are decoded, take longer."""
-LEARNED: Span = (0.5, 2.0)
-"""Factor by which a rate that jobs of this folder have reached may be missed."""
 
 
 @dataclass(frozen=True)
@@ -115,18 +111,14 @@ class Expectation:
         self.repeats: dict[str, list[float]] = defaultdict(list)
         self.like: dict[str, list[EndedRun]] = defaultdict(list)
         self._known_similar: dict[tuple[str, str], tuple[neighbours.Groups, str]] = {}
-        self._attempts = read_ledger()
-        wall_s: dict[str, list[float]] = defaultdict(list)
         for ended in (ended for file in history_files(name) for ended in read_history(file)):
             self.repeats[ended.configuration].append(ended.seconds)
             self.like[ended.like].append(ended)
-            wall_s[ended.run].append(ended.seconds)
         self.set_up_s = neighbours.learned_set_up(ended for of_kind in self.like.values() for ended in of_kind)
         if machine.start_up_s is not None:
             self.start_up_s = machine.start_up_s, machine.start_up_s
         else:
-            default = START_UP_S if (machine.nodes or 1) > 1 else START_UP_HERE_S
-            self.start_up_s = start_up(wall_s, (one for one in self._attempts if one.machine == name)) or default
+            self.start_up_s = START_UP_S if (machine.nodes or 1) > 1 else START_UP_HERE_S
 
     @property
     def again_s(self) -> float:
@@ -154,33 +146,16 @@ class Expectation:
         return replace(estimate, low_s=estimate.low_s + low, high_s=estimate.high_s + high)
 
     def of_dataset(self, spec: RunSpec) -> TimeEstimate:
-        """Seconds of the job that prepares the data of a run: by the rates of this folder's jobs, or known ones."""
+        """Seconds of the job that prepares the data of a run, by known rates."""
         data = data_of(spec)
         if data is None:
             return UNKNOWN
         # Data that is made while it is read needs no preparation.
         samples = 0 if isinstance(spec.data, Synthetic) else data.train_samples + data.test_samples
-        if learned := list(self._rates_like(spec)):
-            slow, fast = LEARNED[0] * min(learned), LEARNED[1] * max(learned)
-            note = f"{len(learned)} datasets of this form that jobs of this folder prepared"
-        else:
-            slow, fast = INDEXED_PER_S if counts.used_in_place(spec) else MADE_PER_S
-            note = f"{slow:,.0f} to {fast:,.0f} samples per second"
+        slow, fast = INDEXED_PER_S if counts.used_in_place(spec) else MADE_PER_S
         low, high = self.start_up_s
-        return TimeEstimate(samples / fast + low, samples / slow + high, "neighbours" if learned else "rates", note)
-
-    def _rates_like(self, spec: RunSpec) -> Iterator[float]:
-        """Samples per second of the datasets that have the same source and form."""
-
-        def form(data: Mapping[str, Any]) -> tuple[Any, ...]:
-            shard = data.get("shard") or {}
-            return data.get("source"), data.get("preprocess"), data.get("resize"), shard.get("format")
-
-        for dataset in dict.fromkeys(one.run for one in self._attempts if one.rule == "dataset" and one.used_s):
-            with suppress(UserError):  # of a dataset that another version made
-                made = counts.prepared(dataset)
-                if made is not None and made.seconds and form(made.spec) == form(spec.data.plain()):
-                    yield (made.train.samples + made.test.samples) / made.seconds
+        note = f"{slow:,.0f} to {fast:,.0f} samples per second"
+        return TimeEstimate(samples / fast + low, samples / slow + high, "rates", note)
 
     def _repeats(self, configuration: str) -> TimeEstimate | None:
         seconds = self.repeats.get(configuration)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.ledger import outer_deciles
 from scalestudy.cluster.plan.counts import Work, data_of, work_of
 from scalestudy.files import canonical_json, json_lines
 from scalestudy.spec.base import parse
@@ -18,6 +18,8 @@ from scalestudy.spec.run import RunSpec
 
 Span = tuple[float, float]
 
+MIN_RUNS = 3
+"""Fewer runs say nothing about the set-up of the next one."""
 LEAST, MOST = 0.8, 1.5
 """How far a run may lie from its nearest neighbours, at no distance."""
 GEOMETRY_FACTOR = 4.0
@@ -39,7 +41,6 @@ class EndedRun:
     seconds: float
     set_up_s: float | None = None
     """Seconds that do not grow with the samples; None where no throughput was measured."""
-    run: str = ""
     configuration: str = ""
     like: str = ""
     strategy: str = ""
@@ -71,7 +72,7 @@ def read_history(file: Path) -> Iterator[EndedRun]:
         if samples is not None and throughput:
             set_up_s = max(0.0, seconds - samples * spec.ranks / throughput)  # evaluations: a third of training
         yield EndedRun(
-            spec.ranks, spec.rank_batch, samples, seconds, set_up_s, str(entry.get("run")), configuration_id(spec),
+            spec.ranks, spec.rank_batch, samples, seconds, set_up_s, configuration_id(spec),
             like_key(entry["spec"]), spec.strategy.name, spec.measure.steps is not None,
         )  # fmt: skip
 
@@ -95,7 +96,11 @@ def rank_samples(spec: RunSpec, work: Work) -> float | None:
 def learned_set_up(ended: Iterable[EndedRun]) -> Span:
     """Seconds that runs on this machine took beside their samples (processes, model, first batch): the 10th and the 90th
     percentile of those that were ended after so many steps; none with fewer than three of them."""
-    return outer_deciles([one.set_up_s for one in ended if one.windowed and one.set_up_s is not None]) or (0.0, 0.0)
+    set_up_s = [one.set_up_s for one in ended if one.windowed and one.set_up_s is not None]
+    if len(set_up_s) < MIN_RUNS:
+        return 0.0, 0.0
+    cuts = statistics.quantiles(set_up_s, n=10, method="inclusive")
+    return cuts[0], cuts[-1]
 
 
 def by_geometry(ended: Iterable[EndedRun]) -> Groups:

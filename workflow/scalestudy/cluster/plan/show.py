@@ -20,7 +20,7 @@ TO_MEASURE = {
     "published": "name the links in the machine file (`device_link_gb_per_s`, `network_gb_per_s`), or run one configuration",
     "neighbours": "the runs that are known lie far from these: run the largest configuration once",
     "window": "what the program takes before its window is assumed: run one configuration first",
-    "rates": "no data of this form has been prepared here: prepare one dataset first",
+    "rates": "prepare the data first: snakemake --until dataset, with the same targets and profile",
 }
 """Remedy for a wide estimate, by its source."""
 MAX_NAMED = 5
