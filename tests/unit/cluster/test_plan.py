@@ -82,17 +82,12 @@ def test_rows_and_jobs_add_up_to_the_total_to_the_last_digit(folder: Path) -> No
             assert sum(Decimal(str(part[name])) for part in parts) == Decimal(str(plan["total"][name]))
 
 
-def details(plan: Plan) -> str:
-    return show.table(plan, details=True)
-
-
 def test_a_run_longer_than_a_job_may_be_is_a_chain_with_each_attempt_in_view(folder: Path) -> None:
     plan = planned("known")
     chained = [job for job in show.as_json(plan)["jobs"] if job["submitted"] and job["attempts"] > 1]
     assert chained
     assert all(job["resources"]["runtime"] <= 24 * 60 for job in chained)
-    assert f"Jobs         +{sum(job['attempts'] - 1 for job in chained)}: further jobs" in details(plan)
-    assert f"Chain        {chained[0]['name']}: {chained[0]['attempts']} jobs of" in details(plan)
+    assert f"Jobs         +{sum(job['attempts'] - 1 for job in chained)}: further jobs" in show.table(plan)
 
 
 def test_a_run_without_an_estimate_is_in_no_percentile_and_counts_with_its_reservation(folder: Path) -> None:
@@ -204,8 +199,8 @@ def test_data_takes_a_whole_node_unless_the_driver_prepares_it(folder: Path) -> 
 def test_without_a_scheduler_the_plan_is_in_time_and_nothing_is_reserved(folder: Path) -> None:
     (folder / "site.yaml").write_text("{}")
     plan = planned("known", jobs_at_once=1)
-    text = show.table(plan, details=True)
-    assert text.splitlines()[1].split() == ["study", "jobs", "P10", "expected", "up", "to", "(P90)", "source"]
+    text = show.table(plan)
+    assert text.splitlines()[1].split() == ["study", "jobs", "expected", "up", "to", "(P90)", "source"]
     seconds = plan.drawn_s.sum(axis=1)
     assert plan.makespan_s(plan.submitted) == pytest.approx(percentiles(seconds))
     _, middle, high = map(duration, percentiles(seconds))
@@ -220,5 +215,5 @@ def test_without_a_scheduler_the_time_of_runs_without_an_estimate_is_in_no_numbe
     (data,) = plan.by_study()["data"]
     assert plan.makespan_s(plan.submitted) == plan.makespan_s([data])
     text = show.table(plan)
-    assert re.search("^long +8 +– +–$", text, re.MULTILINE) and text.count(" + ?") == 2  # of the total
+    assert re.search("^long +8 +– +– +unknown$", text, re.MULTILINE) and text.count(" + ?") == 2  # of the total
     assert "Unknown      8 jobs without an estimate" in text

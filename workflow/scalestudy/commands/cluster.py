@@ -31,7 +31,6 @@ NODES = 2
     metavar="FILE|-",
     help="The plan as JSON; -: standard output.",
 )
-@click.option("--details", is_flag=True, help="Further columns, makespan, chains, assumptions.")
 @click.option("--budget", type=click.FloatRange(0), metavar="H", help="GPU hours; more to request ends with status 3.")
 def plan(
     targets: tuple[str, ...],
@@ -39,7 +38,6 @@ def plan(
     config: tuple[str, ...],
     changes: tuple[str, ...],
     json_file: str | None,
-    details: bool,
     budget: float | None,
 ) -> None:
     """Plan what would run now, before anything is submitted: jobs, GPU hours, makespan; the time without a scheduler.
@@ -54,7 +52,7 @@ def plan(
     names, keys = targets_and_config(targets, config, changes)
     plan = plan_of(names, profile, keys)
     if json_file != "-":
-        click.echo(show.table(plan, details))
+        click.echo(show.table(plan))
     if json_file is not None:
         with click.open_file(json_file, "w", encoding="utf-8") as file:
             file.write(json.dumps(show.as_json(plan), indent=1, ensure_ascii=False) + "\n")

@@ -23,10 +23,6 @@ TO_MEASURE = {
     "rates": "prepare the data first: snakemake --until dataset, with the same targets and profile",
 }
 """Remedy for a wide estimate, by its source."""
-MAX_NAMED = 5
-"""Chains that are named."""
-DETAILS = ("reserved", "p10", "source")
-"""Columns of `--details` alone."""
 Row = dict[str, Any]
 
 
@@ -66,31 +62,29 @@ def hours(value: float) -> int | float:
     return int(found) if found == int(found) else found
 
 
-def table(plan: Plan, details: bool = False) -> str:
-    """The plan for people: a line per study, the total, and remarks; with `details` further columns and remarks."""
+def table(plan: Plan) -> str:
+    """The plan for people: a line per study, the total, and remarks."""
     if not plan.submitted:
         return "Plan: nothing to submit. All runs and datasets exist."
     columns = columns_of(plan)
-    names = [name for name in columns if details or name not in DETAILS]
-    cells = [["study", *(columns[name][0] for name in names)]]
-    cells += [[row["study"], *(columns[name][1](row) for name in names)] for row in rows_of(plan)]
+    cells = [["study", *columns]]
+    cells += [[row["study"], *(cell(row) for cell in columns.values())] for row in rows_of(plan)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    to_left = [name in ("study", "source") for name in ("study", *names)]
+    to_left = [name in ("study", "source") for name in cells[0]]
     head, *lines, total = (
         "  ".join(
             cell.ljust(width) if is_left else cell.rjust(width)
             for cell, width, is_left in zip(row, widths, to_left, strict=True)
-        )
+        ).rstrip()
         for row in cells
     )
-    rule = "-" * len(head)
+    rule = "-" * max(map(len, (head, total)))
     title = f"Plan for machine {plan.machine_name}, scale {plan.scale}"
-    more = detailed_notes(plan) if details else ["More         scalestudy plan --details"]
-    return "\n".join([title, head, rule, *lines, rule, total, "", *notes(plan), *more])
+    return "\n".join([title, head, rule, *lines, rule, total, "", *notes(plan)])
 
 
-def columns_of(plan: Plan) -> dict[str, tuple[str, Callable[[Row], str]]]:
-    """Head and cell of each column of the table: hours and the makespan of jobs that are submitted, time of others."""
+def columns_of(plan: Plan) -> dict[str, Callable[[Row], str]]:
+    """Cells of each column of the table: hours and the makespan of jobs that are submitted, time of others."""
     unit, word = plan.unit, WORDS[plan.unit]
 
     def known(row: Row, text: str) -> str:
@@ -101,30 +95,27 @@ def columns_of(plan: Plan) -> dict[str, tuple[str, Callable[[Row], str]]]:
         return lambda row: known(row, duration(row["makespan_s"][name]) + more * ("unknown" in row["source"]))
 
     def jobs(row: Row) -> str:
-        further = row["attempts"] - row["jobs"]
+        further = row["attempts"] - row["jobs"] if plan.has_scheduler else 0
         return f"{row['jobs']:,}" + (f"+{further}" if further > 0 else "")
 
     if not plan.has_scheduler:
         return {
-            "jobs": ("jobs", lambda row: f"{row['jobs']:,}"),
-            "p10": ("P10", time("p10")),
-            "expected": ("expected", time("p50")),
-            "p90": ("up to (P90)", time("p90")),
-            "source": ("source", lambda row: row["source"]),
+            "jobs": jobs,
+            "expected": time("p50"),
+            "up to (P90)": time("p90"),
+            "source": lambda row: row["source"],
         }
     return {
-        "jobs": ("jobs", jobs),
-        "reserved": (f"reserved {word} h", lambda row: f"{row[f'{unit}_hours_reserved']:,}"),
-        "p10": ("P10", lambda row: known(row, digits(row[f"{unit}_hours_p10"]))),
-        "expected": (f"expected {word} h", lambda row: known(row, digits(row[f"{unit}_hours_expected"]))),
-        "to_request": (f"to request {word} h", lambda row: digits(row[f"{unit}_hours_to_request"])),
-        "source": ("source", lambda row: row["source"]),
-        "makespan": ("makespan ≥", time("p50")),
+        "jobs": jobs,
+        f"expected {word} h": lambda row: known(row, digits(row[f"{unit}_hours_expected"])),
+        f"to request {word} h": lambda row: digits(row[f"{unit}_hours_to_request"]),
+        "makespan ≥": time("p50"),
+        "source": lambda row: row["source"],
     }
 
 
 def notes(plan: Plan) -> Iterator[str]:
-    """Remarks that belong to every plan, a line each."""
+    """Remarks, a line each."""
     yield from notes_on_requests(plan) if plan.has_scheduler else notes_on_time(plan)
     wide: dict[str, list[str]] = {}
     for study, jobs in plan.by_study().items():
@@ -143,6 +134,7 @@ def notes(plan: Plan) -> Iterator[str]:
     if price is not None and plan.machine.prices is not None:
         most = "to request" if plan.has_scheduler else "at P90"
         yield f"Cost         {price[1]:,.2f} {plan.machine.prices.currency} expected, {price[2]:,.2f} {most}"
+    yield from (f"Assumed      {text}" for text in plan.assumed)
     yield from (f"Left out     {text}" for text in plan.left_out)
 
 
@@ -156,6 +148,9 @@ def notes_on_requests(plan: Plan) -> Iterator[str]:
     if plan.unknown:
         asked = hours(plan.reserved(plan.unknown, unit))
         yield f"Unknown      {len(plan.unknown)} jobs without an estimate: their {asked:,} reserved {word} h are in what is to be requested"
+    machine, limits = plan.machine, plan.machine.limits
+    if machine.nodes and machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
+        yield f"Makespan     with all {machine.nodes:,} nodes: {machine_file(plan.machine_name)} has no `limits` of one user"
 
 
 def notes_on_time(plan: Plan) -> Iterator[str]:
@@ -166,28 +161,6 @@ def notes_on_time(plan: Plan) -> Iterator[str]:
         yield f"GPU hours    {middle} expected, {high} at P90; idle GPUs of the node count too"
     if plan.unknown:
         yield f"Unknown      {len(plan.unknown)} jobs without an estimate (?): the first ones of each kind tell what the others take"
-
-
-def detailed_notes(plan: Plan) -> Iterator[str]:
-    """Remarks of `--details`: percentiles, makespan, chains, assumptions."""
-    yield from notes_on_makespan(plan) if plan.has_scheduler else ()
-    yield from (f"Assumed      {text}" for text in plan.assumed)
-
-
-def notes_on_makespan(plan: Plan) -> Iterator[str]:
-    """Percentiles, the least time that the scheduler's jobs take together, and chains of jobs."""
-    yield "Percentiles  P10, expected (P50), to request (P90) of the sum, drawn from each job's own interval (P5 to P95)"
-    low, middle, high = map(duration, plan.makespan_s(plan.jobs))
-    yield f"Makespan     at least {middle} (P10 {low}, P90 {high}): the longest chain, or the work over the limits of a user"
-    machine, limits = plan.machine, plan.machine.limits
-    if machine.nodes and machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
-        yield f"             with all {machine.nodes:,} nodes: {machine_file(plan.machine_name)} has no `limits` of one user"
-    chains = [job for job in plan.submitted if job.resources.links > 1]
-    for job in chains[:MAX_NAMED]:
-        whole_h, rest_min = divmod(job.resources.runtime or 0, 60)
-        yield f"Chain        {job.seen.name}: {job.resources.links} jobs of {whole_h}:{rest_min:02d} h"
-    if len(chains) > MAX_NAMED:
-        yield f"             and {len(chains) - MAX_NAMED} more runs that take longer than one job may"
 
 
 def digits(value: float) -> str:
