@@ -105,15 +105,6 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
     )
 
 
-def test_check_reports_a_wrong_figure_beside_wrong_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = "question: How?\nbase: {modle: mlp}\nscales: {mini: {}}\nfigures: [{kind: line, name: a, x: ranks, y: step_time_s}]\n"
-    (folder / "config/studies/small.yaml").write_text(text)
-    assert cli.run_command(["check"]) == 2
-    said = capsys.readouterr().err
-    assert "small.yaml:2: base.modle: unknown key" in said
-    assert said.count("small.yaml:4: figures[0].kind: ") == 1
-
-
 @pytest.mark.parametrize(
     ("error", "said"),
     [

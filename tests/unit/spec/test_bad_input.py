@@ -24,7 +24,6 @@ BAD: list[tuple[str, str, str]] = [
     # After a line with the question: text, place, and a word of the answer.
     ("figurs: []", "2: figurs", "did you mean `figures`?"),
     ("base:\n  modle: mlp", "3: base.modle", "`model`"),
-    ("base: {lr: 0.1}", "2: base.lr", "`optimiser.learning_rate`"),
     ("base: {batch.per_rank: 3}", "2: base.batch.per_rank", "write `batch: {per_rank: …}`"),
     ("base: {data: {source: digits, root: /x}}", "2: base.data.root", "`scalestudy check --keys`"),
     ("base: {data: {source: digit}}", "2: base.data.source", "`digits`"),
@@ -33,8 +32,6 @@ BAD: list[tuple[str, str, str]] = [
     ("base: {ranks: many}", "2: base.ranks", "valid integer, not `many`"),
     ("base: {optimiser: {learning_rate: 1e999}}", "2: base.optimiser.learning_rate", "valid number, not `1e999`"),
     ("base: {ranks: '2'}", "2: base.ranks", "leave out its quotes"),
-    ("title: 5", "2: title", "put it in quotes"),
-    ("base: {model: {import: 'torchvision.models:resnet18'}}", "2: base.model.import", "a file of config/extensions/"),
     ("base: {model: {import: 'nets:Net'}}", "2: base.model.import", "which does not exist"),
     ("base: {strategy: allreduce, ranks: 3, nodes: 2}", "2: base.nodes", "divided equally"),
     ("vary: {optimizer.learning_rate: [1]}", "2: vary.optimizer.learning_rate", "`optimiser.learning_rate`"),
@@ -107,11 +104,6 @@ def test_all_errors_of_a_file_are_listed(folder: Path) -> None:
     (folder / "s.yaml").write_text("question: 5\nbse: {}\nrepeats: none\nfigures:\n- {kind: lnes}\n")
     lines = [line for line in message_about(folder).splitlines() if not line.startswith(" ")]
     assert [line.partition(": ")[0] for line in lines] == ["s.yaml:1", "s.yaml:2", "s.yaml:3", "s.yaml:5"]
-    (folder / "s.yaml").write_text(
-        "question: How?\nbase: {model: small_cn}\nfigures:\n- {kind: lines, name: a, x: ranks, y: througput}\n"
-    )
-    lines = [line for line in message_about(folder).splitlines() if not line.startswith(" ")]
-    assert [line.partition(": ")[0] for line in lines] == ["s.yaml:2", "s.yaml:4"], "of runs, and of what shows them"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.errors import UserError
 from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, emulated_step_time, published_rows
 
 HEADER = "model,accelerator,batch,images_per_s,precision,source"
@@ -40,11 +39,6 @@ def test_up_to_a_factor_of_two_beyond_the_rows_the_line_goes_on(tmp_path: Path) 
     assert emulated_step_time("net", "card", 8, file) == pytest.approx(8 / 50)
     assert emulated_step_time("net", "card", 512, file) == pytest.approx(512 / 400)
     assert emulated_step_time("net", "card", 32, table(tmp_path, "16,100")) == pytest.approx(0.32)
-
-
-def test_a_batch_with_two_step_times_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="`net` on `card` has two rows with a batch of 16"):
-        emulated_step_time("net", "card", 24, table(tmp_path, "16,100", "16,110"))
 
 
 @pytest.mark.parametrize("batch", [7, 1025])

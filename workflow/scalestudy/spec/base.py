@@ -24,28 +24,6 @@ Name = Annotated[str, Field(pattern=NAME)]
 Scale = Literal["mini", "node", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 M = TypeVar("M", bound="Spec")
-OTHER_TOOLS = {
-    "amp": "autocast",
-    "backend": "strategy",
-    "batch_size": "batch.per_rank",
-    "bf16": "bfloat16",
-    "dataset": "data.source",
-    "ddp": "allreduce",
-    "devices": "ranks",
-    "fp16": "float16",
-    "gpus": "ranks",
-    "gradient_accumulation_steps": "batch.accumulate",
-    "lr": "optimiser.learning_rate",
-    "max_epochs": "train.epochs",
-    "mixed_precision": "autocast",
-    "nccl": "allreduce",
-    "nnodes": "nodes",
-    "nproc_per_node": "ranks_per_node",
-    "num_workers": "loader.workers",
-    "precision": "dtype",
-    "world_size": "ranks",
-}
-"""Words of other tools for keys and names of a run; messages suggest ours."""
 NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 SENTENCES = {
     "missing": "key is missing",
@@ -129,8 +107,11 @@ def _remedy(model: type[BaseModel], path: KeyPath, item: ErrorDetails) -> str:
     if kind in ("union_tag_invalid", "literal_error"):
         valid = context.get("expected_tags") or context["expected"]
         return suggest(str(context.get("tag", item["input"])), re.findall(r"'(.*?)'", valid))
+    if kind in ("int_type", "float_type"):
+        is_quoted = isinstance(item["input"], str) and reads_as_number(item["input"])
+        return "leave out its quotes" if is_quoted else ""
     if kind != "extra_forbidden":
-        return _of_value(kind, path, item["input"])
+        return ""
     known = dotted_keys(model)
     words = {word for key in known for word in key.split(".")}
     above = "".join(f"{part}." for part in path[:-1] if part in words)
@@ -143,26 +124,15 @@ def _remedy(model: type[BaseModel], path: KeyPath, item: ErrorDetails) -> str:
     return suggest(str(path[-1]), {key for key in level if "." not in key} - {head}, others, 0 if is_choice else 20)
 
 
-def _of_value(kind: str, path: KeyPath, value: Any) -> str:
-    """What to do about a value of a wrong type or form, where something helps."""
-    if kind == "string_type":
-        return "put it in quotes" if isinstance(value, int | float) else ""
-    if kind in ("int_type", "float_type"):
-        return "leave out its quotes" if isinstance(value, str) and reads_as_number(value) else ""
-    is_own = kind == "string_pattern_mismatch" and "import" in path[-1:]
-    return "name a file of config/extensions/ and a class or function in it: my_nets:MyNet" if is_own else ""
-
-
 def suggest(word: str, valid: Iterable[str], deeper: Iterable[str] = (), max_listed: int = 20) -> str:
-    """Remedy for an unknown word: a synonym, the nearest valid words, or all of them where they are few.
+    """Remedy for an unknown word: the nearest valid words, or all of them where they are few.
 
     Words that only contain it are searched in `deeper` too.
     """
     names = sorted(set(valid))
     more = sorted({*names, *deeper})
     last = word.rpartition(".")[2]
-    near = [name for name in more if name == OTHER_TOOLS.get(last.lower().replace("-", "_"))]
-    near = near or difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     near = near or [name for name in more if name.endswith(f".{last}")] or [name for name in more if last in name]
     if near:
         return f"did you mean {' or '.join(f'`{name}`' for name in near[:3])}?"

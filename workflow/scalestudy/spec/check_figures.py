@@ -32,7 +32,7 @@ def figure_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Colle
     `keys` are those that runs have or may have.
     """
     groups: dict[str, Sequence[FigureSpec | TableSpec]] = {"figures": study.figures, "tables": study.tables}
-    yield from column_problems(groups, {*keys, *MEASURED})
+    known = {*keys, *MEASURED}
     for group, drawings in groups.items():
         names: set[str] = set()
         for index, drawing in enumerate(drawings):
@@ -41,6 +41,9 @@ def figure_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Colle
             if name in names:
                 yield Problem((*path, "name"), f"two {group} have the name `{name}`", "give one of them another name")
             names.add(name)
+            for key, column in _columns_used(drawing):
+                if column not in known:
+                    yield unknown_column((*path, *key), column, known)
             # Measured columns cannot be judged yet.
             where = {key: value for key, value in drawing.where.items() if key in keys}
             for problem in choice_problems(rows, {"where": where}):
@@ -49,17 +52,6 @@ def figure_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Colle
                 yield from _kind_problems(drawing, path)
             else:
                 yield from _table_problems(drawing, keys, path)
-
-
-def column_problems(
-    groups: Mapping[str, Sequence[FigureSpec | TableSpec]], known: Collection[str]
-) -> Iterator[Problem]:
-    """Columns of figures and tables that are not known."""
-    for group, drawings in groups.items():
-        for index, drawing in enumerate(drawings):
-            for key, column in _columns_used(drawing):
-                if column not in known:
-                    yield unknown_column((group, index, *key), column, known)
 
 
 def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[KeyPath, str]]:

@@ -15,9 +15,9 @@ from scalestudy.files import canonical_json
 from scalestudy.spec.answer import answer_problems
 from scalestudy.spec.axes import Combination, Combinations, applied, combinations, merged, place_of
 from scalestudy.spec.base import KeyPath, dotted_keys, parse, printable, shown, suggest
-from scalestudy.spec.check_figures import NoRun, column_problems, figure_problems
+from scalestudy.spec.check_figures import NoRun, figure_problems
 from scalestudy.spec.check_run import run_problems
-from scalestudy.spec.columns import MEASURED, columns_of, columns_of_runs, matches
+from scalestudy.spec.columns import columns_of, columns_of_runs, matches
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.labels import counted
 from scalestudy.spec.machine import SMALLER, Machine, geometry, machine_problems
@@ -87,16 +87,8 @@ def expand(
     capacity = MachineCapacity(machine, machine_name, device if isinstance(device, str) else None)
     found = combinations(document, spec, scale, capacity, changes)
     expansion = _Expansion(document, scale, base, found, capacity, changes)
-    try:
-        _check_keys(expansion)
-        configurations = _configurations(expansion)
-    except UserError as error:
-        # Figures are checked after the runs; what they misspell is said with the runs' errors. A program has columns of its own.
-        drawn = {} if "program" in base else {part: spec.part(scale, part) for part in ("figures", "tables")}
-        known = {*columns_of(RunSpec()), *dotted_keys(RunSpec), *MEASURED, "repeat"}
-        more = [UserError(each.what, where(each.path), each.remedy) for each in column_problems(drawn, known)]
-        raise_all([*getattr(error, "errors", [error]), *more])
-        raise
+    _check_keys(expansion)
+    configurations = _configurations(expansion)
     if not configurations and expansion.beyond:
         raise expansion.beyond[0]
     if not configurations:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,7 @@ from scalestudy.spec.machine import Machine
 from scalestudy.spec.machine_axes import NoHosts
 from scalestudy.spec.study import Study
 from scalestudy.spec.study_file import RESERVED, StudySpec
-from scalestudy.spec.yamlfile import YamlDocument, read_yaml
-
-DRAWN = ("figures", "tables", "claims", "answers")
-"""Keys of a study that make no run."""
+from scalestudy.spec.yamlfile import read_yaml
 
 
 class NoScale(UserError):
@@ -75,7 +72,7 @@ def find_studies(
     for name in wanted:
         try:
             document = read_yaml(_file_of(name, folder))
-            spec = _checked_whole(document, name, scale, machine, machine_name, changes)
+            spec = checked(StudySpec, document)
             if scale == "paper" or scale in spec.scales:
                 study = expand(document, spec, name, scale, machine, machine_name, changes)
                 found.studies.append(study)
@@ -88,19 +85,6 @@ def find_studies(
             if names is not None or not isinstance(error, NoHosts):
                 found.wrong[name] = error
     return found
-
-
-def _checked_whole(document: YamlDocument, *options: Any) -> StudySpec:
-    """The study of a file. Where a figure, table, claim or answer is wrong, UserError has the errors of the runs as well."""
-    try:
-        return checked(StudySpec, document)
-    except UserError as error:
-        runs = replace(document, data={key: part for key, part in document.data.items() if key not in DRAWN})
-        try:
-            expand(runs, checked(StudySpec, runs), *options)
-        except UserError as of_runs:
-            raise_all([each for one in (error, of_runs) for each in getattr(one, "errors", [one])])
-        raise
 
 
 def _file_of(name: str, folder: Path) -> Path:

@@ -71,36 +71,26 @@ def published_rows(
     if not rows:
         remedy = nearest(model, {row.model for row in of_accelerator})
         raise NotTimed(f"no step time of `{model}` on `{accelerator}` is known", str(table), remedy)
-    if not _is_near(rows[0], rows[-1], rank_batch):
+    if not rows[0].batch / FURTHEST <= rank_batch <= rows[-1].batch * FURTHEST:
         batches = ", ".join(str(row.batch) for row in rows)
         what = f"step times of `{model}` on `{accelerator}` are published for batches of {batches}, and none near the "
         first, last = math.ceil(rows[0].batch / FURTHEST), math.floor(rows[-1].batch * FURTHEST)
-        others = sorted({row.accelerator for row in published if row.model == model and _is_near(row, row, rank_batch)})
-        remedy = f"choose a batch per rank from {first} to {last}"
-        remedy += f", or another accelerator: {', '.join(others)}" if others else ""
-        raise BatchTooFar(f"{what}{rank_batch} of a rank", str(table), remedy)
+        raise BatchTooFar(
+            f"{what}{rank_batch} of a rank", str(table), f"choose a batch per rank from {first} to {last}"
+        )
     exact = [row for row in rows if row.batch == rank_batch]
     begin = min(max(sum(row.batch < rank_batch for row in rows) - 1, 0), max(len(rows) - 2, 0))
     return tuple(exact[:1] or rows[begin : begin + 2])
-
-
-def _is_near(smallest: PublishedStepTime, largest: PublishedStepTime, batch: int) -> bool:
-    return smallest.batch / FURTHEST <= batch <= largest.batch * FURTHEST
 
 
 @lru_cache(maxsize=8)
 def _read(table: Path, changed_ns: int) -> tuple[PublishedStepTime, ...]:
     """The rows of a table; it is read once per change, for a plan asks for the step time of every run."""
     needed = ("model", "accelerator", "batch", "images_per_s", "source")
-    found: dict[tuple[str, str, int], PublishedStepTime] = {}
-    for row in read_table(table, needed, wholes=("batch",), numbers=("images_per_s",)):
-        batch, images_per_s = int(row["batch"] or 0), float(row["images_per_s"] or 0)
-        if batch < 1 or images_per_s <= 0:
-            what = f"`{row['model']}` on `{row['accelerator']}` needs a batch from 1, and images_per_s above 0"
-            raise UserError(what, str(table), "correct that row")
-        key = row["model"], row["accelerator"], batch
-        if key in found:
-            what = f"`{row['model']}` on `{row['accelerator']}` has two rows with a batch of {batch}"
-            raise UserError(what, str(table), "keep one of them")
-        found[key] = PublishedStepTime(*key, images_per_s, row["source"])
-    return tuple(found.values())
+    rows = read_table(table, needed, wholes=("batch",), numbers=("images_per_s",))
+    return tuple(
+        PublishedStepTime(
+            row["model"], row["accelerator"], int(row["batch"]), float(row["images_per_s"]), row["source"]
+        )
+        for row in rows
+    )
