@@ -112,15 +112,3 @@ int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millij
   *millijoules = (unsigned long long)((double)number("STAND_IN_GPU_WATTS", 300) * (now.tv_sec + now.tv_nsec / 1e9) * 1e3);
   return SUCCESS;
 }
-
-/* Of the first GPU alone; the others are set up as usual. */
-int nvmlDeviceGetMigMode(void *device, unsigned int *current, unsigned int *pending) {
-  if (getenv("STAND_IN_NO_MIG")) return NOT_SUPPORTED;
-  *current = *pending = (uintptr_t)device == 1 && getenv("STAND_IN_MIG") != NULL;
-  return SUCCESS;
-}
-
-int nvmlDeviceGetComputeMode(void *device, unsigned int *mode) {
-  *mode = (uintptr_t)device != 1 ? 0 : (unsigned int)number("STAND_IN_COMPUTE_MODE", 0);
-  return SUCCESS;
-}

@@ -68,21 +68,6 @@ def test_outside_of_a_project_that_is_said_to_verbs_that_need_one(
     assert cli.run_command(["check", "--help"], by_hand=True) == 0
 
 
-def test_keys_are_listed_also_where_python_leaves_docstrings_out(folder: Path) -> None:
-    command = [
-        sys.executable,
-        "-OO",
-        "-c",
-        "from scalestudy.cli import main; main()",
-        "check",
-        "--keys",
-        "loader.workers",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
-    assert "  loader.workers: " in done.stdout, done.stderr
-
-
 @pytest.fixture
 def folder(project: Path) -> Path:
     """A project with a study at `mini` and one at `paper` alone."""

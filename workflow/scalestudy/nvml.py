@@ -6,7 +6,7 @@ nvidia-ml-py holds names, values and structures of nvml.h (NVML API Reference Ma
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -24,15 +24,6 @@ THROTTLE_REASONS = {
     pynvml.nvmlClocksThrottleReasonDisplayClockSetting: "clocks set for a display",
 }
 """Bits of nvmlClocksThrottleReasons* that hold the clock of a busy device down."""
-
-COMPUTE_MODES = {
-    1: "compute mode exclusive to one thread: processes cannot share the device",
-    2: "compute mode prohibited: no process can compute on the device",
-    3: "compute mode exclusive to one process: ranks cannot share the device, and no other program can use it during a run",
-}
-"""nvmlComputeMode_t; 0 is the usual one."""
-MIG = "MIG is on: what a process sees is a part of the device"
-
 
 NvmlError = pynvml.NVMLError
 """NVML is absent or does not answer; the message is its own."""
@@ -96,12 +87,6 @@ class Nvml:
             "energy_j": _number(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle) / 1e3,
         }
 
-    def modes(self, device: NvmlDevice) -> list[str]:
-        """Name the unusual settings of one device, a sentence each: MIG, compute mode. Nothing is ever changed."""
-        mig = _answer(pynvml.nvmlDeviceGetMigMode, device.handle)
-        mode = _answer(pynvml.nvmlDeviceGetComputeMode, device.handle)
-        return ([MIG] if mig and mig[0] else []) + ([COMPUTE_MODES[mode]] if mode in COMPUTE_MODES else [])
-
 
 def _answer(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function of NVML; None where a device does not support it."""
@@ -127,11 +112,3 @@ def driver_version() -> str:
     with suppress(NvmlError), closing(Nvml()):
         return str(pynvml.nvmlSystemGetDriverVersion())
     return ""
-
-
-def unusual_modes(bus_ids: Collection[str | None] | None = None) -> list[str]:
-    """Name the unusual settings of the GPUs at these addresses, or of all; each sentence once. Empty without NVML."""
-    with suppress(NvmlError), closing(Nvml()) as nvml:
-        wanted = [device for device in nvml.devices() if bus_ids is None or device.bus_id in bus_ids]
-        return list(dict.fromkeys(mode for device in wanted for mode in nvml.modes(device)))
-    return []

@@ -7,7 +7,6 @@ import math
 import pytest
 
 from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, throttling
-from scalestudy.nvml import unusual_modes
 from tests.stand_ins import gpus
 from tests.unit.conftest import See
 
@@ -50,23 +49,6 @@ def test_readings_of_two_devices_are_one_row(see: See) -> None:
     assert found["device_clock_mhz"] == 1500
     assert found["device_throttle"] == 4
     assert meter.row() == {}
-
-
-@pytest.mark.parametrize(
-    ("set_up", "said"),
-    [
-        ({}, []),
-        ({"STAND_IN_NO_MIG": "1", "STAND_IN_COMPUTE_MODE": "0"}, []),
-        ({"STAND_IN_MIG": "1"}, ["MIG is on"]),
-        ({"STAND_IN_COMPUTE_MODE": "2"}, ["compute mode prohibited"]),
-        ({"STAND_IN_MIG": "1", "STAND_IN_COMPUTE_MODE": "3"}, ["MIG is on", "compute mode exclusive to one process"]),
-    ],
-)
-def test_how_a_device_is_set_up_is_said_where_it_is_unusual(see: See, set_up: dict[str, str], said: list[str]) -> None:
-    see(2, **set_up)
-    assert [sentence.partition(":")[0] for sentence in unusual_modes()] == said
-    assert unusual_modes(["0000:10:00.0"]) == unusual_modes()
-    assert unusual_modes(["0000:11:00.0"]) == []
 
 
 def test_an_absent_library_or_device_is_said(see: See, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,17 +88,9 @@ def test_editors_accept_what_a_layer_may_say(base: dict[str, Any]) -> None:
         {"base": {"modle": "mlp"}},
         {"base": {"strategy": {"name": "allreduce", "bucket": 3}}},
         {"scales": {"mini": {"base": {"batch": {"per_rnk": 3}}}}},
-        {"vary": {"rnks": [3]}},
         {"figures": [{"kind": "eficiency"}]},
     ],
     ids=str,
 )
 def test_editors_mark_what_is_wrong(wrong: dict[str, Any]) -> None:
     assert len(complaints("study", {**STUDY, **wrong})) >= 1
-
-
-def test_editors_accept_keys_of_the_users_own_beside_a_program_alone() -> None:
-    program = {"program": {"command": "train {fsdp}", "files": ["train.py"]}}
-    varied = {"vary": {"fsdp": [True]}, "scales": {"mini": {"vary": {"fsdp": [False]}}}}
-    assert complaints("study", {**STUDY, **varied, "base": program}) == []
-    assert len(complaints("study", {**STUDY, **varied})) >= 1

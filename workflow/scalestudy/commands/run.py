@@ -48,7 +48,6 @@ def chosen(scale: str | None = None) -> MachineChoice:
     taken in its place unasked.
     """
     from scalestudy.hardware import accelerators
-    from scalestudy.nvml import unusual_modes
     from scalestudy.spec.auto_machine import auto_machine
     from scalestudy.spec.machine import AUTO
 
@@ -60,8 +59,7 @@ def chosen(scale: str | None = None) -> MachineChoice:
         raise UserError(found.refusal, remedy=f"fix that first (`scalestudy doctor` says more); {ASK_CPU}")
     if found.count:
         names = " and ".join(dict.fromkeys(device.name or "a part of a GPU" for device in found.devices))
-        modes = "".join(f"; {said}" for said in unusual_modes([device.bus_id for device in found.devices]))
-        why = f"{found.count} x {names} is here{modes}: scale node, on machine {auto_machine()}; {ASK_CPU}"
+        why = f"{found.count} x {names} is here: scale node, on machine {auto_machine()}; {ASK_CPU}"
         return MachineChoice("node", AUTO, ON_GPU, why)
     if scale == "node":
         what = f"scale `node` needs an accelerator, and none is here: {found.source}"

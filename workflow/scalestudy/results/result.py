@@ -52,7 +52,6 @@ def measured_result(
 
         values |= write_timeline(job, folder)
     evidence = RunEvidence(job, measured, values, manifest)
-    modes = list(dict.fromkeys(mode for report in reports for mode in report.device_modes))
     write_steps(measured, folder / "steps.parquet")
     write_events(job, folder / "exchange.parquet")
     return {
@@ -74,7 +73,6 @@ def measured_result(
             **transports_named(job, first.backend, first.interface, evidence.transports or mpi_transports(job)),
             "data": manifest.fingerprint[:12],
             **{name: digest[:12] for name, digest in first.imported.items()},
-            **({"device_modes": modes} if modes else {}),
         },
         "affinity": [report.affinity for report in reports],
         "warnings": [

@@ -20,7 +20,7 @@ from pydantic_core.core_schema import ModelSchema, TaggedUnionSchema
 
 from scalestudy.claims.model import ClaimsOfDocument
 from scalestudy.files import write_text
-from scalestudy.spec.base import Spec, dotted_keys
+from scalestudy.spec.base import Spec
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine
@@ -71,7 +71,7 @@ class _Described(GenerateJsonSchema):
         return {"anyOf": super().tagged_union_schema(schema)["oneOf"]}  # a labelled value is also any value
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
-        made: Schema = {"description": "", **super().model_schema(schema)}  # python -OO has none
+        made: Schema = super().model_schema(schema)
         texts: dict[str, str] = {}
         for owner in reversed(schema["cls"].__mro__):
             texts |= _attribute_docstrings(owner) if issubclass(owner, BaseModel) else {}
@@ -94,25 +94,14 @@ def _changed(schema: Any, change: Callable[[Schema], Schema]) -> Any:
 
 
 def _add_run(study: Schema, run: Schema) -> None:
-    """Let `base` hold any part of a run, with null for removed keys, and the axes only keys of a run."""
+    """Let `base` hold any part of a run, with null for removed keys."""
     part = _changed(run, _optional)
     study["$defs"] |= part.pop("$defs")
     study["$defs"]["Part"] = {**part, "description": "Keys of a run; null removes what is set below."}
     del part["properties"]["repeat"]
-    keys = [key for key in dotted_keys(RunSpec) if key != "repeat"]
-    study["$defs"]["RunKey"] = {"anyOf": [{"enum": [*keys, "repeats"]}, {"pattern": r"^(model|data)\.kwargs\."}]}
-
-    def keyed(node: Schema) -> Schema:
-        return {**node, "propertyNames": {"$ref": "#/$defs/RunKey"}} if "additionalProperties" in node else node
-
-    axes = []
     for owner in (study, study["$defs"]["ScaleSpec"]):
         properties = owner["properties"]
         properties["base"] = {"$ref": "#/$defs/Part", "description": properties["base"]["description"]}
-        axes.append({key: _changed(properties[key], keyed) for key in ("vary", "zip", "exclude", "include")})
-    # A program has keys of the user's own, which only its command names.
-    study["if"] = {"required": ["base"], "properties": {"base": {"required": ["program"]}}}
-    study["else"] = {"properties": {**axes[0], "scales": {"additionalProperties": {"properties": axes[1]}}}}
 
 
 def _optional(node: Schema) -> Schema:

@@ -24,7 +24,6 @@ from scalestudy.measure.instrument import of_rank
 from scalestudy.measure.placement import placement
 from scalestudy.measure.system import rows_of_rank
 from scalestudy.measure.timers import StepTimer
-from scalestudy.nvml import unusual_modes
 from scalestudy.spec.ids import own_code_now, own_file
 from scalestudy.strategies.base import World
 from scalestudy.training.job import Job
@@ -33,7 +32,7 @@ from scalestudy.training.report import CheckpointCost, KernelUsage, Report
 from scalestudy.training.schedule import Schedule
 from scalestudy.training.world import device_bus_id, device_name, uses_tf32
 
-OF_THIS_PROCESS = ("affinity", "device_name", "device_modes", "tf32", "host", "backend", "overlapped", "parameters", "placement", "interface",
+OF_THIS_PROCESS = ("affinity", "device_name", "tf32", "host", "backend", "overlapped", "parameters", "placement", "interface",
                    "stage", "forward_apart", "window_clock", "window_usage", "window_usage_steps", "host_rows", "uncounted_reads", "own_code", "imported")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
 
@@ -57,7 +56,6 @@ class Recorder:
             affinity=sorted(os.sched_getaffinity(0)),
             device_name=device_name(world.device),
             tf32=uses_tf32(world.device),
-            device_modes=unusual_modes([device_bus_id(world.device)]) if world.device.type == "cuda" else [],
             host=of_rank(),
             backend=dist.get_backend() if dist.is_initialized() else "none",
             decoders=[kernel.state()],

@@ -161,8 +161,6 @@ class Report(_Plain):
     forward_apart: bool = True
     """Forward and backward have times of their own."""
     device_name: str = ""
-    device_modes: list[str] = field(default_factory=list)
-    """What is unusual in how its accelerator is set up: MIG, compute mode."""
     tf32: list[str] | None = None
     """Which products of float32 may be computed in TF32; None on a CPU."""
     host: dict[str, Any] = field(default_factory=dict)

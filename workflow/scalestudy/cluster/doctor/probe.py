@@ -22,7 +22,6 @@ from scalestudy.files import expanded, write_json
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.limits import usable_cores
 from scalestudy.measure.instrument import code_digest
-from scalestudy.nvml import unusual_modes
 from scalestudy.spec.config import Site, read_site
 
 # In a separate process: a library that crashes is information too.
@@ -56,7 +55,6 @@ def probe(shared: Path, token: str) -> dict[str, Any]:
         "torch": _python(TORCH),
         "decoder": kernel.state(),
         "gpu": _gpu(),
-        "gpu_modes": unusual_modes(),
         "mpi": mpi,
         "mpi4py": _python("import json, mpi4py; print(json.dumps(mpi4py.__version__))"),
         "cores": usable_cores(),
