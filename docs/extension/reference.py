@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -11,9 +12,12 @@ from pathlib import Path
 import click
 
 from scalestudy.cli import cli
+from scalestudy.spec import schema
 from scalestudy.spec.columns import MEASURED
-from scalestudy.spec.schema import Key, Section, key_reference
+from scalestudy.spec.schema import Key, Section
 from scalestudy.strategies import cost
+
+key_reference = functools.cache(schema.key_reference)
 
 
 def of_kind(kind: str) -> list[Section]:

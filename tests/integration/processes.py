@@ -33,11 +33,11 @@ def ranks_of(out: Path) -> list[psutil.Process]:
     return with_files_below(out / "log")
 
 
-def wait_until(question: Callable[[], Answer], seconds: float) -> Answer:
+def wait_until(question: Callable[[], Answer], seconds: float, poll_s: float = 0.05) -> Answer:
     """The first true answer, or the last one."""
     deadline = time.monotonic() + seconds
     while not (answer := question()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(poll_s)
     return answer
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ import pandas as pd
 import psutil
 
 from tests.integration import ssh_nodes
-from tests.integration.processes import ranks_of
+from tests.integration.processes import ranks_of, wait_until
 from tests.integration.tries import attempt, begin, own_warnings, run, weights
 
 TINY = ("model={name: mlp, hidden: 256, layers: 2}", "train.epochs=2", "optimiser.learning_rate=0.05", "keep=weights")
@@ -46,65 +47,65 @@ def state(out: Path) -> dict[str, Any]:
     return dict(json.loads((out / "state.json").read_text()))
 
 
-def wait_until(question: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """The first true answer."""
-    deadline = time.monotonic() + seconds
-    while not (answer := question()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
+def soon(question: Callable[[], Any]) -> Any:
+    """The first true answer, which has to come."""
+    answer = wait_until(question, 60, poll_s=0.002)
+    assert answer, "waited in vain"
     return answer
 
 
-def steps_begun(out: Path) -> bool:
-    """Whether the run has written its first periodic checkpoint."""
-    return any((out / "checkpoint").glob("step-*"))
-
-
 def checkpoints(out: Path) -> list[Path]:
-    """The checkpoints of a run that stopped, oldest first."""
+    """The periodic checkpoints of a run, oldest first."""
     return sorted((out / "checkpoint").glob("step-*"))
 
 
-def test_a_run_whose_rank_is_killed_ends_with_the_weights_of_one_never_stopped(tmp_path: Path) -> None:
+def stop(process: subprocess.Popen[str], out: Path) -> None:
+    """Stop a run by a signal once it has a checkpoint."""
+    soon(lambda: checkpoints(out))
+    process.send_signal(signal.SIGUSR1)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+
+
+def test_a_run_whose_rank_is_killed_ends_with_the_weights_of_one_never_stopped_and_the_gap_is_in_no_step(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "config" / "extensions").mkdir(parents=True)
     (tmp_path / "config" / "extensions" / "draws.py").write_text(MODEL_THAT_DRAWS)
     settings = (*DRAWING, "strategy=allreduce", "ranks=2")
     whole = run(tmp_path / "whole", *settings, cwd=tmp_path)
-    killed = (*settings, "faults=[{kind: killed_rank, rank: 1, at_step: 17}]", "checkpoint.every_steps=7")
-    ended = attempt(tmp_path / "killed", *killed, cwd=tmp_path)
+    killed, out = (
+        (*settings, "faults=[{kind: killed_rank, rank: 1, at_step: 17}]", "checkpoint.every_steps=7"),
+        tmp_path / "killed",
+    )
+    ended = attempt(out, *killed, cwd=tmp_path)
     assert ended.returncode == 1 and "rank 1 was killed by signal 9" in ended.stdout
-    assert [path.name for path in checkpoints(tmp_path / "killed")] == ["step-000000007", "step-000000014"]
-    found = run(tmp_path / "killed", *killed, cwd=tmp_path)
-    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    assert state(out)["state"] == "failed" and "killed by signal 9" in state(out)["cause"]
+    assert [path.name for path in checkpoints(out)] == ["step-000000007", "step-000000014"]
+    time.sleep(1.5)
+    found = run(out, *killed, cwd=tmp_path)
+    assert weights(out) == weights(tmp_path / "whole")
     assert found["faults"] == {"killed_rank": 1}
     assert found["samples_seen"] == whole["samples_seen"]
     assert [(each["step"], each["accuracy"], each["loss"]) for each in found["evaluations"]] == [
         (each["step"], each["accuracy"], each["loss"]) for each in whole["evaluations"]
     ]
-    losses = [pd.read_parquet(tmp_path / name / "steps.parquet")["loss"].tolist() for name in ("killed", "whole")]
-    assert losses[0] == losses[1]
-
-
-def test_what_a_chain_took_is_in_its_result_and_the_gap_in_no_step(tmp_path: Path) -> None:
-    settings = (*TINY, "checkpoint.every_steps=10", "faults=[{kind: killed_rank, rank: 0, at_step: 25}]")
-    assert attempt(tmp_path, *settings).returncode == 1
-    assert state(tmp_path)["state"] == "failed" and "killed by signal 9" in state(tmp_path)["cause"]
-    time.sleep(1.5)
-    found = run(tmp_path, *settings)
+    steps = pd.read_parquet(out / "steps.parquet")
+    assert steps["loss"].tolist() == pd.read_parquet(tmp_path / "whole/steps.parquet")["loss"].tolist()
     first, last = found["links"]
-    assert (first["steps"], last["steps"]) == (20, 68)
-    assert "rank 0 was killed by signal 9" in first["cause"] and last["cause"] == "the run is complete"
-    assert [entry["step"] for entry in found["checkpoints"]] == [10, 20, 30, 40, 50, 60, 70, 80]
-    assert all(entry["bytes"] > 100_000 and entry["seconds"] > 0 for entry in found["checkpoints"])
+    assert (first["steps"], last["steps"]) == (14, 10)
+    assert "rank 1 was killed by signal 9" in first["cause"] and last["cause"] == "the run is complete"
+    assert [entry["step"] for entry in found["checkpoints"]] == [7, 14, 21]
+    assert all(entry["bytes"] > 10_000 and entry["seconds"] > 0 for entry in found["checkpoints"])
     assert 0 < found["metrics"]["checkpoint_share"] < 1
-    steps = pd.read_parquet(tmp_path / "steps.parquet")
-    assert steps["step"].tolist() == list(range(88))
+    steps = steps[steps["rank"] == 0]
+    assert steps["step"].tolist() == list(range(24))
     assert steps["begin_s"].is_monotonic_increasing and steps["begin_s"].diff().max() < 1.5
     assert found["metrics"]["training_time_s"] < 1.5 + steps["begin_s"].max()
     # Five steps of warm-up, and after resuming another five.
-    assert steps.loc[~steps["in_window"], "step"].tolist() == [0, 1, 2, 3, 4, 20, 21, 22, 23, 24]
-    assert not (tmp_path / "checkpoint").exists()
-    assert state(tmp_path) == {"state": "finished", "progress": 88, "cause": "the result is written"}
+    assert steps.loc[~steps["in_window"], "step"].tolist() == [0, 1, 2, 3, 4, 14, 15, 16, 17, 18]
+    assert not (out / "checkpoint").exists()
+    assert state(out) == {"state": "finished", "progress": 24, "cause": "the result is written"}
 
 
 def test_sigkill_while_a_checkpoint_is_written_loses_nothing_but_that_one(tmp_path: Path) -> None:
@@ -119,8 +120,8 @@ def test_sigkill_while_a_checkpoint_is_written_loses_nothing_but_that_one(tmp_pa
         assert links < 8, "every kill came too late: nothing was tested"
         links += 1
         process = begin(out, *settings, "checkpoint.every_steps=2")
-        ranks = wait_until(lambda: ranks_of(out))
-        wait_until(lambda: any((out / "checkpoint").glob(".step-*.partial")))
+        ranks = soon(lambda: ranks_of(out))
+        soon(lambda: any((out / "checkpoint").glob(".step-*.partial")))
         for rank in ranks:
             with contextlib.suppress(psutil.NoSuchProcess):  # one of the link before, that was about to end
                 rank.kill()
@@ -143,12 +144,12 @@ def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> No
 
     settings = (*SLOW, "checkpoint.every_steps=5")
     process = begin(tmp_path, *settings)
-    wait_until(lambda: steps_begun(tmp_path))
+    soon(lambda: checkpoints(tmp_path))
     (tmp_path / "stop").touch()
     progress = [stopped("the file `stop`")]
     assert not (tmp_path / "stop").exists()
     process = begin(tmp_path, *settings)
-    wait_until(lambda: int(checkpoints(tmp_path)[-1].name[5:]) > progress[-1])
+    soon(lambda: int(checkpoints(tmp_path)[-1].name[5:]) > progress[-1])
     process.send_signal(signal.SIGUSR1)
     progress.append(stopped("SIGUSR1"))
     # Within the margin of any checkpoint, so that the first step is the last.
@@ -168,11 +169,7 @@ def test_ranks_at_their_own_pace_stop_after_the_same_step_and_meet_for_checkpoin
         TINY[0], "train={epochs: 5, evaluate_every_epochs: 5}", "optimiser.learning_rate=0.01", "ranks=2", paces,
         "strategy=async_parameter_server", "checkpoint={every_steps: 100, every_minutes: 0.01}",
     )  # fmt: skip
-    process = begin(tmp_path, *settings)
-    wait_until(lambda: steps_begun(tmp_path))
-    process.send_signal(signal.SIGUSR1)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 75, output
+    stop(begin(tmp_path, *settings), tmp_path)
     found = run(tmp_path, *settings)
     assert [link["cause"] for link in found["links"]] == ["because of signal SIGUSR1", "the run is complete"]
     assert sum(link["steps"] for link in found["links"]) == 110
@@ -187,11 +184,7 @@ def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_resumes(tmp_
     (tmp_path / "site.yaml").write_text("hosts: [alpha, beta]\n")
     with ssh_nodes.sshd(tmp_path) as programs:
         nodes = {"PATH": f"{programs}:{os.environ['PATH']}", "SCALESTUDY_SITE": str(tmp_path / "site.yaml")}
-        process = begin(tmp_path / "stopped", *settings, *slow, **nodes)
-        wait_until(lambda: steps_begun(tmp_path / "stopped"))
-        process.send_signal(signal.SIGUSR1)
-        output, _ = process.communicate(timeout=60)
-        assert process.returncode == 75, output
+        stop(begin(tmp_path / "stopped", *settings, *slow, **nodes), tmp_path / "stopped")
         found = run(tmp_path / "stopped", *settings, *slow, **nodes)
     assert [link["cause"] for link in found["links"]] == ["because of signal SIGUSR1", "the run is complete"]
     assert found["launch"]["hosts"] == ["alpha", "beta"]

@@ -173,14 +173,12 @@ class Case:
     def output(self, process: subprocess.Popen[bytes]) -> str:
         return (self.control / f"output{self.processes.index(process)}").read_text(errors="replace")
 
-    def held(self, command: tuple[str, ...], files: str) -> tuple[subprocess.Popen[bytes], int]:
-        """A command, and its process that is about to write to a file of this pattern and waits until `release`."""
+    def held(self, command: tuple[str, ...], files: str) -> subprocess.Popen[bytes]:
+        """A command of which a process is about to write to a file of this pattern, and waits until `release`."""
         process = self.start(command, **stand_in(self.library, "hold", files, "w", self.mark))
-        wait_until(
-            lambda: process.poll() is not None or (self.mark.exists() and self.mark.read_text().endswith("\n")), 90
-        )
+        wait_until(lambda: process.poll() is not None or self.mark.exists(), 90)
         assert self.mark.exists(), f"the moment of the fault did not come: {self.output(process)}"
-        return process, int(self.mark.read_text())
+        return process
 
     def release(self) -> None:
         Path(f"{self.mark}.go").touch()
@@ -263,82 +261,56 @@ def case_of(base: Project, folder: Path, has_own_disk: bool) -> Iterator[Case]:
 # Faults
 
 
-def signalled(case: Case, step: Step, number: signal.Signals, to_writer: bool) -> list[subprocess.Popen[bytes]]:
-    command, writer = case.held(step.command, step.writes)
-    os.kill(writer if to_writer else command.pid, number)
+def terminated(case: Case, step: Step) -> subprocess.Popen[bytes]:
+    command = case.held(step.command, step.writes)
+    command.terminate()
     case.release()
-    return [command]
+    return command
 
 
-def killed(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
-    return signalled(case, step, signal.SIGKILL, to_writer=True)
-
-
-def terminated(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
-    return signalled(case, step, signal.SIGTERM, to_writer=False)
-
-
-def driver_killed(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
-    driver, _ = case.held((*DRIVER, step.target), step.writes)
+def driver_killed(case: Case, step: Step) -> subprocess.Popen[bytes]:
+    driver = case.held((*DRIVER, step.target), step.writes)
     driver.kill()
     case.release()
-    return [driver]
+    return driver
 
 
-def second_driver(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
-    first, _ = case.held((*DRIVER, step.target), step.writes)
-    second = case.start((*DRIVER, step.target))
-    with suppress(subprocess.TimeoutExpired):
-        second.wait(20)
-    case.release()
-    return [first, second]
+def unreadable(case: Case, step: Step) -> subprocess.Popen[bytes]:
+    return case.start(step.command, **stand_in(case.library, f"errno={errno.EIO}", step.reads, "r", case.mark))
 
 
-def failing(kind: str, code: int) -> Callable[[Case, Step], list[subprocess.Popen[bytes]]]:
-    def meet(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
-        files = step.reads if kind == "r" else step.writes
-        return [case.start(step.command, **stand_in(case.library, f"errno={code}", files, kind, case.mark))]
-
-    return meet
-
-
-def disk_full(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+def disk_full(case: Case, step: Step) -> subprocess.Popen[bytes]:
     free_kib = shutil.disk_usage(case.folder).free // 1024
     subprocess.run(["fallocate", "-l", f"{free_kib - step.room_kib}K", str(case.folder / "filler")], check=True)
-    return [case.start(step.command)]
+    return case.start(step.command)
 
 
-def read_only(case: Case, step: Step) -> list[subprocess.Popen[bytes]]:
+def read_only(case: Case, step: Step) -> subprocess.Popen[bytes]:
     subprocess.run(["mount", "-o", "remount,ro", str(case.folder)], check=True)
-    return [case.start(step.command)]
+    return case.start(step.command)
 
 
 @dataclass(frozen=True)
 class Fault:
     """A fault, and words of the message about it."""
 
-    meet: Callable[[Case, Step], list[subprocess.Popen[bytes]]]
-    """Brings it about; returns the commands that met it."""
+    meet: Callable[[Case, Step], subprocess.Popen[bytes]]
+    """Brings it about; returns the command that met it."""
     words: str = ""
     is_of_disk: bool = False
-    is_silent: bool = False
-    """The command itself is killed."""
 
 
 FAULTS = {
-    "sigkill": Fault(killed, is_silent=True),
     "sigterm": Fault(terminated, r"SIGTERM|stopped"),
     "disk full": Fault(disk_full, r"full|[Nn]o space|are free", is_of_disk=True),
     "read-only": Fault(read_only, r"[Rr]ead-only", is_of_disk=True),
-    "quota": Fault(failing("w", errno.EDQUOT), r"[Qq]uota"),
-    "unreadable": Fault(failing("r", errno.EIO), r"Input/output error"),
-    "driver killed": Fault(driver_killed, is_silent=True),
-    "second driver": Fault(second_driver, r"another driver"),
+    "unreadable": Fault(unreadable, r"Input/output error"),
+    "driver killed": Fault(driver_killed),
 }
 STEPS = ("prepare", "train", "summarise", "figure")
 DAILY = {("prepare", "disk full"), ("prepare", "driver killed"), ("summarise", "unreadable"), ("figure", "sigterm"),
          ("figure", "read-only")}  # fmt: skip
-"""Of training, test_checkpoint.py has kills and test_driver.py has drivers."""
+"""Of training, test_checkpoint.py has kills; test_driver.py has a second driver."""
 CASES = [
     pytest.param(step, fault, marks=[] if (step, fault) in DAILY else [pytest.mark.soak], id=f"{step}-{fault}")
     for step in STEPS
@@ -357,19 +329,16 @@ def test_a_step_keeps_its_promises_when_it_meets_a_fault(step: str, fault: str, 
             for path in case.folder.glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         assert not of.outcome(case.folder)
-        commands = met.meet(case, of)
-        for command in commands:
-            command.wait(LIMIT_S)
-        for command in commands:
-            assert_told(case.output(command), command.returncode, met)
-        assert fault not in ("quota", "unreadable") or case.mark.exists(), "the stand-in saw no such call"
-        assert fault != "second driver" or sum(command.returncode == 0 for command in commands) >= 1
+        command = met.meet(case, of)
+        command.wait(LIMIT_S)
+        assert_told(case.output(command), command.returncode, met)
+        assert fault != "unreadable" or case.mark.exists(), "the stand-in saw no such call"
         assert wait_until(lambda: not case.working(), ORPHANS_S), f"processes are left: {case.working()}"
         assert {name: wanted.get(name) for name in of.outcome(case.folder)} == of.outcome(case.folder)
         if met.is_of_disk:
             subprocess.run(["mount", "-o", "remount,rw", str(case.folder)], check=True)
             (case.folder / "filler").unlink(missing_ok=True)
-        again = case.start((*DRIVER, of.target) if "driver" in fault else of.command)
+        again = case.start((*DRIVER, of.target) if fault == "driver killed" else of.command)
         again.wait(2 * LIMIT_S)
         assert again.returncode == 0, case.output(again)
         assert of.outcome(case.folder) == wanted
@@ -378,7 +347,7 @@ def test_a_step_keeps_its_promises_when_it_meets_a_fault(step: str, fault: str, 
 def assert_told(output: str, status: int, fault: Fault) -> None:
     """Without success there is one message, with the fault and the next step."""
     assert "Traceback (most recent call last)" not in output
-    if status and not (fault.is_silent and status < 0):
+    if status not in (0, -signal.SIGKILL):
         assert MESSAGE.search(output), output
         assert re.search(fault.words, output), output
         assert NEXT.search(output), output
