@@ -58,7 +58,12 @@ ETHERNET_PAYLOAD = 1448 / 1514
 """Share of an Ethernet frame (1500 bytes of IP, 14 of header, as Linux counts them) that TCP with timestamps carries."""
 MIB_PER_S_OF_ALL = 64.0
 """Shared out evenly among the nodes: a few cores move what all of them send."""
-NODE_SIZES_MIB = (4, 8)
+NODE_SIZES_MIB = (4.0, 8.0)
+LATENCY_S, SIZES_OF_LATENCY_MIB, WAYS = 0.01, (1 / 256,), 2
+"""A latency that is far longer than a message's way through the kernel; a size that TCP sends at once, though it begins
+slowly after each pause; and how often a message of gloo crosses the link, since its receiver announces itself first."""
+SUMS = 10
+"""Sums one after the other where there is a latency, since ranks leave a barrier up to one latency apart."""
 REPEATS = 5
 Side = Callable[[], None]
 
@@ -300,29 +305,30 @@ ALGORITHMS = [
 ]  # fmt: skip
 
 
-def sums_on_nodes(world: World) -> dict[str, float]:
+def sums_on_nodes(world: World, sizes_mib: Sequence[float], sums: int) -> dict[str, float]:
     """Median seconds of each algorithm and size; and `inside`, bytes/s between two ranks of a node."""
     found: dict[str, float] = {}
     for algorithm in ALGORITHMS:
         sum_over_ranks = algorithm.make(world)
-        for size_mib in NODE_SIZES_MIB:
-            buffer = torch.ones(size_mib * 2**18)
+        for size_mib in sizes_mib:
+            buffer = torch.ones(round(size_mib * 2**18))
             sum_over_ranks(buffer)
             assert bool((buffer == world.ranks).all()), f"{algorithm.name} sums wrongly"
             found[f"{algorithm.name} {size_mib}"] = statistics.median(
-                _one(world, sum_over_ranks, buffer) for _ in range(REPEATS)
+                _one(world, sum_over_ranks, buffer, sums) for _ in range(REPEATS)
             )
     found["inside"] = _inside(world)
     return found
 
 
-def _one(world: World, sum_over_ranks: Callable[[torch.Tensor], None], buffer: torch.Tensor) -> float:
+def _one(world: World, sum_over_ranks: Callable[[torch.Tensor], None], buffer: torch.Tensor, sums: int) -> float:
     buffer.fill_(1.0)
     dist.barrier(group=world.workers)
     begin = time.perf_counter()
-    sum_over_ranks(buffer)
+    for _ in range(sums):
+        sum_over_ranks(buffer)
     dist.barrier(group=world.workers)
-    return time.perf_counter() - begin
+    return (time.perf_counter() - begin) / sums
 
 
 def _inside(world: World) -> float:
@@ -342,69 +348,73 @@ def _inside(world: World) -> float:
     return best
 
 
-def nodes_against_formulas(counts: Sequence[int]) -> list[str]:
+def nodes_against_formulas(counts: Sequence[int], latency_s: float = 0.0) -> list[str]:
     """A line per algorithm, geometry and size."""
     lines = [
         f"links of {MIB_PER_S_OF_ALL:g} MiB/s over the number of nodes (token bucket); formulas with "
-        f"{ETHERNET_PAYLOAD:.1%} of it as payload, no latency, no time to sum",
-        f"{'algorithm':42} {'nodes':>5} {'ranks':>5} {'MiB':>4} {'measured':>9} {'formula':>9} {'ratio':>6}",
+        f"{ETHERNET_PAYLOAD:.1%} of it as payload, {1000 * latency_s:g} ms of latency, of which "
+        f"a message takes {WAYS} over gloo, no time to sum",
+        f"{'algorithm':42} {'nodes':>5} {'ranks':>5} {'MiB':>6} {'measured':>9} {'formula':>9} {'ratio':>6}",
     ]
+    sizes_mib, sums = (SIZES_OF_LATENCY_MIB, SUMS) if latency_s else (NODE_SIZES_MIB, 1)
     for count in counts:
         mib_per_s = MIB_PER_S_OF_ALL / count
-        between = cost.Link(mib_per_s * 2**20 * ETHERNET_PAYLOAD)
+        between = cost.Link(mib_per_s * 2**20 * ETHERNET_PAYLOAD, WAYS * latency_s)
         try:
-            with emulated_nodes(count, mib_per_s) as nodes:
+            with emulated_nodes(count, mib_per_s, latency_s) as nodes:
                 for per_node in (1, 2):
-                    found = on_ranks(count * per_node, sums_on_nodes, nodes=nodes)
-                    lines += _lines_of(found, count, per_node, between)
+                    found = on_ranks(count * per_node, sums_on_nodes, sizes_mib, sums, nodes=nodes)
+                    lines += _lines_of(found, count, per_node, between, sizes_mib)
         except Skipped as reason:
             lines.append(f"{count} nodes: left out: {reason}")
     return lines
 
 
-def _lines_of(found: dict[str, float], nodes: int, per_node: int, between: cost.Link) -> list[str]:
+def _lines_of(
+    found: dict[str, float], nodes: int, per_node: int, between: cost.Link, sizes_mib: Sequence[float]
+) -> list[str]:
     inside = cost.Link(found["inside"] or 1e12)
     limit = 0.15 if per_node == 1 else 0.25
     lines = []
     if found["inside"]:
         lines.append(f"inside a node: {inside.bytes_per_s / 2**20:,.0f} MiB/s, measured")
-    times: dict[tuple[str, int], tuple[float, float]] = {}
+    times: dict[tuple[str, float], tuple[float, float]] = {}
     for algorithm in ALGORITHMS:
-        for size_mib in NODE_SIZES_MIB:
+        for size_mib in sizes_mib:
             measured = found[f"{algorithm.name} {size_mib}"]
             formula = algorithm.formula(size_mib * 2.0**20, nodes, per_node, inside, between)
             times[algorithm.name, size_mib] = measured, formula
     for algorithm in ALGORITHMS:
-        for size_mib in NODE_SIZES_MIB:
+        for size_mib in sizes_mib:
             measured, formula = times[algorithm.name, size_mib]
             verdict = "holds" if _holds(times, algorithm.name, size_mib, limit) else "MISSED"
             if verdict == "MISSED" and algorithm.like and _holds(times, algorithm.like, size_mib, limit):
                 verdict = "gloo's own collective is the cause: with halving_doubling it holds"
             lines.append(
-                f"{algorithm.name:42} {nodes:5} {nodes * per_node:5} {size_mib:4} {measured:8.3f}s {formula:8.3f}s "
+                f"{algorithm.name:42} {nodes:5} {nodes * per_node:5} {size_mib:6g} {measured:8.3f}s {formula:8.3f}s "
                 f"{measured / formula:6.2f}  {verdict}"
             )
     if per_node > 1:
-        lines += _gain(times)
+        lines += _gain(times, sizes_mib)
     print("\n".join(lines), flush=True)
     return lines
 
 
-def _holds(times: dict[tuple[str, int], tuple[float, float]], name: str, size_mib: int, limit: float) -> bool:
+def _holds(times: dict[tuple[str, float], tuple[float, float]], name: str, size_mib: float, limit: float) -> bool:
     measured, formula = times[name, size_mib]
     return abs(measured / formula - 1) <= limit
 
 
-def _gain(times: dict[tuple[str, int], tuple[float, float]]) -> list[str]:
+def _gain(times: dict[tuple[str, float], tuple[float, float]], sizes_mib: Sequence[float]) -> list[str]:
     """How far hierarchical is ahead of the flat ring, and how far it should be."""
     lines = []
-    for size_mib in NODE_SIZES_MIB:
+    for size_mib in sizes_mib:
         (flat, flat_formula), (two, two_formula) = (
             times["ring", size_mib],
             times["hierarchical, ring between", size_mib],
         )
         lines.append(
-            f"flat ring / hierarchical, {size_mib} MiB: {flat / two:.2f} measured, {flat_formula / two_formula:.2f} by formula"
+            f"flat ring / hierarchical, {size_mib:g} MiB: {flat / two:.2f} measured, {flat_formula / two_formula:.2f} by formula"
         )
     return lines
 
@@ -421,7 +431,7 @@ def main() -> None:
     if arguments.what in ("peers", "all"):
         lines += [*peers(arguments.cap), ""]
     if arguments.what in ("nodes", "all"):
-        lines += [*nodes_against_formulas(arguments.nodes), ""]
+        lines += [*nodes_against_formulas(arguments.nodes), *nodes_against_formulas(arguments.nodes, LATENCY_S), ""]
     out = arguments.out or (Path("docs/measured/exchange.txt") if arguments.what == "all" else None)
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)

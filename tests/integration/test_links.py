@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
@@ -17,6 +17,7 @@ from scalestudy.errors import Skipped
 
 MIB = 1 << 20
 SENT = 6 * MIB
+Exchange = Callable[[socket.socket], float]
 
 
 @pytest.fixture(scope="module")
@@ -29,28 +30,61 @@ def nodes() -> Iterator[list[EmulatedNode]]:
         pytest.skip(str(reason))
 
 
-def transfer_s(sender: EmulatedNode, receiver: EmulatedNode) -> float:
-    """Seconds that 6 MiB take from a process on one node to one on another."""
+def between(sender: EmulatedNode, receiver: EmulatedNode, answer: Exchange, measured: Exchange) -> float:
+    """The seconds that `measured` gives on one node, whose connection is answered by `answer` on the other."""
     ready, ready_end = os.pipe()
     if not (child := os.fork()):
         receiver.enter()
         with socket.create_server((receiver.address, 7777)) as server:
             os.write(ready_end, b".")
-            connection, _ = server.accept()
-            begin, left = time.perf_counter(), SENT
-            while left:
-                left -= len(connection.recv(MIB))
-            os.write(ready_end, f"{time.perf_counter() - begin:20.6f}".encode())
+            answer(server.accept()[0])
         os._exit(0)
     os.read(ready, 1)
     if not (other := os.fork()):
         sender.enter()
         with socket.create_connection((receiver.address, 7777)) as connection:
-            connection.sendall(bytes(SENT))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            os.write(ready_end, f"{measured(connection):20.6f}".encode())
         os._exit(0)
     for process in (child, other):
         assert os.waitpid(process, 0)[1] == 0
     return float(os.read(ready, 64))
+
+
+def receive(connection: socket.socket) -> float:
+    left = SENT
+    while left:
+        left -= len(connection.recv(MIB))
+    connection.sendall(b".")
+    return 0.0
+
+
+def send(connection: socket.socket) -> float:
+    begin = time.perf_counter()
+    connection.sendall(bytes(SENT))
+    connection.recv(1)
+    return time.perf_counter() - begin
+
+
+def echo(connection: socket.socket) -> float:
+    while byte := connection.recv(1):
+        connection.sendall(byte)
+    return 0.0
+
+
+def quickest_round_trip(connection: socket.socket) -> float:
+    times = []
+    for _ in range(20):
+        begin = time.perf_counter()
+        connection.sendall(b".")
+        connection.recv(1)
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def transfer_s(sender: EmulatedNode, receiver: EmulatedNode) -> float:
+    """Seconds that 6 MiB take from a process on one node to one on another."""
+    return between(sender, receiver, receive, send)
 
 
 def test_a_link_carries_what_was_asked_for_and_not_more(nodes: list[EmulatedNode]) -> None:
@@ -60,6 +94,15 @@ def test_a_link_carries_what_was_asked_for_and_not_more(nodes: list[EmulatedNode
 
 def test_what_stays_on_a_node_is_not_limited(nodes: list[EmulatedNode]) -> None:
     assert min(transfer_s(nodes[0], nodes[0]) for _ in range(5)) < 0.7  # the quickest: others may use the processor
+
+
+def test_a_message_takes_the_latency_to_the_node_that_it_is_for() -> None:
+    try:
+        with emulated_nodes(3, 200.0, latency_s=0.02) as made:
+            assert 0.04 <= between(made[0], made[2], echo, quickest_round_trip) < 0.06
+            assert transfer_s(made[2], made[1]) < 1.0  # its window does not end before the first acknowledgement
+    except Skipped as reason:
+        pytest.skip(str(reason))
 
 
 def test_nothing_is_left_when_the_process_that_made_them_is_killed(nodes: list[EmulatedNode]) -> None:

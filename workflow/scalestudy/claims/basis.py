@@ -46,6 +46,7 @@ NOT_OF_DEVICES = ("accuracy", "auroc", "loss", "parameters", "stages", *OF_THE_H
 
 LIMITS = {
     "network.mib_per_s": "A network of {:g} MiB/s per node",
+    "network.latency_ms": "A latency of {:g} ms between nodes",
     "loader.memory_limit_mib": "A page cache of {:g} MiB",
     "strategy.memory_limit_mib": "A device memory of {:g} MiB",
 }
@@ -95,7 +96,7 @@ def _of_run(columns: Mapping[str, Any]) -> Iterator[str]:
         of_rate = "" if rate is None else f" of {rate:g} MiB/s"
         yield f"A storage{of_rate} with {latency:g} ms per request is emulated"
     for key, text in LIMITS.items():
-        if columns.get(key) is not None:
+        if columns.get(key):
             yield f"{text.format(columns[key])} is emulated"
     if columns.get("data.latency_s"):
         yield f"Each item takes {columns['data.latency_s']:g} s because its reader sleeps"

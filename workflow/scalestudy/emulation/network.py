@@ -1,8 +1,9 @@
-"""Emulated nodes on one host: network namespaces with rate-limited links to one switch. Linux only.
+"""Emulated nodes on one host: network namespaces with links of a stated rate and latency to one switch. Linux only.
 
 Each logical node is a network namespace with one virtual Ethernet link; a token bucket (tc-tbf) limits each direction of
-it. Traffic between ranks of one node stays in the namespace and is not limited. A namespace is held by a process that dies
-with this one: nothing is left behind, however the run ends.
+it. The switch is a bridge, or a process that holds each packet for the latency (relay.py). Traffic between ranks of one
+node stays in the namespace and is not limited. A namespace is held by a process that dies with this one: nothing is left
+behind, however the run ends.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,14 +24,18 @@ CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWNET = 0x04000000, 0x10000000, 0x40000000
 INTERFACE = "net0"
 BURST, QUEUE = "64kb", "8mb"
 """What may pass at once (the kernel passes up to 64 KiB as one packet), and what may queue before packets are lost."""
+WHOLE_PACKETS = "80kb"
+"""What may pass at once of a link to the relay: with less, a packet of 64 KiB reaches it as 45 of 1,500 bytes."""
 SEND_AHEAD_S, LEAST_AHEAD, MOST_AHEAD = 1 / 64, 2**17, 4 * 2**20
 """What a connection may send before it is acknowledged: so many seconds of its link, in bytes at least and at most.
 
 Linux allows 4 to 6 MiB, which is 3 to 5 ms of 10 Gbit/s. On a link a hundred times slower that would be half a second,
 in which the messages of a later round share the link with those that a rank waits for (halving-doubling on 8 nodes took
-1.3 times as long as with this limit). A connection needs two of the kernel's 64 KiB packets to keep going.
+1.3 times as long as with this limit). A connection needs two of the kernel's 64 KiB packets to keep going, and over a link
+with a latency what the link carries in two round trips.
 """
 START_S = 10.0
+RELAY = Path(__file__).with_name("relay.py")
 LIMIT_BUFFERS = "cd /proc/sys/net/ipv4; for way in wmem rmem; do echo 4096 $1 $1 > tcp_$way || exit 1; done"
 """Sizes of TCP's buffers: least, at first, at most."""
 
@@ -59,8 +65,10 @@ class EmulatedNode:
 
 
 @contextmanager
-def emulated_nodes(count: int, mib_per_s: float) -> Iterator[list[EmulatedNode]]:
+def emulated_nodes(count: int, mib_per_s: float, latency_s: float = 0.0) -> Iterator[list[EmulatedNode]]:
     """So many nodes on one switch, with links of `mib_per_s` (2^20 bytes of Ethernet frames) in each direction.
+
+    A message between two nodes takes `latency_s` more than its way through the kernel.
 
     Raises Skipped, with the reason, where this system does not allow it.
     """
@@ -71,8 +79,13 @@ def emulated_nodes(count: int, mib_per_s: float) -> Iterator[list[EmulatedNode]]
         into = ["nsenter", "--target", str(switch), "--user", "--preserve-credentials"] if of_user else []
         held = [_keep([*into, "unshare", "--net"], keepers) for _ in range(count)]
         nodes = [EmulatedNode(keeper, f"10.77.0.{i + 1}", of_user) for i, keeper in enumerate(held)]
-        _configure(switch, nodes, of_user, f"{int(mib_per_s * 8 * 2**20)}bit")
-        ahead = min(max(LEAST_AHEAD, int(mib_per_s * 2**20 * SEND_AHEAD_S)), MOST_AHEAD)
+        rate, burst = f"{int(mib_per_s * 8 * 2**20)}bit", WHOLE_PACKETS if latency_s else BURST
+        _configure(
+            switch, nodes, of_user, f"root tbf rate {rate} burst {burst} limit {QUEUE}", is_bridged=not latency_s
+        )
+        if latency_s:
+            _relay(switch, count, of_user, latency_s, keepers)
+        ahead = min(max(LEAST_AHEAD, int(mib_per_s * 2**20 * max(SEND_AHEAD_S, 4 * latency_s))), MOST_AHEAD)
         for node in nodes:
             _in(node.keeper, of_user, ["sh", "-c", LIMIT_BUFFERS, "sh", str(ahead)])
         yield nodes
@@ -111,27 +124,50 @@ def _keep(command: list[str], keepers: list[subprocess.Popen[bytes]]) -> int:
     raise Skipped(f"network namespaces cannot be made here ({said or 'no answer'}): {remedy}")
 
 
-def _configure(switch: int, nodes: list[EmulatedNode], of_user: bool, rate: str) -> None:
-    """A bridge, a link from it to each node, and a token bucket at both ends."""
-    lines = ["link add bridge type bridge", "link set bridge up"]
+def _relay(switch: int, ports: int, of_user: bool, latency_s: float, keepers: list[subprocess.Popen[bytes]]) -> None:
+    """Start the process that is the switch; it reads from all ports when this returns."""
+    started = subprocess.Popen(
+        [
+            *_into(switch, of_user),
+            *("setpriv", "--pdeathsig", "KILL", sys.executable, "-IS", str(RELAY), str(latency_s)),
+            *(f"node{port}" for port in range(ports)),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    keepers.append(started)
+    assert started.stdout is not None and started.stderr is not None
+    if not started.stdout.readline():
+        said = started.stderr.read().decode(errors="replace").strip().splitlines()
+        raise Skipped(f"an emulated network cannot have a latency here: {said[-1] if said else 'no answer'}")
+
+
+def _configure(switch: int, nodes: list[EmulatedNode], of_user: bool, limit: str, is_bridged: bool) -> None:
+    """A link from the switch to each node, with a token bucket at both ends, and a bridge between them."""
+    lines = ["link add bridge type bridge", "link set bridge up"] if is_bridged else []
     lines += [f"link add node{i} type veth peer name {INTERFACE} netns {node.keeper}" for i, node in enumerate(nodes)]
-    lines += [f"link set node{i} master bridge up" for i in range(len(nodes))]
+    lines += [f"link set node{i}{' master bridge' if is_bridged else ''} up" for i in range(len(nodes))]
     _in(switch, of_user, ["ip", "-batch", "-"], lines)
-    limit = f"root tbf rate {rate} burst {BURST} limit {QUEUE}"
     _in(switch, of_user, ["tc", "-batch", "-"], [f"qdisc add dev node{i} {limit}" for i in range(len(nodes))])
-    for node in nodes:
-        address = [f"addr add {node.address}/24 dev {INTERFACE}", f"link set {INTERFACE} up", "link set lo up"]
+    for i, node in enumerate(nodes):
+        hardware = f"link set {INTERFACE} address 02:00:00:00:00:{i:02x} up"
+        address = [hardware, f"addr add {node.address}/24 dev {INTERFACE}", "link set lo up"]
         _in(node.keeper, of_user, ["ip", "-batch", "-"], address)
         _in(node.keeper, of_user, ["tc", "-batch", "-"], [f"qdisc add dev {INTERFACE} {limit}"])
+
+
+def _into(process: int, of_user: bool) -> list[str]:
+    """What starts a command in the namespace of a process."""
+    return ["nsenter", "--target", str(process), *(["--user", "--preserve-credentials"] if of_user else []), "--net"]
 
 
 def _in(process: int, of_user: bool, command: list[str], lines: Sequence[str] = ()) -> None:
     """Run a command in the namespace of a process; `ip` and `tc` read their commands, one a line."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-    into = ["nsenter", "--target", str(process), *(["--user", "--preserve-credentials"] if of_user else []), "--net"]
     try:
         subprocess.run(
-            [*into, *command],
+            [*_into(process, of_user), *command],
             input="".join(f"{line}\n" for line in lines),
             text=True,
             capture_output=True,

@@ -140,4 +140,4 @@ def network_of(spec: RunSpec, resolved: Resolved, where: Allocation) -> Abstract
         raise Skipped(f"{what}; this run is started by {where.launcher}")
     from scalestudy.emulation.network import emulated_nodes
 
-    return emulated_nodes(resolved.nodes, spec.network.mib_per_s)
+    return emulated_nodes(resolved.nodes, spec.network.mib_per_s, spec.network.latency_ms / 1000)

@@ -114,6 +114,7 @@ def is_oversubscribed(job: Job) -> bool:
 def resolved_settings(job: Job, report: Report) -> dict[str, Any]:
     """Settings that the machine resolved."""
     resolved, network = job.resolved, job.spec.network
+    latency = f" and {network.latency_ms:g} ms" if network and network.latency_ms else ""
     return {
         "nodes": resolved.nodes,
         "ranks_per_node": resolved.ranks_per_node,
@@ -124,7 +125,7 @@ def resolved_settings(job: Job, report: Report) -> dict[str, Any]:
         "peak_tflops": resolved.peak_tflops,
         "convolution_peak_tflops": resolved.convolution_peak_tflops,
         "backend": report.backend,
-        "network": None if network is None else f"emulated, {network.mib_per_s:g} MiB/s per node",
+        "network": None if network is None else f"emulated, {network.mib_per_s:g} MiB/s{latency} per node",
     }
 
 

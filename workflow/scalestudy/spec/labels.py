@@ -35,6 +35,7 @@ KEYS = {
     "loader.storage.mib_per_s": "Rate of the emulated storage",
     "loader.workers": "Loader workers per rank",
     "measure.steps": "Window of steps",
+    "network.latency_ms": "Latency of the emulated network",
     "network.mib_per_s": "Rate of the emulated network",
     "stage.to": "Data path",
     "strategy.memory_limit_mib": "Memory limit",

@@ -251,10 +251,12 @@ Fault = Annotated[SlowRank | SlowDecode | KilledRank, Field(discriminator="kind"
 
 
 class Network(Spec):
-    """An emulated network: each node a network namespace on one switch, its link limited by a token bucket."""
+    """An emulated network: each node a network namespace, its link to one switch limited by a token bucket."""
 
     mib_per_s: Annotated[float, Field(gt=0, le=100_000)]
     """Rate of a node's link in each direction, MiB/s of Ethernet frames."""
+    latency_ms: Annotated[float, Field(ge=0, le=1_000)] = 0.0
+    """What a message between nodes takes more than its way through this host's kernel, ms in each direction."""
 
 
 class RunSpec(Spec):

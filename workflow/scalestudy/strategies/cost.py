@@ -2,8 +2,8 @@
 
 Throughout, `size` is the buffer in bytes, of which every rank has one, and all formulas are in seconds. A link carries
 both directions at the same time. Nothing here is fitted. The bytes exchanged inside a node are those that
-gloo sends (tests/integration/test_exchange_bytes.py counts them); NCCL's trees and rings send fewer. The terms of latency
-are as published; no test or benchmark of this project measures them. Summing takes no time.
+gloo sends (tests/integration/test_exchange_bytes.py counts them); NCCL's trees and rings send fewer. Over gloo a message
+takes two latencies, since its receiver announces itself first (benchmarks/exchange.py). Summing takes no time.
 
 - Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, IJHPCA 19(1), 2005
 - Patarasuk, Yuan: Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations, JPDC 69(2), 2009
