@@ -31,8 +31,6 @@ MAX_WAIT_FOR_OTHERS_S = 1800.0
 MARGIN_S = 20.0
 """From the end of a wait in a job to the end of that job."""
 POLL_S = 0.2
-WAITED = "the wait is over, after"
-"""Begins the line of a log that ends a wait: the time before it is no run time."""
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """For files in a folder of all users."""
 
@@ -113,7 +111,7 @@ def _locked(file: Path, kind: int, limit_s: float | None, deadline: float) -> It
                 raise WaitedTooLong(f"its job ends after a wait of {waited} for {holders}: request whole nodes")
             time.sleep(POLL_S)
         if said is not None:
-            _say(f"{WAITED} {time.monotonic() - begin:.0f} s")
+            _say(f"the wait is over, after {time.monotonic() - begin:.0f} s")
         yield
 
 

@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
 from logging import LogRecord
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,13 @@ from typing import Any
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from scalestudy.errors import duration
 from snakemake_logger_plugin_scalestudy.progress import Progress, Task, current, heading, stopped
 
 RULES = {"train": "run", "dataset": "dataset", "figure": "figure", "table": "table", "report": "report"}
 """Rules whose jobs are shown, and the noun for each."""
 TAIL_LINES = 20
 QUIET_S, LOOK_S = 60.0, 5.0
-"""Longest silence, after which the running jobs are named, and the interval at which their logs are searched for a wait."""
+"""Longest silence, after which the running jobs are named, and the interval at which it is looked for."""
 LISTING = ("printshellcmds", "verbose", "debug_dag")
 """Options with which a dry run lists every job."""
 OTHER_MODES = {"--lint", "--report", "--unlock", "--summary", "-S", "--detailed-summary", "-D", "--delete-all-output",
@@ -123,8 +121,10 @@ class LogHandler(LogHandlerBase):
             self.finish(int(facts["job_id"]))
         elif event == LogEvent.JOB_ERROR:
             self.fail(facts)
-        elif "multinode_waits" in facts or "multinode_ran" in facts:
-            self.hear(facts)
+        elif "multinode_waits" in facts:
+            self.hear(*facts["multinode_waits"])
+        elif "multinode_ran" in facts:
+            return  # its end follows
         elif event == LogEvent.ERROR and facts.get("exception") == "RuleException":
             return  # the failed job has been shown
         elif "multinode" in facts or record.levelno >= logging.WARNING or event == LogEvent.ERROR:
@@ -185,15 +185,11 @@ class LogHandler(LogHandlerBase):
         task.before = written(task.logs)
         self.progress.begin(task, time.time())
 
-    def hear(self, facts: Mapping[str, Any]) -> None:
-        """The executor reports that a job waits in its queue or runs, or, before its end, how long it ran."""
-        jobid, value = facts.get("multinode_waits") or facts["multinode_ran"]
-        if jobid in self.jobs:
-            task, now = self.jobs[jobid], time.time()
-            if "multinode_ran" in facts:
-                self.progress.begin(task, now - value)
-            elif value or task.state != "running":
-                self.progress.begin(task, now, value)
+    def hear(self, jobid: int, reason: str) -> None:
+        """The executor reports that a job waits in its queue, and why, or that it runs."""
+        task = self.jobs.get(jobid)
+        if task is not None and (reason or task.state != "running"):
+            self.progress.begin(task, time.time(), reason)
 
     def finish(self, jobid: int) -> None:
         """A job succeeded. A study's question is answered as soon as its runs are summarised."""
@@ -206,12 +202,10 @@ class LogHandler(LogHandlerBase):
                     self.say(f"=> {study.title}: {sentence}")
         if (task := self.jobs.pop(jobid, None)) is None:
             return
-        self.progress.end(task, time.time())
+        task.state = "done"
         if task.rule == "train" and self.project is not None:  # another workflow's rule of that name has other outputs
-            task.began = max(task.began, began_after_wait(task))
-            runs, mean = self.progress.runs, duration(self.progress.mean_s or 0.0)
-            count = f"{runs['done'] + runs['failed']}/{runs.total()}"
-            self.say(f"[{count}] {task.name}: {outcome(task.output)} · {mean} a run")
+            runs = self.progress.runs
+            self.say(f"[{runs['done'] + runs['failed']}/{runs.total()}] {task.name}: {outcome(task.output)}")
         elif task.rule == "dataset":
             self.say(f"{task.name}: {last_lines(task.logs, 1)}")
         else:
@@ -226,7 +220,7 @@ class LogHandler(LogHandlerBase):
         if facts.get("rule_msg"):
             self.say(f"    {facts['rule_msg']}".partition("For further error details")[0].rstrip())
         if task is not None:
-            self.progress.end(task, time.time(), "failed")
+            task.state = "failed"
             # A job that ended before its command began has left the log of an earlier attempt as it was.
             logs = {path: at_ns for path, at_ns in logs.items() if task.before.get(path) != at_ns}
         for log in list(logs)[:1]:
@@ -234,20 +228,18 @@ class LogHandler(LogHandlerBase):
             self.say(f"    whole log: {log}")
 
     def watch(self) -> None:
-        """Until the end: look for runs that wait for other work on this host, and break long silences."""
+        """Until the end, break long silences."""
         while not self.ended.wait(LOOK_S):
             with self.changes, suppress(OSError):
                 self.tick(time.time())
 
     def tick(self, now: float) -> None:
-        """Move the start of a run that waits for this host; after a long silence, name the running jobs."""
-        for task in self.jobs.values():
-            if task.state == "running" or task.reason.startswith("waiting for"):
-                _, waits, what = last_lines(task.logs, 1).partition("waiting for")
-                if waits or task.reason:
-                    self.progress.begin(task, now, waits + what)
-        lines = list(current(self.progress, now))
-        if lines and now - self.said_at >= QUIET_S:
+        """After a long silence, name the running jobs, and what those wait for that wait for other work on this host."""
+        if now - self.said_at < QUIET_S:
+            return
+        for task in self.progress.of("running"):
+            task.reason = "".join(last_lines(task.logs, 1).partition("waiting for")[1:])
+        if lines := list(current(self.progress, now)):
             self.say(f"… {heading(self.progress)} · {'; '.join(lines)}")
 
     def close(self) -> None:
@@ -304,17 +296,6 @@ def outcome(result_file: str) -> str:
         return str(result["explained"]["sentences"][0])
     accuracy = result["metrics"].get("accuracy")
     return speed_text(result) + (f", accuracy {accuracy:.3f}" if accuracy is not None else "")
-
-
-def began_after_wait(task: Task) -> float:
-    """When a run began that waited for other work on its host, Unix seconds; 0 for one that did not wait."""
-    from scalestudy.files import tail
-    from scalestudy.host_lock import WAITED
-
-    if not any(WAITED in tail(log) for log in task.logs):
-        return 0.0
-    result = json.loads(Path(task.output).read_text(encoding="utf-8"))
-    return datetime.fromisoformat(result["started"]).timestamp()
 
 
 def last_lines(logs: Iterable[str], count: int) -> str:

@@ -5,7 +5,6 @@ Pure: times are handed in, in seconds since 1970.
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,7 +28,6 @@ class Task:
     state: State = "waiting"
     began: float = 0.0
     """Start of the job itself, after any time in a queue; 0 before it."""
-    ended: float = 0.0
     reason: str = ""
     """Why a submitted job waits: in the queue, or for other work on this host."""
     outputs: list[str] = field(default_factory=list)
@@ -54,30 +52,19 @@ class Progress:
         """Mark a job as running or, with a `reason`, as submitted and waiting."""
         task.state, task.began, task.reason = ("waiting", 0.0, reason) if reason else ("running", now, "")
 
-    def end(self, task: Task, now: float, state: State = "done") -> None:
-        """Mark a job as ended."""
-        task.began, task.ended, task.state, task.reason = task.began or now, now, state, ""
-
     @property
     def runs(self) -> Counter[State]:
         """Number of runs in each state; of all jobs where there are no runs."""
         runs = [task for task in self.tasks.values() if task.rule == "train"]
         return Counter(task.state for task in runs or self.tasks.values())
 
-    @property
-    def mean_s(self) -> float | None:
-        """Mean seconds of a finished run; None before the first."""
-        took_s = [task.ended - task.began for task in self.of("done") if task.rule == "train"]
-        return statistics.fmean(took_s) if took_s else None
-
 
 def heading(progress: Progress) -> str:
-    """`40 of 95 runs done, 2 failed · 14 s a run`."""
+    """`40 of 95 runs done, 2 failed`."""
     states = progress.runs
     kind = "runs" if any(task.rule == "train" for task in progress.tasks.values()) else "jobs"
     failed = f", {states['failed']} failed" if states["failed"] else ""
-    mean = "" if progress.mean_s is None else f" · {duration(progress.mean_s)} a run"
-    return f"{states['done']} of {states.total()} {kind} done{failed}{mean}"
+    return f"{states['done']} of {states.total()} {kind} done{failed}"
 
 
 def current(progress: Progress, now: float) -> Iterator[str]:
