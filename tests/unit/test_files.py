@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.errors import UserError
-from scalestudy.files import atomic_path, read_table, write_text
+from scalestudy.files import atomic_path, write_text
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -23,14 +22,6 @@ def test_an_error_while_writing_names_the_file_that_was_to_be(tmp_path: Path, na
     assert caught.value.filename == str(file)
     assert file.read_text() == "before"
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_a_table_that_a_spreadsheet_saved_with_semicolons_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text("\ufeffimages;model\r\n5;vgg16\r\n", encoding="utf-8")
-    with pytest.raises(UserError) as raised:
-        read_table(file, ("images",))
-    assert str(raised.value) == f"{file}:1: its cells are separated by ';'\n    save it with commas between cells"
 
 
 def test_a_write_follows_the_umask_and_never_changes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,44 +68,3 @@ def test_time_that_quotas_withheld_is_that_of_the_own_group_and_of_its_parents(g
     (groups / "self").write_text("5:cpu,cpuacct:/docker/1f\n")
     write(groups / "cpu", cpu__stat="nr_periods 4\nnr_throttled 2\nthrottled_time 300000000")
     assert limits.quota_throttled_seconds() == 0.3
-
-
-IN_A_GROUP = """
-import os, sys, time
-from pathlib import Path
-from scalestudy.measure.system import cpu_row, withheld_share
-Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
-os.setpgid(0, 0)
-def compute(end):
-    while time.monotonic() < end: pass
-rows = [cpu_row(os.getpid(), os.getpid(), frozenset([0]))]
-compute(time.monotonic() + 0.5)
-rows.append(cpu_row(os.getpid(), os.getpid(), frozenset([0])))
-print(withheld_share(rows, rows[0]["clock_s"], rows[1]["clock_s"]) or 0.0)
-"""
-
-
-@pytest.fixture
-def group() -> Iterator[Path]:
-    """A control group of the kernel below this process's own."""
-    made = next(iter(limits._groups("cpu"))) / f"scalestudy-test-{os.getpid()}"
-    try:
-        made.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control groups can be made here: {error}")
-    yield made
-    made.rmdir()
-
-
-@pytest.mark.slow
-def test_a_quota_of_the_kernel_withholds_cpu_time_and_without_one_nothing_is_withheld(group: Path) -> None:
-    of_version_1 = (group / "cpu.cfs_quota_us").exists()
-    file = group / ("cpu.cfs_quota_us" if of_version_1 else "cpu.max")
-    if not file.exists():
-        pytest.skip("the CPU controller is not given to this group")
-    command, shares = [sys.executable, "-c", IN_A_GROUP, str(group)], []
-    for quota in ("-1", "10000") if of_version_1 else ("max 100000", "10000 100000"):
-        file.write_text(quota)
-        shares.append(float(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
-    assert shares[0] == 0
-    assert 0.3 < shares[1] < 1

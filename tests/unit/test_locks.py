@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import subprocess
 import threading
 from contextlib import AbstractContextManager
@@ -66,17 +65,6 @@ def test_a_trainer_that_was_killed_holds_up_nobody(tmp_path: Path) -> None:
         with only_trainer(tmp_path):
             pass
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_person_has_started_has_no_driver_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(processes.DRIVER, "")
-    processes.conceal_driver()
-    assert not processes.is_gone(processes.driver())
-    monkeypatch.setenv(processes.DRIVER, "")
-    processes.announce_driver()
-    assert processes.driver() == processes.identity(os.getpid())
-    processes.conceal_driver()
-    assert processes.driver() == ""
 
 
 @pytest.mark.timeout(60)

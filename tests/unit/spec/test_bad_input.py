@@ -27,8 +27,6 @@ BAD: list[tuple[str, str, str]] = [
     ("base: {batch.per_rank: 3}", "2: base.batch.per_rank", "write `batch: {per_rank: …}`"),
     ("base: {data: {source: digits, root: /x}}", "2: base.data.root", "`scalestudy check --keys`"),
     ("base: {data: {source: digit}}", "2: base.data.source", "`digits`"),
-    ("base: {dtype: float23}", "2: base.dtype", "`float32`"),
-    ("base: {device: gpu}", "2: base.device", "cpu|cuda"),
     ("base: {ranks: many}", "2: base.ranks", "valid integer, not `many`"),
     ("base: {optimiser: {learning_rate: 1e999}}", "2: base.optimiser.learning_rate", "valid number, not `1e999`"),
     ("base: {ranks: '2'}", "2: base.ranks", "leave out its quotes"),
@@ -36,7 +34,6 @@ BAD: list[tuple[str, str, str]] = [
     ("base: {strategy: allreduce, ranks: 3, nodes: 2}", "2: base.nodes", "divided equally"),
     ("vary: {optimizer.learning_rate: [1]}", "2: vary.optimizer.learning_rate", "`optimiser.learning_rate`"),
     ("vary: {ranks: 5}", "2: vary.ranks", "a list, not `5`"),
-    ("vary: {ranks: []}", "2: vary.ranks", "at least 1 item"),
     ("vary: {repeat: [0, 1]}", "2: vary.repeat", "`repeats`"),
     ("vary:\n  seed: [1]\n  ranks: [1, 4]", "4: vary.ranks", "at most 1 rank, not 4 (with seed 1, ranks 4)"),
     ("vary: {ranks: [64]}\nbase: {strategy: allreduce}", "2: vary.ranks", "machine `lab` has 2"),
@@ -44,7 +41,6 @@ BAD: list[tuple[str, str, str]] = [
     ("vary: {seed: [1, 1]}", "2: vary", "the other is vary: seed 1"),
     ("include: [{seed: 1, repeats: 5}]\nrepeats: 3", "2: include[0].repeats", "the study's 3"),
     ("zip: {ranks: [1, 2], seed: [1, 2, 3]}", "2: zip", "ranks has 2, seed has 3"),
-    ("vary: {ranks: [1]}\nexclude: [{ranks: 1}]", "3: exclude", "exclude fewer"),
     (FIGURE % "lines, x: ranks", "2: figures[0]", "needs `y`"),
     (FIGURE % "efficiency, where: {ranks: 7}", "2: figures[0].where.ranks", "there is `1`"),
     (FIGURE % "efficiency, reference: nothing", "2: figures[0].reference", "there is no config/reference/nothing.csv"),
@@ -52,14 +48,10 @@ BAD: list[tuple[str, str, str]] = [
     (FIGURE % "bars, x: ranks, y: step_time_s, log_y: true", "2: figures[0].log_y", "use kind `lines`"),
     ("base:\n  ranks: 1\n  ranks: 2", "4", "duplicate key"),
     ("base:\n\tranks: 1", "3", "is not valid YAML"),
-    ("---\nbase: {}", "2", "expected a single document in the stream, but found another document"),
-    ("title: How: so?", "2", "mapping values are not allowed here"),
 ]
 
 SECRETS = [
     "https://user:hunter2@example.org/data",
-    "http://hunter2@example.org/data",
-    "abfss://user:hunter2@account.dfs.core.windows.net/data",
     "https://account.blob.core.windows.net/data?sv=2024&sig=hunter2",
     "https://bucket.s3.amazonaws.com/data?X-Amz-Credential=hunter2",
 ]
@@ -129,14 +121,6 @@ def test_a_file_whose_name_no_study_can_have_is_wrong_and_hides_no_other(name: s
     found = find_studies(None, "paper", LAB, folder=folder)
     assert ([study.name for study in found.studies], {*found.wrong}) == (["b"], {"c", Path(name).stem})
     assert message_about(folder, [Path(name).stem]).startswith(f"{name}: ")
-
-
-def test_what_editors_and_other_systems_hide_beside_a_study_is_no_study(folder: Path) -> None:
-    (folder / "b.yaml").write_text("question: How?\n")
-    (folder / ".#b.yaml").symlink_to("me@host.1234")  # Emacs, while a file has changes that are not saved
-    (folder / "._b.yaml").write_bytes(b"\0\5\x16\7")  # macOS, on a disk of another system
-    found = find_studies(None, "paper", LAB, folder=folder)
-    assert ([study.name for study in found.studies], found.wrong) == (["b"], {})
 
 
 def test_a_study_that_is_a_link_to_nothing_is_named_as_it_is(folder: Path) -> None:
