@@ -129,11 +129,3 @@ def test_the_lock_files_name_no_index_and_pin_by_hash() -> None:
         pins = [line for line in text.splitlines() if line and line[0].isalpha()]
         assert pins and all("==" in line for line in pins)
         assert text.count("--hash=sha256:") >= len(pins)
-
-
-def test_the_locks_that_the_doctor_names_are_those_that_there_are() -> None:
-    from scalestudy.cluster.doctor.gpu_support import LOCKS
-
-    assert all((ROOT / lock.file).is_file() for lock in LOCKS)
-    pins = {lock.command: (ROOT / lock.file).read_text() for lock in LOCKS}["make setup LOCK=cuda126"]
-    assert "\nnvidia-cublas-cu12==12.6." in pins and "\ntorch==2.7.1 " in pins

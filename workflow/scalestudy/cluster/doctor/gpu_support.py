@@ -1,38 +1,23 @@
-"""Whether the installed torch runs on a node's GPUs, and which lock file has one that does."""
+"""Whether the installed torch runs on a node's GPUs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 Version = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Lock:
-    """A lock file in envs/, and the needs of its torch."""
-
-    command: str
-    file: str
-    cuda: Version
-    oldest: Version
-    """Lowest compute capability that it holds code for."""
-
-
-LOCKS = (
-    Lock("make setup", "envs/requirements.txt", (13, 0), (7, 5)),
-    Lock("make setup LOCK=cuda126", "envs/requirements-cuda126.txt", (12, 6), (5, 0)),
+OTHERS = (
+    "take a torch for these: `make setup LOCK=cuda126` (CUDA 12.6, sm_50 to sm_90) or `make setup LOCK=default` (CUDA 13.0, "
+    "sm_75 and newer), or a build of your own; or ask for other nodes"
 )
-"""The newest torch first. Architectures of CUDA 12.6: PyTorch, .ci/manywheel/build_cuda.sh; of 13.0: `sm_75` and newer, as the
-locked wheel says of itself."""
+"""Remedy. Architectures of CUDA 12.6: PyTorch, .ci/manywheel/build_cuda.sh; of 13.0: as the locked wheel says of itself."""
+
 CODE = re.compile(r"(sm|compute)_(\d+)(\d)[a-z]?")
 
 
 def problem(torch: Mapping[str, Any], gpu: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The obstacle between torch and this GPU, and the package to install; None where there is none, or none is known.
+    """The obstacle between torch and this GPU, and its remedy; None where there is none, or none is known.
 
     `torch` has `cuda` (text) and `arch` (list), `gpu` `capability` and `driver_cuda` ([major, minor]), as the probe finds them.
     """
@@ -51,16 +36,7 @@ def problem(torch: Mapping[str, Any], gpu: Mapping[str, Any]) -> tuple[str, str]
         )
     else:
         return None
-    for lock in LOCKS:
-        fits = (not capability or lock.oldest <= capability) and (not driver or lock.cuda[0] <= driver[0])
-        if fits and Path(lock.file).is_file():
-            return wrong, f"take the lock {lock.file}: {lock.command}"
-    wanted = f" for sm_{capability[0]}{capability[1]}" if capability else ""
-    below = f" of CUDA {driver[0]} or older" if driver else ""
-    return (
-        wrong,
-        f"install a build of torch{below} that holds code{wanted}, or ask for nodes with newer GPUs or drivers",
-    )
+    return wrong, OTHERS
 
 
 def carries(archs: Iterable[str], capability: Version) -> bool:
