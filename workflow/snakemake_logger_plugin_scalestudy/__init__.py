@@ -62,8 +62,6 @@ class LogHandler(LogHandlerBase):
         self.is_announced = self.is_counted = False
         self.changes, self.ended = threading.RLock(), threading.Event()
         self.said_at = 0.0
-        if Path(sys.argv[0]).name == "snakemake":
-            refuse_targets_after_config(sys.argv[1:])
 
     def reads(self, project: Any, workflow: Any) -> None:
         """Take the project that the Snakefile has read, and Snakemake's workflow, whose jobs are counted."""
@@ -262,27 +260,6 @@ def resume_command() -> str:
     program = Path(sys.argv[0]).absolute()
     program = program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else Path(program.name)
     return shlex.join([str(program), *sys.argv[1:]])
-
-
-def refuse_targets_after_config(words: list[str]) -> None:
-    """End with a message where `all` in `--config scale=paper all` becomes a value, which Snakemake answers with a traceback.
-
-    Snakemake reads those values before the Snakefile, but after it has made this display.
-    """
-    taken: list[str] = []
-    of_config = False
-    for word in words:
-        if word.startswith("-"):
-            of_config = word in ("--config", "-C")
-        elif of_config and "=" not in word:
-            taken.append(word)
-    if taken:
-        command = shlex.join(["snakemake", *taken, *(word for word in words if word not in taken)])
-        named = ", ".join(f"`{word}`" for word in taken)
-        sys.stderr.write(
-            f"scalestudy: --config takes every word that follows it, including {named}\n    name targets first: {command}\n"
-        )
-        sys.exit(2)
 
 
 def outcome(result_file: str) -> str:

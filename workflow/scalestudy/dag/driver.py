@@ -201,7 +201,6 @@ def plan_of(targets: Sequence[str], profile: str, config: Sequence[str] = ()) ->
 
     Raises UserError where Snakemake cannot build the graph, and says why on standard error.
     """
-    known_profile(profile)
     # So quiet, Snakemake ends a dry run as soon as its graph is built.
     words = ["--profile", profile, "-n", *(["--config", *config] if config else []), "--quiet", "progress", "rules"]
     parser, parsed = cli.parse_args([*words, "--", *targets])
@@ -216,16 +215,8 @@ def plan_of(targets: Sequence[str], profile: str, config: Sequence[str] = ()) ->
     return make_plan(project, jobs_of(workflow), project.jobs_at_once)
 
 
-def known_profile(profile: str) -> None:
-    """Raise UserError where there is no such profile."""
-    if not any((Path(profile) / name).is_file() for name in ("config.yaml", "profile.yaml")):
-        known = sorted(str(path.parent) for path in Path("profiles").glob("*/config.yaml"))
-        raise UserError("there is no such profile", profile, nearest(profile, known))
-
-
 def configuration_of(profile: str, config: Sequence[str]) -> Mapping[str, Any]:
     """The configuration that the Snakefile gets from a profile and `--config`."""
-    known_profile(profile)
     _, parsed = cli.parse_args(["--profile", profile, *(["--config", *config] if config else [])])
     found: dict[str, Any] = {}
     for file in parsed.configfile or ():
