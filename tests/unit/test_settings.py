@@ -1,4 +1,4 @@
-"""`key=value` settings of `try`, `largest-batch` and `plan --set`: read as study files are, none dropped."""
+"""`key=value` settings of `try`, `largest-batch` and `--config set=…`: read as study files are, none dropped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from snakemake import cli
 
 from scalestudy.commands.cluster import targets_and_config
 from scalestudy.commands.one_run import checked_run, from_settings, refuse_foreign_folder, train_from_spec
@@ -102,14 +101,8 @@ def test_a_run_outside_the_dag_is_refused_below_results(here: Path) -> None:
             refuse_foreign_folder(Path(out), run_id(checked_run({}, "try")))
 
 
-def test_what_is_given_to_plan_stands_in_one_config_that_snakemake_reads_back() -> None:
-    targets, keys = targets_and_config(["gpu_scaling", "campaign=a"], ["machine=mine"], ["repeats=5", "ranks=[1, 2]"])
-    read = cli.parse_config(keys)
-    assert targets == ["gpu_scaling"]
-    assert changes_of(read.pop("set")) == {"repeats": 5, "ranks": [1, 2]}
-    assert read == {"machine": "mine", "campaign": "a"}
-
-
-def test_a_word_of_the_configuration_without_a_value_is_named() -> None:
+def test_words_with_a_value_are_of_the_configuration_and_one_of_it_without_is_named() -> None:
+    words = targets_and_config(["gpu_scaling", "campaign=a"], ["machine=mine"])
+    assert words == (["gpu_scaling"], ["machine=mine", "campaign=a"])
     with pytest.raises(UserError, match="--config: `scale` is not a setting"):
-        targets_and_config(["gpu_scaling"], ["scale"], [])
+        targets_and_config(["gpu_scaling"], ["scale"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from scalestudy.commands.options import CONFIG, PROFILE, SET, studies_of
+from scalestudy.commands.options import CONFIG, PROFILE, studies_of
 from scalestudy.errors import UserError
 from scalestudy.site_fault import SITE
 
@@ -23,7 +23,6 @@ NODES = 2
 @click.argument("targets", nargs=-1)
 @PROFILE
 @CONFIG
-@SET
 @click.option(
     "--json",
     "json_file",
@@ -36,7 +35,6 @@ def plan(
     targets: tuple[str, ...],
     profile: str,
     config: tuple[str, ...],
-    changes: tuple[str, ...],
     json_file: str | None,
     budget: float | None,
 ) -> None:
@@ -44,12 +42,12 @@ def plan(
 
     \b
     Example: scalestudy plan --profile profiles/pbs
-    Example: scalestudy plan gpu_scaling --profile profiles/slurm --set repeats=5 --json -
+    Example: scalestudy plan gpu_scaling --profile profiles/slurm --config set=repeats=5 --json -
     """
     from scalestudy.cluster.plan import show
     from scalestudy.dag.driver import plan_of
 
-    names, keys = targets_and_config(targets, config, changes)
+    names, keys = targets_and_config(targets, config)
     plan = plan_of(names, profile, keys)
     if json_file != "-":
         click.echo(show.table(plan))
@@ -62,15 +60,11 @@ def plan(
         sys.exit(OVER_BUDGET)
 
 
-def targets_and_config(
-    words: Sequence[str], config: Sequence[str], changes: Sequence[str]
-) -> tuple[list[str], list[str]]:
+def targets_and_config(words: Sequence[str], config: Sequence[str]) -> tuple[list[str], list[str]]:
     """Targets among the words of a command line, and the words of one `--config`; UserError for one without a value."""
     if wrong := [word for word in config if "=" not in word]:
         raise UserError(f"`{wrong[0]}` is not a setting", "--config", "write key=value, for example scale=paper")
-    keys = [*config, *(word for word in words if "=" in word)]
-    keys += [f"set={json.dumps(list(changes))}"] if changes else []
-    return [word for word in words if "=" not in word], keys
+    return [word for word in words if "=" not in word], [*config, *(word for word in words if "=" in word)]
 
 
 @click.command(name="doctor")

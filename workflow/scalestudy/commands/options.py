@@ -34,7 +34,6 @@ MACHINE = click.option(
     help="Name of a file in config/machines/, or auto; MACHINE+CAMPAIGN for the runs of a campaign.",
 )
 SCALE = click.option("--scale", type=click.Choice(["mini", "node", "paper"]), default="mini", show_default=True)
-SET = click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a key in every study.")
 STUDY = click.option("--study", required=True, help="Name of a file in config/studies/.")
 OUT = click.option("--out", required=True, type=FILE, help="File to write, whole or not at all.")
 PROFILE = click.option("--profile", default="profiles/local", show_default=True, help="Profile to use.")

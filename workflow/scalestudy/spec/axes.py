@@ -67,7 +67,7 @@ class Combinations:
 def combinations(
     document: YamlDocument, spec: StudySpec, scale: str, capacity: MachineCapacity, changes: Mapping[str, Any]
 ) -> Combinations:
-    """The combinations of a study at one scale, with `changes` of keys as `scalestudy plan --set` has them."""
+    """The combinations of a study at one scale, with `changes` of keys as `--config set=…` has them."""
     zips = spec.part(scale, "zip")
     zips = zips if isinstance(zips, list) else [zips]
     vary = {key: values for key, values in {**spec.vary, **spec.at(scale).vary}.items() if values is not None}
