@@ -71,9 +71,9 @@ def test_a_wrong_study_ends_what_needs_it_and_is_named_once_by_what_does_not(
     (folder / "b.yaml").write_text("question: 5\n")
     ask = Ask(Project({}))
     assert ask.results(wildcards()) == ask.results(wildcards())
-    assert capsys.readouterr().err == (
-        "scalestudy: warning: a study is left out: config/studies/b.yaml:1: question: input should be a valid string, not `5`\n"
-        "    put it in quotes\n"
+    assert (
+        capsys.readouterr().err.count("scalestudy: warning: a study is left out: config/studies/b.yaml:1: question: ")
+        == 1
     )
     for question in (ask.everything, ask.report_inputs, ask.study("b")):
         with pytest.raises(SystemExit) as end:
