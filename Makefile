@@ -111,7 +111,7 @@ lock:
 # Some hours. The executor's part and faults of disks need root: a Slurm of their own, and small disks.
 soak: .venv-dev
 	python -m tests.soak.kill_and_resume | tee docs/measured/kill_and_resume.txt
-	python -m tests.soak.extrapolation record --out build/extrapolation | tee docs/measured/extrapolation.txt
+	python -m tests.soak.extrapolation --out build/extrapolation | tee docs/measured/extrapolation.txt
 	cp build/extrapolation/extrapolation.npz tests/data/
 	pytest -m soak
 	SCALESTUDY_FUZZ_EXAMPLES=10000 SCALESTUDY_FUZZ_ROUNDS=60000 pytest --timeout 3600 tests/foreign

@@ -1,9 +1,9 @@
 """`make check`: linters and all tests, in groups that run side by side: `python -m tests.side_by_side [OPTION OF PYTEST]…`.
 
 Tests of schedulers wait most of the time, and so do those that watch a run from outside; Horovod computes for
-minutes. The first group, which is all that no other one has, is divided among several processes, file by file: one more
-than there are cores. They share a warm server; each has a lock for measured runs and temporary files of its own. The
-first group's output is shown while it comes, that of the others when they have ended.
+minutes. The first group, which is all that no other one has, is divided among several processes, file by file: two more
+than there are cores, as many of its tests wait too. They share a warm server; each has a lock for measured runs and
+temporary files of its own. The first group's output is shown while it comes, that of the others when they have ended.
 
 What failed is run once more when nothing else runs, and both outputs are shown: a test that fails again fails all. Ten
 minutes of eight busy processes on two cores show what a test expects of the machine's speed, and that is said, not counted.
@@ -28,7 +28,7 @@ POLL_S = 0.2
 TESTS_FAILED = 1
 """Pytest's exit status."""
 MOST_PROCESSES = 8
-PROCESSES = min(MOST_PROCESSES, len(os.sched_getaffinity(0)) + 1)
+PROCESSES = min(MOST_PROCESSES, len(os.sched_getaffinity(0)) + 2)
 BY_FILE = (f"--numprocesses={PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder")
 """Options of pytest-xdist. In this order: files that wait, in executor/tests, come first, and the long ones of integration/ before unit/."""
 

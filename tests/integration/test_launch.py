@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -11,7 +10,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +34,6 @@ class Attempt:
 
     folder: Path
     process: subprocess.Popen[bytes]
-    shared_memory: frozenset[str]
-    """What was there before."""
 
     @property
     def out(self) -> Path:
@@ -76,39 +72,11 @@ class Attempt:
         assert wait_until(lambda: any((self.out / "checkpoint").glob("step-*")), 60), self.said
 
     def nothing_is_left(self) -> None:
-        """No process, so no port either; no temporary file, no lock that is held."""
+        """No process, so no port and no lock either; no temporary file."""
         assert wait_until(lambda: not self.processes(), 15), self.processes()
         left = {file.name for file in (self.folder / "tmp").iterdir() if file.suffix != ".lock"}
         assert not {name for name in left if not name.startswith("torchinductor_")}  # torch's cache of its own
         assert not [file for file in self.out.glob(".*") if file.suffix != ".lock"]
-        assert wait_until(lambda: shared_memory() <= self.shared_memory, 5), shared_memory()
-        for lock in [*(self.folder / "tmp").glob("*.lock"), *self.out.glob(".*.lock")]:
-            assert wait_until(lambda lock=lock: is_free(lock), 5), lock
-
-
-def is_free(lock: Path) -> bool:
-    """Whether no process holds it."""
-    with open(lock, "ab") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
-def shared_memory() -> frozenset[str]:
-    """This user's segments of the kinds that torch, Python and Open MPI make, and that no living process has."""
-    kinds = ("torch_", "sem.mp-", "psm_", "vader_segment")
-    found = set()
-    for file in Path("/dev/shm").iterdir():
-        with suppress(OSError):
-            if file.name.startswith(kinds) and file.stat().st_uid == os.getuid():
-                found.add(file.name)
-    for maps in Path("/proc").glob("[0-9]*/maps") if found else ():
-        with suppress(OSError):
-            text = maps.read_text(errors="replace")
-            found -= {name for name in found if name in text}
-    return frozenset(found)
 
 
 def output_of(process: psutil.Process) -> Path | None:
@@ -122,7 +90,6 @@ def output_of(process: psutil.Process) -> Path | None:
 def begin(folder: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> Attempt:
     """Start `scalestudy try …` with a temporary folder of its own; code of one's own lies below `cwd`."""
     (folder / "tmp").mkdir()
-    there = shared_memory()
     command = [SCALESTUDY, "try", *settings, "--out", str(folder / "out")]
     with open(folder / "said", "wb") as said:
         process = subprocess.Popen(
@@ -132,7 +99,7 @@ def begin(folder: Path, *settings: str, cwd: Path = ROOT, **environment: str) ->
             stderr=said,
             env={**os.environ, "TMPDIR": str(folder / "tmp"), "SCALESTUDY_LOCKS": str(folder), **environment},
         )
-    return Attempt(folder, process, there)
+    return Attempt(folder, process)
 
 
 def make(folder: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> Attempt:

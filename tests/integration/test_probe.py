@@ -125,7 +125,6 @@ def test_clients_end_with_a_probe_that_is_killed(specs: dict[str, RunSpec], tmp_
     ("words", "said"),
     [
         (["read", "--clients=0"], "error: --clients must be 1 or more"),
-        (["files", "--folder=/nowhere"], "probe files: [Errno 2] No such file or directory: '/nowhere/probe-"),
         (["read", "--folder=/nowhere"], "probe: client 0: [Errno 2] No such file or directory: '/nowhere/"),
         (["allreduce"], "probe allreduce: one rank exchanges nothing; start two or more"),
     ],

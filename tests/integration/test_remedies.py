@@ -40,7 +40,7 @@ CASES = [
         f"{TRY} strategy=mpi_allreduce ranks=2", marks=MPI,
     ),
     (f"ulimit -v 2000000; {COLD}", "raise the limit (ulimit -v)", TRY),
-    (f"TORCH_DISTRIBUTED_DEBUG=DETAIL {COLD} strategy=allreduce ranks=2", "unset TORCH_DISTRIBUTED_DEBUG", f"{TRY} strategy=allreduce ranks=2"),
+    (f"TORCH_DISTRIBUTED_DEBUG=DETAIL {TRY}", "unset TORCH_DISTRIBUTED_DEBUG", TRY),
     pytest.param(
         f"unshare -rn {COLD} strategy=allreduce ranks=2", "start the loopback (ip link set lo up)",
         f"unshare -rn sh -c 'ip link set lo up; {COLD} strategy=allreduce ranks=2'", marks=AS_ROOT,

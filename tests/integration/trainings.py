@@ -238,13 +238,15 @@ def stop_and_resume(case: Case, world: World, folder: Path) -> Any:
     return parameters
 
 
-def make_step(case: Case, strategy: Strategy, module: nn.Module, step: int) -> None:
-    """One step as the training loop makes it."""
+def make_step(case: Case, strategy: Strategy, module: nn.Module, step: int) -> torch.Tensor:
+    """One step as the training loop makes it; returns the loss."""
     world = strategy.world
     strategy.set_learning_rate(rate(step))
-    strategy.forward_backward(module, *share_of(world.rank, world.ranks, case.model, step, case.dtype), loss_of)
+    share = share_of(world.rank, world.ranks, case.model, step, case.dtype)
+    loss = strategy.forward_backward(module, *share, loss_of)
     strategy.exchange()
     strategy.update()
+    return loss
 
 
 def train_all(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """Backtest of the extrapolated training time: does the interval from the first tenth of a run hold its whole time?
 
-    python -m tests.soak.extrapolation record --out FOLDER [--seconds 125] [--runs 40] [--beside 5]
-    python -m tests.soak.extrapolation judge [tests/data/extrapolation.npz]
+    python -m tests.soak.extrapolation --out FOLDER
 
-`record` trains 40 runs with emulated compute to their end, five at a time (they mostly wait; about 20 minutes on two
-cores with nothing else to do, which are needed), through the trainer itself:
-networks on accelerators with published step times, with steps that vary and are alike for a while, slow decoding,
-evaluations and checkpoints. It packs their step times, evaluations and checkpoints into FOLDER/extrapolation.npz.
-`judge` extrapolates each from its first tenth by the code that makes a result, and compares with what was measured.
+It trains 40 runs with emulated compute to their end, five at a time (they mostly wait; about 20 minutes on two cores with
+nothing else to do, which are needed), through the trainer itself: networks on accelerators with published step times, with
+steps that vary and are alike for a while, slow decoding, evaluations and checkpoints. It packs their step times, evaluations
+and checkpoints into FOLDER/extrapolation.npz. Then it extrapolates each from its first tenth by the code that makes a result,
+and compares with what was measured.
 pytest replays the recording that is kept in tests/data/.
 """
 
@@ -39,7 +38,8 @@ RECORDING = Path(__file__).resolve().parents[1] / "data" / "extrapolation.npz"
 FIRST = 0.1
 NEEDED, MOST_HALF_WIDTH = 38, 0.10
 """Of 40 runs, so that the lower end of the coverage's one-sided 95 % interval (Clopper and Pearson) is 0.85."""
-EPOCHS = 20
+EPOCHS, SECONDS, BESIDE = 20, 125.0, 5
+"""Of each run, the least that it takes, and how many are made side by side."""
 NETWORKS = (
     ("resnet50", "p100", 32), ("inception_v3", "p100", 16), ("resnet50", "m60", 8), ("resnet152", "p100", 16),
     ("resnet50", "k80", 8), ("inception_v3", "m60", 8), ("resnet50", "m60", 16), ("inception_v3", "p100", 32),
@@ -70,12 +70,12 @@ class Case:
         """Whether it varies in this way."""
         return self.variation in (*variations, "all of them")
 
-    def spec(self, seconds: float) -> RunSpec:
-        """A full training that takes at least so long, in 20 epochs."""
+    def spec(self) -> RunSpec:
+        """A full training."""
         step_s = emulated_step_time(self.model, self.accelerator, self.batch)
         # Slow decoding by three threads: as slow as the step, so that now one, now the other is waited for.
         decode_s = step_s if self.has("slow decode") else 0.0
-        steps = math.ceil(seconds / step_s / EPOCHS)
+        steps = math.ceil(SECONDS / step_s / EPOCHS)
         costs = self.has("evaluations and checkpoints")
         side = 8 if self.model.startswith("resnet") else 80  # the least that the others take
         return RunSpec.model_validate_json(json.dumps({
@@ -89,19 +89,19 @@ class Case:
         }))  # fmt: skip
 
 
-def cases(count: int) -> list[Case]:
+def cases() -> list[Case]:
     """Every network with every variation; every fifth network on two ranks that exchange its gradients."""
     pairs = itertools.product(VARIATIONS, NETWORKS)
     return [
         Case(number, *network, variation, 2 if network[:2] == ("resnet50", "k80") else 1)
-        for number, (variation, network) in enumerate(itertools.islice(pairs, count))
+        for number, (variation, network) in enumerate(pairs)
     ]
 
 
 # One run
 
 
-def make(case: Case, seconds: float, out: Path) -> None:
+def make(case: Case, out: Path) -> None:
     """Train one run to its end, and keep when its steps began and ended on the slowest rank."""
     import pandas as pd
 
@@ -133,7 +133,7 @@ def make(case: Case, seconds: float, out: Path) -> None:
     if case.has("jitter"):
         trainer.Faults = Jitter  # type: ignore[attr-defined]
     random.seed(case.number)
-    spec = case.spec(seconds)
+    spec = case.spec()
     with tempfile.TemporaryDirectory() as folder:
         manifest = Path(folder) / "data" / "manifest.json"
         prepare(spec.data, manifest, None, Site())
@@ -158,23 +158,23 @@ def make(case: Case, seconds: float, out: Path) -> None:
     print(f"{case.number:2} {facts['loop_s']:7.1f} s  {case.name}", flush=True)
 
 
-def record(folder: Path, seconds: float, count: int, beside: int) -> None:
-    """All runs, so many side by side, forked from this process, which has imported what they need."""
+def record(folder: Path) -> None:
+    """All runs, forked from this process, which has imported what they need."""
     from scalestudy.launch.preload import preload
 
     preload()
     folder.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("fork")
-    waiting = [case for case in cases(count) if not (folder / f"{case.number:02}.npz").exists()]
+    waiting = [case for case in cases() if not (folder / f"{case.number:02}.npz").exists()]
     running: list[BaseProcess] = []
     # Evenly in time: many that begin together would disturb just the first tenth of each other.
-    every_s, next_s = seconds / beside, time.monotonic()
+    every_s, next_s = SECONDS / BESIDE, time.monotonic()
     while waiting or running:
         running = [process for process in running if process.is_alive()]
-        if waiting and len(running) < beside and time.monotonic() >= next_s:
+        if waiting and len(running) < BESIDE and time.monotonic() >= next_s:
             next_s = time.monotonic() + every_s
             case = waiting.pop(0)
-            process = context.Process(target=make, args=(case, seconds, folder / f"{case.number:02}.npz"))
+            process = context.Process(target=make, args=(case, folder / f"{case.number:02}.npz"))
             process.start()
             running.append(process)
         time.sleep(0.2)
@@ -271,18 +271,10 @@ def print_judged(judged: list[Judged]) -> bool:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    recording = verbs.add_parser("record")
-    recording.add_argument("--out", type=Path, required=True)
-    recording.add_argument("--seconds", type=float, default=125.0)
-    recording.add_argument("--runs", type=int, default=40)
-    recording.add_argument("--beside", type=int, default=5)
-    verbs.add_parser("judge").add_argument("file", type=Path, nargs="?", default=RECORDING)
-    arguments = parser.parse_args()
-    if arguments.verb == "record":
-        record(arguments.out, arguments.seconds, arguments.runs, arguments.beside)
-    file = arguments.out / "extrapolation.npz" if arguments.verb == "record" else arguments.file
-    raise SystemExit(0 if print_judged(judge(file)) else 1)
+    parser.add_argument("--out", type=Path, required=True)
+    folder = parser.parse_args().out
+    record(folder)
+    raise SystemExit(0 if print_judged(judge(folder / "extrapolation.npz")) else 1)
 
 
 if __name__ == "__main__":
