@@ -10,7 +10,7 @@ status is 1 where there is one. Differences that are meant belong into the messa
 from __future__ import annotations
 
 import argparse
-import csv
+import difflib
 import json
 import os
 import re
@@ -20,12 +20,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DERIVED = ("figures", "studies", "tables")
 """Folders of a scale that are built anew."""
-MAX_LINES = 8
+COMPARED = ("*/studies/*/summary.csv", "*/tables/*/*.csv", "*/claims/*.json", "*/figures/*/*.svg")
+MAX_LINES, MAX_WIDTH = 8, 160
 """Differences shown of one file."""
 VARYING = re.compile(r"\b(id|href|clip-path)=\"[^\"]*\"|<dc:date>.*?</dc:date>|url\(#[^)]*\)|<!--.*?-->", re.DOTALL)
 """Parts of an SVG that differ between two drawings of one figure."""
@@ -78,52 +78,26 @@ def _built(commit: str, clone: Path, results: Path, studies: list[str]) -> Path:
 
 
 def _differences(before: Path, after: Path) -> Iterator[str]:
-    files = [{path.relative_to(side) for pattern in READERS for path in side.glob(pattern)} for side in (before, after)]
+    files = [
+        {path.relative_to(side) for pattern in COMPARED for path in side.glob(pattern)} for side in (before, after)
+    ]
     yield from (f"{file}: only before" for file in sorted(files[0] - files[1]))
     yield from (f"{file}: only after" for file in sorted(files[1] - files[0]))
     for file in sorted(files[0] & files[1]):
-        read = next(reader for pattern, reader in READERS.items() if file.match(pattern))
-        one, other = read(before / file), read(after / file)
-        changed = [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
-        for key in sorted(changed)[:MAX_LINES]:
-            yield f"{file}: {key}: {one.get(key, '-')} -> {other.get(key, '-')}"
+        found = list(difflib.unified_diff(_lines(before / file), _lines(after / file), n=0, lineterm=""))
+        changed = [line for line in found[2:] if not line.startswith("@@")]
+        yield from (f"{file}: {line[:MAX_WIDTH]}" for line in changed[:MAX_LINES])
         if len(changed) > MAX_LINES:
             yield f"{file}: {len(changed) - MAX_LINES} more"
 
 
-def _cells(file: Path) -> dict[str, Any]:
-    """Return the cells of a table, by row and column."""
-    with file.open(newline="") as text:
-        rows = list(csv.DictReader(text))
-    return {f"row {number} {column}": value for number, row in enumerate(rows) for column, value in row.items()}
+def _lines(file: Path) -> list[str]:
+    """A line for each row of a table, number of a verdict, and element of a drawing without its generated names."""
+    text = file.read_text()
+    if file.suffix == ".json":
+        text = json.dumps(json.loads(text), indent=1)
+    return VARYING.sub("", text).replace(">", ">\n").splitlines()
 
-
-def _verdicts(file: Path) -> dict[str, Any]:
-    """Return verdict, estimate and interval of each claim."""
-    claims = [] if ".fixed." in file.name else json.loads(file.read_text())["claims"]
-    return {
-        f"{claim['id']} {key}": value
-        for claim in claims
-        for key, value in claim.items()
-        if isinstance(value, str | float | int)
-    }
-
-
-def _shapes(file: Path) -> dict[str, Any]:
-    """Return how often each line and letter of a drawing occurs, without its generated names."""
-    shapes: dict[str, int] = {}
-    for element in re.split(r"(?<=>)", VARYING.sub("", file.read_text())):
-        key = " ".join(element.split())
-        shapes[key] = shapes.get(key, 0) + 1
-    return {key[:120]: count for key, count in shapes.items()}
-
-
-READERS = {
-    "*/studies/*/summary.csv": _cells,
-    "*/tables/*/*.csv": _cells,
-    "*/claims/*.json": _verdicts,
-    "*/figures/*/*.svg": _shapes,
-}
 
 if __name__ == "__main__":
     sys.exit(main())
