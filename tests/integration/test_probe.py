@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,46 +77,36 @@ def test_a_part_is_a_valid_run_that_counts_what_it_does_and_leaves_nothing(
     assert left == [] == processes(scratch)
 
 
-@contextmanager
-def started(spec: RunSpec, folder: Path) -> Iterator[tuple[psutil.Process, Path]]:
-    """The command of a run by itself, and the file that it reports to, once it has a second of reports."""
-    (reports := folder / "reports").mkdir()
-    (files := folder / "files").mkdir()
-    assert spec.program is not None
-    values = {**columns_of(spec), "threads_per_rank": 1, "device": "cpu", "folder": str(files)}
-    environment = {**os.environ, "SCALESTUDY_PROGRAM": str(reports)}
-    process = subprocess.Popen(spec.program.words(values), cwd=ROOT, env=environment)
-    try:
-        found = wait_until(lambda: [file for file in reports.iterdir() if len(lines(file)) > 20], 60)
-        assert found, "no report"
-        yield psutil.Process(process.pid), found[0]
-    finally:
-        process.kill()
-        process.wait()
-
-
 def lines(file: Path) -> list[dict[str, float]]:
     """The whole lines of a file of reports."""
     return [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
-def test_what_is_read_comes_from_the_disk(specs: dict[str, RunSpec], tmp_path: Path) -> None:
-    if name := uncounted_file_system(tmp_path):
-        pytest.skip(f"the kernel does not count what is read from {name}")
-    with started(with_keys(specs["read"], **SIZES["read"]), tmp_path) as (process, file):
+def test_what_is_read_comes_from_the_disk_and_clients_end_with_a_probe_that_is_killed(
+    specs: dict[str, RunSpec], tmp_path: Path
+) -> None:
+    (reports := tmp_path / "reports").mkdir()
+    (files := tmp_path / "files").mkdir()
+    spec = with_keys(specs["read"], **SIZES["read"])
+    assert spec.program is not None
+    values = {**columns_of(spec), "threads_per_rank": 1, "device": "cpu", "folder": str(files)}
+    environment = {**os.environ, "SCALESTUDY_PROGRAM": str(reports)}
+    process = psutil.Popen(spec.program.words(values), cwd=ROOT, env=environment)
+    try:
+        found = wait_until(lambda: [file for file in reports.iterdir() if len(lines(file)) > 20], 60)
+        assert found, "no report"
         clients = process.children()
         assert len(clients) == 2
-        reported = sum(line["bytes"] for line in lines(file))
+        reported = sum(line["bytes"] for line in lines(found[0]))
         from_disk = sum(client.io_counters().read_bytes for client in clients)
-    assert reported > 20 * BLOCK_BYTES
-    assert from_disk >= 0.98 * reported
-
-
-def test_clients_end_with_a_probe_that_is_killed(specs: dict[str, RunSpec], tmp_path: Path) -> None:
-    with started(with_keys(specs["read"], clients=2), tmp_path) as (process, _):
-        clients = process.children()
+    finally:
         process.kill()
-        assert psutil.wait_procs(clients, 5)[1] == []
+        process.wait()
+    assert psutil.wait_procs(clients, 5)[1] == []
+    assert reported > 20 * BLOCK_BYTES
+    if name := uncounted_file_system(tmp_path):
+        pytest.skip(f"the kernel does not count what is read from {name}")
+    assert from_disk >= 0.98 * reported
 
 
 @pytest.mark.parametrize(
