@@ -6,7 +6,6 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -51,7 +50,7 @@ def explain(
     """Run a training script a few times, each time with one part of its step taken away, and say where its time goes.
 
     COMMAND is the script as you start it, for example `torchrun --nproc-per-node 8 train.py --my-flags`. It is not edited.
-    The id of a finished run stands for its command; a run of the project itself has measured its parts already.
+    In its place, the id of a finished run of the project prints the parts that the run has measured itself.
 
     \b
     Example: scalestudy explain -- python train.py
@@ -66,12 +65,13 @@ def explain(
         result = read_json(file)
         if result["status"] == "skipped":
             raise UserError(f"was skipped: {result['reason']}", command_line[0], "explain a run that was made")
-        if "program" not in result["spec"]:
-            parts = step_in_words(result)
-            click.echo(json.dumps(parts, indent=2) if as_json else "\n".join(parts["sentences"]))
-            return
-        command_line = _command_of(result, Path(scratch) / "files")
-    elif len(command_line) == 1 and shutil.which(command_line[0]) is None:
+        if program := result["spec"].get("program"):
+            remedy = f"explain its command: scalestudy explain -- {program['command']}"
+            raise UserError("is a run of a program of your own", command_line[0], remedy)
+        parts = step_in_words(result)
+        click.echo(json.dumps(parts, indent=2) if as_json else "\n".join(parts["sentences"]))
+        return
+    if len(command_line) == 1 and shutil.which(command_line[0]) is None:
         what = f"is neither a command nor a run with a result on `{machine}`"
         raise UserError(what, command_line[0], "the report lists the runs; a script is started by `python`")
     if keep is not None and keep.exists() and any(keep.iterdir()):
@@ -87,19 +87,3 @@ def explain(
         click.echo(json.dumps(explanation.as_json(result), indent=2))
         return
     click.echo("\n".join([*explanation.sentences(result), *explanation.unseen(result)]))
-
-
-def _command_of(result: dict[str, Any], folder: Path) -> tuple[str, ...]:
-    """Return the command line of a finished run of a program, as one node starts it; its files go to `folder`."""
-    from scalestudy.spec.columns import columns_of
-    from scalestudy.spec.run import RunSpec
-    from scalestudy.training.rendezvous import free_port
-
-    run = RunSpec.model_validate_json(json.dumps(result["spec"]))
-    assert run.program is not None
-    if len(result["launch"]["hosts"]) > 1 or run.program.once_per == "rank":
-        what = "its command is started several times, by the launcher"
-        raise UserError(what, result["run"], "explain the command that starts all ranks: scalestudy explain -- COMMAND")
-    folder.mkdir()
-    launch = {"rank": 0, "node_rank": 0, "master_addr": "127.0.0.1", "master_port": free_port()}
-    return tuple(run.program.words({**columns_of(run), **result["resolved"], **launch, "folder": str(folder)}))
