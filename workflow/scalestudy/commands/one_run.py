@@ -139,9 +139,9 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
     click.echo(f"largest batch per rank that fits{limit}: {found:,}")
 
 
-def _show_batch(batch: int, peak_bytes: int | None) -> None:
-    peak = f"{peak_bytes / 2**20:10,.0f} MiB" if peak_bytes is not None else "  does not fit"
-    click.echo(f"{batch:>9,} samples {peak}")
+def _show_batch(batch: int, answer: int | str) -> None:
+    said = f"{answer / 2**20:10,.0f} MiB" if isinstance(answer, int) else f"  does not fit: {answer}"
+    click.echo(f"{batch:>9,} samples {said}")
 
 
 def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, keeper: Keeper) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import resource
 import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,6 @@ from scalestudy.measure.system import sizes
 from scalestudy.spec.run import Batch
 from scalestudy.strategies.catalogue import Single
 from scalestudy.training.job import Job
-from scalestudy.training.oom import is_oom
 from scalestudy.training.replica import Replica
 from scalestudy.training.training_data import TrainingData
 from scalestudy.training.world import join
@@ -51,75 +49,57 @@ def largest_batch(fits: Callable[[int], bool], most: int = MAX_BATCH) -> int:
     return numbers[bisect.bisect_left(numbers, True, 1, key=lambda batch: not fits(batch)) - 1]
 
 
-def search(job: Job, limit_bytes: int | None, show: Callable[[int, int | None], None] = lambda *_: None) -> int:
+def search(job: Job, limit_bytes: int | None, show: Callable[[int, int | str], None] = lambda *_: None) -> int:
     """Search the largest batch of one rank of the job. Nothing is exchanged.
 
     `show` is called with each batch that was tried and its peak of memory above that of a process with torch and the data
-    open, bytes; None: it did not fit.
+    open, bytes; or why a step failed. Not every library reports exhausted memory: a batch of which a step fails, for
+    whatever reason, did not fit.
 
     On a CPU a process may take `limit_bytes` beyond its memory with open data. On a GPU its memory is the limit,
-    or `limit_bytes` of it. Raises UserError where a single sample does not fit, or where training fails otherwise.
+    or `limit_bytes` of it. Raises UserError where a step fails with a single sample, and with two.
     """
-    data, peaks = open_dataset(job.manifest, "train"), dict[int, int | None]()
+    data, answers = open_dataset(job.manifest, "train"), dict[int, int | str]()
 
     def fits(batch: int) -> bool:
-        try:
-            if batch not in peaks:
-                peaks[batch] = _peak_of(job, data, limit_bytes, batch, any(peaks.values()))
-                show(batch, peaks[batch])
-        except UserError:
-            if batch > 1:
-                raise
-            # BatchNorm cannot be trained on one value per channel: what fails with one sample may work with two.
-            return fits(2)
-        return peaks[batch] is not None
+        if batch not in answers:
+            answers[batch] = _answer(job, data, limit_bytes, batch)
+            show(batch, answers[batch])
+        # BatchNorm cannot be trained on one value per channel: what fails with one sample may work with two.
+        return isinstance(answers[batch], int) or (batch == 1 and fits(2))
 
     found = largest_batch(fits)
     if found == 0:
-        what = "not even a batch of one sample fits into the memory"
+        what = f"no step could be made with one sample, or with two: {answers[1]}"
         raise UserError(what, "largest-batch", "allow more memory, or use a smaller model or smaller images")
     return found
 
 
-def _peak_of(job: Job, data: Dataset, limit_bytes: int | None, batch: int, smaller_fits: bool = False) -> int | None:
-    """Train in a separate process, since a failed trial must leave nothing behind; None where it did not fit.
-
-    Not every library reports exhausted memory: a batch that fails under a limit, where a smaller one works, did not fit.
-    """
+def _answer(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> int | str:
+    """Train in a separate process, since a failed trial must leave nothing behind; the peak, or why it failed."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(sending, job, data, limit_bytes, batch))
     child.start()
     sending.close()
-    answer: dict[str, Any] = {}
     try:
-        answer = receiving.recv()
+        answer: int | str = receiving.recv()
+    except EOFError:  # the kernel ends a process whose memory it cannot provide by SIGKILL
         child.join()
-    except EOFError:
-        # The kernel ends a process whose memory it cannot provide by SIGKILL; any other end has another cause.
-        child.join()
-        if child.exitcode != -signal.SIGKILL:
-            answer = {"error": f"the process ended with status {child.exitcode}"}
-    if "error" in answer and not (smaller_fits and limit_bytes is not None):
-        raise UserError(f"a step with {batch} samples failed: {answer['error']}", "model")
-    return answer.get("peak_bytes")
+        return f"its process ended with status {child.exitcode}"
+    child.join()
+    return answer
 
 
 def _child(answer: Connection, job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> None:
-    """Send the peak of memory, or an error; nothing where memory ran out."""
+    """Send the peak of memory, or the first line of an error."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # the process that started it says why it ends
     keep_freed_memory()  # as ranks do
-    said: dict[str, Any] = {}
     try:
-        said = {"peak_bytes": _train(job, data, limit_bytes, batch)}
-    except MemoryError:
-        pass
+        answer.send(_train(job, data, limit_bytes, batch))
     except Exception as error:
-        first_line = (str(error) or type(error).__name__).splitlines()[0]
-        if not is_oom(error) and "can't allocate memory" not in first_line:
-            said = {"error": str(error) if isinstance(error, UserError) else first_line}
-    answer.send(said)
+        answer.send((str(error) or type(error).__name__).splitlines()[0])
     answer.close()
     os._exit(0)
 
