@@ -43,11 +43,3 @@ def test_only_a_run_under_a_driver_of_this_machine_and_in_no_job_uses_one(monkey
 def test_a_killed_child_is_reported(capsys: pytest.CaptureFixture[str], code: int, status: int, message: str) -> None:
     assert warm._exit_status(code) == status
     assert message in capsys.readouterr().err
-
-
-def test_the_server_finds_the_same_code_where_its_path_is_relative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["workflow", "executor/src"]))
-    monkeypatch.setattr(warm, "_connect", lambda: None)
-    monkeypatch.setattr(warm, "_start", lambda: None)
-    assert warm.call(["train"]) is None
-    assert all(map(os.path.isabs, os.environ["PYTHONPATH"].split(os.pathsep)))

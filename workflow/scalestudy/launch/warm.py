@@ -60,8 +60,6 @@ def wanted() -> bool:
 
 def call(arguments: list[str]) -> int | None:
     """Run `scalestudy ARGUMENTS` in a child of the warm server; its exit status, None where no server can be started."""
-    if path := os.environ.get("PYTHONPATH"):  # the server starts in another folder
-        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
     connection = _connect() or _start()
     if connection is None:
         return None
@@ -133,8 +131,8 @@ def _is_mine(connection: socket.socket) -> bool:
 def _start() -> socket.socket | None:
     """Start a server and connect to it. Of several that start at once, the one that gets the address stays."""
     quiet = subprocess.DEVNULL
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdin=quiet, stdout=quiet, stderr=quiet, cwd="/", start_new_session=True
+    server = subprocess.Popen(  # -P: it imports nothing from the folder where it starts
+        [sys.executable, "-P", "-c", SERVER], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
     )
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and server.poll() in (None, 0):
