@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from scalestudy.results.extrapolate import RecurringCost, long_run_variance, training_time
+from scalestudy.results.extrapolate import RecurringCost, training_time
 from scalestudy.spec.columns import MAX_TESTED_FACTOR
 from tests.soak.extrapolation import MOST_HALF_WIDTH, NEEDED, judge
 
@@ -38,26 +38,6 @@ def test_beyond_the_factor_that_was_tested_there_is_a_value_and_no_interval() ->
     tested, beyond = (training_time(0.0, np.full(100, 0.1), 100 * factor, []) for factor in (1000, 1001))
     assert tested.high is not None
     assert (beyond.value, beyond.low, beyond.high) == (pytest.approx(10_010.0), None, None)
-
-
-def test_steps_that_are_alike_for_a_while_are_not_taken_for_independent_ones() -> None:
-    noise = np.random.default_rng(0).normal(size=200_000)
-    # x[t] = 0.9 x[t-1] + e[t]: variance 1 / (1 - 0.81) = 5.26, long-run variance 1 / (1 - 0.9)**2 = 100.
-    steps = np.zeros_like(noise)
-    for step in range(1, len(noise)):
-        steps[step] = 0.9 * steps[step - 1] + noise[step]
-    estimates = [long_run_variance(part)[0] for part in steps.reshape(100, 2000)]
-    assert np.median(estimates) == pytest.approx(100.0, rel=0.3)
-
-
-def test_the_interval_of_a_part_holds_the_whole_as_often_as_it_says() -> None:
-    steps = 0.1 + 0.02 * np.random.default_rng(1).standard_exponential((400, 1000))
-    held = [
-        found.low <= whole.sum() <= found.high
-        for whole in steps
-        if (found := training_time(whole[:100].sum(), whole[:100], 900, [])).low is not None and found.high is not None
-    ]
-    assert len(held) == 400 and 0.93 <= np.mean(held) <= 1.0
 
 
 @pytest.mark.parametrize("first", [1 / 10, 1 / 30])

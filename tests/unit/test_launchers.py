@@ -23,7 +23,6 @@ from scalestudy.results.transports import (
     nccl_transports,
     nccl_warnings,
     transports_named,
-    unpromised_transports,
 )
 from scalestudy.spec.config import Site
 from scalestudy.spec.hostlist import slurm_hosts
@@ -274,19 +273,6 @@ def test_open_mpis_log_names_what_ranks_send_through(tmp_path: Path) -> None:
     assert transports_named(two, "gloo", "eth0", mpi_transports(two)) == {
         "transport_between": "MPI tcp", "transport_within": "MPI vader",
     }  # fmt: skip
-
-
-def test_a_transport_that_the_machine_promises_and_nccl_did_not_use_is_named() -> None:
-    two = job(("a", "b"))
-    two = replace(two, resolved=replace(two.resolved, transport_within="P2P", transport_between="NET/IB"))
-    assert list(unpromised_transports(two, nccl_transports(AS_003_SHOWS))) == []
-    slow = nccl_transports(FELL_BACK)
-    assert list(unpromised_transports(two, slow)) == [
-        "NCCL sent from rank 0 to 1 via SHM, and transport.within of the machine is P2P: see log/nccl.0.log",
-        "NCCL sent from rank 3 to 0 via NET/SOCKET/0, and transport.between of the machine is NET/IB: see "
-        "log/nccl.3.log",
-    ]
-    assert list(unpromised_transports(job(("a", "b")), slow)) == []
 
 
 def test_agents_of_one_host_add_what_their_processes_use_and_not_what_the_host_does() -> None:

@@ -75,14 +75,6 @@ def test_waiting_for_a_slow_rank_is_told_apart_from_exchange():
     assert found.part("exchange").seconds == pytest.approx(0.010)
 
 
-def test_an_evaluation_that_falls_into_one_of_two_windows_is_no_exchange():
-    whole = run(0.030, 0.030, between_s=0.010)
-    found = explain(rounds(whole=whole, whole_alone=run(0.015, 0.015), loading=whole, loading_alone=run(0.015, 0.015)))
-    assert {part.name: part.seconds for part in found.parts} == pytest.approx(
-        {"exchange": 0.005, "between_steps": 0.010, "rest": 0.015}
-    )
-
-
 def test_a_rank_that_evaluates_for_all_is_no_slow_rank_and_waiting_for_it_no_exchange():
     whole, alone = (
         replace(each, ranks=(replace(each.ranks[0], between_s=0.1), each.ranks[1]))
