@@ -10,7 +10,7 @@ import pytest
 from scalestudy.errors import UserError
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.spec import auto_machine as module
-from scalestudy.spec.auto_machine import auto_machine, name_of, sheet_of
+from scalestudy.spec.auto_machine import auto_machine, name_of
 from scalestudy.spec.config import checked, read_config, read_machine
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.yamlfile import parse_yaml
@@ -64,14 +64,6 @@ def test_a_gpu_that_is_not_in_the_table_has_no_peaks_and_the_file_says_so(see: S
     assert name == "stand_in_gpu_x1"
     assert read_machine(name).peak_tflops == {}
     assert "is not in" in (tmp_path / f"config/machines/{name}.yaml").read_text()
-
-
-def test_a_part_of_a_gpu_does_not_get_the_peaks_of_the_whole() -> None:
-    def found(gib: float) -> Accelerators:
-        return Accelerators("cuda", (Device("NVIDIA H100 80GB HBM3", int(gib * 2**30), None),), "a stand-in")
-
-    assert sheet_of(found(79.6)) is not None
-    assert sheet_of(found(9.9)) is None
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,6 @@ def test_ranks_that_compute_on_cores_are_as_many_as_these(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("text", "machine", "ranks", "left_out"),
     [
-        ("base: {strategy: allreduce, ranks: 2, ranks_per_node: 2}\nvary: {loader.workers: {to: node}}", with_devices(2),
-         [2, 2, 2], "1 run: 8 workers for each of 2 ranks on a node are more than the 8 cores of machine `lab`"),
         ("base: {strategy: allreduce, ranks_per_node: 4}\nvary: {ranks: [1, 4]}\nrepeats: 3", with_devices(1), [1],
          "3 runs: 4 ranks on a node need as many devices; machine `lab` has 1 on each"),
         ("base: {strategy: allreduce, batch: {global: 64}}\nvary: {ranks: {to: machine}}", with_devices(6), [1, 2, 4],

@@ -25,10 +25,8 @@ KNOWN = reference_file("accelerators")
 MAKERS = ("nvidia", "tesla", "geforce", "amd", "instinct", "radeon")
 """Words that a name of a machine does without."""
 PRECISIONS = ("float64", "float32", "tf32", "float16", "bfloat16")
-OF_SHEET = ("memory_gib", *PRECISIONS, "device_link_gb_per_s")
+OF_SHEET = (*PRECISIONS, "device_link_gb_per_s")
 """Columns of numbers of a data sheet."""
-CLOSE_TO_SHEET = (0.85, 1.02)
-"""Of the memory in the data sheet, what a driver reports: less by what ECC and the driver take."""
 CPUS = Path("/sys/devices/system/cpu")
 
 
@@ -84,16 +82,11 @@ def cores() -> int:
 
 
 def sheet_of(found: Accelerators) -> Mapping[str, str] | None:
-    """The row of the accelerator's data sheet; None where it is not listed, or not all of it was found."""
+    """The row of the accelerator's data sheet; None where it is not listed."""
     if len({device.name for device in found.devices}) != 1 or not KNOWN.is_file():
         return None
-    device = found.devices[0]
     rows = read_table(KNOWN, ("device_name", "accelerator", "source", *OF_SHEET), numbers=OF_SHEET)
-    row = next((row for row in rows if row["device_name"] == device.name and row["memory_gib"]), None)
-    if row is None:
-        return None
-    least, most = (share * float(row["memory_gib"]) for share in CLOSE_TO_SHEET)
-    return row if least <= device.memory_bytes / GIB <= most else None
+    return next((row for row in rows if row["device_name"] == found.devices[0].name), None)
 
 
 def text_of(facts: Mapping[str, Any], sheet: Mapping[str, str] | None) -> str:

@@ -20,7 +20,7 @@ from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import columns_of, columns_of_runs, matches
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.labels import counted
-from scalestudy.spec.machine import SMALLER, Machine, geometry, machine_problems
+from scalestudy.spec.machine import Machine, geometry, machine_problems
 from scalestudy.spec.machine_axes import MachineCapacity, NoHosts
 from scalestudy.spec.program import own_keys
 from scalestudy.spec.run import Measure, RunSpec, one_or_more
@@ -191,7 +191,7 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
         if isinstance(hosts, tuple) and "ranks" not in data:
             data["ranks"] = len(hosts) * (per_node if type(per_node) is int else capacity.end("ranks", "node"))
         run, problems = parse(RunSpec, data)
-        of_machine = [setting.key for setting in entry.point if setting.of_machine]
+        of_machine = any(setting.of_machine for setting in entry.point)
         if entry.place == ("vary",) and any(_is_excluded(data, run, rule) for rule in found.exclude):
             continue
         if lacks := next((setting.lacks for setting in entry.point if setting.lacks), ""):
@@ -210,7 +210,7 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
             # A run that exceeds the machine is left out, and one that does not suit a number which the machine chose.
             beyond = problems if of_machine else []
             if not problems:
-                beyond = list(_capacity_problems(run, capacity, "loader.workers" in of_machine))
+                beyond = list(machine_problems(run, capacity.machine, capacity.name))
             if beyond:
                 expansion.left_out[beyond[0].what] += entry.repeats
                 expansion.beyond.extend(expansion.error(each, entry) for each in beyond)
@@ -236,19 +236,6 @@ def _is_excluded(data: dict[str, Any], run: RunSpec | None, rule: Mapping[str, A
         return columns.get(key) if value is None else value
 
     return all(matches(value_of(key), wanted) for key, wanted in rule.items())
-
-
-def _capacity_problems(run: RunSpec, capacity: MachineCapacity, limits_workers: bool) -> Iterator[Problem]:
-    """Parts of a run that exceed the machine.
-
-    Workers count only where the machine chose their number: a study may test more workers than cores.
-    """
-    yield from machine_problems(run, capacity.machine, capacity.name)
-    on_node = geometry(run, capacity.machine, capacity.devices)[1]
-    if limits_workers and run.loader.workers * on_node > capacity.machine.cores:
-        who = f"{run.loader.workers} workers" + ("" if on_node == 1 else f" for each of {on_node} ranks on a node")
-        what = f"{who} are more than the {capacity.machine.cores} cores of machine `{capacity.name}`"
-        yield Problem(("loader", "workers"), what, SMALLER)
 
 
 def _rounds(configurations: list[Configuration], repeats: int) -> list[list[Run]]:
