@@ -1,4 +1,4 @@
-"""Locks of files: a waiting process names the owner after a while."""
+"""Locks of files: a process that waits says so after a while. Notes in them name their owners."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Note = dict[str, str]
 class Patience:
     """A wait in a loop: prints its reason after SAY_AFTER_S and then every SAY_AGAIN_S."""
 
-    def __init__(self, what: Callable[[], str]) -> None:
+    def __init__(self, what: str) -> None:
         self._what, self._begin, self._next = what, time.monotonic(), SAY_AFTER_S
 
     def look(self, poll_s: float = POLL_S) -> None:
@@ -33,7 +33,7 @@ class Patience:
         waited = time.monotonic() - self._begin
         if waited >= self._next:
             self._next = waited + SAY_AGAIN_S
-            print(f"scalestudy: waiting for {self._what()}, for {waited:.0f} s now", file=sys.stderr, flush=True)
+            print(f"scalestudy: waiting for {self._what}, for {waited:.0f} s now", file=sys.stderr, flush=True)
         time.sleep(poll_s)
 
 
@@ -44,8 +44,8 @@ def lock_patiently(
     poll_s: float = POLL_S,
     lock: Callable[[IO[Any], int], Any] = fcntl.flock,
 ) -> None:
-    """Lock an open file and note its owner; a wait prints its reason and the owner. OSError where it has no locks."""
-    patience = Patience(lambda: f"{what}: {holder(stream)} has {stream.name}")
+    """Lock an open file; a wait prints its reason and the file. OSError where it has no locks."""
+    patience = Patience(f"{what} ({stream.name})")
     while True:
         try:
             lock(stream, kind | fcntl.LOCK_NB)
@@ -53,9 +53,6 @@ def lock_patiently(
             patience.look(poll_s)
         else:
             break
-    if kind == fcntl.LOCK_EX:
-        with suppress(OSError):
-            sign(stream, me())
 
 
 # Owners
@@ -99,9 +96,3 @@ def shown(note: Note) -> str:
 def is_gone(note: Note) -> bool:
     """Whether the process of a note has ended, as far as it is seen here."""
     return is_here(note) and processes.is_gone(note.get("process", ""))
-
-
-def holder(stream: IO[Any]) -> str:
-    """The owner of an open file's lock, as far as it is known here."""
-    note = note_in(stream) or {}
-    return shown({} if is_gone(note) else note)

@@ -109,7 +109,7 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
         name = f"{manifest.id}-{sha256_text(manifest.fingerprint + (source.listing if source else ''))[:12]}"
         name += ("" if share.whole else f"-{share.part}of{share.of}") + (f"-{options.label}" if options.label else "")
         entry = CacheEntry(cache.scratch_folder(site), name)
-        copied, patience = 0, Patience(lambda: f"the copies in {entry.folder}, which another process uses or makes")
+        copied, patience = 0, Patience(f"the copies in {entry.folder}, which another process uses or makes")
         while not _usable(entry, files):
             # Without waiting: another process may have made the copies meanwhile, and use them until its run ends.
             if not entry.take():
