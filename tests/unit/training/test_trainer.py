@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from scalestudy.data.decode import kernel
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.errors import UserError
@@ -107,19 +106,6 @@ def test_png_is_not_said_to_be_decoded_by_the_kernel(tmp_path: Path, kind: str, 
     of = job(tmp_path, data={"source": "image_folder", "root": str(tmp_path)})
     measured: Any = SimpleNamespace(reports=[Report(0, decoders=["kernel, AVX2"])])
     assert RunEvidence(of, measured, {}, read_manifest(of.manifest)).decoders == decoders
-
-
-def test_threads_that_decode_without_the_kernel_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jpegs = {"source": "synthetic_jpeg", "samples": 32, "width": 32, "height": 32, "mean_kib": 1.0}
-
-    def said(**loader: object) -> list[str]:
-        return list(TrainingData.open(job(tmp_path, data=jpegs, loader={"size": 16, **loader}), 0).slow_decoding())
-
-    monkeypatch.setattr(kernel, "loaded", lambda: None)
-    assert said(workers=4)[0].startswith("4 threads decode images through Python, where 4 load 3.2 times")
-    assert said(workers=1) == said(workers=4, kind="processes") == said(workers=4, mode="synthetic") == []
-    monkeypatch.setattr(kernel, "loaded", lambda: "a kernel")
-    assert said(workers=4) == []
 
 
 @pytest.mark.parametrize(("count", "is_timed"), [(10, True), (11, False)])

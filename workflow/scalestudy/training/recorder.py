@@ -92,7 +92,7 @@ class Recorder:
         named = [own_file(target, Path()).name for target in report.own_code]
         imported = imported_from(self.job.extensions) if named else {}
         report.imported = {name: digest for name, digest in sorted(imported.items()) if name not in named}
-        report.warnings += [*data.unusual(), *data.slow_decoding()]
+        report.warnings += data.unusual()
         file = data.one_file()
         report.uncounted_reads = None if file is None else uncounted_file_system(file)
 

@@ -16,8 +16,7 @@ import torch
 import torch.distributed as dist
 
 from scalestudy.data.catalogue import OwnData
-from scalestudy.data.decode import kernel
-from scalestudy.data.load.dataset import Dataset, PictureDataset, open_dataset
+from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import NodeShare, batches, node_steps, steps_per_epoch
 from scalestudy.data.manifest import Manifest, read_manifest
@@ -41,8 +40,6 @@ DIGESTED = 32
 MIN_DIGESTED = 4
 DIGEST_S = 0.1
 """Their time; where items take so long that fewer would be compared, none are."""
-MANY_THREADS = 4
-"""Of a rank's loader; the speeds that the warning names are those of docs/measured/gpu/h200_second.txt."""
 LONGEST = timedelta(days=7)
 """Nodes wait so long for the slowest to copy. A node that fails ends the run before this time is over."""
 
@@ -180,16 +177,6 @@ class TrainingData:
         """Of these samples without their labels, fetched as a batch is."""
         x, _ = data.batch(places, size=self.spec.loader.size, augment="none", seed=self.spec.seed, epoch=0)
         return [hashlib.blake2b(sample.numpy().tobytes()).digest() for sample in x]
-
-    def slow_decoding(self) -> Iterator[str]:
-        """Warn where many worker threads decode images without the kernel: they share Python's interpreter lock."""
-        train, workers = self.train, self.spec.loader.workers
-        decodes = isinstance(train, PictureDataset) and train.pictures.mode != "synthetic" and kernel.loaded() is None
-        if decodes and self.spec.loader.kind == "threads" and workers >= MANY_THREADS:
-            yield (
-                f"{workers} threads decode images through Python, where 4 load 3.2 times and 16 only 6.1 times as much as one: "
-                f"build the C kernel ({kernel.BUILD}), or try whether loader.kind: processes is faster"
-            )
 
     def prepare_cache(self) -> float | None:
         """Bring the page cache into the state that the spec names, once on each node.
