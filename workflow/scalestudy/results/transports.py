@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scalestudy.training.job import Job
-from scalestudy.training.rendezvous import speed
 
 # `… Ring 00 : 0[0] -> 1[1] via P2P/IPC` (NCCL 2.4), `… Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM` (since 2.7), and
 # `… Ring 01 : 16 -> 0 [send] via NET/IB/0`; the ranks are those of the communicator.
@@ -95,28 +94,3 @@ def unknown_transport(job: Job, used: Transports) -> str | None:
     if job.spec.ranks == 1 or promised is None or used:
         return None
     return "which transport NCCL used cannot be checked: its log names none (is NCCL_DEBUG set?)"
-
-
-def gloo_warnings(job: Job, interface: str | None, speeds: dict[str, int]) -> Iterator[str]:
-    """Between machines: not over loopback, and over the fastest network that there is."""
-    if len(job.hosts) == 1 or interface is None:
-        return
-    fastest = max(speeds, key=lambda name: speeds[name], default=interface)
-    if interface == "lo":
-        yield "gloo exchanges over loopback: all hosts of the job are one machine"
-    elif speeds.get(fastest, 0) > speeds.get(interface, 0) > 0:
-        yield (
-            f"gloo exchanges over {interface} ({speeds[interface]} Mbit/s), though there is {fastest} "
-            f"({speeds[fastest]} Mbit/s): set GLOO_SOCKET_IFNAME"
-        )
-
-
-def transport_warnings(job: Job, backend: str, interface: str | None, used: Transports) -> Iterator[str]:
-    """Warn about the network that the ranks of a finished run used."""
-    if backend == "nccl":
-        infiniband = Path("/sys/class/infiniband")
-        yield from nccl_warnings(job, used, infiniband.is_dir() and any(infiniband.iterdir()))
-    elif backend == "gloo":
-        states = Path("/sys/class/net").glob("*/operstate")
-        up = [path.parent.name for path in states if path.read_text().strip() == "up"]
-        yield from gloo_warnings(job, interface, {name: speed(name) for name in up})

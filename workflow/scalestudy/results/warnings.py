@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from scalestudy.measure.window import change_of_halves, is_steady
 from scalestudy.results.reports import Measured
-from scalestudy.results.transports import Transports, transport_warnings
+from scalestudy.results.transports import Transports, nccl_warnings
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
@@ -22,8 +23,7 @@ def warnings(job: Job, reports: Sequence[Report], used: Transports) -> Iterator[
     yield from fault_warnings(reports)
     if job.resolved.step_time_s is None:
         yield from placement_warnings(reports, job.resolved.threads_per_rank, job.spec.launch.binding)
-    if job.processes > 1:
-        yield from transport_warnings(job, reports[0].backend, reports[0].interface, used)
+    yield from nccl_warnings(job, used, has_infiniband=any(Path("/sys/class/infiniband").glob("*")))
 
 
 def learning_warnings(job: Job, report: Report) -> Iterator[str]:
