@@ -32,21 +32,19 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def ends(error: Exception, shares: bool = False, **measured: float) -> None:
+def ends(error: Exception, shares: bool = False) -> None:
     job: Any = SimpleNamespace(shares_devices=shares)
-    with oom_as_skip(job, lambda: measured):
+    with oom_as_skip(job):
         raise error
 
 
 @pytest.mark.parametrize("said", (OUT_OF_MEMORY, *AS_LIBRARIES_SAY))
-def test_out_of_memory_is_skipped_with_the_librarys_message_and_the_prediction(
-    device: SimpleNamespace, said: str
-) -> None:
+def test_out_of_memory_is_skipped_with_the_librarys_message(device: SimpleNamespace, said: str) -> None:
     with pytest.raises(Skipped) as caught:
-        ends(RuntimeError(said), predicted_memory_mib=51200.0, stages=2.0)
+        ends(RuntimeError(said))
     first = said.split("\n", maxsplit=1)[0].rstrip(".")
     remedy = "use a smaller batch, or another strategy or precision"
-    assert str(caught.value) == f"does not fit: {first}; 50.00 GiB were predicted; {remedy}"
+    assert str(caught.value) == f"does not fit: {first}; {remedy}"
 
 
 def test_memory_that_others_hold_is_no_property_of_the_run(device: SimpleNamespace, monkeypatch: Any) -> None:

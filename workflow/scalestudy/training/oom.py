@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import torch
@@ -24,11 +24,10 @@ def is_oom(error: BaseException) -> bool:
 
 
 @contextmanager
-def oom_as_skip(job: Job, measured: Callable[[], Mapping[str, float]]) -> Iterator[None]:
+def oom_as_skip(job: Job) -> Iterator[None]:
     """Raise Skipped where memory of the device runs out inside: the same happens next time.
 
-    UserError where others hold much of the device: then it may not. `measured` returns columns (spec/columns.py) that the
-    strategy knows by then, a prediction of memory perhaps among them.
+    UserError where others hold much of the device: then it may not.
     """
     try:
         yield
@@ -37,8 +36,6 @@ def oom_as_skip(job: Job, measured: Callable[[], Mapping[str, float]]) -> Iterat
             raise
         print(f"{type(error).__name__}: {error}", flush=True)  # torch's whole message, for the log
         message = str(error).strip().split("\n")[0][:300].rstrip(".")  # torch names request, capacity and use
-        if (predicted_mib := measured().get("predicted_memory_mib")) is not None:
-            message += f"; {predicted_mib / 1024:.2f} GiB were predicted"
         others = 0
         with suppress(RuntimeError, AssertionError):  # after some errors the device answers nothing more
             if torch.cuda.is_initialized() and not job.shares_devices:

@@ -206,12 +206,10 @@ class Trainer:
 
 def main(job: Job, rank: int) -> None:
     """Run one process of a run to its end."""
-    made: list[Replica] = []
-    with oom_as_skip(job, lambda: made[0].strategy.measured() if made else {}):
+    with oom_as_skip(job):
         world = join(job, rank)
         with closing(TrainingData.open(job, rank)) as data:
-            made.append(Replica(job, world, data))
-            trainer = Trainer(made[0])
+            trainer = Trainer(Replica(job, world, data))
             if world.is_server:
                 trainer.serve()
             else:
