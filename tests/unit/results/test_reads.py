@@ -61,11 +61,6 @@ def test_libraries_that_the_first_steps_on_a_gpu_load_are_no_data() -> None:
     assert "did not stay in it" in str(judged(WARM, {**on_gpu, "window_read_bytes": 101 * MIB}).invalid)
 
 
-def test_much_more_than_had_to_be_read_is_a_warning() -> None:
-    assert judged(COLD, {"read_bytes": 2050 * MIB}) == Reads()
-    assert "2.5 times what had to be" in str(judged(COLD, {"read_bytes": 2500 * MIB}).warning)
-
-
 def test_data_in_memory_cannot_be_cold_and_is_warm() -> None:
     shared = {"uncounted_reads": "tmpfs", "read_bytes": 0}
 

@@ -1,4 +1,4 @@
-"""Bytes that a run read from storage against its need: too little, too much, or unknown."""
+"""Bytes that a run read from storage against its claim: too few, too many, or unknown."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ MOST_WARM = 0.1
 """Of the training data, at most so much may have been read from storage where all of it was in the page cache."""
 MOST_WARM_BYTES = 16 * 2**20
 """Always allowed: a process also reads code and held-out samples."""
-MUCH, MUCH_BYTES = 2.0, 64 * 2**20
-"""Beyond so many times what had to be read, and so many bytes more, something was read in vain. Whole pages, blocks of
-inodes and read-ahead stay below that where files are not tiny."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,6 @@ class Reads:
 
     invalid: str | None = None
     unchecked: str | None = None
-    warning: str | None = None
 
 
 def judge_reads(spec: RunSpec, manifest: Manifest, reports: Sequence[Report], values: Values) -> Reads:
@@ -43,24 +39,13 @@ def judge_reads(spec: RunSpec, manifest: Manifest, reports: Sequence[Report], va
         return Reads() if is_warm else Reads(f"the data lies in memory ({uncounted[0]}), so its cache cannot be cold")
     if uncounted or read is None:
         return _without_count(uncounted, is_warm)
-    if is_warm:
-        if any("cuda" in report.computed_on for report in reports):  # whose libraries the first steps load
-            read = total(report.window_read_bytes or 0 for report in reports) or 0.0
-        if read <= max(MOST_WARM_BYTES, MOST_WARM * manifest.train.bytes):
-            return Reads()
-        said = f"{quantity(read, 'B')} were read from storage though the page cache was filled before"
-        return Reads(f"{said}: the data did not stay in it")
-    return _counted(read, expected)
-
-
-def _counted(read: float, expected: float) -> Reads:
-    """The verdict on a counted number of bytes of which at least `expected` had to be read."""
+    if is_warm and any("cuda" in report.computed_on for report in reports):  # whose libraries the first steps load
+        read = total(report.window_read_bytes or 0 for report in reports) or 0.0
     said = f"{quantity(read, 'B')} were read from storage"
-    if read < LEAST * expected:
+    if is_warm and read > max(MOST_WARM_BYTES, MOST_WARM * manifest.train.bytes):
+        return Reads(f"{said} though the page cache was filled before: the data did not stay in it")
+    if not is_warm and read < LEAST * expected:
         return Reads(f"{said}, at least {quantity(expected, 'B')} were expected: the data was cached")
-    if read > MUCH * expected + MUCH_BYTES:
-        times = f"{read / expected:.1f} times what had to be"
-        return Reads(warning=f"{said}, {times}: pages were dropped and read again, or read ahead in vain")
     return Reads()
 
 

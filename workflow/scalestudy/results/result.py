@@ -81,7 +81,6 @@ def measured_result(
             *pause_warnings(measured, samples),
             *hosts.warnings,
             *debug_warnings(os.environ),
-            *filter(None, [evidence.reads.warning]),
         ],
         "staleness": staleness(job),
         "faults": dict(sum((Counter(report.faults) for report in reports), Counter())),
