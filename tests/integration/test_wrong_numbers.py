@@ -252,7 +252,7 @@ REASONS: dict[str, str | None] = {
     "another rank's data": "rank 1 saw other samples than were planned for it",
     "a batch lost, another twice": "rank 1 saw other samples than were planned for it",
     "one sample lost": "rank 0 saw other samples than were planned for it",
-    "a smaller batch": "96 samples were seen, 128 were planned",
+    "a smaller batch": "rank 1 saw 32 samples, 64 were planned",
     "one bit at the end": "those of rank 1 are not those of rank 0",
     "one bit between steps": "those of rank 1 are not those of rank 0",
     "one parameter": "the loss or a weight is not finite on rank 1: lower optimiser.learning_rate",

@@ -132,12 +132,7 @@ def parameters_are_equal(run: RunEvidence) -> Iterator[str]:
 
 
 def samples_are_as_planned(run: RunEvidence) -> Iterator[str]:
-    """Every step had its samples, and each rank its share of them."""
-    report = run.measured.reports[0]
-    planned = report.steps_done * run.job.spec.global_batch
-    seen = sum(report.samples_seen for report in run.measured.reports)
-    if seen != planned:
-        yield f"{seen:,} samples were seen, {planned:,} were planned"
+    """Each rank had its share of the samples of every step."""
     for report in run.measured.reports:
         own = report.steps_done * run.job.spec.rank_batch
         if report.samples_seen != own:
