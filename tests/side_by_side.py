@@ -45,11 +45,13 @@ class Group:
     """How far it stands back for the others: a build takes what they leave."""
     build: str = ""
     """A script that runs first."""
+    command: Sequence[str] = ()
+    """What runs in place of pytest."""
 
     def start(self, options: Sequence[str], output: IO[bytes] | None, cache: str) -> subprocess.Popen[bytes]:
         """Start it; `output` None: to this process's own. `cache` is a folder in which pytest notes what failed."""
         words = [*self.arguments, *self.divided, "-o", f"cache_dir={cache}", *options]
-        command = ["nice", "-n", str(self.nice), sys.executable, "-m", "pytest", *words]
+        command = self.command or ["nice", "-n", str(self.nice), sys.executable, "-m", "pytest", *words]
         if self.build:
             command = ["sh", "-c", 'nice "$0" && exec "$@"', self.build, *command]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
@@ -62,15 +64,6 @@ class Group:
         status = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
         print(f"-- {self.name}: {'passed alone' if status == 0 else 'FAILED again'} --", flush=True)
         return status
-
-
-class Linters(Group):
-    """What `make lint` runs."""
-
-    def start(self, options: Sequence[str], output: IO[bytes] | None, cache: str) -> subprocess.Popen[bytes]:
-        """Start them."""
-        command = ["make", "--no-print-directory", "lint"]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
 
 APART = (
@@ -86,7 +79,7 @@ RUN_APART = [path for group in APART for path in group.arguments]
 if os.geteuid() == 0 and shutil.which("slurmctld"):
     RUN_APART += [f"executor/tests/{name}" for name in TESTS]
 OTHERS = Group("all others", ["executor/tests", "tests", *(f"--ignore={path}" for path in RUN_APART)], BY_FILE)
-GROUPS = (OTHERS, *APART, Linters("linters", []))
+GROUPS = (OTHERS, *APART, Group("linters", [], command=("make", "--no-print-directory", "lint")))
 
 
 def run(groups: Sequence[Group], options: Sequence[str]) -> int:

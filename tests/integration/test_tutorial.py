@@ -72,7 +72,7 @@ def test_an_own_script_is_explained_and_becomes_a_study(tmp_path: Path) -> None:
         for command in block.splitlines():
             if command == "snakemake decoding --profile profiles/local":
                 # Planned as the page has it, and made smaller.
-                study = file.read_text().replace("repeats: 3", "repeats: 1").replace("steps: 100", "steps: 20")
+                study = file.read_text().replace("repeats: 3", "repeats: 1").replace("10, steps: 100", "2, steps: 15")
                 file.write_text(study)
             shorter = command.replace("--minutes 1 ", "--minutes 0.2 ")
             ended = project.shell(shorter, timeout=600, SCALESTUDY_LOCKS=str(tmp_path))
