@@ -167,7 +167,7 @@ def test_ranks_at_their_own_pace_stop_after_the_same_step_and_meet_for_checkpoin
     paces = "faults=[{kind: slow_rank, rank: 0, seconds: 0.03}, {kind: slow_rank, rank: 1, seconds: 0.05}]"
     settings = (
         TINY[0], "train={epochs: 5, evaluate_every_epochs: 5}", "optimiser.learning_rate=0.01", "ranks=2", paces,
-        "strategy=async_parameter_server", "checkpoint={every_steps: 100, every_minutes: 0.01}",
+        "strategy=async_parameter_server", "checkpoint.every_steps=100",
     )  # fmt: skip
     stop(begin(tmp_path, *settings), tmp_path)
     found = run(tmp_path, *settings)

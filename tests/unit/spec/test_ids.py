@@ -58,7 +58,7 @@ DEFAULTS: dict[str, Any] = {
     "train": {"epochs": 1, "evaluate_every_epochs": 1},
     "measure": {"warmup_steps": 5, "steps": None, "minutes": None, "loader_batches": 0,
         "trace_steps": 0, "trace_ranks": None, "whole_program": False},
-    "checkpoint": {"every_steps": None, "every_minutes": None},
+    "checkpoint": {"every_steps": None},
     "launch": {"launcher": None, "binding": "none", "oversubscribe": False}, "heartbeat_timeout_s": 30.0,
     "keep": None, "faults": [],
 }

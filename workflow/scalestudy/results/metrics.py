@@ -245,10 +245,7 @@ def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturb
     steps = spec.train.epochs * epoch_steps(spec, manifest, report)
     done_s = float(np.diff(measured.marks[measured.slowest, :, [0, -1]], axis=0).sum())
     step_intervals = measured.step_intervals
-    interval_s = float(step_intervals.mean()) if len(step_intervals) else 0.0
-    every_steps, every_minutes = spec.checkpoint.every_steps, spec.checkpoint.every_minutes
-    checkpoints: float = (steps - 1) // every_steps if every_steps else 0
-    checkpoints += steps * interval_s / (60 * every_minutes) if every_minutes else 0.0
+    checkpoints = (steps - 1) // spec.checkpoint.every_steps if spec.checkpoint.every_steps else 0
     evaluations = -(-spec.train.epochs // every) if every else 0  # one after the last epoch too
     costs = [
         RecurringCost([each.evaluation_s for each in report.evaluations], evaluations),

@@ -146,9 +146,7 @@ class Checkpoint(Spec):
     """When a run writes checkpoints, in addition to when it stops. Two are kept until the result is written."""
 
     every_steps: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
-    """Steps from one to the next; none: not by steps."""
-    every_minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
-    """Minutes from one to the next; none: not by time."""
+    """Steps from one to the next."""
 
 
 class Loader(Spec):

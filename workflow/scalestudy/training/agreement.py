@@ -1,4 +1,4 @@
-"""Between two steps: whether all ranks stop, write a checkpoint, or end the window. They agree about once a second.
+"""Between two steps: whether all ranks stop, or end the window. They agree about once a second.
 
 Synchronous ranks meet after an agreed number of steps. Ranks that train each at their own pace (asynchronous servers)
 are not held up: they meet where they all come anyway, at evaluations, checkpoints and the end, or when rank 0 has
@@ -42,8 +42,6 @@ class Agreed:
     """After so many steps."""
     stop: str = ""
     """Why to stop; empty: continue."""
-    checkpoint: bool = False
-    """The minutes between two checkpoints have passed."""
     window_over: bool = False
     """The minutes of the window have passed for a rank."""
 
@@ -63,7 +61,7 @@ class Agreement:
     def begin(self, done: int) -> None:
         """The steps begin, after `done` of an earlier attempt."""
         self.last_done, self.next = done, done + 1
-        self.last_s = self.written_s = self.looked_s = time.perf_counter()
+        self.last_s = self.looked_s = time.perf_counter()
 
     def after(self, done: int, meeting: bool, window_over: WindowOver, next_s: float) -> Agreed | None:
         """The next action of all ranks, after `done` steps; None: they did not meet.
@@ -87,7 +85,6 @@ class Agreement:
     def written(self, seconds: float) -> None:
         """A checkpoint took so long."""
         self.checkpoint_s = seconds
-        self.written_s = time.perf_counter()
         self.paused(seconds)
 
     def paused(self, seconds: float) -> None:
@@ -100,14 +97,9 @@ class Agreement:
         if now - self.looked_s < EVERY_S:
             return False
         since_s, self.looked_s, call = now - self.looked_s, now, self.job.folder / CALL
-        if self.world.rank == 0 and (self._reason(since_s) or window_over() or self._minutes_are_over(now)):
+        if self.world.rank == 0 and (self._reason(since_s) or window_over()):
             call.touch()
         return call.exists()
-
-    def _minutes_are_over(self, now: float) -> bool:
-        """Whether the last checkpoint is as old as the spec lets it be."""
-        minutes = self.job.spec.checkpoint.every_minutes
-        return minutes is not None and now - self.written_s >= 60 * minutes
 
     def _ask(self, done: int, window_over: WindowOver, next_s: float) -> Agreed:
         """Meet the other ranks, and agree."""
@@ -115,20 +107,19 @@ class Agreement:
         step_s = (now - self.last_s) / max(1, done - self.last_done)
         steps = min(GROWTH * self.interval, max(1, int(EVERY_S / max(step_s, 1e-6))))
         reason = [self._reason(step_s * steps + next_s)]
-        wants = bool(reason[0]), self._minutes_are_over(now), window_over()
-        requests = torch.tensor([*wants, -steps, done], dtype=torch.float64)
+        requests = torch.tensor([bool(reason[0]), window_over(), -steps, done], dtype=torch.float64)
         group = (self.world.control or self.world.workers) if self.world.ranks > 1 else None
         if group is not None:
             dist.all_reduce(requests, dist.ReduceOp.MAX, group=group)
         if not self.synchronous and self.world.rank == 0:
             # The call is answered; a rank that still sees it meets once more.
             (self.job.folder / CALL).unlink(missing_ok=True)
-        stop, write, over, fewest, farthest = (int(request) for request in requests.tolist())
+        stop, over, fewest, farthest = (int(request) for request in requests.tolist())
         if stop and group is not None:
             dist.broadcast_object_list(reason, 0, group=group)
         self.interval = -fewest
         self.last_done, self.last_s, self.next = done, now, done + self.interval
-        return Agreed(farthest, reason[0], bool(write), bool(over))
+        return Agreed(farthest, reason[0], bool(over))
 
     def _reason(self, until_next_s: float) -> str:
         """Why to stop, "" to continue: rank 0 watches the clock and the files of requests. Ranks ignore signals."""

@@ -66,7 +66,6 @@ class Checkpointer:
 
     def time_a_checkpoint(self) -> None:
         """Write one to time it, where a run that is cut short has checkpoints to extrapolate and none was due yet."""
-        spec = self.spec.checkpoint
-        wanted = spec.every_steps is not None or spec.every_minutes is not None
+        wanted = self.spec.checkpoint.every_steps is not None
         if wanted and not self.spec.runs_full_training and not self.recorder.report.checkpoints:
             self.save(self.recorder.report.steps_done, "to time it")

@@ -146,11 +146,9 @@ class Trainer:
             self.checkpointer.save(done, answer.stop, stop=True)
             return True, answer.stop
         self.agreement.paused(self.evaluator.after(done))
-        if saving or (answer.checkpoint and not last):
-            every = self.spec.checkpoint
-            cause = f"every {every.every_steps} steps" if saving else f"every {every.every_minutes:g} minutes"
+        if saving:
             self.recorder.account(loader, self.faults)
-            self.checkpointer.save(done, cause)
+            self.checkpointer.save(done, f"every {self.spec.checkpoint.every_steps} steps")
         return False, ""
 
     def prepare_cache(self) -> None:
