@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from scalestudy.locks import lock_patiently
 from tests.integration.tries import ROOT, attempt, completed, result
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
@@ -45,10 +44,8 @@ def older() -> dict[str, str]:
     needed = "\n".join(pins().values()) + "\n"
     place = ROOT / "build" / "older-torch" / hashlib.sha256(needed.encode()).hexdigest()[:12]
     place.parent.mkdir(parents=True, exist_ok=True)
-    with open(place.with_suffix(".lock"), "a+b", buffering=0) as lock:
-        lock_patiently(lock, "another test that installs the older torch")
-        if not place.exists():
-            _bring(needed, place)
+    if not place.exists():
+        _bring(needed, place)
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(place), os.environ.get("PYTHONPATH")]))}
 
 

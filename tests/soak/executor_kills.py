@@ -44,7 +44,7 @@ def kills(box: SlurmBox, count: int) -> bool:
     code, output = workflow.drive(timeout=600)
     print(f"at the end: exit {code}, {counted(workflow)}")
     if code:
-        print(failures(output))
+        print(output[-4000:])
     lines = [line.rsplit(maxsplit=2) for line in (workflow.folder / "starts.log").read_text().splitlines()]
     jobs_started = [job for _, _, job in lines]
     again = [
@@ -102,13 +102,6 @@ def counted(workflow: Workflow) -> str:
     return (
         f"{asked:2} submissions, {arrived:2} of them with an id, {sum(starts.values()):2} starts of {len(starts):2} runs, "
         f"{workflow.results():2} results"
-    )
-
-
-def failures(output: str) -> str:
-    """What a driver said about each job that failed."""
-    return "\n".join(
-        line.strip() for line in output.splitlines() if line.startswith(("    message:", "WorkflowError", "Missing"))
     )
 
 

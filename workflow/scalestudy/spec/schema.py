@@ -21,7 +21,6 @@ from pydantic_core.core_schema import ModelSchema, TaggedUnionSchema
 from scalestudy.claims.model import ClaimsOfDocument
 from scalestudy.files import write_text
 from scalestudy.spec.base import Spec
-from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.config import Config, Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
@@ -135,7 +134,7 @@ class Section:
 
 
 def key_reference() -> list[Section]:
-    """Every key of every kind of file, and every measured column."""
+    """Every key of every kind of file."""
     made = {name: _generated(model) for name, model in MODELS.items()}
     run, study = made["run"], made["study"]
 
@@ -143,10 +142,6 @@ def key_reference() -> list[Section]:
         schema = whole["$defs"][part] if part else whole
         return Section(title, schema["description"], list(_rows(schema, whole, "")))
 
-    columns = [
-        Key(name, f"{c.label}, {c.unit}" if c.unit else c.label, "", " ".join(c.meaning.split()))
-        for name, c in MEASURED.items()
-    ]
     return [
         section("`config/config.yaml`", made["config"]),
         section("A study: `config/studies/<name>.yaml`", study),
@@ -158,7 +153,6 @@ def key_reference() -> list[Section]:
         *(choice for key in ("model", "strategy", "data", "faults") for choice in _choices(key, run)),
         section("A machine: `config/machines/<name>.yaml`", made["machine"]),
         section("A site: `profiles/<profile>/site.yaml`", made["site"]),
-        Section("Measured columns", "For `x`, `y`, `series`, `panel`, `values`, beside every key of a run.", columns),
     ]
 
 
