@@ -8,11 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from snakemake import cli
 from snakemake.io import apply_wildcards
 
-from scalestudy import processes
-from scalestudy.dag import Ask, driver
+from scalestudy.dag import Ask
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
@@ -155,18 +153,3 @@ def test_studies_and_rounds_follow_each_other_and_the_seed_draws_the_order_withi
     project = Project({})
     first, second = ([project.priority("local", run.id) for run in study.runs] for study in project.chosen)
     assert min(first) > max(second)
-
-
-@pytest.mark.parametrize("profile", ["", "local", "allocation", "slurm", "sge", "pbs"])
-def test_no_shipped_profile_has_snakemakes_own_lock_which_outlives_a_killed_driver(
-    profile: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    _, options = cli.parse_args(["--profile", f"profiles/{profile}"] if profile else [])
-    assert options.nolock
-
-
-def test_what_is_submitted_knows_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(processes.DRIVER, "of another driver")
-    driver.own_folder(SimpleNamespace(local_exec=False))
-    assert processes.driver() == ""

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from scalestudy import limits
 from scalestudy.cluster.doctor import examine, job
 from scalestudy.cluster.doctor.probe import probe
 from scalestudy.errors import UserError
@@ -143,18 +142,10 @@ def begun(folder: Path, calls: list[str], answer: CommandAnswer) -> Any:
 TAKEN = CommandAnswer(0, "7.head\n", "")
 
 
-@pytest.mark.parametrize(
-    ("error", "what"),
-    [
-        ("qsub: Unauthorized Request", "refused the job: qsub: Unauthorized Request"),
-        ("qsub: would exceed queue small's per-user limit", "takes no more jobs of yours"),
-    ],
-)
-def test_a_job_that_cannot_be_submitted_is_a_sentence(tmp_path: Path, error: str, what: str) -> None:
-    calls: list[str] = []
-    with pytest.raises(UserError, match=what), begun(tmp_path, calls, CommandAnswer(1, "", error)):
+def test_a_job_that_cannot_be_submitted_is_a_sentence(tmp_path: Path) -> None:
+    refused = CommandAnswer(1, "", "qsub: Unauthorized Request")
+    with pytest.raises(UserError, match="refused the job: qsub: Unauthorized"), begun(tmp_path, [], refused):
         pass
-    assert not any(call.startswith("qdel") for call in calls)
 
 
 def test_a_job_that_is_over_is_not_deleted_and_one_that_is_not_is(tmp_path: Path) -> None:
@@ -197,13 +188,7 @@ def test_the_reason_why_a_job_waits_is_that_of_grid_engine() -> None:
 def test_this_machine_is_probed_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCALESTUDY_SITE", raising=False)
     (tmp_path / "token").write_text("abc")
-    # Its job may use 1 GiB.
-    for name, text in {"self": "0::/job\n", "memory.max": f"{1 << 30}\n"}.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(limits, "GROUPS", tmp_path)
-    monkeypatch.setattr(limits, "MEMBERSHIP", tmp_path / "self")
     found = probe(tmp_path, "abc")
-    assert limits.usable_memory_bytes() == 1 << 30 and found["memory_gib"] > 1
     assert found["shared"] is True
     assert abs(found["skew_s"]) < 1
     assert found["torch"]["version"]

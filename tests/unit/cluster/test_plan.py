@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -126,15 +125,6 @@ def test_a_shorter_walltime_that_is_asked_for_makes_more_jobs_of_a_run_and_no_fe
     )
     assert more_links > 20 * links
     assert reserved > more_hours > hours
-
-
-def test_a_shorter_walltime_in_which_a_run_ends_is_one_job(folder: Path) -> None:
-    known = planned("known").submitted
-    short = min((job for job in known if job.seen.rule == "train"), key=lambda job: job.estimate.high_s)
-    minutes = math.ceil(short.estimate.high_s / 60)
-    submitted = planned("known", asked={"runtime": minutes}).submitted
-    again = next(job for job in submitted if job.seen.name == short.seen.name)
-    assert (again.resources.runtime, again.resources.links) == (minutes, 1)
 
 
 def test_the_percentiles_of_a_sum_lie_below_the_reservations_whatever_the_order_of_the_jobs(folder: Path) -> None:

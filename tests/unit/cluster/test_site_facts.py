@@ -28,12 +28,6 @@ def slurm() -> ClusterFacts:
     return facts_of("slurm", Recorded(SLURM))
 
 
-def test_the_cluster_that_the_site_names_is_asked() -> None:
-    of_big = {command.replace("scontrol", "scontrol -M big"): text for command, text in SLURM.items()}
-    scheduler = scheduler_of({"kind": "slurm", "options": ["-M", "big"]}, Recorded(of_big))
-    assert facts_of(scheduler.kind, scheduler.run, scheduler.on).nodes == slurm().nodes
-
-
 def test_slurms_nodes_and_partitions_are_read() -> None:
     found = slurm()
     a100 = NodeKind(32, 256000, 4)
