@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -26,34 +25,26 @@ class Messages:
 
     def __init__(self, tell: Any, delete_line: Callable[[Sequence[str]], str], site: str) -> None:
         self.tell, self.delete_line, self.site = tell, delete_line, site
-        self._told: dict[Hashable, str] = {}
-        """By topic, what was told last and still holds."""
+        self._told: set[Hashable] = set()
+        """Topics that were told and still hold."""
         self._waiting_s = WAITING_S
 
-    def once(self, topic: Hashable, text: str, again_if_other: bool = False) -> None:
-        """Warn about a topic that is not over yet once, or once for each text."""
-        told = self._told.get(topic)
-        if told is None or (again_if_other and told != text):
+    def once(self, topic: Hashable, text: str) -> None:
+        """Warn once about a topic that is not over yet."""
+        if topic not in self._told:
+            self._told.add(topic)
             self.tell.warn(text)
-        self._told[topic] = text
-
-    def over(self, topic: Hashable) -> bool:
-        """The topic is over; whether it was told."""
-        return self._told.pop(topic, None) is not None
 
     def no_answer(self, words: str, to: str) -> None:
         """The scheduler did not answer to a SUBMISSION or a QUESTION, or the FILES could not be read."""
         what = "the status files cannot be read" if to == FILES else "no answer from the scheduler"
-        text = f"{what}, which changes nothing for the jobs: {words}"
-        if to == SUBMISSION and QUESTION in self._told:
-            self._told[to] = text
-        else:
-            self.once(to, text, again_if_other=to == SUBMISSION)
+        self.once(to, f"{what}, which changes nothing for the jobs: {words}")
 
     def answered(self, to: str) -> None:
         """A query that had failed has succeeded."""
-        if self.over(to) and to != SUBMISSION:
+        if to in self._told and to != SUBMISSION:
             self.tell.warn(f"the {'status files can be read' if to == FILES else 'scheduler answers'} again")
+        self._told.discard(to)
 
     def waiting(self, jobs: Sequence[MonitoredJob], now_s: float) -> None:
         """Nothing runs while jobs are in the queue: why, in the scheduler's words, now and then."""
@@ -111,20 +102,17 @@ class Messages:
 
     def not_deleted(self, why: Sequence[str], jobs: Sequence[JobRef], leaving: bool) -> None:
         """The scheduler did not delete these jobs; `leaving`: because the driver ends."""
-        # Words that differ in ids alone count once.
-        reasons = list({re.sub(r"\d+", "", words): words for words in why}.values())
-        more = f"; {len(reasons) - MAX_REASONS} more reasons" if len(reasons) > MAX_REASONS else ""
+        reasons = "; ".join(list(dict.fromkeys(why))[:MAX_REASONS])
         count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
         ids = " ".join(job.id or job.name for job in jobs)
         by_hand = f"By hand: {self.delete_line([job.id for job in jobs if job.id])}"
         then = "The same command adopts what still runs" if leaving else by_hand
-        said = f"the scheduler did not delete {count} ({'; '.join(reasons[:MAX_REASONS])}{more})"
-        self.tell.warn(f"{said}; these may still exist: {ids}. {then}")
+        self.tell.warn(f"the scheduler did not delete {count} ({reasons}); these may still exist: {ids}. {then}")
 
     def error(self, job: MonitoredJob, error: OSError) -> None:
         """Handling a job failed, and is tried again."""
-        self.once(("error", job.key), f"{job.label}: {error}; trying again", again_if_other=True)
+        self.once(("error", job.key), f"{job.label}: {error}; trying again")
 
     def no_error(self, job: MonitoredJob) -> None:
         """Handling a job succeeded."""
-        self.over(("error", job.key))
+        self._told.discard(("error", job.key))
