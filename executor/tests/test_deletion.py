@@ -72,7 +72,6 @@ def test_another_cluster_of_slurm_is_named_in_every_call(options: str) -> None:
     assert scheduler.statuses([job])[job.name].state is State.RUNNING
     assert scheduler.cancel([job, JobRef("b", None)]) == {}
     assert all(" -M big " in call for call in replies.calls)
-    assert scheduler.delete_line(["28"]) == "scancel -M big 28"
 
 
 @pytest.mark.parametrize("options", ["-M big,small", "--clusters all"])

@@ -59,10 +59,6 @@ class FakeScheduler:
         return {}
 
     @staticmethod
-    def delete_line(ids: Sequence[str]) -> str:
-        return " ".join(["delete", *ids])
-
-    @staticmethod
     def all_running(jobs: Sequence[JobRef]) -> dict[str, Status]:
         return {job.name: Status(job.id or "1", State.RUNNING, "RUNNING") for job in jobs}
 
@@ -263,7 +259,7 @@ def test_a_job_that_cannot_run_as_things_are_is_named_once_for_its_reason_and_st
     assert [line for line in bench.told.lines if "Partition" in line and "nothing runs" not in line] == [
         "train a: job 1 cannot run as things are, says the scheduler: PENDING PartitionNodeLimit. Once it can, it runs. If it "
         "never will, correct what it asks for (the resources of rule train, or `scheduler` in profiles/gpu/site.yaml), and "
-        "delete it: delete 1. The same is not said of others of this rule"
+        "delete it. The same is not said of others of this rule"
     ]
     assert bench.told.failures == {}
     assert bench.scheduler.deleted == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from snakemake_executor_plugin_multinode.job import MonitoredJob
@@ -20,11 +20,11 @@ SUBMISSION, QUESTION, FILES = "submission", "question", "status files"
 class Messages:
     """Puts events of the scheduler and of its jobs into words, each once.
 
-    `tell` is the executor, which passes them on; `delete_line` is how a person deletes jobs, from their ids; `site` the file in which the site says how jobs are submitted.
+    `tell` is the executor, which passes them on; `site` the file in which the site says how jobs are submitted.
     """
 
-    def __init__(self, tell: Any, delete_line: Callable[[Sequence[str]], str], site: str) -> None:
-        self.tell, self.delete_line, self.site = tell, delete_line, site
+    def __init__(self, tell: Any, site: str) -> None:
+        self.tell, self.site = tell, site
         self._told: set[Hashable] = set()
         """Topics that were told and still hold."""
         self._waiting_s = WAITING_S
@@ -69,7 +69,7 @@ class Messages:
         text = (
             f"{job.label}: job {job.id} cannot run as things are, says the scheduler: {status.words}. Once it can, it runs. "
             f"If it never will, correct what it asks for (the resources of rule {job.rule}, or `scheduler` in {self.site}), "
-            f"and delete it: {self.delete_line([status.id])}. The same is not said of others of this rule"
+            "and delete it. The same is not said of others of this rule"
         )
         self.once(("never", job.rule, status.words), text)
 
@@ -105,8 +105,7 @@ class Messages:
         reasons = "; ".join(list(dict.fromkeys(why))[:MAX_REASONS])
         count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
         ids = " ".join(job.id or job.name for job in jobs)
-        by_hand = f"By hand: {self.delete_line([job.id for job in jobs if job.id])}"
-        then = "The same command adopts what still runs" if leaving else by_hand
+        then = "The same command adopts what still runs" if leaving else "Delete them by hand"
         self.tell.warn(f"the scheduler did not delete {count} ({reasons}); these may still exist: {ids}. {then}")
 
     def error(self, job: MonitoredJob, error: OSError) -> None:

@@ -45,7 +45,7 @@ class JobMonitor:
         self.scheduler, self.records, self.files, self.tell, self.limits = scheduler, records, files, tell, limits
         self.now_s, self.driver_began_ns = now_s, driver_began_ns
         self.jobs: list[MonitoredJob] = []
-        self.messages = Messages(tell, scheduler.delete_line, site)
+        self.messages = Messages(tell, site)
         self.observer = Observer(scheduler, files, limits.poll_s, now_s)
         self.submitter = Submitter(scheduler, records, limits, now_s)
         self.orphans = Orphans(records, files, limits, now_s, driver_began_ns)

@@ -232,10 +232,6 @@ class Scheduler(ABC):
                 left |= {job.name: said(argv[0], CommandAnswer(answer.code, "", line)) for job in theirs or jobs}
         return left
 
-    def delete_line(self, ids: Sequence[str]) -> str:
-        """The command by which a person deletes jobs."""
-        return shlex.join(["qdel", *ids])
-
     def why_waiting(self, status: Status) -> str:
         """Why a job in the queue does not start, by the scheduler; for one job at a time. NoAnswer like `statuses`."""
         return status.words

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -216,10 +215,6 @@ class Slurm(Scheduler):
             except NoAnswer as error:
                 left |= {job.name: str(error) for job in asked}
         return left
-
-    def delete_line(self, ids: Sequence[str]) -> str:
-        """`scancel`."""
-        return shlex.join(["scancel", *self.on, *ids])
 
 
 def _status(job_id: str, word: str, reason: str = "", node: str = "", start: str = "") -> Status:
