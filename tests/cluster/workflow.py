@@ -151,23 +151,9 @@ class Driver:
             command = ["env", "--default-signal=INT", *command]
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def pid(self) -> int:
-        """Its process, as the host counts."""
-        return python_below(self.process.pid)
-
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Send it a signal."""
-        os.kill(self.pid(), number)
-
-    def owns_lock(self) -> bool:
-        """Whether the lock of the folder is this driver's."""
-        lock = self.workflow.folder / ".multinode" / "driver.json"
-        return (
-            lock.exists()
-            and lock.read_text() != ""  # a driver that has left
-            and f"NSpid:\t{self.pid()}\t{json.loads(lock.read_text())['pid']}\n"
-            in Path(f"/proc/{self.pid()}/status").read_text()
-        )
+        os.kill(python_below(self.process.pid), number)
 
     def wait(self, timeout: float = 120) -> tuple[int, str]:
         """Its exit status and output, once it has ended."""
