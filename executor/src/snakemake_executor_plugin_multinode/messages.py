@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -10,8 +9,6 @@ from snakemake_executor_plugin_multinode.job import MonitoredJob
 from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, State, Status
 
-WAITING_S = 300.0
-"""After so long in the queue with nothing running, the scheduler's reasons are said; then each time after twice as long."""
 MAX_REASONS = 3
 PAUSED = State.HELD, State.SUSPENDED
 SUBMISSION, QUESTION, FILES = "submission", "question", "status files"
@@ -27,7 +24,6 @@ class Messages:
         self.tell, self.site = tell, site
         self._told: set[Hashable] = set()
         """Topics that were told and still hold."""
-        self._waiting_s = WAITING_S
 
     def once(self, topic: Hashable, text: str) -> None:
         """Warn once about a topic that is not over yet."""
@@ -45,24 +41,6 @@ class Messages:
         if to in self._told and to != SUBMISSION:
             self.tell.warn(f"the {'status files can be read' if to == FILES else 'scheduler answers'} again")
         self._told.discard(to)
-
-    def waiting(self, jobs: Sequence[MonitoredJob], now_s: float) -> None:
-        """Nothing runs while jobs are in the queue: why, in the scheduler's words, now and then."""
-        states = [job.state for job in jobs if job.submitted]
-        queued = [state for state in states if state.reported in (State.QUEUED, State.NEVER)]
-        if not queued or any(state.reported is State.RUNNING for state in states):
-            self._waiting_s = WAITING_S
-            return
-        longest_s = now_s - min(state.since_s for state in queued)
-        if longest_s < self._waiting_s:
-            return
-        self._waiting_s = 2 * longest_s
-        reasons = Counter(state.status.words for state in queued if state.status is not None)
-        said = ", ".join(f"{words} ({count})" for words, count in reasons.most_common(MAX_REASONS))
-        jobs_are = "1 job is" if len(queued) == 1 else f"{len(queued)} jobs are"
-        self.tell.say(
-            f"nothing runs: {jobs_are} in the queue, for up to {longest_s / 60:.0f} min; the scheduler says: {said}"
-        )
 
     def never(self, job: MonitoredJob, status: Status) -> None:
         """A job cannot run as things are: once for each reason and rule."""

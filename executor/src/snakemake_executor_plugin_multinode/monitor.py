@@ -119,7 +119,6 @@ class JobMonitor:
                     self._apply_status(job, answer.statuses.get(job.attempt.name), answer.asked_s)
             with contextlib.suppress(OSError):  # the next answer comes
                 self.orphans.apply_statuses(answer.statuses, answer.asked, answer.asked_s)
-            self.messages.waiting(self.jobs, self.now_s())
 
     def _apply_status(self, job: MonitoredJob, status: Status | None, asked_s: float) -> None:
         """Take one job's part of an answer."""
