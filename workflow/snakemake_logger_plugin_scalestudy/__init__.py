@@ -121,8 +121,6 @@ class LogHandler(LogHandlerBase):
             self.fail(facts)
         elif "multinode_waits" in facts:
             self.hear(*facts["multinode_waits"])
-        elif "multinode_ran" in facts:
-            return  # its end follows
         elif event == LogEvent.ERROR and facts.get("exception") == "RuleException":
             return  # the failed job has been shown
         elif "multinode" in facts or record.levelno >= logging.WARNING or event == LogEvent.ERROR:

@@ -223,10 +223,7 @@ class Executor(RemoteExecutor):
 
     def succeeded(self, job: MonitoredJob) -> None:
         """A job is done."""
-        info = self._done(job)
-        ran = {"multinode_ran": (info.job.jobid, job.ran_s)}
-        self.logger.info(f"{job.label}: ran for {job.ran_s:.0f} s, in job {job.id}", extra=ran)
-        self.report_job_success(info)
+        self.report_job_success(self._done(job))
 
     def failed(self, job: MonitoredJob, why: str) -> None:
         """A job has failed."""

@@ -71,8 +71,6 @@ class MonitoredJob:
     """Whether a driver before this one submitted its last attempt."""
     known_s: float = 0.0
     """Since when this driver knows that attempt: answers to earlier queries say nothing about it."""
-    ran_s: float = 0.0
-    """Seconds that those of its attempts ran whose ends this driver has seen."""
     unsaved: bool = False
     """Whether its record could not be written, and is to be written again."""
     prepared: Request | None = None

@@ -242,7 +242,7 @@ class JobMonitor:
         attempt.never_ran = decision.action is Action.RESUBMIT
         outcome = {Action.SUCCEED: "finished", Action.FAIL: "failed"}.get(decision.action, "")
         self.records.write(replace(job.record, outcome=outcome))
-        job.ran_s += note_end(self.records, self.files, attempt, end)
+        note_end(self.records, self.files, attempt, end)
         job.record.outcome = outcome
         self.submitter.room()
         which = f"{job.label}: job {job.id}"

@@ -125,8 +125,6 @@ class Orphans:
         note_end(self.records, self.files, attempt, end)
 
 
-def note_end(records: Records, files: StatusFiles, attempt: Attempt, end: End | None) -> float:
-    """Write the end of an attempt into the ledger; the seconds that it held its nodes."""
-    used_s = attempt.used_before_s + (files.ran_s(attempt.name, end) or 0.0)
-    records.note_end(attempt, used_s)
-    return used_s
+def note_end(records: Records, files: StatusFiles, attempt: Attempt, end: End | None) -> None:
+    """Write the end of an attempt into the ledger, with the seconds that it held its nodes."""
+    records.note_end(attempt, attempt.used_before_s + (files.ran_s(attempt.name, end) or 0.0))
