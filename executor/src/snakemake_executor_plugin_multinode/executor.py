@@ -109,8 +109,6 @@ class Executor(RemoteExecutor):
         self.prepared = False
         self.interruptible = False
         """Whether this executor handles SIGINT."""
-        self.interrupted = False
-        """Whether SIGINT came."""
 
     # what Snakemake calls
 
@@ -175,7 +173,7 @@ class Executor(RemoteExecutor):
         """
         if self.interruptible:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.monitor.say_cancelling(interrupted=self.interrupted)
+        self.monitor.say_cancelling()
         try:
             self._rest()
             self.monitor.cancel_all()
@@ -339,7 +337,6 @@ class Executor(RemoteExecutor):
     def _interrupt_once(self, number: int, frame: Any) -> None:
         """Handle the first Ctrl-C: `cancel` follows, which no other may interrupt."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.interrupted = True
         signal.default_int_handler(number, frame)
 
     def _leave(self, number: int, _frame: Any) -> None:

@@ -334,13 +334,11 @@ class JobMonitor:
 
     # cancelling
 
-    def say_cancelling(self, interrupted: bool) -> None:
-        """Announce the deletion, which may take a while; `interrupted`: a person pressed Ctrl-C."""
-        jobs = self.submitted_jobs() if any(job.submitted for job in self.jobs) else ""
-        doing = f"cancelling {jobs}; this may take a while" if jobs else ""
-        why = "stopped by SIGINT (Ctrl-C)" if interrupted else ""
-        if why or doing:
-            self.tell.warn(f"multinode: {': '.join(filter(None, [why, doing]))}. The same command resumes")
+    def say_cancelling(self) -> None:
+        """Announce the deletion, which may take a while."""
+        if any(job.submitted for job in self.jobs):
+            doing = f"cancelling {self.submitted_jobs()}; this may take a while"
+            self.tell.warn(f"multinode: {doing}. The same command resumes")
 
     def submitted_jobs(self) -> str:
         """Return how many jobs the scheduler has: `1 job`, `3 jobs`."""
