@@ -59,20 +59,15 @@ def relative_half_width(steps: Steps) -> float | None:
 def change_of_halves(steps: Steps) -> tuple[float, float] | None:
     """Mean of the window's second half over that of its first, minus 1, and the 95 % half-width of that ratio.
 
-    None of too few steps. A window with a change beyond its half-width was not steady.
+    None of too few steps, and where the window was steady: no change beyond that half-width, or less than UNSTEADY.
     """
     halves = steps[: len(steps) // 2], steps[len(steps) // 2 :]
     first, second = (relative_half_width(half) for half in halves)
     if first is None or second is None:
         return None
     ratio = float(halves[1].mean() / halves[0].mean())
-    return ratio - 1, ratio * math.hypot(first, second)
-
-
-def is_steady(steps: Steps) -> bool:
-    """Whether both halves of the window are alike: no change beyond its half-width, or less than a change of UNSTEADY."""
-    change = change_of_halves(steps)
-    return change is None or abs(change[0]) <= max(UNSTEADY, change[1])
+    change, half_width = ratio - 1, ratio * math.hypot(first, second)
+    return None if abs(change) <= max(UNSTEADY, half_width) else (change, half_width)
 
 
 def long_run_variance(steps: Steps) -> tuple[float, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scalestudy.measure.window import change_of_halves, is_steady
+from scalestudy.measure.window import change_of_halves
 from scalestudy.results.reports import Measured
 from scalestudy.results.transports import Transports, nccl_warnings
 from scalestudy.training.job import Job
@@ -84,9 +84,7 @@ def fault_warnings(reports: Sequence[Report]) -> Iterator[str]:
 
 def window_warnings(measured: Measured) -> Iterator[str]:
     """Whether the window was steady."""
-    steps = measured.step_intervals
-    change = change_of_halves(steps)
-    if change is not None and not is_steady(steps):
+    if (change := change_of_halves(measured.step_intervals)) is not None:
         by, half_width = change
         how = "slower" if by > 0 else "faster"
         yield (
