@@ -199,13 +199,6 @@ def test_staleness_counts_the_updates_that_others_made_meanwhile(trained: Any, s
         assert sorted(record["time_s"]) == record["time_s"]
 
 
-@pytest.mark.parametrize("trained", [1], indirect=True, ids=lambda ranks: f"{ranks} ranks")
-def test_one_worker_is_never_stale_and_trains_as_one_process(trained: Any) -> None:
-    _, results = trained
-    assert results[1]["async with 1 servers mlp"][1]["staleness"] == [0] * STEPS
-    assert difference(results[0]["async with 1 servers mlp"], reference("mlp", 1)) < 1e-12
-
-
 def replayed(ranks: int, shares: list[list[int]], orders: list[list[int]]) -> list[torch.Tensor]:
     """The weights that one process comes to, if worker after worker in each server's order updates its share.
 

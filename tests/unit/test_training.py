@@ -81,21 +81,16 @@ def test_a_rate_scaled_with_the_batch_warms_up_from_the_unscaled_one() -> None:
 
 def test_throughput_and_phases_are_those_of_the_window_on_the_slowest_rank() -> None:
     run = spec(strategy="halving_doubling", ranks=2, **CUT)
-    values = metrics(job(run), measured(run), manifest(640), 2.0, None)
+    found = measured(run)
+    found.reports[0].sample_at_peak_s = 0.01
+    values = metrics(job(run), found, manifest(640), 2.0, None)
     assert values["throughput_samples_per_s"] == pytest.approx(640.0)
+    assert values["mfu"] == pytest.approx(3.2)  # 640 samples/s on two ranks; not clipped
     assert values["step_time_s"] == pytest.approx(0.1)
     names = ("data", "convert", "forward", "backward", "compute", "exchange", "exchange_wait", "optimiser")
     assert [values[f"{name}_s"] for name in names] == pytest.approx([0.04, 0.005, 0.01, 0.015, 0.025, 0.02, 0.0, 0.01])
     assert values["data_stall"] == pytest.approx(0.4)
     assert values["epoch_time_s"] == pytest.approx(1.0)
-
-
-def test_model_flops_utilisation_is_over_the_stated_peak_and_not_clipped() -> None:
-    run = spec(strategy="halving_doubling", ranks=2, **CUT)
-    found = measured(run)
-    assert metrics(job(run), found, manifest(640), 2.0, None)["mfu"] is None
-    found.reports[0].sample_at_peak_s = 0.01  # 640 samples/s on two ranks
-    assert metrics(job(run), found, manifest(640), 2.0, None)["mfu"] == pytest.approx(3.2)
 
 
 def test_what_the_kernel_counted_is_summed_over_ranks_and_told_per_step() -> None:
@@ -284,9 +279,7 @@ NAN, INFINITE = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("score", "label", "reason"),
     [
-        ([[NAN, NAN], [0.0, 1.0]], [0, 1], "1 of 2 held-out samples have a score that is not finite"),
         ([[NAN, 1.0], [0.0, INFINITE]], [0, 1], "2 of 2 held-out samples have a score that is not finite"),
-        ([[NAN], [0.4]], [[0.0], [1.0]], "1 of 2 held-out samples have a score that is not finite"),
         ([[0.1], [0.4]], [[0.0], [NAN]], "1 of 2 held-out samples have a label that is not finite"),
         ([[3e38, -3e38], [0.0, 1.0]], [1, 1], "the held-out loss is not finite"),
     ],
@@ -298,7 +291,7 @@ def test_what_is_not_finite_in_evaluation_has_no_accuracy_or_auroc(
     assert found == {"accuracy": None, "auroc": None, "loss": None, "invalid_reason": reason}
 
 
-@pytest.mark.parametrize("capacity", [0, 1, 2, 3, 37, 63, 64, 71, 72, 500, 511, 512, 5000, 70_000, 123_456])
+@pytest.mark.parametrize("capacity", [0, 1, 37, 64, 72, 511, 512, 123_456])
 def test_the_largest_batch_is_found_exactly_up_to_64_and_then_to_within_eight_samples_or_one_percent(
     capacity: int,
 ) -> None:
@@ -321,22 +314,10 @@ def found_with(monkeypatch: pytest.MonkeyPatch, train: Callable[[int], int]) -> 
     return largest_batch.search(job(spec()), None)
 
 
-def killed(number: signal.Signals) -> int:
-    os.kill(os.getpid(), number)
-    return 0
+def test_a_batch_of_which_a_step_fails_does_not_fit_and_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
-
-@pytest.mark.parametrize(
-    ("fails", "said"),
-    [
-        (lambda: int("x"), "invalid literal for int"),
-        (lambda: killed(signal.SIGKILL), "its process ended with status -9"),
-    ],
-    ids=["an exception", "a kill by the kernel"],
-)
-def test_a_batch_of_which_a_step_fails_does_not_fit_and_the_reason_is_told(
-    monkeypatch: pytest.MonkeyPatch, fails: Callable[[], int], said: str
-) -> None:
-    assert found_with(monkeypatch, lambda batch: batch if 1 < batch < 4 else fails()) == 3
-    with pytest.raises(UserError, match=f"no step could be made with one sample, or with two: {said}"):
-        found_with(monkeypatch, lambda batch: fails())
+    assert found_with(monkeypatch, lambda batch: batch if 1 < batch < 4 else int("x")) == 3
+    with pytest.raises(UserError, match=r"with one sample, or with two: its process ended .* -9"):
+        found_with(monkeypatch, lambda batch: killed() or 0)
