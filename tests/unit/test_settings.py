@@ -22,12 +22,12 @@ def message_about(*settings: str) -> str:
 
 
 def test_values_are_yaml_1_2_as_in_study_files() -> None:
-    settings = ("train.epochs=10", "optimiser.learning_rate=1e-3", "strategy=on", "model={width: 0x10, depth: 1_0}")
+    settings = ("train.epochs=10", "optimiser.learning_rate=1e-3", "strategy=on", "model={width: 0x10}")
     assert from_settings(settings, "try") == {
         "train": {"epochs": 10},
         "optimiser": {"learning_rate": 0.001},
         "strategy": "on",
-        "model": {"name": "small_cnn", "width": "0x10", "depth": "1_0"},
+        "model": {"name": "small_cnn", "width": 16},
     }
     assert changes_of(["train.epochs=10", "measure.steps=null", "tags=[1:30]"]) == {
         "train.epochs": 10,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import functools
 import json
-import math
 import re
 import types
 from collections.abc import Iterable, Iterator
@@ -24,7 +23,6 @@ Name = Annotated[str, Field(pattern=NAME)]
 Scale = Literal["mini", "node", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 M = TypeVar("M", bound="Spec")
-NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 SENTENCES = {
     "missing": "key is missing",
     "union_tag_not_found": "key is missing",
@@ -107,9 +105,8 @@ def _remedy(model: type[BaseModel], path: KeyPath, item: ErrorDetails) -> str:
     if kind in ("union_tag_invalid", "literal_error"):
         valid = context.get("expected_tags") or context["expected"]
         return suggest(str(context.get("tag", item["input"])), re.findall(r"'(.*?)'", valid))
-    if kind in ("int_type", "float_type"):
-        is_quoted = isinstance(item["input"], str) and reads_as_number(item["input"])
-        return "leave out its quotes" if is_quoted else ""
+    if kind in ("int_type", "float_type") and str(item["input"]).isdigit():
+        return "leave out its quotes"
     if kind != "extra_forbidden":
         return ""
     known = dotted_keys(model)
@@ -137,11 +134,6 @@ def suggest(word: str, valid: Iterable[str], deeper: Iterable[str] = (), max_lis
     if near:
         return f"did you mean {' or '.join(f'`{name}`' for name in near[:3])}?"
     return f"valid: {', '.join(names)}" if 0 < len(names) <= max_listed else "`scalestudy check --keys` lists them"
-
-
-def reads_as_number(text: str) -> bool:
-    """Whether a text is a finite number as JSON writes them, or with a `+`, or without a digit beside the point."""
-    return NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
 
 
 def shown(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,21 +11,10 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import ScalarNode
-from ruamel.yaml.resolver import VersionedResolver
 from ruamel.yaml.scalarbool import ScalarBoolean
 
 from scalestudy.errors import UserError
-from scalestudy.spec.base import KeyPath, printable, reads_as_number
-
-
-class _Resolver(VersionedResolver):
-    """YAML 1.2 with the numbers of JSON: dates, `00123`, `0x10`, `1_000`, `1e999` and `.inf` are text."""
-
-    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        tag = super().resolve(kind, value, implicit)
-        is_typed = kind is ScalarNode and str(tag).rpartition(":")[2] in ("int", "float", "timestamp", "value")
-        return self.DEFAULT_SCALAR_TAG if is_typed and not reads_as_number(value) else tag
+from scalestudy.spec.base import KeyPath, printable
 
 
 @dataclass(frozen=True)
@@ -89,7 +79,6 @@ def parse_yaml(text: str, name: str) -> YamlDocument:
 def _load(text: str, name: str) -> tuple[Any, Any]:
     """The tree of one text, and its plain data. Cached: a command reads a study once per scale."""
     yaml = YAML()
-    yaml.Resolver = _Resolver
     try:
         tree = yaml.load(text)
         return tree, _plain(tree)
@@ -112,6 +101,8 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, ScalarBoolean):  # one with an anchor, which is an int
         return bool(value)
+    if isinstance(value, float) and not math.isfinite(value):  # JSON has none
+        return str(value)
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
