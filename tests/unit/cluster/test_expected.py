@@ -180,28 +180,6 @@ def test_skipped_runs_and_damaged_lines_of_history_count_for_nothing() -> None:
     assert not expected(RESNET).known
 
 
-def test_times_of_steps_are_lengthened_by_what_runs_of_this_machine_took_beside_theirs() -> None:
-    emulated = {
-        **NO_EVALUATION,
-        "device": "emulated:p100",
-        "data": {"source": "synthetic", "shape": [3, 64, 64]},
-        "ranks": 1,
-    }
-    other = {
-        **NO_EVALUATION,
-        "model": {"name": "alexnet"},
-        "data": {"source": "synthetic", "samples": 10_000},
-        "ranks": 1,
-    }
-    before = expected(emulated)
-    remember((other, 37.0), (other, 38.0), throughput_samples_per_s=100.0)
-    assert expected(emulated) == before
-    remember((other, 39.0), throughput_samples_per_s=100.0)
-    after = expected(emulated)
-    assert (before.kind, after.kind) == ("published", "published")
-    assert (after.low_s - before.low_s, after.high_s - before.high_s) == pytest.approx((5.2, 6.8))
-
-
 MACHINE = Machine(nodes=4, devices_per_node=4, start_up_s=2)
 
 

@@ -117,7 +117,7 @@ class Machine(Spec):
     walltime_limit_h: Positive | None = None
     """Longest job, hours; what takes longer is a chain of jobs."""
     start_up_s: Positive | None = None
-    """Seconds of a job outside its run: its start, imports, and its end; unset: learned, else 20 to 120 s."""
+    """Seconds of a job outside its run: its start, imports, and its end; unset: 20 to 120 s, on one node 0.5 to 10 s."""
     exclusive: bool = True
     """Whether each job has its nodes to itself: then all their accelerators count as used, idle ones too."""
     limits: Queue = Queue()

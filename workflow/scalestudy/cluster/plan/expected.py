@@ -39,7 +39,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """Sources of estimates, best first."""
 
 START_UP_S: Span = (20.0, 120.0)
-"""Seconds of a cluster's job outside its run: the job's start, imports over a shared file system, and its end."""
+"""Seconds of a cluster's job outside its run: the job's start, imports over a shared file system, and its end; outside the
+steps of a run whose step time is published or computed."""
 START_UP_HERE_S: Span = (0.5, 10.0)
 """The same where a run starts immediately on this machine."""
 UTILISATION: Span = (0.047, 1.35)
@@ -114,7 +115,6 @@ class Expectation:
         for ended in (ended for file in history_files(name) for ended in read_history(file)):
             self.repeats[ended.configuration].append(ended.seconds)
             self.like[ended.like].append(ended)
-        self.set_up_s = neighbours.learned_set_up(ended for of_kind in self.like.values() for ended in of_kind)
         if machine.start_up_s is not None:
             self.start_up_s = machine.start_up_s, machine.start_up_s
         else:
@@ -123,7 +123,7 @@ class Expectation:
     @property
     def again_s(self) -> float:
         """Seconds that each further job of a chain takes until it trains again: the middle of the expectation."""
-        return (sum(self.start_up_s) + sum(self.set_up_s)) / 2
+        return sum(self.start_up_s) / 2
 
     def of(self, run: Run) -> TimeEstimate:
         """Low and high seconds of a run's job, start-up, evaluation and end included; staging by earlier runs alone."""
@@ -141,8 +141,6 @@ class Expectation:
         if estimate is None:
             return UNKNOWN
         low, high = self.start_up_s
-        if estimate.kind in ("published", "flops"):  # times of steps: what a run takes beside them is not in them
-            low, high = low + self.set_up_s[0], high + self.set_up_s[1]
         return replace(estimate, low_s=estimate.low_s + low, high_s=estimate.high_s + high)
 
     def of_dataset(self, spec: RunSpec) -> TimeEstimate:

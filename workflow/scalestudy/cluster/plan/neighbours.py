@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,8 +17,6 @@ from scalestudy.spec.run import RunSpec
 
 Span = tuple[float, float]
 
-MIN_RUNS = 3
-"""Fewer runs say nothing about the set-up of the next one."""
 LEAST, MOST = 0.8, 1.5
 """How far a run may lie from its nearest neighbours, at no distance."""
 GEOMETRY_FACTOR = 4.0
@@ -44,8 +41,6 @@ class EndedRun:
     configuration: str = ""
     like: str = ""
     strategy: str = ""
-    windowed: bool = False
-    """Whether it was ended after so many steps: no evaluation or loss of speed later on blurs its set-up time."""
 
 
 Groups = dict[tuple[int, int], list[EndedRun]]
@@ -73,7 +68,7 @@ def read_history(file: Path) -> Iterator[EndedRun]:
             set_up_s = max(0.0, seconds - samples * spec.ranks / throughput)  # evaluations: a third of training
         yield EndedRun(
             spec.ranks, spec.rank_batch, samples, seconds, set_up_s, configuration_id(spec),
-            like_key(entry["spec"]), spec.strategy.name, spec.measure.steps is not None,
+            like_key(entry["spec"]), spec.strategy.name,
         )  # fmt: skip
 
 
@@ -91,16 +86,6 @@ def rank_samples(spec: RunSpec, work: Work) -> float | None:
     if work.minutes:
         return None
     return work.steps * spec.rank_batch + work.evaluated_samples / (3 * spec.ranks) + work.loaded_samples
-
-
-def learned_set_up(ended: Iterable[EndedRun]) -> Span:
-    """Seconds that runs on this machine took beside their samples (processes, model, first batch): the 10th and the 90th
-    percentile of those that were ended after so many steps; none with fewer than three of them."""
-    set_up_s = [one.set_up_s for one in ended if one.windowed and one.set_up_s is not None]
-    if len(set_up_s) < MIN_RUNS:
-        return 0.0, 0.0
-    cuts = statistics.quantiles(set_up_s, n=10, method="inclusive")
-    return cuts[0], cuts[-1]
 
 
 def by_geometry(ended: Iterable[EndedRun]) -> Groups:
