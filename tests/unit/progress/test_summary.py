@@ -57,22 +57,7 @@ def test_the_end_of_a_runs_job_is_read_from_the_ledger_and_a_line_that_was_cut_o
     assert ends_of_jobs("box") == {made: "out of memory", made.replace("r0", "r1"): "finished"}
 
 
-def test_a_report_of_other_studies_is_not_named(
-    study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_results(study)
-    summarise(study, MACHINE)
-    report = Path("results", MACHINE, "paper", "report.html")
-    monkeypatch.setattr("scalestudy.commands.results.studies_of", lambda *_: [study])
-    write_report([], MACHINE, "paper", report)
-    run_command(["summary", "--machine", MACHINE, "--scale", "paper"])
-    assert "report" not in capsys.readouterr().out
-    write_report([study], MACHINE, "paper", report)
-    run_command(["summary", "--machine", MACHINE, "--scale", "paper"])
-    assert f"report  {report}" in capsys.readouterr().out
-
-
-def test_what_is_older_than_a_result_or_of_other_runs_is_marked(
+def test_a_report_of_other_studies_is_not_named_and_what_is_older_than_a_result_is_marked(
     study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_results(study)
@@ -81,13 +66,19 @@ def test_what_is_older_than_a_result_or_of_other_runs_is_marked(
     figure, page = (Path("results", MACHINE, "paper", name) for name in ("figures/scaling/time.svg", "report.html"))
     figure.parent.mkdir(parents=True)
     figure.touch()
-    write_report([study], MACHINE, "paper", page)
+
+    def printed() -> str:
+        run_command(["summary", "--machine", MACHINE, "--scale", "paper"])
+        return capsys.readouterr().out
 
     def marked() -> list[bool]:
-        run_command(["summary", "--machine", MACHINE, "--scale", "paper"])
-        printed = capsys.readouterr().out
-        return [f"{file}  (older than its runs)" in printed for file in (figure, page)]
+        said = printed()
+        assert f"report  {page}" in said
+        return [f"{file}  (older than its runs)" in said for file in (figure, page)]
 
+    write_report([], MACHINE, "paper", page)
+    assert "report" not in printed()
+    write_report([study], MACHINE, "paper", page)
     assert marked() == [False, False]
     os.utime(figure, (10**9, 10**9))
     assert marked() == [True, False]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import zipfile
 from collections.abc import Iterator
@@ -25,8 +24,6 @@ CODE = ("workflow", "envs", "profiles/default", "profiles/local")
 TOP = ("Snakefile", "pyproject.toml", "LICENSE", "CITATION.cff", "README.md", "Makefile")
 NO_CODE = ("__pycache__", "built")
 PRODUCTS = ("figures/{}/*", "tables/{}/*", "studies/{}/*", "claims/{}.*")
-SUMS = "manifest-sha256.txt"
-"""Digest and path of every other file, as sha256sum writes and checks them."""
 
 
 @click.command(name="export")
@@ -56,13 +53,10 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
     of_runs = [str(path) for run in runs for name in FILES if (path := run_folder(machine, run) / name).exists()]
     name, campaign = machine_and_campaign(machine)
     config = f"studies: [{study}]\nscale: {scale}\nmachine: {name}\n" + (f"campaign: {campaign}\n" if campaign else "")
-    contents = {"config/config.yaml": config.encode()}
-    for name in (*_code(found, machine), *outputs, *of_runs):
-        contents[name] = Path(name).read_bytes()
-    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in contents.items())
     with atomic_path(file) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in {**contents, SUMS: sums.encode()}.items():
-            archive.writestr(name, data)
+        archive.writestr("config/config.yaml", config)
+        for name in dict.fromkeys((*_code(found, machine), *outputs, *of_runs)):
+            archive.writestr(name, Path(name).read_bytes())
     size = f"{len(runs)} runs, {file.stat().st_size / 2**20:.1f} MiB"
     click.echo(f"{file}: {size}")
 
