@@ -96,7 +96,7 @@ class Chain:
     def save(self) -> None:
         """Write the record, so that an attempt that is killed is known to have been made."""
         attempts = [attempt.entry("from_step") for attempt in self.attempts]
-        write_json(self.checkpoints / RECORD, {"run": self.run, "links": attempts, "warnings": self.warnings})
+        write_json(self.checkpoints / RECORD, {"links": attempts, "warnings": self.warnings})
 
     def clear(self) -> None:
         """Remove all checkpoints, the record, and marks of injected faults; foreign files stay."""
@@ -139,7 +139,6 @@ def _begin(chain: Chain) -> None:
     begun = 0
     if (chain.checkpoints / RECORD).exists():
         record = read_json(chain.checkpoints / RECORD)
-        _must_be_of_this_run(chain, record["run"])
         chain.attempts = [RunStart(**link) for link in record["links"]]
         chain.warnings = record["warnings"]
     if any(chain.checkpoints.glob("*step-*")):
@@ -169,16 +168,12 @@ def _find_checkpoint(chain: Chain) -> int:
         return 0
     facts = checkpoint.read_facts(chain.resume)
     step: int = facts["step"]
-    _must_be_of_this_run(chain, facts["run"])
+    if facts["run"] != chain.run:
+        what = f"holds checkpoints of another run, {facts['run']}"
+        raise UserError(what, str(chain.checkpoints), "delete that folder, or write the result elsewhere")
     if facts["code"] != code_digest():
         chain.warnings.append(f"the measuring code changed while the run was stopped after step {step}")
     return step
-
-
-def _must_be_of_this_run(chain: Chain, run: str) -> None:
-    if run != chain.run:
-        what = f"holds checkpoints of another run, {run}"
-        raise UserError(what, str(chain.checkpoints), "delete that folder, or write the result elsewhere")
 
 
 def _note_end(chain: Chain, error: Exception) -> None:

@@ -33,11 +33,8 @@ def only_trainer(folder: Path) -> Iterator[Keeper]:
         with open(file, "a+b", buffering=0) as lock:
             if (owner := _owner(lock)) is not None:
                 if not _ends_by_itself(owner):
-                    where, remedy = " on this machine" if is_here(owner) else "", "wait for it, or end it"
-                    if owner:
-                        host = "" if where else f" (on {owner.get('host', 'its host')})"
-                        process = owner.get("process", "").partition(":")[0]
-                        remedy = f"wait for it, or have it write a checkpoint and end: kill {process}{host}"
+                    where = " on this machine" if is_here(owner) else ""
+                    remedy = "wait for it, or have it write a checkpoint and end by SIGTERM (`kill`)"
                     raise UserError(f"{shown(owner)}{where} trains this run", str(folder), remedy)
                 lock_patiently(lock, "the end of what trains this run")
             if not file.exists() or not os.path.samestat(file.stat(), os.fstat(lock.fileno())):
