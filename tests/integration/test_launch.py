@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.integration.processes import wait_until, with_files_below
 from tests.integration.tries import ROOT, SCALESTUDY, held, made, own_warnings
 
 TWO = ("ranks=2", "strategy=allreduce")
+TWO_NODES = (*TWO, "nodes=2")
 FOUR_ON_TWO_NODES = ("ranks=4", "nodes=2", "strategy=allreduce")
 LONG = ("train.epochs=100000", "train.evaluate_every_epochs=0")
 UNTIL_ENDED = (*LONG, "checkpoint.every_steps=20", "faults=[{kind: slow_rank, rank: 0, seconds: 0.02}]")
@@ -110,12 +110,12 @@ def make(folder: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> 
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment in which ssh reaches alpha and beta, which are this host, and a site that names them."""
     folder = tmp_path_factory.mktemp("ssh")
-    with ssh_nodes.sshd(folder) as programs:
-        (folder / "site.yaml").write_text("hosts: [alpha, beta]\n")
-        yield {"PATH": f"{programs}:{os.environ['PATH']}", "SCALESTUDY_SITE": str(folder / "site.yaml")}
+    (folder / "site.yaml").write_text("hosts: [alpha, beta]\n")
+    path = f"{ssh_nodes.programs(folder)}:{os.environ['PATH']}"
+    return {"PATH": path, "SCALESTUDY_SITE": str(folder / "site.yaml")}
 
 
 # On one host
@@ -174,19 +174,19 @@ def test_ssh_starts_ranks_on_every_node_though_one_comes_late_and_the_jobs_port_
 
 
 def test_a_rank_that_dies_on_another_node_ends_all_and_names_the_node(tmp_path: Path, nodes: dict[str, str]) -> None:
-    attempt = begin(tmp_path, *FOUR_ON_TWO_NODES, *UNTIL_ENDED, **nodes)
+    attempt = begin(tmp_path, *TWO_NODES, *UNTIL_ENDED, **nodes)
     attempt.wait_for_training()
-    attempt.rank(3).send_signal(signal.SIGKILL)
+    attempt.rank(1).send_signal(signal.SIGKILL)
     died = time.monotonic()
     assert attempt.process.wait(60) == 1
     attempt.nothing_is_left()
     assert time.monotonic() - died < 30
-    assert "beta: rank 3 was killed by signal 9 (SIGKILL), cause unknown; no result is written" in attempt.said
+    assert "beta: rank 1 was killed by signal 9 (SIGKILL), cause unknown; no result is written" in attempt.said
     assert attempt.said.count("scalestudy: ") == 1 and "Traceback" not in attempt.said
 
 
 def test_a_supervisor_that_is_killed_takes_every_node_along(tmp_path: Path, nodes: dict[str, str]) -> None:
-    attempt = begin(tmp_path, *FOUR_ON_TWO_NODES, *UNTIL_ENDED, **nodes)
+    attempt = begin(tmp_path, *TWO_NODES, *UNTIL_ENDED, **nodes)
     attempt.wait_for_training()
     attempt.supervisor().send_signal(signal.SIGKILL)
     assert attempt.process.wait(30) == 128 + 9
@@ -199,9 +199,7 @@ def test_a_node_that_cannot_be_reached_is_named_with_what_the_launcher_said(
     site = tmp_path / "site.yaml"
     site.write_text("hosts: [alpha, nosuchnode.invalid]\n")
     fault = tmp_path / "fault"
-    attempt = make(
-        tmp_path, *FOUR_ON_TWO_NODES, **{**nodes, "SCALESTUDY_SITE": str(site), "MULTINODE_FAULT": str(fault)}
-    )
+    attempt = make(tmp_path, *TWO_NODES, **{**nodes, "SCALESTUDY_SITE": str(site), "MULTINODE_FAULT": str(fault)})
     assert attempt.process.returncode == 1
     assert fault.read_text() == "ssh: node nosuchnode.invalid could not be started (exit status 255)\n"
     assert "ssh: node nosuchnode.invalid could not be started (exit status 255)" in attempt.said

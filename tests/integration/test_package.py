@@ -63,18 +63,13 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = folder.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
     (site,) = folder.glob("env/lib/python*/site-packages")
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site), str(wheel)],
-        check=True,
-    )
-    (folder / "env/bin/scalestudy").write_text(
-        f"#!{folder}/env/bin/python\nimport sys\nfrom scalestudy.cli import main\nsys.exit(main())\n"
-    )
-    (folder / "env/bin/scalestudy").chmod(0o755)
+    python = folder / "env/bin/python"
+    into = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qI", "--no-deps", "--no-index"]
+    subprocess.run([*into, str(wheel)], check=True)
     (own,) = metadata.distributions(name="scalestudy", path=[str(site)])
     for distribution in closure([text for text in own.requires or [] if "extra ==" not in text]).values():
         linked(distribution, site)
-    return folder / "env/bin/python"
+    return python
 
 
 @pytest.fixture
