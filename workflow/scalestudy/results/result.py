@@ -65,7 +65,6 @@ def measured_result(
         "steps_done": first.steps_done,
         "samples_seen": sum(report.samples_seen for report in reports),
         "resolved": resolved_settings(job, first),
-        "stage": staged_nodes(reports),
         "instrument": {
             **instrument(first.device_name),
             **first.host,
@@ -126,13 +125,3 @@ def resolved_settings(job: Job, report: Report) -> dict[str, Any]:
         "backend": report.backend,
         "network": None if network is None else f"emulated, {network.mib_per_s:g} MiB/s{latency} per node",
     }
-
-
-def staged_nodes(reports: Sequence[Report]) -> list[dict[str, Any]] | None:
-    """Per node its copies, their source, and the bytes copied in this run; None without staging."""
-    nodes: dict[int, dict[str, Any]] = {}
-    for stage in [report.stage for report in reports if report.stage is not None]:
-        node = nodes.setdefault(stage.node, {**stage.plain(), "copied_bytes": 0, "seconds": 0.0})
-        node["copied_bytes"] += stage.copied_bytes
-        node["seconds"] = max(node["seconds"], stage.seconds)
-    return [nodes[node] for node in sorted(nodes)] or None

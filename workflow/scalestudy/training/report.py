@@ -93,9 +93,6 @@ class Staging(_Plain):
     """What this rank copied: one of each node does."""
     bytes: int
     """All copies of its node."""
-    files: int
-    origin: str
-    share: str
 
 
 @dataclass

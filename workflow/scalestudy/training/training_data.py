@@ -83,8 +83,7 @@ class TrainingData:
         train, held_out = (open_dataset(manifest, split, loader, place) for split in ("train", "test"))
         data = cls(job, rank, train, held_out, copies)
         if copies is not None:
-            sizes = copies.copied_bytes, copies.bytes, copies.files
-            data.staging = Staging(job.node_of(rank), seconds, *sizes, copies.origin, copies.sentence)
+            data.staging = Staging(job.node_of(rank), seconds, copies.copied_bytes, copies.bytes)
         return data
 
     @property

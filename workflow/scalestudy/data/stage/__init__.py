@@ -76,9 +76,6 @@ class Staged:
     bytes: int
     """Of all the copies of this node."""
     files: int
-    origin: str
-    sentence: str
-    """Which part of the data the node has."""
     entry: CacheEntry
 
     def here(self, files: list[Path]) -> list[Path]:
@@ -121,9 +118,8 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
             finally:
                 # The lock cannot become a shared one without being released for a moment: check again.
                 entry.let_go()
-    sentence = share.sentence("files" if manifest.format == "files" else "shards")
     took, local = time.monotonic() - begin, entry.folder / "manifest.json"
-    return Staged(local, share, took, copied, files.bytes, len(files.sizes), origin, sentence, entry)
+    return Staged(local, share, took, copied, files.bytes, len(files.sizes), entry)
 
 
 def _usable(entry: CacheEntry, files: WantedFiles) -> bool:

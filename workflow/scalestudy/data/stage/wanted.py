@@ -31,12 +31,6 @@ class Share:
         """Whether that is everything."""
         return self.of == 1
 
-    def sentence(self, unit: str) -> str:
-        """The assignment, as results show it."""
-        if self.whole:
-            return "everything"
-        return f"training {unit} k with k mod {self.of} = {self.part}, and all held-out data"
-
 
 @dataclass(frozen=True)
 class WantedFiles:
