@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 MOST_HOSTS = 100_000
 """More names than that are a mistake, and would fill the memory."""
@@ -35,27 +35,6 @@ def _numbers(ranges: str) -> list[str]:
             raise ValueError(f"`{item}` is not a range of numbers such as 01-16")
         found += [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)] if dash else [first]
     return found
-
-
-def folded(hosts: Iterable[str]) -> list[str]:
-    """The same names with runs of numbers as ranges: node1, node2, node3, login as [`node[1-3]`, login].
-
-    A run has one prefix, one width and no gap; a name with more than one number is counted by its last one.
-    """
-    runs: list[tuple[str, str, list[str]]] = []
-    for host in hosts:
-        parts = re.fullmatch(r"(.*?)(\d+)(\D*)", host)
-        prefix, number, rest = parts.groups() if parts else (host, "", "")
-        before = runs[-1] if runs else ("", "", [""])
-        first, last = before[2][0], before[2][-1]
-        if before[:2] == (prefix, rest) and first and number == f"{int(last) + 1:0{len(first)}d}":
-            before[2].append(number)
-        else:
-            runs.append((prefix, rest, [number]))
-    return [
-        f"{prefix}[{numbers[0]}-{numbers[-1]}]{rest}" if len(numbers) > 1 else f"{prefix}{numbers[0]}{rest}"
-        for prefix, rest, numbers in runs
-    ]
 
 
 def places(names: Sequence[str], hosts: Sequence[str]) -> list[int | None]:

@@ -15,7 +15,6 @@ from scalestudy.cluster.doctor.probe import main as probe_here
 from scalestudy.errors import UserError
 from scalestudy.site_fault import site_file
 from scalestudy.spec.config import read_machine, read_site
-from scalestudy.spec.hostlist import folded
 from scalestudy.spec.layout import machine_file
 from snakemake_executor_plugin_multinode.schedulers import chosen_scheduler
 
@@ -64,8 +63,8 @@ def hosts_of_profile() -> str:
         raise UserError(what, "--hosts", "try the command by hand, and run this again once it answers")
     queue = facts.queue(scheduler.settings.queue)
     nodes = facts.nodes_of(None if queue is None else queue.name)
-    down = folded(node.name for node in nodes if not node.up)
-    line = f"hosts: {json.dumps(folded(node.name for node in nodes))}"
+    down = [node.name for node in nodes if not node.up]
+    line = f"hosts: {json.dumps([node.name for node in nodes])}"
     return line + (f"\n# take no job now: {', '.join(down)}" if down else "")
 
 
