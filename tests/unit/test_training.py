@@ -154,7 +154,7 @@ def test_a_run_that_stood_still_is_warned_of() -> None:
 
 def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations() -> None:
     run = spec(train={"epochs": 50, "evaluate_every_epochs": 10}, **CUT)
-    found = measured(run, evaluation_s=3.0, evaluations=[Evaluation(50, 10, 1.0, 3.0)])
+    found = measured(run, evaluations=[Evaluation(50, 10, 1.0, 3.0)])
     values = metrics(job(run), found, manifest(320), 2.0, None)
     assert values["training_time_s"] == pytest.approx(50 * 10 * 0.1 + 5 * 3.0)
     assert values["extrapolation_factor"] == pytest.approx(81.25)  # 65 s from 8 steps

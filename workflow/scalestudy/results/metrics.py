@@ -139,7 +139,6 @@ def whole_training(job: Job, measured: Measured, manifest: Manifest) -> Values:
         "time_to_train_s": seconds + stage_s,
         "first_batch_s": stage_s + float(first_waits.max()),
         **stage,
-        "evaluation_s": measured.reports[0].evaluation_s,
     }
 
 
@@ -206,11 +205,10 @@ def checkpoint_costs(report: Report) -> Values:
     """Mean time and size of a checkpoint, and the share of the loop's time that all of them took."""
     made = report.checkpoints
     if not made:
-        return dict.fromkeys(("checkpoint_s", "checkpoint_bytes", "checkpoint_share"))
+        return dict.fromkeys(("checkpoint_s", "checkpoint_share"))
     within = sum(entry.seconds for entry in made if entry.step < report.steps_done and not entry.stop)
     return {
         "checkpoint_s": sum(entry.seconds for entry in made) / len(made),
-        "checkpoint_bytes": sum(entry.bytes for entry in made) / len(made),
         "checkpoint_share": within / report.loop_s if report.loop_s else None,
     }
 

@@ -154,9 +154,7 @@ METRICS: dict[str, Column] = {
         "Largest anonymous memory of all ranks and their worker processes on one node, shared pages in proportion: the sum "
         "of each process's peak so far, by the kernel's counter (VmHWM)"),
     "wall_s": Column("Wall time of the run", "s", "From the start of the ranks to the result, in all jobs together"),
-    "evaluation_s": Column("Evaluation", "s", "Mean time of one evaluation on held-out data"),
     "checkpoint_s": Column("Checkpoint", "s", "Mean time of writing one checkpoint, all ranks waiting"),
-    "checkpoint_bytes": Column("Checkpoint size", "B", "Mean size of one checkpoint"),
     "checkpoint_share": Column("Checkpoint share", "",
         "Time of periodic checkpoints over that of all steps and what is between them"),
     "parameters": Column("Parameters", "", "Trainable parameters of the model"),

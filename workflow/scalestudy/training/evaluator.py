@@ -56,9 +56,7 @@ class Evaluator:
             self.recorder.loop_ended()
             seconds = self._evaluate(report.epochs_done, report.steps_done)
             report.loop_s += seconds if self.spec.runs_full_training else 0.0
-        times = [evaluation.evaluation_s for evaluation in report.evaluations]
-        report.evaluation_s = sum(times) / len(times) if times else None
-        if times and self.spec.runs_full_training:
+        if report.evaluations and self.spec.runs_full_training:
             count = -(-self.data.held_out.samples // self.world.ranks)
             scores = self._scores(self.data.train, self.data.order(0).reshape(-1)[:count])
             report.training_accuracy = scores["accuracy"]

@@ -125,7 +125,6 @@ class Report(_Plain):
     epochs_done: float = 0.0
     checkpoints: list[CheckpointCost] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
-    evaluation_s: float | None = None
     training_accuracy: float | None = None
     """After a whole training, of as many training samples as are held out."""
     loader_samples_per_s: float | None = None
