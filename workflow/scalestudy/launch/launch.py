@@ -92,7 +92,7 @@ def _measure(
         elif spec.program is not None and spec.program.explain:
             outcome = explained_result(job, wall_s, read_json(scratch / EXPLAINED))
         else:
-            outcome = program_result(job, wall_s, memory_bytes, folder, samples)
+            outcome = program_result(job, wall_s, memory_bytes, samples)
         if spec.keep == "weights":
             with atomic_path(folder / "weights.safetensors") as temporary:  # also on another file system
                 shutil.copyfile(scratch / "weights.safetensors", temporary)

@@ -7,12 +7,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scalestudy.files import write_with
 from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.measure.window import relative_half_width
 from scalestudy.program.resume import earlier, metrics_folder, records
@@ -76,10 +74,9 @@ def program_result(
     job: Job,
     wall_s: float,
     memory_bytes: float | None,
-    folder: Path,
     samples: Sequence[Mapping[str, float]] = (),
 ) -> dict[str, Any]:
-    """The result of a program whose command ended well, or was ended with its window; writes steps.parquet into `folder`.
+    """The result of a program whose command ended well, or was ended with its window.
 
     `samples` are the use of the hosts' processes, second by second.
     """
@@ -97,7 +94,6 @@ def program_result(
         **hosts.values,
     }
     reasons = chain(*(check(evidence) for check in CHECKS), throttled(values["throttled_share"]))
-    _write_steps(evidence, folder / "steps.parquet")
     first, source = evidence.records[0] if evidence.records else {}, evidence.source or ""
     versions = [file.read_text(encoding="utf-8") for file in metrics_folder(job).glob("torch.*")]
     reported = OF_STEPS if source in ("reported", "matched") else ()
@@ -267,17 +263,3 @@ def _unmatched(evidence: Evidence) -> Iterator[str]:
     for name, pattern in evidence.job.spec.program.metrics.items():
         if all(getattr(mark, name) is None for mark in marks):
             yield f"program.metrics.{name}, `{pattern}`, found no number in the output, on a line with its step: see its log"
-
-
-def _write_steps(evidence: Evidence, file: Path) -> None:
-    """Write a row per rank and mark: step, end, samples, loss, bytes, flops, whether in the window."""
-    import pandas as pd
-
-    rows = [
-        {"rank": window.trace.rank, "step": mark.step, "end_s": mark.clock_s, "samples": mark.samples, "loss": mark.loss,
-         "bytes": mark.bytes, "flops": mark.flops, "in_window": window.begin < index <= window.end}
-        for window in evidence.windows
-        for index, mark in enumerate(window.trace.marks)
-    ]  # fmt: skip
-    if rows:
-        write_with(file, pd.DataFrame(rows).to_parquet)
