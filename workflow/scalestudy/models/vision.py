@@ -12,8 +12,6 @@ from scalestudy.errors import UserError
 from scalestudy.models.catalogue import Torchvision
 from scalestudy.models.outputs import call_on_meta
 
-LARGEST_TRIED = 512
-
 
 def build(options: Torchvision, *, classes: int, channels: int, image_size: tuple[int, int]) -> nn.Module:
     """The network with random weights and `classes` outputs, for images of height and width `image_size`.
@@ -41,10 +39,7 @@ def build(options: Torchvision, *, classes: int, channels: int, image_size: tupl
         # [batch, 1, height, width] as three equal channels, without a copy
         model.register_forward_pre_hook(lambda _, inputs: (inputs[0].expand(-1, 3, -1, -1),))
     if not _takes(model, channels, image_size):
-        larger = range(min(image_size), LARGEST_TRIED + 1)
-        fits = next((size for size in larger if _takes(model, channels, (size, size))), published)
-        remedy = f"it takes {fits}x{fits}; it was published with {published}x{published}"
-        raise UserError(what, "loader.size", remedy)
+        raise UserError(what, "loader.size", f"use larger ones; it was published with {published}x{published}")
     return model
 
 
