@@ -82,7 +82,7 @@ def save_if_stopped(job: Job) -> None:
     before = 0 if job.resume is None else checkpoint.read_facts(job.resume)["step"]
     # Another state is progress, also of a program that reports no steps.
     step = max([before + 1, *(trace.marks[-1].step for trace in traces.of(traces.source or ""))])
-    facts = {"run": job.run, "spec": job.spec.plain(), "ranks": job.spec.ranks, "code": code_digest(), "state": stamp}
+    facts = {"run": job.run, "code": code_digest(), "state": stamp}
     folder = _state_file(job).parent.parent
     checkpoint.write(folder, step, 0, tensors, {}, {"records": records(job)}, facts, lambda value: [value])
     write_json(job.folder / STOPPED, {"step": step, "cause": f"because its command ended with status {EXIT_STOPPED}"})

@@ -50,9 +50,7 @@ class Checkpointer:
         if (scaler := strategy.scaler) is not None:
             scale = scaler.state_dict()
             tensors["loss_scale"] = torch.tensor([scale["scale"], scale["_growth_tracker"]], dtype=torch.float64)
-        facts = {
-            "run": self.job.run, "cause": cause, "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "code": code_digest(),
-        }  # fmt: skip
+        facts = {"run": self.job.run, "code": code_digest()}
         state, rank = strategy.state(), self.world.rank
         size = checkpoint.write(folder, done, rank, tensors, state, report, facts, strategy.gather)
         barrier(self.world)
