@@ -29,8 +29,6 @@ scales: {mini: {}}
 def test_each_node_and_each_pair_is_a_job_on_these_nodes_and_no_others(slurm: SlurmBox) -> None:
     machine = MACHINE.replace("nodes: 2\n", "nodes: 4\nhosts: [node4, node2]\n")
     made = studies(slurm, STUDY, "every_node", machine)
-    said = made.must("scalestudy", "doctor", "--hosts", "--profile", "profiles/slurm")
-    assert said.endswith('hosts: ["node1", "node2", "node3", "node4"]\n'), said
     with open(made.clone / "profiles/slurm/site.yaml", "a") as site:
         site.write("prepare: driver\n")
     slurm_of = ("--profile", "profiles/slurm", "--config", "machine=box", "scale=mini")

@@ -31,8 +31,7 @@ def slurm() -> ClusterFacts:
 def test_slurms_nodes_and_partitions_are_read() -> None:
     found = slurm()
     a100 = NodeKind(32, 256000, 4)
-    assert found.nodes[0] == NodeFacts("n1", a100, True, ("gpu", "all"))
-    assert [node.up for node in found.nodes] == [True, True, False, True]
+    assert found.nodes[0] == NodeFacts("n1", a100, ("gpu", "all"))
     assert found.kind_of("gpu") == a100
     assert found.kind_of("cpu") == NodeKind(32, 256000, 0)
     assert found.queues == (
@@ -63,16 +62,6 @@ def test_of_slurms_record_of_a_node_counts_what_a_job_may_have(record: str, kind
     assert found.nodes[0].kind == kind
 
 
-@pytest.mark.parametrize(
-    ("state", "up"),
-    [("IDLE", True), ("MIXED+PLANNED", True), ("IDLE+CLOUD+POWERED_DOWN", True), ("IDLE+DRAIN", False),
-     ("DOWN*", False), ("IDLE*", False), ("IDLE+NOT_RESPONDING", False)],
-)  # fmt: skip
-def test_a_state_of_slurm_is_read_by_whole_words(state: str, up: bool) -> None:
-    found = facts_of("slurm", Recorded({"scontrol -o show node": f"NodeName=n1 State={state}"}))
-    assert found.nodes[0].up == up
-
-
 def test_an_answer_of_pbs_that_is_no_json_is_quoted() -> None:
     found = facts_of("pbs", Recorded({"pbsnodes -a -F json": '{"nodes":{"a1":{"comment":"drained by "ops" today"}}}'}))
     assert found.nodes == ()
@@ -82,8 +71,8 @@ def test_an_answer_of_pbs_that_is_no_json_is_quoted() -> None:
 def test_pbs_adds_the_vnodes_of_a_host_and_shows_queues_that_take_jobs() -> None:
     found = facts_of("pbs", Recorded(PBS))
     assert found.nodes == (
-        NodeFacts("a1", NodeKind(40, 385023, 4), True),
-        NodeFacts("a2", NodeKind(40, 385024, 4), False),
+        NodeFacts("a1", NodeKind(40, 385023, 4)),
+        NodeFacts("a2", NodeKind(40, 385024, 4)),
     )
     assert found.queues == (QueueFacts("workq", True, 1440.0, 8),)
 
@@ -91,8 +80,8 @@ def test_pbs_adds_the_vnodes_of_a_host_and_shows_queues_that_take_jobs() -> None
 def test_grid_engines_hosts_and_queues_are_read() -> None:
     found = facts_of("sge", Recorded(SGE))
     assert found.nodes == (
-        NodeFacts("h1", NodeKind(28, 257638, 4), True),
-        NodeFacts("h2", NodeKind(28, 257638, 4), False),
+        NodeFacts("h1", NodeKind(28, 257638, 4)),
+        NodeFacts("h2", NodeKind(28, 257638, 4)),
     )
     assert found.queues == (QueueFacts("all.q", walltime_min=1440.0),)
 
@@ -128,7 +117,7 @@ def right(**changes: Any) -> Machine:
         ({"walltime_limit_h": 100.0}, {}, f"{MACHINE}: `walltime_limit_h` is 100, and a job in gpu has at most 36 hours", "set `walltime_limit_h: 36`"),
         ({"limits": {}, "nodes": 3}, {}, f"{MACHINE}: a job in gpu may have at most 2 nodes", "set `limits.most_nodes: 2`"),
         ({"queues": {"gpu": {}}, "nodes": 9}, {}, f"{MACHINE}: `nodes: 9`, and Slurm has 3 nodes in its queues", "set `nodes: 3`"),
-        ({"hosts": ["n1", "gone[1-9]"]}, {}, f"{MACHINE}: `hosts` names gone1, gone2, gone3, gone4, gone5, which Slurm does not have", "doctor --hosts"),
+        ({"hosts": ["n1", "gone[1-9]"]}, {}, f"{MACHINE}: `hosts` names gone1, gone2, gone3, gone4, gone5, which Slurm does not have", "as Slurm writes them"),
         ({}, {"queue": "gpus"}, f"{SITE}: `scheduler.queue`: Slurm has no open queue `gpus`", "did you mean `gpu`?"),
     ],
 )  # fmt: skip

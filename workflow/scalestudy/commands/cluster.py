@@ -72,7 +72,6 @@ def targets_and_config(words: Sequence[str], config: Sequence[str]) -> tuple[lis
 @CONFIG
 @click.option("--nodes", type=click.IntRange(1), help="Nodes of the job; default 2, or the machine's if fewer.")
 @click.option("--wait", type=float, default=600, show_default=True, help="Seconds to wait for the job.")
-@click.option("--hosts", is_flag=True, help="Only ask the scheduler for the names of the nodes, for the machine file.")
 @click.option(
     "--links", is_flag=True, help="Only write the rates of links that the study probe measured into the machine file."
 )
@@ -82,7 +81,6 @@ def doctor(
     config: tuple[str, ...],
     nodes: int | None,
     wait: float,
-    hosts: bool,
     links: bool,
     in_job: tuple[str, str] | None,
 ) -> None:
@@ -94,7 +92,6 @@ def doctor(
     \b
     Example: scalestudy doctor
     Example: scalestudy doctor --profile profiles/pbs
-    Example: scalestudy doctor --hosts --profile profiles/slurm
     Example: scalestudy doctor --links --profile profiles/slurm --config scale=paper
     """
     if in_job is not None:
@@ -108,9 +105,6 @@ def doctor(
     given = configuration_of(profile, config)
     if (site := given.get("site")) is not None:
         os.environ[SITE] = str(Path(site).absolute())
-    if hosts:
-        click.echo(examine.hosts_of_profile())
-        return
     choice = read_config("config/config.yaml", given)
     if links:
         from scalestudy.cluster.doctor.links import write_links

@@ -91,7 +91,7 @@ class Machine(Spec):
     """Nodes that one run can have; unset: no limit is checked."""
     hosts: HostLists = ()
     """Names of its nodes, as its scheduler has them: `[node01, node02]`, or ranges, `["node[01-16]"]`. `vary.nodes: each` of
-    a study measures each of them. `scalestudy doctor --hosts` prints them."""
+    a study measures each of them."""
     devices_per_node: Annotated[int, Field(ge=0)] | None = None
     """Accelerators of a node; unset: as found; 0: a CPU machine."""
     device: Literal["cpu", "cuda"] | None = None

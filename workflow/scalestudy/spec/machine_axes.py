@@ -74,7 +74,7 @@ class MachineCapacity:
             hosts = (THIS_HOST,)
         if not hosts:
             what = f"machine `{self.name}` does not name its nodes"
-            remedy = 'add `hosts: ["node[01-16]"]`; `scalestudy doctor --hosts --profile …` asks the scheduler for them'
+            remedy = 'add `hosts: ["node[01-16]"]`, the names that `sinfo -h -o %N`, `pbsnodes -a` or `qhost` prints'
             raise NoHosts(what, machine_file(self.name), remedy)
         groups = list(itertools.combinations(hosts, 1 if word == "each" else 2))
         if not groups:

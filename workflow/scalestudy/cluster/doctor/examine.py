@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scalestudy.cluster.doctor.facts import WORDS, facts_of
+from scalestudy.cluster.doctor.facts import facts_of
 from scalestudy.cluster.doctor.findings import Finding, devices, differences, node_findings
 from scalestudy.cluster.doctor.job import probe_in_job, reports_in, write_token
 from scalestudy.cluster.doctor.probe import main as probe_here
@@ -46,26 +45,6 @@ def _examined(name: str, nodes: int, wait_s: float) -> tuple[Reports, list[Findi
         findings.append(Finding(f"{error.where}: {error.what}", error.remedy))
     findings += differences(read_machine(name), file, scheduler.settings, site_file(), facts)
     return reports, [*findings, *(node_findings(reports, nodes, read_machine(name), file) if reports else ())]
-
-
-def hosts_of_profile() -> str:
-    """The nodes that jobs of the profile can get, as a line for its machine file, and which of them take no job now.
-
-    Raises UserError where the profile submits nothing, or its scheduler does not answer.
-    """
-    if read_site().scheduler is None:
-        remedy = "give the profile of a cluster: --profile profiles/slurm"
-        raise UserError("the profile submits nothing, so that there is no scheduler to ask", "--hosts", remedy)
-    scheduler = scheduler_here()
-    facts = facts_of(scheduler.kind, scheduler.run, scheduler.on)
-    if not facts.nodes:
-        what = f"{WORDS[facts.system]} names no node: {'; '.join(facts.notes) or 'its list is empty'}"
-        raise UserError(what, "--hosts", "try the command by hand, and run this again once it answers")
-    queue = facts.queue(scheduler.settings.queue)
-    nodes = facts.nodes_of(None if queue is None else queue.name)
-    down = [node.name for node in nodes if not node.up]
-    line = f"hosts: {json.dumps([node.name for node in nodes])}"
-    return line + (f"\n# take no job now: {', '.join(down)}" if down else "")
 
 
 def scheduler_here() -> Any:

@@ -33,7 +33,6 @@ class NodeFacts:
 
     name: str
     kind: NodeKind
-    up: bool = True
     queues: tuple[str, ...] = ()
 
 
@@ -136,9 +135,6 @@ GPUS = re.compile(r"gpu(?::[\w.-]+(?=:\d)|:[\w.-]*[A-Za-z][\w.-]*)?(?::(?P<count
 """`gpu:2`, `gpu:a100:2` and `gpu:a100` of scontrol."""
 ASIDE = re.compile(r"\([^)]*\)|:no_consume")
 """In a list of generic resources, what does not count them: sockets, `(S:0-1)` (slurm.conf(5), gres.conf(5))."""
-DOWN = {"DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG",
-        "NOT_RESPONDING", "NO_RESPOND", "UNKNOWN"}  # fmt: skip
-"""Words of a node's state with which it takes no job: scontrol(1), sinfo(1) "NODE STATE CODES"."""
 
 
 def slurm(ask: Ask) -> Found:
@@ -150,10 +146,8 @@ def slurm(ask: Ask) -> Found:
 
     nodes = []
     for fields in lines("node", "NodeName"):
-        state = fields.get("State", "")
-        up = "*" not in state and DOWN.isdisjoint(re.findall(r"\w+", state))
         of = tuple(filter(None, fields.get("Partitions", "").split(",")))
-        nodes.append(NodeFacts(fields["NodeName"], _slurm_kind(fields), up, of))
+        nodes.append(NodeFacts(fields["NodeName"], _slurm_kind(fields), of))
     queues = [
         QueueFacts(
             fields["PartitionName"],
@@ -180,7 +174,6 @@ def _slurm_kind(fields: Mapping[str, str]) -> NodeKind:
     return NodeKind(cores, None if memory is None else memory - (number.get("MemSpecLimit") or 0), gpus)
 
 
-BAD = ("down", "offline", "unknown", "stale", "maintenance")
 OPEN = {"queue_type": "Execution", "enabled": "True", "started": "True"}
 
 
@@ -202,9 +195,8 @@ def pbs(ask: Ask) -> Found:
         have = [_map(vnode, "resources_available") for vnode in vnodes]
         memory = sum(mebibytes(str(each.get("mem", "0"))) or 0 for each in have)
         cores, gpus = (sum(whole(str(each.get(name))) or 0 for each in have) for name in ("ncpus", "ngpus"))
-        up = not any(word in str(vnode.get("state", "")).lower() for vnode in vnodes for word in BAD)
         of = tuple(dict.fromkeys(str(vnode["queue"]) for vnode in vnodes if vnode.get("queue")))
-        nodes.append(NodeFacts(host, NodeKind(cores or None, memory or None, gpus), up, of))
+        nodes.append(NodeFacts(host, NodeKind(cores or None, memory or None, gpus), of))
     parts = (part.partition("\n") for part in re.split(r"^Queue:", ask("qstat", "-Qf"), flags=re.MULTILINE)[1:])
     blocks = {name.strip(): _values(text, " = ") for name, _, text in parts}
     default = _values(ask("qstat", "-Bf"), " = ").get("default_queue", "")
@@ -269,7 +261,7 @@ def _sge_nodes(text: str, gpu: str | None) -> list[NodeFacts]:
             row = dict(zip(header, cells, strict=True))
             cores = least(whole(row.get(name, "")) for name in ("NCOR", "NCPU"))
             kind = NodeKind(cores, mebibytes(row.get("MEMTOT", "-")), 0)
-            nodes.append(NodeFacts(row["HOSTNAME"], kind, row.get("NLOAD", row.get("LOAD", "-")) != "-"))
+            nodes.append(NodeFacts(row["HOSTNAME"], kind))
     return nodes
 
 

@@ -155,6 +155,4 @@ def _of_cluster(
     yield 0 < len(in_queues) < (machine.nodes or 0), what, todo
     unknown = sorted(set(machine.host_names) - names) if names else []
     what = f"{machine_file}: `hosts` names {', '.join(unknown[:5])}, which {system} does not have"
-    yield bool(unknown), what, "take the names from `scalestudy doctor --hosts`: jobs on others would never run"
-    down = [node.name for node in facts.nodes if not node.up]
-    yield bool(down), f"{len(down)} of {len(facts.nodes)} nodes take no jobs now: {', '.join(down[:5])}", ""
+    yield bool(unknown), what, f"correct them as {system} writes them: jobs on others would never run"
