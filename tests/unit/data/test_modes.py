@@ -194,11 +194,6 @@ def changed(file: Path) -> None:
     file.write_bytes(contents)
 
 
-def unreadable(file: Path) -> None:
-    file.unlink()
-    file.symlink_to("/proc/self/mem")  # reading at its begin is a real input/output error
-
-
 def without_a_record(file: Path) -> None:
     with (
         lmdb.open(str(file.parent), map_size=1 << 26) as environment,
@@ -225,14 +220,12 @@ RANGE = r"sample \d+ \(bytes \d+ to \d+\) cannot be read"
 DAMAGES: dict[str, tuple[str, str, Callable[[Path], object], str]] = {
     "a missing shard": ("tar", "threads", Path.unlink, f"{RANGE}: .*No such file"),
     "a shard that was cut": ("raw shards", "processes", lambda file: os.truncate(file, 700), RANGE),
-    "a shard of zeros": ("tar", "threads", lambda file: file.write_bytes(bytes(file.stat().st_size)), RANGE),
     "a picture with other bytes": (
         "files",
         "threads",
         changed,
         r"sample \d+ cannot be read: it is damaged: its checksum",
     ),
-    "an error of the disk": ("files", "threads", unreadable, r"sample \d+ cannot be read: \[Errno 5\] Input/output"),
     "a database without a record": ("lmdb", "threads", without_a_record, r"\(record 000000003\) .*: .*no record"),
 }
 

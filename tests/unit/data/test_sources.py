@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import socket
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -90,21 +88,12 @@ def test_fashion_mnist_is_fetched_once_and_then_found_in_the_cache(
     assert prepared("second", source="fashion_mnist")[1].status == "ready"
 
 
-def answer_in_part(server: socket.socket) -> None:
-    with server.accept()[0] as connection:
-        connection.recv(4096)
-        connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\nx")
-
-
-def test_fashion_mnist_whose_connection_ends_too_early_is_skipped(
+def test_fashion_mnist_whose_server_does_not_answer_is_skipped(
     small_fashion: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SCALESTUDY_OFFLINE")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setattr(fashion_mnist, "ADDRESS", f"http://127.0.0.1:{server.getsockname()[1]}/")
-        monkeypatch.setenv("no_proxy", "*")
-        Thread(target=answer_in_part, args=[server]).start()
-        assert "cannot be fetched (IncompleteRead" in prepared(source="fashion_mnist")[1].reason
+    monkeypatch.setattr(fashion_mnist, "ADDRESS", "http://localhost:9/")
+    assert "cannot be fetched (" in prepared(source="fashion_mnist")[1].reason
 
 
 # ---- synthetic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -10,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -92,25 +92,16 @@ def test_whole_copies_are_used_again_and_what_is_lost_of_them_is_copied_again(pr
 
 
 @HTTP
-@pytest.mark.parametrize("form", ["files", "tar", "lmdb"])
-def test_copies_come_over_http_by_range_requests(
-    form: str, prepared: Prepared, site: Site, served: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("form", "origin"), [("files", "{}/data"), ("lmdb", "{}/data"), ("tar", "s3://data")])
+def test_copies_come_by_range_requests_over_http_and_from_an_object_store_that_speaks_s3(
+    form: str, origin: str, prepared: Prepared, site: Site, served: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "REQUEST_BYTES", 4096)
-    manifest, facts = prepared(**FORMS[form])
-    copies = staged(manifest, StageOptions(origin=f"{served}/data/{facts.bulk}"), Share(), site)
-    assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
-
-
-@HTTP
-def test_copies_come_from_an_object_store_that_speaks_s3(
-    prepared: Prepared, site: Site, served: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manifest, facts = prepared(**TAR)
     # GetObject of S3 is a GET of /bucket/key: obstore's own client asks nginx, unsigned.
     for name, value in {"ENDPOINT_URL": served, "ALLOW_HTTP": "true", "SKIP_SIGNATURE": "true", "REGION": "x"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
-    copies = staged(manifest, StageOptions(origin=f"s3://data/{facts.bulk}"), Share(), site)
+    manifest, facts = prepared(**FORMS[form])
+    copies = staged(manifest, StageOptions(origin=f"{origin.format(served)}/{facts.bulk}"), Share(), site)
     assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
 
 
@@ -219,6 +210,18 @@ def test_a_removal_that_is_interrupted_leaves_no_copies_that_pass_for_whole(
     assert staged(manifest, StageOptions(), Share(), site).copied_bytes > 0
 
 
+def test_a_full_disk_is_reported_with_the_folder_of_the_copies(
+    prepared: Prepared, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(copying._Copier, "_copied", full)
+    with pytest.raises(UserError, match="the disk is full: No space left on device") as raised:
+        staged(prepared(**TAR)[0], StageOptions(), Share(), site)
+    assert raised.value.where.startswith(str(site.scratch))
+
+
 # Several processes, and kills
 
 
@@ -232,32 +235,6 @@ def command(manifest: Path, site: Site, folder: Path, *more: str) -> subprocess.
 def wait_for_shards(process: subprocess.Popen[str], root: Path, count: int) -> None:
     assert wait_until(lambda: process.poll() is not None or len(list(root.glob("*/*.tar"))) >= count, 60)
     assert process.poll() is None, process.communicate()
-
-
-def test_a_disk_that_fills_meanwhile_is_reported_with_the_copies_and_a_later_attempt_resumes(
-    prepared: Prepared, site: Site, tmp_path: Path
-) -> None:
-    manifest, facts = prepared(**{**TAR, "samples": 200})
-    disk = tmp_path / "scratch"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a small disk cannot be mounted here")
-    try:
-        process = command(manifest, site, tmp_path, "--mib-per-s", "0.4")
-        wait_for_shards(process, disk / f"scalestudy-staged-{os.getuid()}", 2)
-        with suppress(OSError), open(disk / "filler", "wb", buffering=0) as filler:
-            while filler.write(bytes(4096)):
-                pass
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 2 and f"scalestudy: {disk}/" in said and "Traceback" not in said, said
-        assert "the disk is full: No space left on device" in said
-        (disk / "filler").unlink()
-        copies = staged(manifest, StageOptions(), Share(), site)
-        assert 0 < copies.copied_bytes < copies.bytes
-        assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=False)
 
 
 def test_two_jobs_of_a_node_copy_once(prepared: Prepared, site: Site) -> None:
