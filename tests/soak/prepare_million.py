@@ -1,22 +1,21 @@
 """A million small images, indexed where they lie and packed into shards, with kills: time, memory, what was left.
 
-    python -m tests.soak.prepare_million [--files 1000000] [--folder /tmp/prepare_million] [--kills 4]
+    python -m tests.soak.prepare_million [FILES]
 
-Writes nothing but below `--folder`, which it removes at the end; takes about 8 GB there for a million files.
+Takes about 8 GB in the folder for temporary files (TMPDIR) for a million files.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
 import os
 import platform
-import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ HELD_OUT = 10
 """Classes of which one image is held out."""
 PATTERNS = 64
 """Distinct images; each file has besides its number behind the end of the image, so that no two are equal."""
-MIB = 16
+KILLS, MIB = 4, 16
 POLL_S = 0.25
 
 
@@ -112,7 +111,7 @@ def told(name: str, run: Run, files: int) -> str:
     return f"{name:<34} {run.seconds:8.1f} s  {run.cpu_s:8.1f} s CPU  {run.anonymous_mib:7.0f} MiB anonymous  {rate}"
 
 
-def measured(folder: Path, files: int, kills: int) -> Iterator[str]:
+def measured(folder: Path, files: int) -> Iterator[str]:
     """Lines of the report, as they come."""
     started = time.monotonic()
     size = make_files(folder / "pictures", files)
@@ -127,21 +126,21 @@ def measured(folder: Path, files: int, kills: int) -> Iterator[str]:
         f"  {whole.train.samples:,} samples in {whole.train.shards} shards, {whole.cost.bytes_out / 1e6:,.0f} MB; "
         f"manifest: {whole.seconds:.1f} s, {whole.cost.cpu_s:.1f} s CPU"
     )
-    yield from killed(folder, spec, whole.train.shards, kills, whole.fingerprint)
+    yield from killed(folder, spec, whole.train.shards, whole.fingerprint)
 
 
-def killed(folder: Path, spec: dict[str, object], shards: int, kills: int, fingerprint: str) -> Iterator[str]:
+def killed(folder: Path, spec: dict[str, object], shards: int, fingerprint: str) -> Iterator[str]:
     """Kill it again and again, evenly spread over the shards, then let it end; what was whole must stay."""
     work, files = folder / "killed/.bulk.making-kept", 0
     before: dict[str, tuple[int, int]] = {}
-    for number in range(1, kills + 1):
-        wanted = shards * number // (kills + 1)
+    for number in range(1, KILLS + 1):
+        wanted = shards * number // (KILLS + 1)
         run = prepare(folder / "killed", spec, lambda wanted=wanted: len(list(work.glob("train-*.tar"))) > wanted)
         left = tars(work)
         lost = [name for name, state in before.items() if left.get(name) != state]
         records = len(list((work / "parts").glob("*.npz")))
         begun = len(list(work.glob(".*.tar")))
-        yield told(f"kill {number} of {kills}, after {wanted} shards", run, files)
+        yield told(f"kill {number} of {KILLS}, after {wanted} shards", run, files)
         yield (
             f"  left: {len(left)} whole shards, {records} recorded, {begun} begun; of those whole before, "
             f"{len(before) - len(lost)} of {len(before)} untouched"
@@ -159,21 +158,13 @@ def killed(folder: Path, spec: dict[str, object], shards: int, kills: int, finge
 
 def main() -> None:
     """Print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=1_000_000)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/prepare_million"))
-    parser.add_argument("--kills", type=int, default=4)
-    options = parser.parse_args()
-    options.folder.mkdir(parents=True)
-    try:
+    with tempfile.TemporaryDirectory(prefix="prepare-million-") as folder:
         load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
         print(
             f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, load before: {load}", flush=True
         )
-        for line in measured(options.folder, options.files, options.kills):
+        for line in measured(Path(folder), int(sys.argv[1]) if sys.argv[1:] else 1_000_000):
             print(line, flush=True)
-    finally:
-        shutil.rmtree(options.folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
