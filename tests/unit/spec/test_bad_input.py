@@ -24,6 +24,7 @@ BAD: list[tuple[str, str, str]] = [
     # After a line with the question: text, place, and a word of the answer.
     ("figurs: []", "2: figurs", "did you mean `figures`?"),
     ("base:\n  modle: mlp", "3: base.modle", "`model`"),
+    ("base: {lr: 0.1}", "2: base.lr", "`optimiser.learning_rate`"),
     ("base: {batch.per_rank: 3}", "2: base.batch.per_rank", "write `batch: {per_rank: …}`"),
     ("base: {data: {source: digits, root: /x}}", "2: base.data.root", "`scalestudy check --keys`"),
     ("base: {data: {source: digit}}", "2: base.data.source", "`digits`"),

@@ -23,6 +23,27 @@ Name = Annotated[str, Field(pattern=NAME)]
 Scale = Literal["mini", "node", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 M = TypeVar("M", bound="Spec")
+OTHER_TOOLS = {
+    "amp": "autocast",
+    "backend": "strategy",
+    "batch_size": "batch.per_rank",
+    "bf16": "bfloat16",
+    "dataset": "data.source",
+    "ddp": "allreduce",
+    "devices": "ranks",
+    "fp16": "float16",
+    "gpus": "ranks",
+    "gradient_accumulation_steps": "batch.accumulate",
+    "lr": "optimiser.learning_rate",
+    "max_epochs": "train.epochs",
+    "mixed_precision": "autocast",
+    "nnodes": "nodes",
+    "nproc_per_node": "ranks_per_node",
+    "num_workers": "loader.workers",
+    "precision": "dtype",
+    "world_size": "ranks",
+}
+"""Words of other tools for keys and names of a run; messages suggest ours."""
 SENTENCES = {
     "missing": "key is missing",
     "union_tag_not_found": "key is missing",
@@ -122,14 +143,15 @@ def _remedy(model: type[BaseModel], path: KeyPath, item: ErrorDetails) -> str:
 
 
 def suggest(word: str, valid: Iterable[str], deeper: Iterable[str] = (), max_listed: int = 20) -> str:
-    """Remedy for an unknown word: the nearest valid words, or all of them where they are few.
+    """Remedy for an unknown word: a synonym, the nearest valid words, or all of them where they are few.
 
     Words that only contain it are searched in `deeper` too.
     """
     names = sorted(set(valid))
     more = sorted({*names, *deeper})
     last = word.rpartition(".")[2]
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    near = [name for name in more if name == OTHER_TOOLS.get(last.lower().replace("-", "_"))]
+    near = near or difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     near = near or [name for name in more if name.endswith(f".{last}")] or [name for name in more if last in name]
     if near:
         return f"did you mean {' or '.join(f'`{name}`' for name in near[:3])}?"
