@@ -49,8 +49,7 @@ def provide(spec: FashionMNIST, site: Site) -> Arrays:
     """60,000 samples for training and 10,000 held out, uint8 [samples, 1, 28, 28], 10 classes."""
     named = spec.root or site.data_roots.get("fashion_mnist")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scalestudy" / "fashion_mnist"
-    given = expanded(named or "")
-    places = [given, given / "FashionMNIST/raw"] if named else [PACKAGED, cache]
+    places = [expanded(named)] if named else [PACKAGED, cache]
     folder = next((place for place in places if all((place / name).is_file() for name in CONTENTS)), None)
     if folder is None and named:
         raise UserError("holds no complete Fashion-MNIST", named, f"put these files there: {WANTED}")
