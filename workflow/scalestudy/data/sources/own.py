@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import OwnData
-from scalestudy.data.index import check_labels
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Generated
@@ -70,7 +69,9 @@ class OwnDataset(TensorDataset):
         if not torch.equal(labels.double(), y.double()):
             wrong = float(y[labels != y][0])
             raise UserError(f"a label is {wrong:g}, and classes are whole numbers", str(where), "correct the labels")
-        check_labels(labels.numpy(), self.classes, where, "correct the labels or `classes`, and prepare it again")
+        if len(beyond := labels[(labels < 0) | (labels >= self.classes)]):
+            what = f"its `classes` is {self.classes}, but a sample has the label {int(beyond[0])}: labels are 0 to {self.classes - 1}"
+            raise UserError(what, str(where), "correct the labels or `classes`, and prepare it again")
         return x, labels
 
 
