@@ -70,7 +70,8 @@ class OwnDataset(TensorDataset):
             wrong = float(y[labels != y][0])
             raise UserError(f"a label is {wrong:g}, and classes are whole numbers", str(where), "correct the labels")
         if len(beyond := labels[(labels < 0) | (labels >= self.classes)]):
-            what = f"its `classes` is {self.classes}, but a sample has the label {int(beyond[0])}: labels are 0 to {self.classes - 1}"
+            known = f"labels are 0 to {self.classes - 1}"
+            what = f"its `classes` is {self.classes}, but a sample has the label {int(beyond[0])}: {known}"
             raise UserError(what, str(where), "correct the labels or `classes`, and prepare it again")
         return x, labels
 
