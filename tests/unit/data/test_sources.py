@@ -182,8 +182,6 @@ class Mine:
         return np.full((3, 4, 4), index, np.float32), index % 2
 class Counted(Mine):
     classes = np.int64(2)
-class Beyond(Mine):
-    classes = 1
 class Broken(Mine):
     def __getitem__(self, index):
         if index == 4:
@@ -225,14 +223,8 @@ def test_own_data_without_items_is_an_error_with_its_file(own: Path, prepared: P
         prepared(**{"import": "mine:Mine"}, kwargs={"samples": 0})
 
 
-def test_own_data_with_a_label_beyond_its_classes_is_an_error(own: Path, prepared: Prepared) -> None:
-    data = open_dataset(prepared(**{"import": "mine:Beyond"})[0], "train")
-    with pytest.raises(UserError, match="its `classes` is 1, but a sample has the label 1: labels are 0 to 0"):
-        data.batch(np.arange(6), size=None, augment="none", seed=0, epoch=0)
-
-
 def test_own_data_that_fails_at_an_item_is_an_error_with_its_number(own: Path, prepared: Prepared) -> None:
     path, _ = prepared(**{"import": "mine:Broken"})
     data = open_dataset(path, "train")
-    with pytest.raises(UserError, match=r"mine\.py:18: RuntimeError: no such record\n    raised by item 4 of"):
+    with pytest.raises(UserError, match=r"mine\.py:16: RuntimeError: no such record\n    raised by item 4 of"):
         data.batch(np.arange(6), size=None, augment="none", seed=0, epoch=0)

@@ -106,6 +106,17 @@ def fingerprint(splits: dict[Split, Index]) -> str:
     return digest.hexdigest()
 
 
+def check_labels(labels: Labels, classes: int, where: Path, remedy: str) -> None:
+    """UserError where a model with an output per class could not be trained on these labels; one pass over them."""
+    if labels.ndim == 2 and labels.shape[1] != classes:
+        what = f"its `classes` is {classes}, but each sample has {labels.shape[1]} labels"
+        raise UserError(what, str(where), remedy)
+    wrong = labels[(labels < 0) | (labels >= classes)] if labels.ndim == 1 else labels[:0]
+    if len(wrong):
+        what = f"its `classes` is {classes}, but a sample has the label {wrong[0]}: labels are 0 to {classes - 1}"
+        raise UserError(what, str(where), remedy)
+
+
 def refuse_unlearnable(train: Labels, test: Labels, where: str) -> None:
     """UserError where every model, or none, is right about the held-out data, whatever it learns."""
     if (train == train[:1]).all() and (test == train[:1]).all():

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import OwnData
+from scalestudy.data.index import check_labels
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Generated
@@ -27,7 +28,7 @@ CONTRACT = "it is called with `train` and the kwargs, has a length, and its item
 def provide(spec: OwnData, site: Site) -> Generated:
     """Described by its `len`, its first item, and its attribute `classes` (a number, or names).
 
-    Without `classes`, the labels of all items are read.
+    Without `classes`, all labels are read: those in its attribute `targets`, else those of all items.
     """
     train, test = _Items(spec, "train"), _Items(spec, "test")
     x, y = train.item(0)
@@ -35,7 +36,10 @@ def provide(spec: OwnData, site: Site) -> Generated:
     if y.ndim:
         classes = y.numel()
     elif classes is None:
-        classes = max(int(train.item(index)[1]) for index in range(len(train.items))) + 1
+        labels = train.targets()
+        if labels is None:
+            labels = np.array([int(train.item(index)[1]) for index in range(len(train.items))])
+        classes = int(labels.max()) + 1
     else:
         with train._blamed(f"`classes` of `{train.name}`"):
             classes = len(classes) if hasattr(classes, "__len__") else operator.index(classes)
@@ -50,12 +54,17 @@ class OwnDataset(TensorDataset):
         super().__init__(manifest, split)
         spec = OwnData.model_validate_json(json.dumps(manifest.spec))
         self._items = _Items(spec, split)
-        count = len(self._items.items)
+        labels = self._items.targets()
+        if labels is not None:
+            remedy = "correct `targets` or `classes`, and prepare it again"
+            check_labels(labels, manifest.classes, self._items.file, remedy)
+        else:
+            labels = np.zeros(len(self._items.items), np.int64)
         scale, sample_bytes = spec.scale if split == "train" else 1.0, manifest.split(split).bytes / self.samples
-        if wanted_samples(scale, count, sample_bytes) != self.samples:
-            what = f"it has {count:,} items for {split}, another number than when it was prepared"
+        if wanted_samples(scale, len(labels), sample_bytes) != self.samples:
+            what = f"it has {len(labels):,} items for {split}, another number than when it was prepared"
             raise UserError(what, str(self._items.file), "prepare the data again: scalestudy prepare --again")
-        self._order = chosen(np.zeros(count, np.int64), self.samples)
+        self._order = chosen(labels, self.samples)
 
     def gather(self, indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
         items, where = [self._items.item(index) for index in self._order[indices].tolist()], self._items.file
@@ -69,10 +78,7 @@ class OwnDataset(TensorDataset):
         if not torch.equal(labels.double(), y.double()):
             wrong = float(y[labels != y][0])
             raise UserError(f"a label is {wrong:g}, and classes are whole numbers", str(where), "correct the labels")
-        if len(beyond := labels[(labels < 0) | (labels >= self.classes)]):
-            known = f"labels are 0 to {self.classes - 1}"
-            what = f"its `classes` is {self.classes}, but a sample has the label {int(beyond[0])}: {known}"
-            raise UserError(what, str(where), "correct the labels or `classes`, and prepare it again")
+        check_labels(labels.numpy(), self.classes, where, "correct the labels or `classes`, and prepare it again")
         return x, labels
 
 
@@ -98,3 +104,11 @@ class _Items:
             x, y = self.items[index]
             return torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
         raise AssertionError("the block above returns or raises")
+
+    def targets(self) -> NDArray[np.int64] | None:
+        """[samples] classes from the attribute `targets`, where it has one."""
+        if (targets := getattr(self.items, "targets", None)) is None:
+            return None
+        with self._blamed(f"`targets` of `{self.name}`"):
+            labels = np.asarray(targets).astype(np.int64)
+        return labels if labels.ndim == 1 and len(labels) == len(self.items) else None
