@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,6 +69,31 @@ def test_a_disk_too_full_for_a_database_is_reported_with_its_folder_and_the_next
     assert raised.value.where.startswith(str(tmp_path / "data"))
     assert (tmp_path / "data/.bulk.making-kept").is_dir()
     assert prepared(**JPEG, shard={"format": "lmdb"})[1].train.samples == 30
+
+
+FULL = """
+from pathlib import Path
+from scalestudy.data.prepare import write
+from scalestudy.data.prepare.datasets import prepare
+from scalestudy.spec.config import Site
+from tests.unit.data.conftest import dataset_spec
+write._require_room = lambda *_: None  # a quota is in no answer about free space
+prepare(dataset_spec(source="digits", scale=20.0), Path("{place}/manifest.json"), None, Site())
+"""
+
+
+def test_arrays_that_meet_a_quota_are_reported(tmp_path: Path) -> None:
+    disk, root = tmp_path / "disk", Path(__file__).parents[3]
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        command = [sys.executable, "-c", FULL.format(place=disk)]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=False)
+    assert done.returncode == 1 and "the disk is full: No space left on device" in done.stderr, done
 
 
 def test_size_and_stored_form_belong_together(prepared: Prepared) -> None:

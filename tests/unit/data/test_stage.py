@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -11,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -210,18 +210,6 @@ def test_a_removal_that_is_interrupted_leaves_no_copies_that_pass_for_whole(
     assert staged(manifest, StageOptions(), Share(), site).copied_bytes > 0
 
 
-def test_a_full_disk_is_reported_with_the_folder_of_the_copies(
-    prepared: Prepared, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(copying._Copier, "_copied", full)
-    with pytest.raises(UserError, match="the disk is full: No space left on device") as raised:
-        staged(prepared(**TAR)[0], StageOptions(), Share(), site)
-    assert raised.value.where.startswith(str(site.scratch))
-
-
 # Several processes, and kills
 
 
@@ -235,6 +223,32 @@ def command(manifest: Path, site: Site, folder: Path, *more: str) -> subprocess.
 def wait_for_shards(process: subprocess.Popen[str], root: Path, count: int) -> None:
     assert wait_until(lambda: process.poll() is not None or len(list(root.glob("*/*.tar"))) >= count, 60)
     assert process.poll() is None, process.communicate()
+
+
+def test_a_disk_that_fills_meanwhile_is_reported_with_the_copies_and_a_later_attempt_resumes(
+    prepared: Prepared, site: Site, tmp_path: Path
+) -> None:
+    manifest, facts = prepared(**{**TAR, "samples": 200})
+    disk = tmp_path / "scratch"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        process = command(manifest, site, tmp_path, "--mib-per-s", "0.4")
+        wait_for_shards(process, disk / f"scalestudy-staged-{os.getuid()}", 2)
+        with suppress(OSError), open(disk / "filler", "wb", buffering=0) as filler:
+            while filler.write(bytes(4096)):
+                pass
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 2 and f"scalestudy: {disk}/" in said and "Traceback" not in said, said
+        assert "the disk is full: No space left on device" in said
+        (disk / "filler").unlink()
+        copies = staged(manifest, StageOptions(), Share(), site)
+        assert 0 < copies.copied_bytes < copies.bytes
+        assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=False)
 
 
 def test_two_jobs_of_a_node_copy_once(prepared: Prepared, site: Site) -> None:
