@@ -22,6 +22,7 @@ class PeakMemory:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        trim()
         self.baseline = (
             torch.cuda.memory_allocated(device) if device.type == "cuda" else sizes("status").get("RssAnon", 0)
         )
