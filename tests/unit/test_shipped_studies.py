@@ -142,4 +142,6 @@ def test_pages_of_the_gallery_have_claims_and_figures_that_their_studies_have(sh
         ]
         drawn = set(re.findall(r"images/\w+/(\w+)\.png", page)) - {figure.file_name for figure in study.figures}
         wrong += [(study.name, each) for each in sorted(stated | drawn)]
+        head = [study.title, study.question, f"of {len(study.runs)} runs with", *filter(None, [study.cannot_show])]
+        wrong += [(study.name, each) for each in head if each not in page.replace("\\", "")]
     assert wrong == []

@@ -186,6 +186,15 @@ def test_memory_of_a_loaders_worker_processes_counts() -> None:
         assert wait_until(lambda: sampler._row()["anonymous_bytes"] - anonymous_bytes(rank.pid) >= 64 << 20, 30)
 
 
+def test_a_sampler_counts_a_process_beside_the_group_as_the_runs_own() -> None:
+    with in_own_group("input()") as process, in_own_group(BUSY.format(0.5)) as switch:
+        sampler = Sampler([process.pid], process.pid, beside=[switch.pid])
+        sampler.start()
+        switch.wait()
+        sampler.stop()
+    assert max(row["cpu_s"] for row in sampler.rows) - sampler.rows[0]["cpu_s"] > 0.2
+
+
 def test_a_sampler_follows_processes_into_sessions_of_their_own() -> None:
     starts = (
         f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY.format(60)!r}], start_new_session=True)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,10 @@ def test_first_answers_are_those_that_studies_declare_and_no_more_than_fit() -> 
     summarise(figures, MACHINE)
     shown, _ = first_answers([figures, declared], MACHINE)
     assert [study.title for study, _ in shown[:2]] == ["scaling", "scaling"]
+    of_the_machine = replace(figures, name="small_files", title="files")
+    summarise(of_the_machine, MACHINE)
+    shown, _ = first_answers([declared, of_the_machine], MACHINE)
+    assert shown[0][0].title == "files"
     shown, left_out = first_answers([figures, declared] * 5, MACHINE)
     assert len(shown) == MAX_SENTENCES and "12 more sentences" in left_out[-1]
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from scalestudy.data.catalogue import AnyData
 
 
-ON_CPU = ("second_rank", "noise", "loader_workers", "small_files")
-"""What `make run` runs on a machine without an accelerator, at scale `mini`: what it measures of this machine itself."""
 ON_GPU = ("batch_and_precision", "loader_workers")
 """What it runs on one with an accelerator, at scale `node`: 42 runs of about 10 s each on an H200 with 16 cores."""
 ASK_CPU = "`make run SCALE=mini` measures the CPU"
@@ -50,10 +48,11 @@ def chosen(scale: str | None = None) -> MachineChoice:
     from scalestudy.hardware import accelerators
     from scalestudy.spec.auto_machine import auto_machine
     from scalestudy.spec.machine import AUTO
+    from scalestudy.spec.study import OF_THE_MACHINE
 
     if scale == "mini":
         why = "scale mini, as asked: this CPU, and accelerators that are emulated"
-        return MachineChoice("mini", "local", ON_CPU, why)
+        return MachineChoice("mini", "local", OF_THE_MACHINE, why)
     found = accelerators()
     if found.refusal:
         raise UserError(found.refusal, remedy=f"fix that first (`scalestudy doctor` says more); {ASK_CPU}")
@@ -64,7 +63,9 @@ def chosen(scale: str | None = None) -> MachineChoice:
     if scale == "node":
         what = f"scale `node` needs an accelerator, and none is here: {found.source}"
         raise UserError(what, remedy="choose SCALE=mini")
-    return MachineChoice("mini", "local", ON_CPU, f"no accelerator is here ({found.source}): scale mini, on this CPU")
+    return MachineChoice(
+        "mini", "local", OF_THE_MACHINE, f"no accelerator is here ({found.source}): scale mini, on this CPU"
+    )
 
 
 @click.command(name="run")

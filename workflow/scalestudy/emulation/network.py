@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scalestudy.errors import Skipped
@@ -51,6 +51,8 @@ class EmulatedNode:
     address: str
     of_user: bool
     """Whether it lies in a user namespace, because this user is not root."""
+    relay: int | None = None
+    """The process that is the switch; None where it is a bridge."""
 
     def enter(self) -> None:
         """Move this process, which must have one thread, into the node; gloo will use its link."""
@@ -86,7 +88,8 @@ def emulated_nodes(count: int, mib_per_s: float, latency_s: float = 0.0) -> Iter
         limit = f"root tbf rate {8 * rate}bit burst {max(burst, int(rate * BURST_S))} limit {QUEUE}"
         _configure(switch, nodes, of_user, limit, is_bridged=not latency_s)
         if latency_s:
-            _relay(switch, count, of_user, latency_s, keepers)
+            relay = _relay(switch, count, of_user, latency_s, keepers)
+            nodes = [replace(node, relay=relay) for node in nodes]
         ahead = min(max(LEAST_AHEAD, int(rate * max(SEND_AHEAD_S, 4 * latency_s))), MOST_AHEAD)
         for node in nodes:
             _in(node.keeper, of_user, ["sh", "-c", LIMIT_BUFFERS, "sh", str(ahead)])
@@ -126,8 +129,8 @@ def _keep(command: list[str], keepers: list[subprocess.Popen[bytes]]) -> int:
     raise Skipped(f"network namespaces cannot be made here ({said or 'no answer'}): {remedy}")
 
 
-def _relay(switch: int, ports: int, of_user: bool, latency_s: float, keepers: list[subprocess.Popen[bytes]]) -> None:
-    """Start the process that is the switch; it reads from all ports when this returns."""
+def _relay(switch: int, ports: int, of_user: bool, latency_s: float, keepers: list[subprocess.Popen[bytes]]) -> int:
+    """Start the process that is the switch, which reads from all ports when this returns; returns its id."""
     started = subprocess.Popen(
         [
             *_into(switch, of_user),
@@ -143,6 +146,7 @@ def _relay(switch: int, ports: int, of_user: bool, latency_s: float, keepers: li
     if not started.stdout.readline():
         said = started.stderr.read().decode(errors="replace").strip().splitlines()
         raise Skipped(f"an emulated network cannot have a latency here: {said[-1] if said else 'no answer'}")
+    return started.pid
 
 
 def _configure(switch: int, nodes: list[EmulatedNode], of_user: bool, limit: str, is_bridged: bool) -> None:

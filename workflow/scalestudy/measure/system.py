@@ -243,6 +243,8 @@ class Sampler:
     """PCI addresses of the accelerators that the run uses on this host."""
     has_sessions: bool = False
     """Whether processes of the run leave the group for sessions of their own, as those of a user's launcher do."""
+    beside: Sequence[int] = ()
+    """Processes of the run outside of its group whose CPU time is its own: the switch of an emulated network."""
     rows: list[dict[str, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -284,7 +286,7 @@ class Sampler:
                 if self.has_sessions:
                     sessions += [child.pid for child in process.children(recursive=True)]
                 read_bytes += process.io_counters().read_bytes
-        row = cpu_row(self.group, os.getpid(), self._cores, sessions)
+        row = cpu_row(self.group, os.getpid(), self._cores, [*sessions, *self.beside])
         if row["clock_s"] >= self._memory_due:
             begin = time.perf_counter()
             self._anonymous_bytes = memory_of(self.group, [*self.pids, *sessions])

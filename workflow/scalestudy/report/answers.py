@@ -23,7 +23,7 @@ from scalestudy.spec.labels import column_label, friendly, number, unit_of, valu
 from scalestudy.spec.layout import study_folder
 from scalestudy.spec.run import emulated_parts
 from scalestudy.spec.step_times import emulated_step_time
-from scalestudy.spec.study import Study
+from scalestudy.spec.study import OF_THE_MACHINE, Study
 
 MAX_SERIES = 3
 """Series of a figure that are put into words."""
@@ -122,11 +122,12 @@ def answer_of(study: Study, machine: str) -> Answer:
 
 
 def first_answers(studies: Sequence[Study], machine: str) -> tuple[list[tuple[Study, str]], list[str]]:
-    """The first sentences of all answers, each with its study, those that a study declares before those of figures;
-    and what is left out.
+    """The first sentences of all answers, each with its study; and what is left out.
+
+    Studies of the machine itself come first, then sentences that a study declares, then those of figures.
     """
     answers = [(study, answer_of(study, machine)) for study in studies]
-    answers.sort(key=lambda pair: not pair[0].answers)
+    answers.sort(key=lambda pair: (pair[0].name not in OF_THE_MACHINE, not pair[0].answers))
     said = [(study, sentence) for study, answer in answers for sentence in answer.sentences]
     left_out = [f"{study.title}: {reason}" for study, answer in answers if study.answers for reason in answer.left_out]
     if len(said) > MAX_SENTENCES:

@@ -17,6 +17,8 @@ from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.run import RunSpec
 
 Part = TypeVar("Part", FigureSpec, TableSpec)
+OF_THE_MACHINE = ("second_rank", "noise", "loader_workers", "small_files")
+"""Studies of the machine itself: what `make run` runs without an accelerator, and what all answers begin with."""
 
 
 @dataclass(frozen=True)
