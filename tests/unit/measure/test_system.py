@@ -159,7 +159,7 @@ LOOKS_BOUND = """
 import os
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 from scalestudy.measure.system import rows_of_rank
-print(rows_of_rank(1)[0]["cores"])
+print(rows_of_rank(1, ())[0]["cores"])
 """
 LEADS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {LOOKS_BOUND!r}])"
 

@@ -140,8 +140,7 @@ class Ranks:
         # Where each rank has an agent of its own, that of the first one looks at the machine's devices.
         devices = self.devices() if self.ranks[0] == self.job.on_host(self.host)[0] else ()
         pids = [process.pid or 0 for process in self.processes]
-        relays = [node.relay for node in self.job.network[:1] if node.relay]
-        sampler = Sampler(pids, self.group, devices, self.job.spec.program is not None, relays)
+        sampler = Sampler(pids, self.group, devices, self.job.spec.program is not None, self.job.relays)
         sampler.start()
         self.sampler = sampler
 

@@ -162,8 +162,8 @@ def memory_of(group: int, more: Sequence[int] = ()) -> float:
     return float(sum(map(anonymous_bytes, {*more, *({*group_members(group)} - {group})})))
 
 
-def rows_of_rank(processes: int) -> list[dict[str, float]]:
-    """Such a row as one of the run's `processes` on this host sees it, with their `anonymous_bytes`.
+def rows_of_rank(processes: int, beside: Sequence[int]) -> list[dict[str, float]]:
+    """Such a row as one of the run's `processes` on this host sees it, with their `anonymous_bytes`; `beside` as in `Sampler`.
 
     Empty where they are not of one group, since mpirun started each: then no single one sees them all.
     """
@@ -172,7 +172,7 @@ def rows_of_rank(processes: int) -> list[dict[str, float]]:
         return []
     leader = os.getppid()
     # Its cores, not those that this process is bound to: rows of both are compared.
-    row = cpu_row(group, leader, frozenset(os.sched_getaffinity(leader)))
+    row = cpu_row(group, leader, frozenset(os.sched_getaffinity(leader)), beside)
     return [row | {"anonymous_bytes": memory_of(group)}]
 
 

@@ -73,6 +73,11 @@ class Job:
         return self.resolved.device == "cuda" and 0 < self.resolved.devices < ranks_of_host
 
     @property
+    def relays(self) -> list[int]:
+        """The process that is the switch of the emulated network, where there is one: its CPU time is the run's own."""
+        return [node.relay for node in self.network[:1] if node.relay]
+
+    @property
     def processes(self) -> int:
         """Ranks and parameter servers."""
         return self.spec.ranks + self.spec.strategy.servers_beside

@@ -124,7 +124,7 @@ class Recorder:
     def sample_host(self) -> None:
         """Sample the use of this host's processes, on the one rank that does so."""
         if self._sampled_processes:
-            self.report.host_rows += rows_of_rank(self._sampled_processes)
+            self.report.host_rows += rows_of_rank(self._sampled_processes, self.job.relays)
 
     def window_over(self) -> bool:
         """Whether the window's minutes have passed."""
