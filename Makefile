@@ -55,6 +55,7 @@ lint: .venv-dev
 	snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	snakemake --lint
 	mypy
+	pytest -p no:cacheprovider tests/unit/test_words.py
 
 # A dead link, a warning, or a key without a description fails.
 docs: .venv-dev

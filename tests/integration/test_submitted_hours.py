@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration import fork_server
 from tests.integration.processes import wait_until
-from tests.integration.project import Project, jobs_in, make_project
+from tests.integration.project import STUDY, Project, jobs_in, make_project
 
 RECORDS = """\
 #!/bin/bash
@@ -31,8 +31,15 @@ REQUEST = {
 }
 UNITS_S = {"hours": 3600, "minutes": 60, "seconds": 1}
 MACHINES = {"pbs": "flow_type2", "sge": "tsubame3", "slurm": "gpu_cluster"}
-CASES = [("pbs", ("all",), 4), ("sge", ("all", "--forcerun", "train"), 4), ("slurm", ("all",), 1)]
-"""Profile, targets, and how many of the four runs are still to be made."""
+FIGURE = f"results/{MACHINES['pbs']}/paper/figures/tiny/time.svg"
+CASES = [
+    ("pbs", ("all",), [1, 2], 0),
+    ("pbs", (FIGURE,), [1, 2], 0),
+    ("sge", ("all", "--forcerun", "train"), [1, 2], 0),
+    ("sge", ("all",), [2], 0),
+    ("slurm", ("all",), [1, 2], 3),
+]
+"""Profile, targets, ranks of the study, just edited, and how many of its runs, two for each, are finished."""
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +67,15 @@ def hours_of(line: str, profile: str) -> Decimal:
     return Decimal(nodes * GPUS_OF_A_NODE * seconds) / 3600
 
 
-@pytest.mark.parametrize(("profile", "targets", "runs"), CASES)
+@pytest.mark.parametrize(("profile", "targets", "ranks", "finished"), CASES)
 def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
-    project: Project, tmp_path: Path, profile: str, targets: tuple[str, ...], runs: int
+    project: Project, tmp_path: Path, profile: str, targets: tuple[str, ...], ranks: list[int], finished: int
 ) -> None:
+    runs = 2 * len(ranks) - finished
+    project.study.write_text(STUDY.replace("ranks: [1, 2]", f"ranks: {ranks}"))
     machine, words = MACHINES[profile], ("--profile", f"profiles/{profile}", *targets)
     path = f"{project.folder}/commands{os.pathsep}{project.environment()['PATH']}"
-    listed = project.must("snakemake", *words, "-n", "--printshellcmds") if runs < 4 else ""
+    listed = project.must("snakemake", *words, "-n", "--printshellcmds") if finished else ""
     for run in sorted(set(re.findall(rf"results/{machine}/runs/([^/\s]+)/result.json", listed)))[runs:]:
         file = project.folder / f"results/{machine}/runs/{run}/result.json"
         file.parent.mkdir(parents=True)

@@ -18,15 +18,18 @@ from scalestudy.data.manifest import Manifest, SplitInfo
 from scalestudy.errors import UserError
 from scalestudy.launch import largest_batch
 from scalestudy.results.metrics import expected_read_bytes, intervals, metrics
+from scalestudy.results.records import facts_of_hosts
 from scalestudy.results.reports import Measured
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import pause_warnings, window_warnings
+from scalestudy.spec.columns import METRICS, SPEEDS
 from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training.evaluator import auroc_per_label, evaluate
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.report import Evaluation, KernelUsage, Report
 from scalestudy.training.schedule import rate_at
+from tests.conftest import ROOT
 
 
 def spec(**data: object) -> RunSpec:
@@ -91,6 +94,18 @@ def test_throughput_and_phases_are_those_of_the_window_on_the_slowest_rank() -> 
     assert [values[f"{name}_s"] for name in names] == pytest.approx([0.04, 0.005, 0.01, 0.015, 0.025, 0.02, 0.0, 0.01])
     assert values["data_stall"] == pytest.approx(0.4)
     assert values["epoch_time_s"] == pytest.approx(1.0)
+
+
+def test_every_metric_is_a_column_and_every_column_has_something_that_measures_it() -> None:
+    made_up = job(run := spec(strategy="halving_doubling", ranks=2, **CUT))
+    hosts = facts_of_hosts(made_up, [], [], None).values
+    names = metrics(made_up, measured(run), manifest(), 2.0, None, hosts).keys()
+    assert names <= METRICS.keys()
+    package = ROOT / "workflow/scalestudy"
+    code = "".join(
+        file.read_text() for file in (package / "results/timeline.py", *package.glob("strategies/pipeline/*.py"))
+    )
+    assert [name for name in METRICS.keys() - names - {*SPEEDS} if f'"{name}"' not in code] == []
 
 
 def test_what_the_kernel_counted_is_summed_over_ranks_and_told_per_step() -> None:

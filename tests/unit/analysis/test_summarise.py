@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from scalestudy.analysis.summarise import periods_of, study_rows, summarise, tim
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.columns import MEASURED, OF_A_ROW, columns_of
-from scalestudy.spec.layout import run_folder
+from scalestudy.spec.layout import result_file, run_folder
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import INSTRUMENT, MACHINE, SCALING, read_study, write_results
 
@@ -48,6 +50,13 @@ def test_a_run_without_a_result_is_a_row_that_says_why(study: Study) -> None:
     assert list(rows["run"]) == [run.id for run in study.runs]
     assert set(rows["status"]) == {"missing"}
     assert list(rows["reason"][:2]) == ["failed: rank 1 was killed", "no result yet"]
+
+
+def test_a_result_from_a_clock_ahead_is_older_than_the_tables_that_are_made_of_it(study: Study) -> None:
+    write_results(study)
+    result = result_file(MACHINE, study.runs[0].id)
+    os.utime(result, (time.time() + 3600,) * 2)
+    assert all(file.stat().st_mtime >= result.stat().st_mtime for file in summarise(study, MACHINE))
 
 
 def test_only_valid_runs_enter_a_mean(study: Study) -> None:
