@@ -125,8 +125,9 @@ def test_parts_of_a_study_without_runs_on_this_machine_are_left_out_with_a_sente
     study = made(PARTS.format(where=where), with_devices(1))
     assert ([each.kind for each in study.figures], study.tables, study.answers) == (["efficiency"], (), ())
     reason = "no run of this study has `batch.per_rank` `8`"
-    parts = ("figure `staleness`", "table `one`", "“The loss is …”")
+    parts = ("figure `staleness`", "table `one`", "“The loss is …”", "claim `a`")
     assert study.left_out == tuple(f"{part}: {reason}" for part in parts)
+    assert study.claims[0].id == "a"
     whole = made(PARTS.format(where=where), with_devices(2))
     assert (len(whole.figures), len(whole.tables), len(whole.answers), whole.left_out) == (2, 1, 1, ())
 
@@ -134,6 +135,11 @@ def test_parts_of_a_study_without_runs_on_this_machine_are_left_out_with_a_sente
 def test_a_key_that_no_run_has_is_an_error_also_where_this_machine_lacks_runs() -> None:
     with pytest.raises(UserError, match=r"figures\[0\].where.batch.per_rnk: no run of this study has a column"):
         made(PARTS.format(where="{batch.per_rnk: 8}"), with_devices(1))
+    runs, (answers, *claims) = PARTS.partition("figures:")[0], PARTS.splitlines(keepends=True)[-3:]
+    for part, place in ((answers, "answers[0].numbers.loss.where"), ("".join(claims), "claims[0].of")):
+        with pytest.raises(UserError) as raised:
+            made((runs + part).format(where="{batch.per_rnk: 8}"), with_devices(1))
+        assert f"{place}.batch.per_rnk: no run of this study has a key `batch.per_rnk`" in str(raised.value)
 
 
 def test_a_slope_over_one_value_that_this_machine_has_is_no_error() -> None:

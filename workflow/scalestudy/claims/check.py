@@ -16,7 +16,7 @@ from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Comparison, Exac
 from scalestudy.claims.select import Row, chosen, configurations, parts_of, published_number, published_rows, spec_rows
 from scalestudy.errors import Problem, nearest, raise_problems
 from scalestudy.spec.base import KeyPath, Spec, dotted_keys, parse, shown, suggest
-from scalestudy.spec.check_figures import NoRun, choice_problems, unknown_column
+from scalestudy.spec.check_figures import choice_problems, unknown_column
 from scalestudy.spec.columns import MEASURED, SHARES
 from scalestudy.spec.config import checked
 from scalestudy.spec.layout import CLAIMS, REFERENCES, STUDIES
@@ -141,7 +141,7 @@ def raise_claim_problems(problems: Iterable[Problem], written: Sequence[Written]
 def claim_problems(study: Study, may_lack: bool = False) -> Iterator[Problem]:
     """Claims with one id, over columns that no run has, of runs that the study does not have at this scale.
 
-    Where this machine `may_lack` runs, a side without any is no problem: the verdict is *not testable*.
+    A side without runs is a NoRun: where this machine `may_lack` them, the verdict is *not testable*.
     """
     rows = spec_rows(study.runs)
     ids: set[str] = set()
@@ -170,10 +170,8 @@ def _problems(claim: AnyClaim, rows: list[Row], may_lack: bool) -> list[Problem]
         found = list(_exact_problems(claim, rows, keys))
     else:
         sides = list(_sides(claim).values())
-        found = list(_column_problems(claim, keys)) or _margin_problems(claim) or _choice_problems(claim, rows)
+        found = list(_column_problems(claim, keys)) or _margin_problems(claim) or _choice_problems(claim, rows, keys)
         found = found or _part_problems(claim, rows, may_lack)
-    if may_lack:
-        return [each for each in found if not isinstance(each, NoRun)]
     key, of_claim = claim.follows_from, [row for side in sides for row in chosen(rows, claim.where, side)]
     if not found and key is not None and not any(row.get(key) for row in of_claim):
         known = {name for row in of_claim for name, value in row.items() if value}
@@ -199,10 +197,10 @@ def _column_problems(claim: Sampled, keys: set[str]) -> Iterator[Problem]:
         yield Problem(("take",), "a share has no `take`", "choose one configuration for each side")
 
 
-def _choice_problems(claim: Sampled | Published, rows: list[Row], kind: str = "run of this study") -> list[Problem]:
+def _choice_problems(claim: Sampled | Published, rows: list[Row], keys: set[str], *kind: str) -> list[Problem]:
     """Sides that choose no row."""
     choices = ({"where": claim.where, key: side} for key, side in _sides(claim).items())
-    return [each for choice in choices for each in choice_problems(rows, choice, kind)]
+    return [each for choice in choices for each in choice_problems(rows, choice, keys, *kind)]
 
 
 def _part_problems(claim: Sampled | Published, rows: list[Row], may_lack: bool = False) -> list[Problem]:
@@ -283,7 +281,7 @@ def _exact_problems(claim: Exact, rows: list[Row], keys: set[str]) -> Iterator[P
         path: KeyPath = ("checks", index)
         if check.column not in known:
             yield unknown_column((*path, "column"), check.column, known)
-        for problem in choice_problems(rows, {"where": claim.where, "of": check.of}):
+        for problem in choice_problems(rows, {"where": claim.where, "of": check.of}, keys):
             yield replace(problem, path=(*(path if problem.path[0] == "of" else ()), *problem.path))
 
 
@@ -295,7 +293,8 @@ def _published_problems(claim: Published) -> list[Problem]:
             return [Problem(("reference",), what, nearest(name, known_files))]
     if not (rows := published_rows(claim)):
         return [Problem(("column",), f"no row of these files has a number in `{claim.column}`", "name another column")]
-    if found := _choice_problems(claim, rows, "published row") or _part_problems(claim, rows):
+    keys = {key for row in rows for key in row}
+    if found := _choice_problems(claim, rows, keys, "published row") or _part_problems(claim, rows):
         return found
     try:
         for part in parts_of(claim, rows):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,8 +67,8 @@ def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:
         yield text, name, form or ""
 
 
-def answer_problems(study: Study, rows: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
-    """Numbers that an answer does not define, columns that no run has, configurations that are not among `rows`."""
+def answer_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Collection[str]) -> Iterator[Problem]:
+    """Numbers that an answer does not define, columns that are not among `keys`, configurations not among `rows`."""
     for index, answer in enumerate(study.answers):
         path = ("answers", index, "say")
         try:
@@ -89,12 +89,12 @@ def answer_problems(study: Study, rows: Sequence[Mapping[str, Any]]) -> Iterator
                 yield Problem(path, f"`{column}` is not in {shown(form)}", remedy)
         names = list(answer.numbers)
         for place, (name, number) in enumerate(answer.numbers.items()):
-            for problem in _number_problems(study, rows, number, names[:place]):
+            for problem in _number_problems(study, rows, keys, number, names[:place]):
                 yield replace(problem, path=("answers", index, "numbers", name, *problem.path))
 
 
 def _number_problems(
-    study: Study, rows: Sequence[Mapping[str, Any]], number: NumberSpec, above: list[str]
+    study: Study, rows: Sequence[Mapping[str, Any]], keys: Collection[str], number: NumberSpec, above: list[str]
 ) -> Iterator[Problem]:
     """The problems of a number, with paths below it."""
     if sum(kind is not None for kind in (number.column, number.accelerator, number.ratio)) != 1:
@@ -103,7 +103,7 @@ def _number_problems(
         if number.column not in MEASURED:
             remedy = suggest(number.column, MEASURED)
             yield Problem(("column",), f"{shown(number.column)} is not measured", remedy)
-        yield from choice_problems(rows, {"where": number.where})
+        yield from choice_problems(rows, {"where": number.where}, keys)
         if (count := len(study.configurations(number.where))) > 1:
             remedy = "name what tells it from the others"
             yield Problem(("where",), f"chooses {count} configurations, not one", remedy)

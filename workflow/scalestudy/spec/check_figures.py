@@ -46,7 +46,7 @@ def figure_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Colle
                     yield unknown_column((*path, *key), column, known)
             # Measured columns cannot be judged yet.
             where = {key: value for key, value in drawing.where.items() if key in keys}
-            for problem in choice_problems(rows, {"where": where}):
+            for problem in choice_problems(rows, {"where": where}, keys):
                 yield replace(problem, path=(*path, *problem.path))
             if isinstance(drawing, FigureSpec):
                 yield from _kind_problems(drawing, path)
@@ -70,16 +70,18 @@ def unknown_column(path: KeyPath, column: str, known: Iterable[str]) -> Problem:
 
 
 def choice_problems(
-    rows: Sequence[Mapping[str, Any]], choices: Mapping[str, Mapping[str, Any]], kind: str = "run of this study"
-) -> Iterator[NoRun]:
-    """Find the first reason why no row agrees with all choices; each stands under its key."""
+    rows: Sequence[Mapping[str, Any]],
+    choices: Mapping[str, Mapping[str, Any]],
+    keys: Collection[str],
+    kind: str = "run of this study",
+) -> Iterator[Problem]:
+    """Find the first reason why no row agrees with all choices; each stands under its key. `keys` may be chosen by."""
     if any(all(agrees(row, given) for given in choices.values()) for row in rows):
         return
-    known = {column for row in rows for column in row}
     for place, given in choices.items():
         for column, wanted in given.items():
-            if column not in known:
-                yield NoRun((place, column), f"no {kind} has a key {shown(column)}", suggest(column, known))
+            if column not in keys:
+                yield Problem((place, column), f"no {kind} has a key {shown(column)}", suggest(column, keys))
                 return
             if not any(matches(row.get(column), wanted) for row in rows):
                 values = list(dict.fromkeys(shown(row.get(column)) for row in rows))

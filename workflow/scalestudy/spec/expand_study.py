@@ -135,22 +135,27 @@ def expand(
     # Another machine may have the runs that this one lacks, and the keys that they alone have.
     may_lack = bool(expansion.beyond) or any(one.of_machine for each in found.all() for one in each.point)
     keys = {*(key for row in rows for key in row), *(dotted_keys(RunSpec) if may_lack else ())}
-    found_wrong = [*figure_problems(study, rows, keys), *answer_problems(study, rows)]
+    found_wrong = [*figure_problems(study, rows, keys), *answer_problems(study, rows, keys)]
     # With other values for keys, no part of the study needs to have its runs.
     lacking = [each for each in found_wrong if changes or (may_lack and isinstance(each, NoRun))]
     raise_problems([each for each in found_wrong if each not in lacking], where)
-    raise_claim_problems(claim_problems(study, may_lack), written)
+    of_claims = list(claim_problems(study, may_lack))
+    unmet = [each for each in of_claims if may_lack and isinstance(each, NoRun)]
+    raise_claim_problems([each for each in of_claims if each not in unmet], written)
+    lacking += unmet
     return _without(study, {each.path[:2]: each.what for each in reversed(lacking)})
 
 
 def _without(study: Study, absent: Mapping[KeyPath, str]) -> Study:
-    """The study without some figures, tables and answers, with a sentence for each of them."""
+    """The study without some figures, tables and answers, with a sentence for each of them and for claims without runs."""
     fitting: dict[str, Any] = {}
     left_out = list(study.left_out)
     for part in ("figures", "tables", "answers"):
         each_by_path = {(part, index): each for index, each in enumerate(getattr(study, part))}
         fitting[part] = tuple(each for path, each in each_by_path.items() if path not in absent)
         left_out += [f"{each}: {absent[path]}" for path, each in each_by_path.items() if path in absent]
+    claims = {("claims", index): claim for index, claim in enumerate(study.claims)}  # they end as *not testable here*
+    left_out += [f"claim `{claim.id}`: {absent[path]}" for path, claim in claims.items() if path in absent]
     return replace(study, **fitting, left_out=tuple(left_out))
 
 
