@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from scalestudy.program import trainer
 from scalestudy.program.result import Evidence, _unmatched
 from scalestudy.program.trace import Mark, Traces, windows
 from scalestudy.spec.run import Measure, RunSpec
@@ -48,6 +50,16 @@ def test_what_the_program_reports_comes_before_its_output_and_before_hooks(tmp_p
     assert read(tmp_path).source == "matched"
     write(tmp_path / "reported.1.8.jsonl", [1])
     assert read(tmp_path).source == "reported"
+
+
+def test_a_line_that_ends_with_a_carriage_return_is_read_before_the_next_output() -> None:
+    reader, writer = os.pipe()
+    with open(reader, "rb") as output, open(writer, "wb", buffering=0) as program:
+        lines = trainer._lines(output)
+        program.write(b"step 1\rlo\xe2\x96")
+        assert next(lines) == "step 1\r"
+        program.write(b"\x88 2\r")
+        assert next(lines) == "lo\u2588 2\r"
 
 
 def test_a_line_that_is_still_written_is_read_when_it_is_whole(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ It takes the place of training/trainer.py: locks, heartbeats, launchers and samp
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from scalestudy import PROGRAM_FOLDER
 from scalestudy.errors import Skipped, UserError
@@ -48,14 +49,13 @@ def main(job: Job, rank: int) -> int:
     if program.explain:
         _explain(job, words)
         return 0
-    output = subprocess.PIPE if program.metrics else None  # read with universal newlines, as progress bars end lines
+    output = subprocess.PIPE if program.metrics else None
     earlier = resume.earlier(job)
     try:
         with _default_signals():
             process = subprocess.Popen(
-                words, env=environment(job, earlier), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                encoding="utf-8", errors="replace",
-            )  # fmt: skip
+                words, env=environment(job, earlier), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
     except OSError as error:
         raise UserError(f"`{words[0]}` cannot be started: {error.strerror}", "program.command") from error
     failures: list[Exception] = []
@@ -125,7 +125,7 @@ def environment(job: Job, earlier: Earlier | None = None) -> dict[str, str]:
     return {name: value for name, value in made.items() if name not in of_rank}
 
 
-def _wait(process: subprocess.Popen[str], job: Job, traces: Traces) -> int:
+def _wait(process: subprocess.Popen[bytes], job: Job, traces: Traces) -> int:
     """Wait for the command; end it once the window is over on any node, ask it to stop where the run is asked to."""
     folder, over, is_asked = traces.folder, traces.folder / OVER, False
     while process.poll() is None:
@@ -154,24 +154,36 @@ def _wait(process: subprocess.Popen[str], job: Job, traces: Traces) -> int:
 
 
 def _match(
-    process: subprocess.Popen[str], metrics: dict[str, str], folder: Path, rank: int, failures: list[Exception]
+    process: subprocess.Popen[bytes], metrics: dict[str, str], folder: Path, rank: int, failures: list[Exception]
 ) -> None:
     """Copy the command's output to this process's, and note the numbers of its lines; a failure ends the command."""
     assert process.stdout is not None
     patterns = {name: re.compile(pattern) for name, pattern in metrics.items()}
     try:
         with (folder / f"matched.{rank}.jsonl").open("w", encoding="utf-8") as file:
-            for line in process.stdout:
+            for line in _lines(process.stdout):
                 clock = time.perf_counter()
                 sys.stdout.write(line)
                 found = {name: match for name, pattern in patterns.items() if (match := pattern.search(line))}
-                if "step" in found and line.endswith("\n"):  # not one that a signal cut off
+                if "step" in found and line.endswith(("\n", "\r")):  # not one that a signal cut off
                     values = {name: _number(name, match[1]) for name, match in found.items()}
                     file.write(json.dumps({"clock": clock, **values}) + "\n")
                     file.flush()
     except Exception as error:
         failures.append(error)
         process.kill()  # it would wait for ever for a reader of its output
+
+
+def _lines(output: IO[bytes]) -> Iterator[str]:
+    """Yield lines of output as they come; a carriage return, as progress bars write it, ends one at once.
+
+    Python's own reader waits for what follows the return: the last step would take until the program's end.
+    """
+    rest, decode = "", codecs.getincrementaldecoder("utf-8")("replace").decode
+    while data := os.read(output.fileno(), 1 << 16):
+        *whole, rest = re.split(r"(?<=[\r\n])", rest + decode(data))
+        yield from whole
+    yield rest
 
 
 def _number(name: str, text: str | None) -> float:
