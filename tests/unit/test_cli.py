@@ -77,6 +77,15 @@ def folder(project: Path) -> Path:
     return project
 
 
+def test_keys_of_runs_and_measured_columns_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for word, line in (
+        ("loader.workers", "  loader.workers: "),
+        ("step_time", "  step_time_s: Step time s\n      Mean step"),
+    ):
+        assert cli.run_command(["check", "--keys", word]) == 0
+        assert line in capsys.readouterr().out
+
+
 def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "config/config.yaml").write_text("scale: mini\n")
     (folder / "config/studies/all.yaml").write_text("question: How?\n")

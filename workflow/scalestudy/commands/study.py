@@ -67,10 +67,12 @@ def check(file: Path | None, keys: str | None) -> None:
 
 
 def listed(word: str) -> Iterator[str]:
-    """The keys with `word` in their names, each below the file or the choice that has it."""
-    from scalestudy.spec.schema import key_reference
+    """The keys and measured columns with `word` in their names, each below the file or the choice that has it."""
+    from scalestudy.spec.columns import MEASURED
+    from scalestudy.spec.schema import Key, Section, key_reference
 
-    for section in key_reference():
+    columns = [Key(name, f"{each.label} {each.unit}".strip(), "", each.meaning) for name, each in MEASURED.items()]
+    for section in (*key_reference(), Section("Measured columns, of figures, tables, claims and answers", "", columns)):
         keys = [key for key in section.keys if word in key.name]
         if keys:
             yield f"\n{section.title}".replace("`", "")
