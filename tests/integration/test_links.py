@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
+from scalestudy.emulation import network, relay
 from scalestudy.emulation.network import EmulatedNode, emulated_nodes
 from scalestudy.errors import Skipped
 
@@ -103,6 +104,13 @@ def test_a_message_takes_the_latency_to_the_node_that_it_is_for() -> None:
             assert transfer_s(made[2], made[1]) < 1.0  # its window does not end before the first acknowledgement
     except Skipped as reason:
         pytest.skip(str(reason))
+
+
+def test_what_waits_in_a_port_of_the_switch_fits_into_the_queue_of_its_link() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a socket of packets is for root")
+    with relay.port_on("lo") as port:
+        assert port.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < int(network.QUEUE.removesuffix("mb")) * MIB
 
 
 def test_nothing_is_left_when_the_process_that_made_them_is_killed(nodes: list[EmulatedNode]) -> None:

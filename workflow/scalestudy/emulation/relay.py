@@ -28,8 +28,9 @@ def port_on(interface: str) -> socket.socket:
     """A socket that reads what a node sends, and through which frames are sent to it."""
     port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     port.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
-    for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-        port.setsockopt(socket.SOL_SOCKET, buffer, 2**23)
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**23)
+    # Linux doubles it. With more than the queue of the port's link (network.QUEUE) a full queue is an error of `send`.
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**21)
     port.bind((interface, ETH_P_ALL))
     port.setblocking(False)
     return port
