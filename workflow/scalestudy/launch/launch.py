@@ -30,7 +30,7 @@ from scalestudy.training.job import Job
 
 
 def run(run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Machine, keeper: Keeper) -> dict[str, Any]:
-    """Make one run, or resume it, and write `out` (result.json), with steps.parquet and system.parquet in its folder.
+    """Make one run, or resume it, and write `out` (result.json), with tables of steps and of the system in its folder.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
     no result, and so does SiteFault, a lack of the site in a job. Raises Stopped where the run stopped on purpose,
