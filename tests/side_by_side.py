@@ -27,8 +27,8 @@ from tests.cluster.test_executor_package import TESTS
 POLL_S = 0.2
 TESTS_FAILED = 1
 """Pytest's exit status."""
-MOST_PROCESSES = 8
-PROCESSES = min(MOST_PROCESSES, len(os.sched_getaffinity(0)) + 2)
+MAX_PROCESSES = 8
+PROCESSES = min(MAX_PROCESSES, len(os.sched_getaffinity(0)) + 2)
 BY_FILE = (f"--numprocesses={PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder")
 """Options of pytest-xdist. In this order: files that wait, in executor/tests, come first, and the long ones of integration/ before unit/."""
 

@@ -32,7 +32,7 @@ def nodes() -> Iterator[list[EmulatedNode]]:
 
 
 def between(sender: EmulatedNode, receiver: EmulatedNode, answer: Exchange, measured: Exchange) -> float:
-    """The seconds that `measured` gives on one node, whose connection is answered by `answer` on the other."""
+    """Run `measured` on one node, connected to `answer` on the other; returns its seconds."""
     ready, ready_end = os.pipe()
     if not (child := os.fork()):
         receiver.enter()

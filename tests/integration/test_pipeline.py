@@ -56,7 +56,7 @@ STOPPED = {2: ("resnet", 2, 2), 3: ("chain", 3, 3), 4: ("resnet", 2, 2)}
 def begun(case: Case, world: World, seed: int) -> tuple[Any, nn.Module, nn.Module]:
     """A strategy that is ready for its first step, the module that it returned, and the model."""
     model = make_model(case.model, seed, torch.float64)
-    strategy: Any = build(case.strategy, world)  # type: ignore[arg-type]
+    strategy: Any = build(case.strategy, world)  # type: ignore[arg-type]  # cases of this file have one
     strategy.example = share_of(world.rank, world.ranks, case.model, 0, torch.float64)
     return strategy, strategy.prepare(model, make_optimiser), model
 

@@ -144,7 +144,7 @@ class Own(torch.nn.Linear):
 
 
 def own_model(folder: Path, line: str) -> str:
-    """Write an own model whose forward pass begins with a line, and return its setting for runs below a folder."""
+    """Write a model of your own whose forward pass begins with a line; returns its setting for runs below a folder."""
     (folder / "config" / "extensions").mkdir(parents=True)
     (folder / "config" / "extensions" / "my_nets.py").write_text(MODEL.format(line=line))
     return "model.import=my_nets:Own"

@@ -159,7 +159,7 @@ def make(case: Case, out: Path) -> None:
 
 
 def record(folder: Path) -> None:
-    """All runs, forked from this process, which has imported what they need."""
+    """Fork all runs from this process, which has imported their modules."""
     from scalestudy.launch.preload import preload
 
     preload()

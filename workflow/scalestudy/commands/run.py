@@ -48,11 +48,11 @@ def chosen(scale: str | None = None) -> MachineChoice:
     from scalestudy.hardware import accelerators
     from scalestudy.spec.auto_machine import auto_machine
     from scalestudy.spec.machine import AUTO
-    from scalestudy.spec.study import OF_THE_MACHINE
+    from scalestudy.spec.study import MACHINE_STUDIES
 
     if scale == "mini":
         why = "scale mini, as asked: this CPU, and accelerators that are emulated"
-        return MachineChoice("mini", "local", OF_THE_MACHINE, why)
+        return MachineChoice("mini", "local", MACHINE_STUDIES, why)
     found = accelerators()
     if found.refusal:
         raise UserError(found.refusal, remedy=f"fix that first (`scalestudy doctor` says more); {ASK_CPU}")
@@ -64,7 +64,7 @@ def chosen(scale: str | None = None) -> MachineChoice:
         what = f"scale `node` needs an accelerator, and none is here: {found.source}"
         raise UserError(what, remedy="choose SCALE=mini")
     return MachineChoice(
-        "mini", "local", OF_THE_MACHINE, f"no accelerator is here ({found.source}): scale mini, on this CPU"
+        "mini", "local", MACHINE_STUDIES, f"no accelerator is here ({found.source}): scale mini, on this CPU"
     )
 
 

@@ -22,7 +22,7 @@ from scalestudy.errors import Skipped
 
 CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWNET = 0x04000000, 0x10000000, 0x40000000
 INTERFACE = "net0"
-LEAST_BURST, WHOLE_PACKET, BURST_S, QUEUE = 2**16, 80 * 2**10, 1 / 512, "8mb"
+MIN_BURST, WHOLE_PACKET, BURST_S, QUEUE = 2**16, 80 * 2**10, 1 / 512, "8mb"
 """What may pass at once: so many bytes at least, and so many seconds of the link; and what may queue before packets are lost.
 
 The kernel passes up to 64 KiB with their headers as one packet. A bucket that cannot take it splits it into 45, which costs
@@ -84,7 +84,7 @@ def emulated_nodes(count: int, mib_per_s: float, latency_s: float = 0.0) -> Iter
         into = ["nsenter", "--target", str(switch), "--user", "--preserve-credentials"] if of_user else []
         held = [_keep([*into, "unshare", "--net"], keepers) for _ in range(count)]
         nodes = [EmulatedNode(keeper, f"10.77.0.{i + 1}", of_user) for i, keeper in enumerate(held)]
-        rate, burst = int(mib_per_s * 2**20), WHOLE_PACKET if latency_s else LEAST_BURST
+        rate, burst = int(mib_per_s * 2**20), WHOLE_PACKET if latency_s else MIN_BURST
         limit = f"root tbf rate {8 * rate}bit burst {max(burst, int(rate * BURST_S))} limit {QUEUE}"
         _configure(switch, nodes, of_user, limit, is_bridged=not latency_s)
         if latency_s:

@@ -23,7 +23,7 @@ from scalestudy.spec.labels import column_label, friendly, number, unit_of, valu
 from scalestudy.spec.layout import study_folder
 from scalestudy.spec.run import emulated_parts
 from scalestudy.spec.step_times import emulated_step_time
-from scalestudy.spec.study import OF_THE_MACHINE, Study
+from scalestudy.spec.study import MACHINE_STUDIES, Study
 
 MAX_SERIES = 3
 """Series of a figure that are put into words."""
@@ -127,7 +127,7 @@ def first_answers(studies: Sequence[Study], machine: str) -> tuple[list[tuple[St
     Studies of the machine itself come first, then sentences that a study declares, then those of figures.
     """
     answers = [(study, answer_of(study, machine)) for study in studies]
-    answers.sort(key=lambda pair: (pair[0].name not in OF_THE_MACHINE, not pair[0].answers))
+    answers.sort(key=lambda pair: (pair[0].name not in MACHINE_STUDIES, not pair[0].answers))
     said = [(study, sentence) for study, answer in answers for sentence in answer.sentences]
     left_out = [f"{study.title}: {reason}" for study, answer in answers if study.answers for reason in answer.left_out]
     if len(said) > MAX_SENTENCES:

@@ -17,7 +17,7 @@ from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.run import RunSpec
 
 Part = TypeVar("Part", FigureSpec, TableSpec)
-OF_THE_MACHINE = ("second_rank", "noise", "loader_workers", "small_files")
+MACHINE_STUDIES = ("second_rank", "noise", "loader_workers", "small_files")
 """Studies of the machine itself: what `make run` runs without an accelerator, and what all answers begin with."""
 
 

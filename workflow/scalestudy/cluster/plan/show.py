@@ -84,7 +84,7 @@ def table(plan: Plan) -> str:
 
 
 def columns_of(plan: Plan) -> dict[str, Callable[[Row], str]]:
-    """Cells of each column of the table: hours and the makespan of jobs that are submitted, time of others."""
+    """Return a function per column that makes its cell: hours and makespan of submitted jobs, the time of others."""
     unit, word = plan.unit, WORDS[plan.unit]
 
     def known(row: Row, text: str) -> str:
