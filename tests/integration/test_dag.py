@@ -41,6 +41,10 @@ def test_a_mistyped_target_is_answered_by_one_sentence_with_the_nearest_name(fin
     assert done.returncode == 1
     assert "there is no rule, study or file `tinny`\n    did you mean `tiny`?" in done.stdout
     assert "Exception" not in done.stdout
+    done = finished.snakemake("--config", "scale=mini", "all")
+    assert done.returncode == 1
+    assert "(Unparsable value: 'all')\n    --config takes all words up to the next option" in done.stdout
+    assert "Traceback" not in done.stdout
 
 
 def test_changes_of_the_command_line_are_in_what_is_drawn_and_fix_no_claim(project: Project) -> None:

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from logging import LogRecord
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,15 @@ from typing import Any
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_scalestudy.progress import Progress, Task, current, heading, stopped
+from scalestudy.errors import duration
 
 RULES = {"train": "run", "dataset": "dataset", "figure": "figure", "table": "table", "report": "report"}
 """Rules whose jobs are shown, and the noun for each."""
 TAIL_LINES = 20
 QUIET_S, LOOK_S = 60.0, 5.0
 """Longest silence, after which the running jobs are named, and the interval at which it is looked for."""
+MAX_NAMED = 5
+"""Running jobs that are named."""
 LISTING = ("printshellcmds", "verbose", "debug_dag")
 """Options with which a dry run lists every job."""
 OTHER_MODES = {"--lint", "--report", "--unlock", "--summary", "-S", "--detailed-summary", "-D", "--delete-all-output",
@@ -42,6 +45,23 @@ OF_SNAKEMAKE = ("At least one job did not complete", "--keep-incomplete mode is 
 """Warnings about failed jobs that repeat, with less, the lines about them."""
 
 
+@dataclass
+class Job:
+    """A job that has begun."""
+
+    rule: str
+    name: str
+    wildcards: Mapping[str, str]
+    outputs: tuple[str, ...]
+    logs: list[str]
+    before: dict[str, int]
+    """By file, when a log of an earlier attempt was written last."""
+    began: float = field(default_factory=time.time)
+    """Start of the job itself, after any time in a queue, seconds since 1970."""
+    reason: str = ""
+    """Why a submitted job waits in the queue; empty while it runs."""
+
+
 class LogHandler(LogHandlerBase):
     """Turns Snakemake's events into lines."""
 
@@ -49,11 +69,13 @@ class LogHandler(LogHandlerBase):
         settings = self.common_settings
         self.project: Any = None
         self.workflow: Any = None
-        self.progress = Progress(command=resume_command())
-        self.jobs: dict[int, Task] = {}
-        """Those that have begun, by Snakemake's number."""
-        self.summaries: dict[int, tuple[str, str]] = {}
-        """Machine and study of each summary that is being made."""
+        self.to_do: Counter[str] = Counter()
+        """Jobs of each rule that is shown."""
+        self.jobs: dict[int, Job] = {}
+        """Those that have begun and not ended, by Snakemake's number."""
+        self.done: dict[tuple[str, ...], str] = {}
+        self.failed: dict[tuple[str, ...], str] = {}
+        """By outputs, the rules of those that are shown and have ended."""
         self.varied: dict[str, list[str]] = {}
         self.is_run = not OTHER_MODES & {word.partition("=")[0] for word in sys.argv[1:]}
         self.is_short = settings.dryrun and not any(getattr(settings, name) for name in LISTING)
@@ -106,7 +128,7 @@ class LogHandler(LogHandlerBase):
         is_news = record.levelno >= logging.WARNING or is_count or is_reason or is_nothing(record)
         if self.is_run and self.is_short and is_news and (record.levelno >= logging.ERROR or not self.is_silent):
             self.is_counted = self.is_counted or is_count
-            self.say(record.getMessage().replace("    (check individual jobs above for details)\n", ""))
+            self.say(text_of(record))
 
     def show(self, record: LogRecord) -> None:
         """Show one event; job events that need no line pass in silence."""
@@ -114,7 +136,7 @@ class LogHandler(LogHandlerBase):
         if event == LogEvent.RUN_INFO:
             self.start(facts["stats"])
         elif event == LogEvent.JOB_INFO:
-            self.begin(facts)
+            self.jobs[int(facts["jobid"])] = self.job_of(facts)
         elif event == LogEvent.JOB_FINISHED:
             self.finish(int(facts["job_id"]))
         elif event == LogEvent.JOB_ERROR:
@@ -125,17 +147,15 @@ class LogHandler(LogHandlerBase):
             return  # the failed job has been shown
         elif "multinode" in facts or record.levelno >= logging.WARNING or event == LogEvent.ERROR:
             if "multinode" in facts or not record.getMessage().startswith(OF_SNAKEMAKE):
-                self.say(record.getMessage())
+                self.say(text_of(record))
         elif is_nothing(record):
             self.say("Nothing to be done: all requested files exist.")
 
     def start(self, stats: dict[str, int]) -> None:
         """All jobs are known."""
-        for job in self.workflow.dag.needrun_jobs() if self.workflow is not None else ():
-            if (kind := self.kind(job.rule.name)) in RULES and job.output:
-                self.task(kind, dict(job.wildcards_dict), str(job.output[0]))
         known = Counter({self.kind(name): count for name, count in stats.items() if name != "total"})
-        counts = [f"{known[rule]} {noun}{'s' * (known[rule] != 1)}" for rule, noun in RULES.items() if known[rule]]
+        self.to_do = Counter({rule: known[rule] for rule in RULES if known[rule]})
+        counts = [f"{count} {RULES[rule]}{'s' * (count != 1)}" for rule, count in self.to_do.items()]
         self.say("To do: " + (", ".join(counts) or f"{stats.get('total', 0)} small jobs"))
         threading.Thread(target=self.watch, daemon=True).start()
 
@@ -147,17 +167,8 @@ class LogHandler(LogHandlerBase):
 
         return kind_of(self.workflow.get_rule(name))
 
-    def task(self, rule: str, wildcards: dict[str, str], output: str) -> Task:
-        """The task of a job, made where it is new; a run is named in its study's words: keys that vary, with their values."""
-        if output not in self.progress.tasks:
-            name = " ".join([rule, *wildcards.values()])
-            if rule == "train" and self.project is not None:
-                name = self.run_in_words(wildcards["machine"], wildcards["run"])
-            self.progress.tasks[output] = Task(output, rule, name)
-        return self.progress.tasks[output]
-
     def run_in_words(self, machine: str, run: str) -> str:
-        """A run by its study and what varies in it."""
+        """A run in its study's words: the keys that vary, with their values."""
         from scalestudy.analysis.workload import varied_columns
         from scalestudy.spec.labels import run_text
 
@@ -168,58 +179,56 @@ class LogHandler(LogHandlerBase):
             return f"{name}: {run_text(study, self.varied[name], self.project.run(machine, run).columns)}"
         return run
 
-    def begin(self, facts: Mapping[str, Any]) -> None:
-        """A job starts or is submitted."""
+    def job_of(self, facts: Mapping[str, Any]) -> Job:
+        """The job that an event is about, which starts now or is submitted."""
         rule, wildcards = self.kind(facts["rule_name"]), dict(facts["wildcards"] or {})
-        outputs = [str(path).removesuffix(" (update)") for path in facts["output"]]
-        if rule == "summarise":
-            self.summaries[int(facts["jobid"])] = wildcards["machine"], wildcards["study"]
-        if rule not in RULES or not outputs:
-            return
-        task = self.jobs[int(facts["jobid"])] = self.task(rule, wildcards, outputs[0])
-        task.outputs, task.logs = outputs, [str(path) for path in facts["log"]]
-        task.before = written(task.logs)
-        self.progress.begin(task, time.time())
+        outputs = tuple(str(path).removesuffix(" (update)") for path in facts["output"])
+        name = " ".join([rule, *wildcards.values()])
+        if rule == "train" and self.project is not None:
+            name = self.run_in_words(wildcards["machine"], wildcards["run"])
+        logs = [str(path) for path in facts["log"]]
+        return Job(rule, name, wildcards, outputs, logs, written(logs))
 
     def hear(self, jobid: int, reason: str) -> None:
         """The executor reports that a job waits in its queue, and why, or that it runs."""
-        task = self.jobs.get(jobid)
-        if task is not None and (reason or task.state != "running"):
-            self.progress.begin(task, time.time(), reason)
+        job = self.jobs.get(jobid)
+        if job is not None and (reason or job.reason):
+            job.began, job.reason = time.time(), reason
 
     def finish(self, jobid: int) -> None:
         """A job succeeded. A study's question is answered as soon as its runs are summarised."""
-        if jobid in self.summaries and self.project is not None:
+        job = self.jobs.pop(jobid, None)
+        if job is None:
+            return
+        if job.rule == "summarise" and self.project is not None:
             from scalestudy.report.answers import answer_of
 
-            machine, name = self.summaries.pop(jobid)
-            for study in (study for study in self.project.chosen if study.name == name):
-                for sentence in answer_of(study, machine).sentences:
+            for study in (study for study in self.project.chosen if study.name == job.wildcards["study"]):
+                for sentence in answer_of(study, job.wildcards["machine"]).sentences:
                     self.say(f"=> {study.title}: {sentence}")
-        if (task := self.jobs.pop(jobid, None)) is None:
+        if job.rule not in RULES or not job.outputs:
             return
-        task.state = "done"
-        if task.rule == "train" and self.project is not None:  # another workflow's rule of that name has other outputs
-            runs = self.progress.runs
-            self.say(f"[{runs['done'] + runs['failed']}/{runs.total()}] {task.name}: {outcome(task.output)}")
-        elif task.rule == "dataset":
-            self.say(f"{task.name}: {last_lines(task.logs, 1)}")
+        self.done[job.outputs] = job.rule
+        self.failed.pop(job.outputs, None)
+        if job.rule == "train" and self.project is not None:  # another workflow's rule of that name has other outputs
+            ended = [*self.done.values(), *self.failed.values()].count("train")
+            self.say(f"[{ended}/{self.to_do['train']}] {job.name}: {outcome(job.outputs[0])}")
+        elif job.rule == "dataset":
+            self.say(f"{job.name}: {last_lines(job.logs, 1)}")
         else:
-            shown = next((path for path in task.outputs if path.endswith((".svg", ".md", ".html"))), task.output)
-            self.say(f"{task.rule}: {shown}")
+            shown = next((path for path in job.outputs if path.endswith((".svg", ".md", ".html"))), job.outputs[0])
+            self.say(f"{job.rule}: {shown}")
 
     def fail(self, facts: Mapping[str, Any]) -> None:
         """A job failed: the reason, and the last lines of the log that this attempt wrote."""
-        task, logs = self.jobs.pop(int(facts["jobid"]), None), written(map(str, facts["log"]))
-        what = facts["rule_name"] if task is None else f"{task.rule} {Path(task.output).parent.name}"
-        self.say(f"FAILED {what}")
+        job, logs = self.jobs.pop(int(facts["jobid"])), written(map(str, facts["log"]))
+        if job.rule in RULES:
+            self.failed[job.outputs] = job.rule
+        self.say(" ".join(["FAILED", job.rule, *(Path(output).parent.name for output in job.outputs[:1])]))
         if facts.get("rule_msg"):
             self.say(f"    {facts['rule_msg']}".partition("For further error details")[0].rstrip())
-        if task is not None:
-            task.state = "failed"
-            # A job that ended before its command began has left the log of an earlier attempt as it was.
-            logs = {path: at_ns for path, at_ns in logs.items() if task.before.get(path) != at_ns}
-        for log in list(logs)[:1]:
+        # A job that ended before its command began has left the log of an earlier attempt as it was.
+        for log in [log for log, at_ns in logs.items() if job.before.get(log) != at_ns][:1]:
             self.say("\n".join("    " + line for line in last_lines([log], TAIL_LINES).splitlines()))
             self.say(f"    whole log: {log}")
 
@@ -230,22 +239,37 @@ class LogHandler(LogHandlerBase):
                 self.tick(time.time())
 
     def tick(self, now: float) -> None:
-        """After a long silence, name the running jobs, and what those wait for that wait for other work on this host."""
-        if now - self.said_at < QUIET_S:
+        """After a long silence, name the running jobs, and what those wait for that wait."""
+        jobs = [job for job in self.jobs.values() if job.rule in RULES]
+        if now - self.said_at < QUIET_S or not jobs:
             return
-        for task in self.progress.of("running"):
-            task.reason = "".join(last_lines(task.logs, 1).partition("waiting for")[1:])
-        if lines := list(current(self.progress, now)):
-            self.say(f"… {heading(self.progress)} · {'; '.join(lines)}")
+        lines = []
+        for job in jobs[:MAX_NAMED]:
+            # A job that runs may wait for other work on its host.
+            reason = job.reason or "".join(last_lines(job.logs, 1).partition("waiting for")[1:])
+            lines.append(f"{job.name}: {f'waits ({reason})' if reason else duration(now - job.began)}")
+        lines += [f"and {len(jobs) - MAX_NAMED} more"] if len(jobs) > MAX_NAMED else []
+        self.say(f"… {len(self.done)} of {self.to_do.total()} jobs done · {'; '.join(lines)}")
 
     def close(self) -> None:
         """Print the command that resumes what is left."""
         self.ended.set()
-        with self.changes:
-            if self.progress.of("waiting", "running", "failed"):
-                self.say(stopped(self.progress))
-            self.progress.tasks.clear()
+        total, done, failed = self.to_do.total(), len(self.done), len(self.failed)
+        left = {"failed": failed, "not done": total - done - failed}
+        if parts := [f"{count} {state}" for state, count in left.items() if count > 0]:
+            jobs = "1 job" if total == 1 else f"{total} jobs"
+            self.say(f"Of {jobs}, {' and '.join(parts)}. To resume: {resume_command()}")
+        self.to_do, self.failed = Counter(), {}  # it is closed again at the end of the process
         super().close()
+
+
+def text_of(record: LogRecord) -> str:
+    """A message of Snakemake; the one about a word that is no setting without its traceback, and with what to do."""
+    text = record.getMessage().replace("    (check individual jobs above for details)\n", "")
+    if "Invalid config definition" in text:
+        said = text[text.index("Invalid config definition") :].splitlines()[0]
+        return f"{said}\n    --config takes all words up to the next option: write targets before it"
+    return text
 
 
 def is_nothing(record: LogRecord) -> bool:

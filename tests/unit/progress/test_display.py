@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from scalestudy.errors import duration
-from snakemake_logger_plugin_scalestudy import LogHandler, outcome
-from snakemake_logger_plugin_scalestudy.progress import Progress, State, Task, current, heading
+from snakemake_logger_plugin_scalestudy import Job, LogHandler, outcome
 
 DATA = "results/data/digits-1/manifest.json"
 LOG = Path("results/data/prepare.log")
@@ -32,10 +30,8 @@ def handler(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogHandler]
     """The display of a call that prepares one dataset."""
     monkeypatch.setattr(sys, "argv", [str(here / ".venv/bin/snakemake"), "all", "--profile", "profiles/my site"])
     LOG.parent.mkdir(parents=True)
-    job = SimpleNamespace(rule=SimpleNamespace(name="dataset"), output=[DATA], wildcards_dict={"dataset": "digits-1"})
     made = make_handler()
-    dag = SimpleNamespace(needrun_jobs=lambda: iter([job]))
-    made.reads(SimpleNamespace(chosen=[]), SimpleNamespace(dag=dag, is_rule=lambda name: False))
+    made.reads(SimpleNamespace(chosen=[]), SimpleNamespace(is_rule=lambda name: False))
     yield made
     made.close()
 
@@ -44,11 +40,11 @@ def send(handler: LogHandler, event: LogEvent | None = None, **facts: Any) -> No
     handler.emit(logging.makeLogRecord({"event": event, "levelno": logging.INFO, "msg": "", **facts}))
 
 
-def begin(handler: LogHandler) -> Task:
+def begin(handler: LogHandler) -> Job:
     send(handler, LogEvent.RUN_INFO, stats={"dataset": 1, "total": 1})
     facts = {"wildcards": {"dataset": "digits-1"}, "output": [DATA], "log": [str(LOG)]}
     send(handler, LogEvent.JOB_INFO, jobid=3, rule_name="dataset", **facts)
-    return handler.progress.tasks[DATA]
+    return handler.jobs[3]
 
 
 @pytest.mark.parametrize("is_done", [False, True])
@@ -70,13 +66,13 @@ def test_a_job_that_waits_in_a_queue_counts_from_its_own_start(
 ) -> None:
     task = begin(handler)
     send(handler, multinode_waits=(3, "held: JobHeldUser"))
-    assert (task.state, task.reason) == ("waiting", "held: JobHeldUser")
+    handler.tick(handler.said_at + 61)
+    assert "… 0 of 1 jobs done · dataset digits-1: waits (held: JobHeldUser)" in capsys.readouterr().err
     send(handler, multinode_waits=(3, ""))
-    assert (task.state, task.reason) == ("running", "")
+    assert task.reason == ""
     began = task.began
     send(handler, multinode_waits=(3, ""))
     assert 0 < began == task.began
-    assert "ran" not in capsys.readouterr().err
 
 
 def test_a_run_that_waits_for_this_host_is_shown_as_waiting(
@@ -132,14 +128,3 @@ def test_a_run_is_told_by_its_rate_or_as_a_whole_program_by_its_time_and_an_expl
 ) -> None:
     (tmp_path / "result.json").write_text(json.dumps({"status": "valid", "reason": None, **result}))
     assert outcome(str(tmp_path / "result.json")) == words
-
-
-def test_the_heading_has_the_count_and_a_line_each_what_runs_and_waits() -> None:
-    progress = Progress(command="snakemake all")
-    states: list[State] = ["done", "running", "waiting", "failed"]
-    for n, state in enumerate(states):
-        progress.tasks[f"{n}.json"] = Task(f"{n}.json", "train", f"loading: workers {n}", state, 1030.0)
-    progress.begin(progress.tasks["2.json"], 1030.0, "queued: Priority")
-    assert heading(progress) == "1 of 4 runs done, 1 failed"
-    assert list(current(progress, 1040.0)) == ["loading: workers 1: 10 s", "loading: workers 2: waits (queued: Priority)"]  # fmt: skip
-    assert [duration(value) for value in (40, 420, 12_600, 3_628_800)] == ["40 s", "7 min", "3.5 h", "42 days"]
