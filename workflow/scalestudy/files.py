@@ -119,8 +119,6 @@ def json_lines(file: Path) -> Iterator[dict[str, Any]]:
 
 NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
-MAX_NOTE_BYTES = 4096
-"""Of a note in a lock."""
 TAIL_BYTES = 1 << 16
 
 

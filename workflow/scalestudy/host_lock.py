@@ -7,21 +7,19 @@ hold it for ever, so that runs of other users are waited for up to MAX_WAIT_FOR_
 
 from __future__ import annotations
 
-import datetime
 import fcntl
-import json
 import math
 import os
-import pwd
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
-from scalestudy import processes
 from scalestudy.errors import UserError, visible
-from scalestudy.files import MAX_NOTE_BYTES, NO_LOCKS_HERE, write_text
+from scalestudy.files import NO_LOCKS_HERE
+from scalestudy.locks import is_gone, me, note_in, shown, sign
 
 LOCKS = "SCALESTUDY_LOCKS"
 """By this name a user says where the lock lies; runs with different folders do not wait for each other."""
@@ -31,7 +29,7 @@ MAX_WAIT_FOR_OTHERS_S = 1800.0
 MARGIN_S = 20.0
 """From the end of a wait in a job to the end of that job."""
 POLL_S = 0.2
-FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """For files in a folder of all users."""
 
 
@@ -43,20 +41,15 @@ class WaitedTooLong(Exception):
 def measured_run(name: str, deadline: float = math.inf) -> Iterator[None]:
     """Held by a run that is measured: one at a time on this host, and nothing else of ours beside it.
 
-    `name` is shown to those who wait. Raises WaitedTooLong shortly before `deadline`, seconds since 1970: the end of the
-    job that waits.
+    `name` is shown to the user's other runs that wait. Raises WaitedTooLong shortly before `deadline`, seconds since
+    1970: the end of the job that waits.
     """
-    note = lock_folder() / f"scalestudy-{os.getuid()}.holder"
-    since = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    with _held(fcntl.LOCK_EX, deadline):
-        with suppress(OSError):  # without it those who wait are told less
-            write_text(note, json.dumps({"name": name, "process": processes.identity(os.getpid()), "since": since}))
-            note.chmod(0o644)
+    with _held(fcntl.LOCK_EX, deadline) as own:
+        sign(own, {**me(), "name": visible(name)})
         try:
             yield
         finally:
-            with suppress(OSError):
-                note.unlink()
+            os.ftruncate(own.fileno(), 0)
 
 
 @contextmanager
@@ -67,12 +60,26 @@ def beside_measured_runs() -> Iterator[None]:
 
 
 @contextmanager
-def _held(kind: int, deadline: float = math.inf) -> Iterator[None]:
-    # A lock ends with the processes that hold it, however they end.
+def _held(kind: int, deadline: float = math.inf) -> Iterator[IO[bytes]]:
+    """Hold both locks, which end with the processes that hold them; yields the user's own."""
     folder = lock_folder()
     own, all_users = folder / f"scalestudy-{os.getuid()}.lock", folder / "scalestudy-host.lock"
-    with _locked(own, kind, None, deadline), _locked(all_users, kind, MAX_WAIT_FOR_OTHERS_S, deadline):
-        yield
+    try:
+        first = _opened(own, is_own=True)
+    except OSError as error:
+        remedy = f"have it removed, or set {LOCKS} to a folder that all your runs on this host use"
+        raise UserError(f"cannot be used: {error.strerror}", str(own), remedy) from error
+    with first:
+        _lock(first, kind, lambda: _holder(first), deadline)
+        try:
+            second = _opened(all_users, is_own=False)
+        except OSError as error:
+            _say(f"runs of other users on this host are not waited for: {all_users}: {error.strerror}")
+            yield first
+            return
+        with second:
+            _lock(second, kind, lambda: "another user's work on this host", deadline, MAX_WAIT_FOR_OTHERS_S)
+            yield first
 
 
 def lock_folder() -> Path:
@@ -83,57 +90,44 @@ def lock_folder() -> Path:
     return folder
 
 
-@contextmanager
-def _locked(file: Path, kind: int, limit_s: float | None, deadline: float) -> Iterator[None]:
-    """Lock a file; with a limit, which is for the file of all users, continue without it when that is over."""
-    begin, said, mode = time.monotonic(), None, 0o600 if limit_s is None else 0o644
-    with ExitStack() as stack:
-        try:
-            descriptor = _opened(file, mode)
-            stack.callback(os.close, descriptor)
-        except OSError as error:
-            if limit_s is None:
-                remedy = f"have it removed, or set {LOCKS} to a folder that all your runs on this host use"
-                raise UserError(f"cannot be used: {error.strerror}", str(file), remedy) from error
-            _say(f"runs of other users on this host are not waited for: {file}: {error.strerror}")
-            yield
+def _lock(stream: IO[bytes], kind: int, holder: Callable[[], str], deadline: float, limit_s: float = math.inf) -> None:
+    """Lock an open file; a wait names the holder. Continue without it when the limit is over."""
+    begin, said = time.monotonic(), ""
+    while _is_taken(stream, kind):
+        waited_s = time.monotonic() - begin
+        if waited_s > limit_s:
+            _say(f"waited {limit_s / 60:.0f} minutes for {said}; continuing at the same time")
             return
-        while _is_taken(descriptor, kind):
-            if limit_s is not None and time.monotonic() - begin > limit_s:
-                waited = f"waited {limit_s / 60:.0f} minutes for another user's work on this host"
-                _say(f"{waited}; continuing at the same time")
-                break
-            if (holders := _holders(file.parent) or "other work on this host") != said:
-                said = holders
-                _say(f"waiting for {holders} to end")
-            if time.time() + MARGIN_S > deadline:
-                waited = f"{(time.monotonic() - begin) / 60:.0f} min"
-                raise WaitedTooLong(f"its job ends after a wait of {waited} for {holders}: request whole nodes")
-            time.sleep(POLL_S)
-        if said is not None:
-            _say(f"the wait is over, after {time.monotonic() - begin:.0f} s")
-        yield
+        if (now := holder()) != said:
+            said = now
+            _say(f"waiting for {said} to end")
+        if time.time() + MARGIN_S > deadline:
+            cause = f"its job ends after a wait of {waited_s / 60:.0f} min for {said}: request whole nodes"
+            raise WaitedTooLong(cause)
+        time.sleep(POLL_S)
+    if said:
+        _say(f"the wait is over, after {time.monotonic() - begin:.0f} s")
 
 
-def _opened(file: Path, mode: int) -> int:
+def _opened(file: Path, *, is_own: bool) -> IO[Any]:
     """Open a lock file, or make it. Raises OSError where it is not this user's, and should be."""
+    flags, mode = (FLAGS | os.O_RDWR, 0o600) if is_own else (FLAGS | os.O_RDONLY, 0o644)
     # Not by O_CREAT alone: fs.protected_regular refuses it where another user made the file.
-    with suppress(FileExistsError):
-        made = os.open(file, FLAGS | os.O_CREAT | os.O_EXCL, mode)
-        os.fchmod(made, mode)
-        return made
-    descriptor = os.open(file, FLAGS)
-    owner = os.fstat(descriptor).st_uid
-    if mode == 0o600 and owner != os.getuid():
+    try:
+        descriptor = os.open(file, flags | os.O_CREAT | os.O_EXCL, mode)
+        os.fchmod(descriptor, mode)
+    except FileExistsError:
+        descriptor = os.open(file, flags)
+    if is_own and os.fstat(descriptor).st_uid != os.getuid():
         os.close(descriptor)
-        raise PermissionError(1, f"it belongs to {_user(owner)}")
-    return descriptor
+        raise PermissionError(1, "it belongs to another user")
+    return os.fdopen(descriptor, "r+b" if is_own else "rb", buffering=0)
 
 
-def _is_taken(descriptor: int, kind: int) -> bool:
+def _is_taken(stream: IO[bytes], kind: int) -> bool:
     """Lock an open file unless another process has it; whether one has."""
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(stream, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError as error:
@@ -143,27 +137,10 @@ def _is_taken(descriptor: int, kind: int) -> bool:
     return False
 
 
-def _holders(folder: Path) -> str:
-    """The measured runs on this host by name, user and process; empty where none has left a note that is true."""
-    found = []
-    for note in sorted(folder.glob("scalestudy-*.holder")):
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            with open(note, "rb", opener=lambda name, _: os.open(name, FLAGS)) as stream:
-                said, owner = json.loads(stream.read(MAX_NOTE_BYTES)), os.fstat(stream.fileno()).st_uid
-            process = said["process"].partition(":")[0]
-            # Anybody can write a note: it counts only for a living process of the user who wrote it.
-            lives = processes.identity(int(process)) == said["process"]
-            if lives and Path(f"/proc/{process}").stat().st_uid == owner:
-                name, since = (visible(str(said[key])[:200]) for key in ("name", "since"))
-                found.append(f"{name} of {_user(owner)} (process {process}, since {since})")
-    return "; ".join(found)
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
+def _holder(own: IO[bytes]) -> str:
+    """The measured run that holds this user's lock, by its note; work beside runs leaves none."""
+    note = note_in(own) or {}
+    return f"{note['name']} ({shown(note)})" if "name" in note and not is_gone(note) else "other work on this host"
 
 
 def _say(text: str) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from scalestudy import processes
-from scalestudy.files import MAX_NOTE_BYTES
 
 SAY_AFTER_S, SAY_AGAIN_S = 30.0, 300.0
 POLL_S = 0.1
+MAX_NOTE_BYTES = 4096
 
 Note = dict[str, str]
 
