@@ -35,14 +35,6 @@ class UserError(Exception):
         return f"{text}\n    {self.remedy}" if self.remedy else text
 
 
-class UserErrors(UserError):
-    """Several errors, listed together."""
-
-    def __init__(self, errors: Iterable[UserError]) -> None:
-        self.errors = list(errors)
-        super().__init__("\n".join(str(error) for error in self.errors))
-
-
 class Skipped(Exception):
     """A run that cannot be made here and will come out the same next time; the message has the reason and the remedy."""
 
@@ -57,12 +49,12 @@ class Problem:
 
 
 def raise_all(errors: list[UserError]) -> None:
-    """Raise nothing, the one error, or all of them together; duplicates are listed once."""
-    unique = list({str(error): error for error in errors}.values())
+    """Raise nothing, the one error, or one that lists all of them; duplicates are listed once."""
+    unique = dict.fromkeys(map(str, errors))
     if len(unique) == 1:
-        raise unique[0]
+        raise errors[0]
     if unique:
-        raise UserErrors(unique)
+        raise UserError("\n".join(unique))
 
 
 def raise_problems(problems: Iterable[Problem], where: Callable[[tuple[str | int, ...]], str]) -> None:

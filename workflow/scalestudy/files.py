@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -137,11 +137,11 @@ CELLS = "give each row a cell for each column; put text that holds a comma in qu
 
 
 def read_table(
-    file: Path, needed: Iterable[str] = (), wholes: Collection[str] = (), numbers: Collection[str] = ()
+    file: Path, needed: Collection[str] = (), wholes: Collection[str] = (), numbers: Collection[str] = ()
 ) -> list[dict[str, str]]:
-    """The rows of a CSV file, by the names in its first line; cells may be empty.
+    """The rows of a CSV file, by the names in its first line; cells may be empty, but for those of `needed` columns.
 
-    Raises UserError, with the line, where it is no table, a `needed` column is missing, or a value in a column of
+    Raises UserError, with the line, where it is no table, a `needed` value is missing, or a value in a column of
     `wholes` or `numbers` is none.
     """
     try:
@@ -160,6 +160,8 @@ def read_table(
     for line, row in rows:
         if None in row or None in row.values():
             raise UserError(f"has not {len(names)} cells, as the first line has", f"{file}:{line}", CELLS)
+        if empty := [name for name in needed if not row[name].strip()]:
+            raise UserError("has no value", f"{file}:{line}: {empty[0]}", "add it, or remove the row")
         for kind, what, name in kinds:
             if row.get(name) and kind.fullmatch(row[name]) is None:
                 raise UserError(f"must be {what}, not `{row[name][:60]}`", f"{file}:{line}: {name}", "correct it")

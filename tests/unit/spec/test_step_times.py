@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scalestudy.errors import UserError
 from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, emulated_step_time, published_rows
 
 HEADER = "model,accelerator,batch,images_per_s,precision,source"
@@ -50,6 +51,11 @@ def test_further_than_a_factor_of_two_no_step_time_is_made_up(tmp_path: Path, ba
 
     assert f"published for batches of 16, 512, and none near the {batch} of a rank" in str(raised.value)
     assert "choose a batch per rank from 8 to 1024" in str(raised.value)
+
+
+def test_a_row_without_its_number_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"step_times\.csv:3: images_per_s: has no value"):
+        emulated_step_time("net", "card", 16, table(tmp_path, "16,100", "64,"))
 
 
 def test_a_row_that_is_left_out_is_found_again_from_its_neighbours(tmp_path: Path) -> None:

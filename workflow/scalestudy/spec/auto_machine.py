@@ -85,7 +85,7 @@ def sheet_of(found: Accelerators) -> Mapping[str, str] | None:
     """The row of the accelerator's data sheet; None where it is not listed."""
     if len({device.name for device in found.devices}) != 1 or not KNOWN.is_file():
         return None
-    rows = read_table(KNOWN, ("device_name", "accelerator", "source", *OF_SHEET), numbers=OF_SHEET)
+    rows = read_table(KNOWN, ("device_name", "source"), numbers=OF_SHEET)
     return next((row for row in rows if row["device_name"] == found.devices[0].name), None)
 
 
@@ -102,8 +102,8 @@ def text_of(facts: Mapping[str, Any], sheet: Mapping[str, str] | None) -> str:
     if sheet is None:
         lines.append(f"# The data sheet of this accelerator is not in {KNOWN}: set its peaks yourself.")
     else:
-        values = {name: float(sheet[name]) for name in OF_SHEET if sheet[name]}
-        of_sheet |= {"accelerator": sheet["accelerator"]} if sheet["accelerator"] else {}
+        values = {name: float(sheet[name]) for name in OF_SHEET if sheet.get(name)}
+        of_sheet |= {"accelerator": sheet["accelerator"]} if sheet.get("accelerator") else {}
         of_sheet["peak_tflops"] = {name: values[name] for name in PRECISIONS if name in values}
         if "device_link_gb_per_s" in values:
             of_sheet["device_link_gb_per_s"] = values["device_link_gb_per_s"]

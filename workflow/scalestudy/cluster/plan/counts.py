@@ -32,16 +32,18 @@ class Data:
     """What is assumed until the data has been indexed; empty where it is known."""
 
 
-WHOLES = ("train_samples", "test_samples", "train_bytes", "height", "width", "parameters")
-NUMBERS = ("forward_flops", "training_flops")
-"""Columns of the tables that hold numbers."""
+SIZES = ("train_samples", "test_samples")
+COSTS = ("height", "width", "parameters")
+FLOPS = ("forward_flops", "training_flops")
+NEEDED = {"dataset_sizes": ("source", *SIZES), "model_costs": ("model", *COSTS, *FLOPS)}
+"""Columns of each table that have a value in each row."""
 
 
 @functools.cache
 def table(name: str) -> list[dict[str, str]]:
     """The rows of a file in config/reference/; none where there is no such file."""
     file = reference_file(name)
-    return read_table(file, wholes=WHOLES, numbers=NUMBERS) if file.is_file() else []
+    return read_table(file, NEEDED[name], (*SIZES, *COSTS, "train_bytes"), FLOPS) if file.is_file() else []
 
 
 @functools.cache
