@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from scalestudy.limits import kernel_text
 from scalestudy.nvml import Nvml, NvmlDevice, NvmlError
@@ -44,9 +45,15 @@ if kind == "cuda":
         devices.append({"name": p.name, "memory_bytes": p.total_memory, "bus_id": address})
 elif kind:
     devices = [{"name": kind, "memory_bytes": 0, "bus_id": None} for _ in range(accelerator.device_count())]
-print(json.dumps({"kind": kind, "devices": devices}))
+# Not torch.cuda.get_arch_list(), which is empty where the driver is too old for this torch.
+flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
+about = {"version": torch.__version__, "cuda": torch.version.cuda}
+about["arch"] = flags.split() if flags else torch.cuda.get_arch_list()
+if kind == "cuda" and hasattr(torch._C, "_nccl_version"):
+    about["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+print(json.dumps({"kind": kind, "devices": devices, **about}))
 """
-"""What torch says of its accelerators; a GPU of AMD is one of `cuda` to torch."""
+"""What torch says of its accelerators, of which a GPU of AMD is one of `cuda`, and of itself."""
 
 
 @dataclass(frozen=True)
@@ -156,19 +163,30 @@ def visible(found: Sequence[NvmlDevice], named: str | None) -> list[Device]:
     return chosen
 
 
-def ask_torch() -> Accelerators:
-    """Ask torch for its accelerators, in a process of its own: it may start a driver, and take seconds."""
+def torch_here() -> dict[str, Any]:
+    """What torch says to QUESTION, in a process of its own: it may start a driver, take seconds, or crash.
+
+    Where it cannot say, `error` is why.
+    """
     command = [sys.executable, "-c", QUESTION]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=True)
-        said = json.loads(done.stdout.strip().splitlines()[-1])
-        devices = tuple(Device(**each) for each in said["devices"])
-        return Accelerators(said["kind"], devices, "torch" if said["kind"] else UNUSABLE)
+        said: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return said
     except subprocess.CalledProcessError as error:
-        what = error.stderr.strip().splitlines()[-1:] or [f"status {error.returncode}"]
-        return Accelerators("", (), f"torch could not say: {what[0]}")
-    except (subprocess.TimeoutExpired, ValueError, LookupError, TypeError) as error:
-        return Accelerators("", (), f"torch could not say: {error}")
+        what = (error.stderr.strip().splitlines() or [f"exit status {error.returncode}"])[-1]
+    except subprocess.TimeoutExpired:
+        what = f"no answer in {ASK_S} s"
+    except (ValueError, IndexError) as error:
+        what = str(error)
+    return {"error": what, "kind": "", "devices": []}
+
+
+def ask_torch() -> Accelerators:
+    """The accelerators that torch finds."""
+    said = torch_here()
+    source = f"torch could not say: {said['error']}" if "error" in said else "torch" if said["kind"] else UNUSABLE
+    return Accelerators(said["kind"], tuple(Device(**each) for each in said["devices"]), source)
 
 
 def bus_ids(count: int) -> list[str | None]:

@@ -56,7 +56,7 @@ def test_of_nodes_where_all_is_well_nothing_is_said() -> None:
         ({"torch": {"error": "No module named 'torch'"}}, "torch cannot be imported", "profiles/lab/site.yaml"),
         ({"torch": {"version": "2.9", "devices": 0}}, "no GPU that torch can use", "profiles/lab/site.yaml"),
         ({"torch": {"version": "2.9", "devices": 2}}, "fewer GPUs than `devices_per_node: 4` of config/machines/mine.yaml", "devices_per_node"),
-        ({"torch": {"version": "2.9", "devices": 4, "accelerator": "xpu"}}, "an accelerator of a type that runs cannot use", "device: cpu"),
+        ({"torch": {"version": "2.9", "devices": 4, "kind": "xpu"}}, "an accelerator of a type that runs cannot use", "device: cpu"),
         ({"scratch": {"folder": "/scratch", "error": "Read-only file system"}}, "its scratch cannot be written", "profiles/lab/site.yaml"),
         ({"mpi": None}, "no mpirun", "a module of MPI: `modules` in profiles/lab/site.yaml"),
         ({"skew_s": -40.0}, "a clock that differs by more than a second from", "administrators"),

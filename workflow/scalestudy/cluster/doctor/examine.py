@@ -75,7 +75,7 @@ def text(reports: Sequence[Mapping[str, Any]], findings: Sequence[Finding]) -> s
             f"  Python   {report['python']['version']}, {report['python']['executable']}",
             f"  torch    {torch.get('error') or torch['version']}, CUDA {torch.get('cuda') or 'none'}, NCCL {torch.get('nccl') or 'not in use'}",
             f"  GPUs     {devices(report)} seen by torch; NVML: {', '.join(parts)}",
-            f"  MPI      {report['mpi'] or 'none'}; mpi4py {report['mpi4py'] if isinstance(report['mpi4py'], str) else 'none'}",
+            f"  MPI      {report['mpi'] or 'none'}; mpi4py {report['mpi4py'] or 'none'}",
             f"  node     {report['cores']} cores for this job, {report['memory_gib']} GiB",
             f"  fabric   {', '.join(report['fabric']) or 'loopback alone'}",
             f"  scratch  {scratch['folder']}: " + (scratch.get("error") or f"{scratch['free_gib']} GiB free"),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -19,44 +18,33 @@ import pynvml
 
 from scalestudy.data.decode import kernel
 from scalestudy.files import expanded, write_json
+from scalestudy.hardware import torch_here
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.limits import usable_cores
 from scalestudy.measure.instrument import code_digest
 from scalestudy.spec.config import Site, read_site
 
-# In a separate process: a library that crashes is information too.
-TORCH = """
-import json, torch
-found = {"version": torch.__version__, "cuda": torch.version.cuda, "devices": torch.cuda.device_count()}
-accelerator = getattr(torch, "accelerator", None)
-if accelerator is not None and accelerator.is_available():
-    found["accelerator"] = accelerator.current_accelerator().type
-# Not torch.cuda.get_arch_list(), which is empty where the driver is too old for this torch.
-flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
-found["arch"] = flags.split() if flags else torch.cuda.get_arch_list()
-if torch.cuda.is_available():
-    found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-print(json.dumps(found))
-"""
-PROBE_S = 180
+MPIRUN_S = 60
 FABRICS = {"infiniband": "/sys/class/infiniband", "omni-path": "/sys/class/infiniband/hfi1_0"}
 
 
 def probe(shared: Path, token: str) -> dict[str, Any]:
     """Everything of this node, as plain data; nothing that is missing is an error here."""
-    site, told, mpi = read_site(), shared / "token", None
-    with suppress(OSError):
-        mpi = _output(["mpirun", "--version"]).partition("\n")[0]
+    site, told, torch, mpi = read_site(), shared / "token", torch_here(), None
+    with suppress(OSError, subprocess.SubprocessError):
+        command = ["mpirun", "--version"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MPIRUN_S, check=True)
+        mpi = done.stdout.strip().partition("\n")[0]
     return {
         "host": platform.node(),
         "skew_s": _skew(shared),
         "python": {"version": platform.python_version(), "executable": sys.executable},
         "code": code_digest(),
-        "torch": _python(TORCH),
+        "torch": torch | {"devices": len(torch["devices"]) if torch["kind"] == "cuda" else 0},
         "decoder": kernel.state(),
         "gpu": _gpu(),
         "mpi": mpi,
-        "mpi4py": _python("import json, mpi4py; print(json.dumps(mpi4py.__version__))"),
+        "mpi4py": next((each.version for each in distributions(name="mpi4py")), None),
         "cores": usable_cores(),
         "node_cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         # Not what is usable here: that is what this job has requested.
@@ -81,25 +69,6 @@ def _gpu() -> dict[str, Any]:
     except pynvml.NVMLError as error:
         return {"error": str(error)}
     return {**found, "devices": count}
-
-
-def _output(command: Sequence[str]) -> str:
-    """The output of a command; OSError where it is missing, fails or is too slow."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise OSError(f"took more than {PROBE_S} s") from None
-    if done.returncode:
-        raise OSError((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
-    return done.stdout.strip()
-
-
-def _python(code: str) -> Any:
-    """The JSON that a piece of Python prints."""
-    try:
-        return json.loads(_output([sys.executable, "-c", code]).splitlines()[-1])
-    except OSError as error:
-        return {"error": str(error)}
 
 
 def _fabric() -> list[str]:
