@@ -146,13 +146,6 @@ def test_runs_whose_errors_are_their_own_make_a_sum_more_certain_than_those_of_o
     assert 0.88 < ((one > 50) & (one < 200)).mean() < 0.92
 
 
-def test_a_wide_estimate_names_the_measurement_that_would_narrow_it(folder: Path) -> None:
-    assert "Wide         long" not in show.table(planned("known"))
-    (folder / "config/machines/unknown.yaml").write_text(f"{MACHINE}peak_tflops: {{float32: 10}}\n")
-    (line,) = [line for line in show.table(planned("unknown")).splitlines() if line.startswith("Wide         long")]
-    assert line.endswith("run one configuration of each model first")
-
-
 def test_the_cost_is_that_of_devices_and_nodes(folder: Path) -> None:
     plan = planned("known")
     (_, gpu, _), (_, node, _) = plan.hours(plan.submitted, "gpu"), plan.hours(plan.submitted, "node")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from scalestudy.cluster.plan.hours import Plan, PlannedJob, Unit, sources_of
@@ -11,18 +11,6 @@ from scalestudy.spec.layout import machine_file
 
 UNITS: tuple[Unit, ...] = ("gpu", "node")
 WORDS: dict[Unit, str] = {"gpu": "GPU", "node": "node"}
-MAX_SPREAD = 5.0
-"""P90 over P10 from which on the plan names the measurement that would narrow it."""
-MIN_WIDE_S = 60
-"""Least P10 of a wide estimate in time, seconds: a plan that ends within minutes needs no remedy."""
-TO_MEASURE = {
-    "flops": "step times follow from counted operations alone: run one configuration of each model first",
-    "published": "name the links in the machine file (`device_link_gb_per_s`, `network_gb_per_s`), or run one configuration",
-    "neighbours": "the runs that are known lie far from these: run the largest configuration once",
-    "window": "what the program takes before its window is assumed: run one configuration first",
-    "rates": "prepare the data first: snakemake --until dataset, with the same targets and profile",
-}
-"""Remedy for a wide estimate, by its source."""
 Row = dict[str, Any]
 
 
@@ -63,73 +51,39 @@ def hours(value: float) -> int | float:
 
 
 def table(plan: Plan) -> str:
-    """The plan for people: a line per study, the total, and remarks."""
+    """The plan for people: a line per study, the total, and remarks. Hours of submitted jobs, the time of others."""
     if not plan.submitted:
         return "Plan: nothing to submit. All runs and datasets exist."
-    columns = columns_of(plan)
-    cells = [["study", *columns]]
-    cells += [[row["study"], *(cell(row) for cell in columns.values())] for row in rows_of(plan)]
+    word = WORDS[plan.unit]
+    numbers = [f"expected {word} h", f"to request {word} h", "makespan ≥"]
+    numbers = numbers if plan.has_scheduler else ["expected", "up to (P90)"]
+    cells = [["study", "jobs", *numbers, "source"], *(_cells(plan, row) for row in rows_of(plan))]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    to_left = [name in ("study", "source") for name in cells[0]]
     head, *lines, total = (
-        "  ".join(
-            cell.ljust(width) if is_left else cell.rjust(width)
-            for cell, width, is_left in zip(row, widths, to_left, strict=True)
-        ).rstrip()
-        for row in cells
+        "  ".join([study.ljust(widths[0]), *map(str.rjust, inner, widths[1:-1]), source]).rstrip()
+        for study, *inner, source in cells
     )
     rule = "-" * max(map(len, (head, total)))
     title = f"Plan for machine {plan.machine_name}, scale {plan.scale}"
     return "\n".join([title, head, rule, *lines, rule, total, "", *notes(plan)])
 
 
-def columns_of(plan: Plan) -> dict[str, Callable[[Row], str]]:
-    """Return a function per column that makes its cell: hours and makespan of submitted jobs, the time of others."""
-    unit, word = plan.unit, WORDS[plan.unit]
-
-    def known(row: Row, text: str) -> str:
-        return "–" if row["source"] == "unknown" else text
-
-    def time(name: str) -> Callable[[Row], str]:
-        more = "" if plan.has_scheduler else " + ?"
-        return lambda row: known(row, duration(row["makespan_s"][name]) + more * ("unknown" in row["source"]))
-
-    def jobs(row: Row) -> str:
-        further = row["attempts"] - row["jobs"] if plan.has_scheduler else 0
-        return f"{row['jobs']:,}" + (f"+{further}" if further > 0 else "")
-
+def _cells(plan: Plan, row: Row) -> list[str]:
+    """A line of the table."""
+    is_known, unit = row["source"] != "unknown", plan.unit
+    further = row["attempts"] - row["jobs"] if plan.has_scheduler else 0
+    jobs = f"{row['jobs']:,}" + (f"+{further}" if further > 0 else "")
+    more = " + ?" if "unknown" in row["source"] and not plan.has_scheduler else ""
+    middle, most = (duration(row["makespan_s"][name]) + more if is_known else "–" for name in ("p50", "p90"))
     if not plan.has_scheduler:
-        return {
-            "jobs": jobs,
-            "expected": time("p50"),
-            "up to (P90)": time("p90"),
-            "source": lambda row: row["source"],
-        }
-    return {
-        "jobs": jobs,
-        f"expected {word} h": lambda row: known(row, digits(row[f"{unit}_hours_expected"])),
-        f"to request {word} h": lambda row: digits(row[f"{unit}_hours_to_request"]),
-        "makespan ≥": time("p50"),
-        "source": lambda row: row["source"],
-    }
+        return [row["study"], jobs, middle, most, row["source"]]
+    expected = digits(row[f"{unit}_hours_expected"]) if is_known else "–"
+    return [row["study"], jobs, expected, digits(row[f"{unit}_hours_to_request"]), middle, row["source"]]
 
 
 def notes(plan: Plan) -> Iterator[str]:
     """Remarks, a line each."""
     yield from notes_on_requests(plan) if plan.has_scheduler else notes_on_time(plan)
-    wide: dict[str, list[str]] = {}
-    for study, jobs in plan.by_study().items():
-        known = [job for job in jobs if job.estimate.known]
-        low, _, high = plan.hours(known, plan.unit) if plan.has_scheduler else plan.makespan_s(known)
-        if high > MAX_SPREAD * (low if plan.has_scheduler else max(low, MIN_WIDE_S)):
-            worst = max(known, key=lambda job: job.interval_s[1] / max(1.0, job.interval_s[0]))
-            span = (
-                f"{digits(low)} to {digits(high)} h" if plan.has_scheduler else f"{duration(low)} to {duration(high)}"
-            )
-            wide.setdefault(worst.estimate.kind, []).append(f"{study} ({span})")
-    for kind, studies in wide.items():
-        more = f", and {len(studies) - 3} more studies" if len(studies) > 3 else ""
-        yield f"Wide         {', '.join(studies[:3])}{more}, P10 to P90; {TO_MEASURE.get(kind, 'run one configuration first')}"
     price = plan.cost(plan.submitted)
     if price is not None and plan.machine.prices is not None:
         most = "to request" if plan.has_scheduler else "at P90"
