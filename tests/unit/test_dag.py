@@ -59,7 +59,7 @@ def test_a_submitted_job_makes_its_run_though_the_study_was_edited_since(folder:
 def test_a_run_that_two_studies_share_is_made_for_the_one_that_the_call_names(folder: Path) -> None:
     (folder / "b.yaml").write_text((folder / "a.yaml").read_text())
     run = Project({}).chosen[0].runs[0].id
-    names = [Project({}, targets=lambda named=named: named).study_name("local", run) for named in ("a", "all", "b")]
+    names = [Project({}, targets=lambda named=named: named).indexed("local", run).study for named in ("a", "all", "b")]
     assert names == ["a", "a", "b"]
 
 
@@ -139,7 +139,7 @@ def order(folder: Path, seed: int) -> list[tuple[int, int]]:
     for name in ("a", "b"):
         (folder / f"{name}.yaml").write_text(ORDERED.format(seed=seed if name == "a" else 99))
     project = Project({})
-    runs = sorted(project.chosen[0].runs, key=lambda run: -project.priority("local", run.id))
+    runs = sorted(project.chosen[0].runs, key=lambda run: -project.indexed("local", run.id).priority)
     return [(run.spec.repeat, run.spec.rank_batch) for run in runs]
 
 
@@ -151,5 +151,5 @@ def test_studies_and_rounds_follow_each_other_and_the_seed_draws_the_order_withi
     assert len({tuple(each) for each in rounds}) == 3
     assert order(folder, seed=1) == drawn != order(folder, seed=2)
     project = Project({})
-    first, second = ([project.priority("local", run.id) for run in study.runs] for study in project.chosen)
+    first, second = ([project.indexed("local", run.id).priority for run in study.runs] for study in project.chosen)
     assert min(first) > max(second)

@@ -172,7 +172,7 @@ class LogHandler(LogHandlerBase):
         from scalestudy.analysis.workload import varied_columns
         from scalestudy.spec.labels import run_text
 
-        name = self.project.study_name(machine, run)
+        name = self.project.indexed(machine, run).study
         for study in (study for study in self.project.chosen if study.name == name):
             if name not in self.varied:
                 self.varied[name] = varied_columns(study)

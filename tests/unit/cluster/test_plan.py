@@ -94,7 +94,7 @@ def test_a_run_without_an_estimate_is_in_no_percentile_and_counts_with_its_reser
     assert plan.hours(runs_of(plan), "gpu") == (0, 0, 0)
     assert plan.reserved(runs_of(plan), "gpu") == plan.to_request(runs_of(plan), "gpu") == 24
     # 24 GPU hours at 0.3 points; four runs on a node and four on two, half an hour each.
-    assert plan.cost(runs_of(plan)) == (0, 0, pytest.approx(24 * 0.3 + 12 * 0.5))
+    assert show.cost(plan, runs_of(plan)) == (0, 13.2)
     assert show.as_json(plan)["unknown"] == {"jobs": 8, "gpu_hours_reserved": 24}
     text = show.table(plan)
     assert "Unknown      8 jobs without an estimate: their 24 reserved GPU h are in what is to be requested" in text
@@ -149,9 +149,9 @@ def test_runs_whose_errors_are_their_own_make_a_sum_more_certain_than_those_of_o
 def test_the_cost_is_that_of_devices_and_nodes(folder: Path) -> None:
     plan = planned("known")
     (_, gpu, _), (_, node, _) = plan.hours(plan.submitted, "gpu"), plan.hours(plan.submitted, "node")
-    cost = plan.cost(plan.submitted)
-    assert cost[1] == pytest.approx(0.3 * gpu + node, rel=0.01)
-    assert f"Cost         {cost[1]:,.2f} points expected, {cost[2]:,.2f} to request" in show.table(plan)
+    expected, most = show.cost(plan, plan.submitted)
+    assert expected == pytest.approx(0.3 * gpu + node, rel=0.01)
+    assert f"Cost         {expected:,.2f} points expected, {most:,.2f} to request" in show.table(plan)
 
 
 def test_the_least_makespan_is_the_longest_chain_or_the_work_over_the_limits_of_a_user(folder: Path) -> None:

@@ -126,7 +126,7 @@ class Ask:
 
     def priority(self, w: Any) -> int:
         """Rank of a run among the jobs that are ready."""
-        return self.project.priority(w.machine, w.run)
+        return self.project.indexed(w.machine, w.run).priority
 
     def run_resource(self, name: str) -> Callable[[Any], Any]:
         """One resource of a run's job."""

@@ -25,18 +25,28 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run, Study
 from scalestudy.spec.study_file import RESERVED
 
+OTHER = "other"
+
 
 class IndexedRun(NamedTuple):
-    """A run, with the position of its study, and its place in the order in which the study's runs are measured."""
+    """A run, and what its job has of it."""
 
-    study: int
-    place: int
     run: Run
+    study: str
+    """The one that it is made for: of several that share it, a target, or the first; OTHER: none that is configured."""
+    priority: int
+    """Rank among the jobs that are ready."""
 
 
-def _indexed(position: int, study: Study) -> Iterator[IndexedRun]:
+def _indexed(position: int, study: Study, name: str) -> Iterator[IndexedRun]:
+    """The runs of a study, which follow each other round by round, and within a round in the order that the seed draws.
+
+    Studies follow each other by `position`. So the first figure comes early, drift hits all configurations, and the
+    after-effects of a run (a warm cache, a hot processor) do not always meet the same next one.
+    """
     places = {run: place for place, run in enumerate((*study.order, *(run.id for run in study.explained)))}
-    return (IndexedRun(position, places[run.id], run) for run in (*study.runs, *study.explained))
+    for run in (*study.runs, *study.explained):
+        yield IndexedRun(run, name, 1_000_000 - 10_000 * min(position, 90) - min(places[run.id], 9_999))
 
 
 def _planned(folder: Path) -> Run | None:
@@ -127,7 +137,7 @@ class Project:
             return self._configured[run]
         known = self._all_runs(machine)
         if run not in known and (planned := _planned(layout.run_folder(machine, run))) is not None:
-            known[run] = IndexedRun(len(self.chosen), 0, planned)
+            known[run] = IndexedRun(planned, OTHER, 1_000_000)
         if run not in known:
             raise UserError(f"no study has a run `{run}`", f"results/{machine}/runs", nearest(run, known))
         return known[run]
@@ -147,7 +157,7 @@ class Project:
     def _configured(self) -> dict[str, IndexedRun]:
         targets, found = self.targets(), dict[str, IndexedRun]()
         for position, study in sorted(enumerate(self.chosen), key=lambda item: item[1].name not in targets):
-            for indexed in _indexed(position, study):
+            for indexed in _indexed(position, study, study.name):
                 found.setdefault(indexed.run.id, indexed)
         return found
 
@@ -157,7 +167,7 @@ class Project:
             found = self._runs.setdefault(machine, {})
             for scale in [self.scale, *(scale for scale in SCALES if scale != self.scale)]:
                 for position, study in enumerate(self.all_studies(machine, scale)):
-                    for indexed in _indexed(position, study):
+                    for indexed in _indexed(position, study, OTHER):
                         found.setdefault(indexed.run.id, indexed)
         return self._runs[machine]
 
@@ -168,11 +178,6 @@ class Project:
             return self.chosen
         return find_studies(None, scale, self.machine(machine), machine_name=machine, changes=changes).studies
 
-    def study_name(self, machine: str, run: str) -> str:
-        """The study that a run is made for: of several that share it, a target, or the first; `other` if not configured."""
-        is_configured = machine == self.folder and run in self._configured
-        return self.chosen[self._configured[run].study].name if is_configured else "other"
-
     # Jobs
 
     def of_run(self, machine: str, run: str) -> Resources:
@@ -182,15 +187,6 @@ class Project:
     def of_dataset(self, dataset: str) -> tuple[Resources, TimeEstimate]:
         """Request and estimate of a dataset's preparation."""
         return self.planner(self.folder).of_dataset(dataset, self.run_with(dataset).spec)
-
-    def priority(self, machine: str, run: str) -> int:
-        """Study by study, in each round by round, and within a round in the order that the seed draws.
-
-        So the first figure comes early, drift hits all configurations, and the after-effects of a run (a warm cache, a hot
-        processor) do not always meet the same next one.
-        """
-        indexed = self.indexed(machine, run)
-        return 1_000_000 - 10_000 * min(indexed.study, 90) - min(indexed.place, 9_999)
 
     @property
     def jobs_at_once(self) -> int | None:

@@ -36,7 +36,7 @@ Z95 = 1.6449
 COMMON = {"repeats": 0.0, "neighbours": 0.5, "window": 0.8, "published": 0.8, "flops": 0.8, "rates": 0.8}
 """Share of the variance that all jobs of a kind of expectation have in common: what is taken from one published table is
 too high for all of them or too low for all. Assumptions; independent errors would make a sum seem far too certain."""
-Unit = Literal["gpu", "node"]
+Unit = Literal["gpu", "node", "price"]
 Percentiles = tuple[float, float, float]
 """The 10th, 50th and 90th."""
 Draws = npt.NDArray[np.float64]
@@ -88,10 +88,6 @@ class PlannedJob:
         most_s = self.resources.requested_s if self.resources.runtime else math.inf
         return min(self.estimate.low_s, most_s), min(self.estimate.high_s, most_s)
 
-    def units(self, unit: Unit) -> int:
-        """GPUs (idle ones of its nodes included) or nodes that it holds."""
-        return self.resources.gpus_held if unit == "gpu" else self.resources.nodes
-
     def further(self, seconds: Draws) -> Draws:
         """Jobs beyond the first that it needs if it takes these seconds; none where no limit is known."""
         limit_s = 60 * (self.resources.runtime or 0)
@@ -133,7 +129,14 @@ class Plan:
     @property
     def unit(self) -> Unit:
         """GPUs, or nodes where no job holds a GPU."""
-        return "gpu" if any(job.units("gpu") for job in self.jobs) else "node"
+        return "gpu" if any(self.per_hour(job, "gpu") for job in self.jobs) else "node"
+
+    def per_hour(self, job: PlannedJob, unit: Unit) -> float:
+        """GPUs (idle ones of its nodes included) or nodes that a job holds, or the price of an hour of it, 0 without prices."""
+        gpus, nodes = job.resources.gpus_held, job.resources.nodes
+        if unit == "price":
+            return self.machine.prices.per_hour(gpus, nodes) if self.machine.prices else 0.0
+        return gpus if unit == "gpu" else nodes
 
     def by_study(self) -> dict[str, list[PlannedJob]]:
         """The submitted jobs of each study, the most urgent study first."""
@@ -143,31 +146,17 @@ class Plan:
         return found
 
     def reserved(self, jobs: Iterable[PlannedJob], unit: Unit) -> float:
-        """Hours of the walltimes of these jobs."""
-        return sum(job.units(unit) * job.resources.requested_s for job in jobs) / 3600
-
-    def _sums(self, jobs: Sequence[PlannedJob], weights: Iterable[float]) -> Percentiles:
-        """Percentiles of the weighted sum of the hours of these jobs, as far as they have an estimate."""
-        known = [weight * job.estimate.known for job, weight in zip(jobs, weights, strict=True)]
-        return percentiles(weighted(self.drawn_s, jobs, known) / 3600)
+        """Hours of the walltimes of these jobs, or their price."""
+        return sum(self.per_hour(job, unit) * job.resources.requested_s for job in jobs) / 3600
 
     def hours(self, jobs: Sequence[PlannedJob], unit: Unit) -> Percentiles:
-        """Percentiles of these jobs' GPU or node hours."""
-        return self._sums(jobs, [job.units(unit) for job in jobs])
+        """Percentiles of these jobs' GPU or node hours, or of their price, as far as they have an estimate."""
+        weights = [self.per_hour(job, unit) * job.estimate.known for job in jobs]
+        return percentiles(weighted(self.drawn_s, jobs, weights) / 3600)
 
     def to_request(self, jobs: Sequence[PlannedJob], unit: Unit) -> float:
-        """Hours that cover nine draws of ten, and the reservations of jobs without an estimate."""
+        """Hours, or the price, that cover nine draws of ten, and the reservations of jobs without an estimate."""
         return self.hours(jobs, unit)[2] + self.reserved((job for job in jobs if not job.estimate.known), unit)
-
-    def cost(self, jobs: Sequence[PlannedJob]) -> Percentiles | None:
-        """Percentiles of the price, in the machine's currency, the 90th with the reservations of jobs without an estimate, as
-        in `to_request`; None where the machine has no prices."""
-        prices = self.machine.prices
-        if prices is None:
-            return None
-        low, middle, high = self._sums(jobs, [prices.per_hour(job.units("gpu"), job.units("node")) for job in jobs])
-        unknown = [job for job in jobs if not job.estimate.known]
-        return low, middle, high + prices.per_hour(self.reserved(unknown, "gpu"), self.reserved(unknown, "node"))
 
     def makespan_s(self, jobs: Sequence[PlannedJob]) -> Percentiles:
         """Percentiles of the least seconds that these jobs take, without the others, from the first start to the last end."""
@@ -272,16 +261,14 @@ def make_plan(project: Project, seen: Sequence[AnnouncedJob], jobs_at_once: int 
 def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
     if seen.rule == "train":
         planner = project.planner(seen.wildcards["machine"])
-        run = project.run(seen.wildcards["machine"], seen.wildcards["run"])
-        spec, (known, estimate) = run.spec, planner.of(run)
+        run, study, _ = project.indexed(seen.wildcards["machine"], seen.wildcards["run"])
+        known, estimate = planner.of(run)
         asked = _as_announced(known, seen)
         if asked.runtime != known.runtime:  # it goes on in other jobs than those of its own walltime
             fits = asked.runtime is not None and estimate.high_s <= 60 * asked.runtime
             asked = dataclasses.replace(asked, links=1 if fits else walltime(estimate, asked.runtime)[1])
-        return PlannedJob(
-            column, seen, project.study_name(seen.wildcards["machine"], run.id), spec.strategy.name, spec.ranks, asked, estimate,
-            planner.expectation.again_s,
-        )  # fmt: skip
+        again_s, strategy = planner.expectation.again_s, run.spec.strategy.name
+        return PlannedJob(column, seen, study, strategy, run.spec.ranks, asked, estimate, again_s)
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
         needed, estimate = project.of_dataset(dataset)

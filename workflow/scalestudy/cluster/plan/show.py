@@ -31,13 +31,13 @@ def _row(plan: Plan, jobs: Sequence[PlannedJob]) -> Row:
         found[f"{unit}_hours_p10"] = hours(low)
         found[f"{unit}_hours_expected"] = hours(middle)
         found[f"{unit}_hours_to_request"] = hours(plan.to_request(jobs, unit))
-    price = plan.cost(jobs)
-    return {
-        **found,
-        "source": sources_of(jobs),
-        "cost_expected": None if price is None else round(price[1], 2),
-        "cost_to_request": None if price is None else round(price[2], 2),
-    }
+    expected, most = cost(plan, jobs) if plan.machine.prices else (None, None)
+    return {**found, "source": sources_of(jobs), "cost_expected": expected, "cost_to_request": most}
+
+
+def cost(plan: Plan, jobs: Sequence[PlannedJob]) -> tuple[float, float]:
+    """Expected price of some jobs, and the price to request, in the machine's currency."""
+    return round(plan.hours(jobs, "price")[1], 2), round(plan.to_request(jobs, "price"), 2)
 
 
 def _makespan(plan: Plan, jobs: Sequence[PlannedJob]) -> dict[str, int]:
@@ -84,10 +84,10 @@ def _cells(plan: Plan, row: Row) -> list[str]:
 def notes(plan: Plan) -> Iterator[str]:
     """Remarks, a line each."""
     yield from notes_on_requests(plan) if plan.has_scheduler else notes_on_time(plan)
-    price = plan.cost(plan.submitted)
-    if price is not None and plan.machine.prices is not None:
-        most = "to request" if plan.has_scheduler else "at P90"
-        yield f"Cost         {price[1]:,.2f} {plan.machine.prices.currency} expected, {price[2]:,.2f} {most}"
+    if plan.machine.prices is not None:
+        expected, most = cost(plan, plan.submitted)
+        at = "to request" if plan.has_scheduler else "at P90"
+        yield f"Cost         {expected:,.2f} {plan.machine.prices.currency} expected, {most:,.2f} {at}"
     yield from (f"Assumed      {text}" for text in plan.assumed)
     yield from (f"Left out     {text}" for text in plan.left_out)
 
