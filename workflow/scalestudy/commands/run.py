@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,48 +23,27 @@ ON_GPU = ("batch_and_precision", "loader_workers")
 ASK_CPU = "`make run SCALE=mini` measures the CPU"
 
 
-@dataclass(frozen=True)
-class MachineChoice:
-    """Scale, machine and studies that fit this machine, with the reason in a sentence."""
-
-    scale: str
-    machine: str
-    studies: tuple[str, ...]
-    why: str
-
-    @property
-    def config(self) -> tuple[str, ...]:
-        """For Snakemake's `--config`."""
-        return f"studies={','.join(self.studies)}", f"scale={self.scale}", f"machine={self.machine}"
-
-
-def chosen(scale: str | None = None) -> MachineChoice:
-    """The studies of `make run`: at scale `node` where there is an accelerator, else at `mini`; `scale` is the user's wish.
+def fitting_scale(wish: str | None = None) -> tuple[str, str]:
+    """The scale of `make run`, and why: `node` where there is an accelerator, else `mini`, or the user's `wish`.
 
     Raises UserError where there is an accelerator that runs cannot use, or that torch or its driver cannot: the CPU is not
     taken in its place unasked.
     """
     from scalestudy.hardware import accelerators
     from scalestudy.spec.auto_machine import auto_machine
-    from scalestudy.spec.machine import AUTO
-    from scalestudy.spec.study import MACHINE_STUDIES
 
-    if scale == "mini":
-        why = "scale mini, as asked: this CPU, and accelerators that are emulated"
-        return MachineChoice("mini", "local", MACHINE_STUDIES, why)
+    if wish == "mini":
+        return wish, "scale mini, as asked: this CPU, and accelerators that are emulated"
     found = accelerators()
     if found.refusal:
         raise UserError(found.refusal, remedy=f"fix that first (`scalestudy doctor` says more); {ASK_CPU}")
     if found.count:
         names = " and ".join(dict.fromkeys(device.name or "a part of a GPU" for device in found.devices))
-        why = f"{found.count} x {names} is here: scale node, on machine {auto_machine()}; {ASK_CPU}"
-        return MachineChoice("node", AUTO, ON_GPU, why)
-    if scale == "node":
+        return "node", f"{found.count} x {names} is here: scale node, on machine {auto_machine()}; {ASK_CPU}"
+    if wish == "node":
         what = f"scale `node` needs an accelerator, and none is here: {found.source}"
         raise UserError(what, remedy="choose SCALE=mini")
-    return MachineChoice(
-        "mini", "local", MACHINE_STUDIES, f"no accelerator is here ({found.source}): scale mini, on this CPU"
-    )
+    return "mini", f"no accelerator is here ({found.source}): scale mini, on this CPU"
 
 
 @click.command(name="run")
@@ -79,12 +57,17 @@ def run(scale: str | None, dry_run: bool) -> None:
     \b
     Example: scalestudy run -n
     """
-    choice = chosen(scale)
-    click.echo(f"{choice.why}; studies {', '.join(choice.studies)}")
-    if choice.scale == "mini":
+    from scalestudy.spec.machine import AUTO
+    from scalestudy.spec.study import MACHINE_STUDIES
+
+    scale, why = fitting_scale(scale)
+    machine, names = (AUTO, ON_GPU) if scale == "node" else ("local", MACHINE_STUDIES)
+    studies = ",".join(names)
+    click.echo(f"{why}; studies {studies.replace(',', ', ')}")
+    if scale == "mini":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    words = ["snakemake", "all", "--profile", "profiles/local", "--config", *choice.config]
-    words += ["-n"] if dry_run else []
+    words = ["snakemake", "all", "--profile", "profiles/local"]
+    words += ["--config", f"studies={studies}", f"scale={scale}", f"machine={machine}", *(["-n"] if dry_run else [])]
     click.echo(shlex.join(words))
     sys.stdout.flush()
     beside = Path(sys.executable).with_name("snakemake")
