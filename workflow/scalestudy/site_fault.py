@@ -11,7 +11,7 @@ from scalestudy.errors import Skipped, UserError
 
 JOB_IDS = ("PBS_JOBID", "SLURM_JOB_ID", "JOB_ID", "LSB_JOBID")
 """Variables with which schedulers number their jobs: PBS, Slurm, Grid Engine, LSF."""
-OF_EXECUTOR = "MULTINODE_JOB"
+EXECUTOR_JOB = "MULTINODE_JOB"
 """Name of the job, in those of the executor; launchers pass it on to a job's other nodes."""
 Lackable = Literal["mpirun", "mpi4py", "c++", "gpu"]
 """What a site can say that none of its nodes has."""
@@ -43,7 +43,7 @@ def _correct_site() -> str:
 
 def in_job(variables: Mapping[str, str] = os.environ) -> bool:
     """Whether a process with these variables belongs to a job of a scheduler."""
-    return any(variables.get(name) for name in (OF_EXECUTOR, *JOB_IDS))
+    return any(variables.get(name) for name in (EXECUTOR_JOB, *JOB_IDS))
 
 
 def lacking(reason: str, what: Lackable | None = None, lacks: Collection[Lackable] = ()) -> SiteFault | Skipped:

@@ -41,7 +41,7 @@ OTHER_MODES = {"--lint", "--report", "--unlock", "--summary", "-S", "--detailed-
                "--list-target-rules", "--lt", "--list-changes", "--lc", "--list-conda-envs", "--conda-create-envs-only",
                "--cleanup-metadata", "--cm", "--archive", "--containerize", "--generate-unit-tests"}  # fmt: skip
 """Options of calls that run no job: Snakemake's own output stands."""
-OF_SNAKEMAKE = ("At least one job did not complete", "--keep-incomplete mode is set", "Cannot restore results/")
+SNAKEMAKE_WARNINGS = ("At least one job did not complete", "--keep-incomplete mode is set", "Cannot restore results/")
 """Warnings about failed jobs that repeat, with less, the lines about them."""
 
 
@@ -146,7 +146,7 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.ERROR and facts.get("exception") == "RuleException":
             return  # the failed job has been shown
         elif "multinode" in facts or record.levelno >= logging.WARNING or event == LogEvent.ERROR:
-            if "multinode" in facts or not record.getMessage().startswith(OF_SNAKEMAKE):
+            if "multinode" in facts or not record.getMessage().startswith(SNAKEMAKE_WARNINGS):
                 self.say(text_of(record))
         elif is_nothing(record):
             self.say("Nothing to be done: all requested files exist.")

@@ -13,7 +13,7 @@ from scalestudy.cli import run_command
 from scalestudy.errors import Skipped
 from scalestudy.hardware import Accelerators, Device
 from scalestudy.launch import resolve
-from scalestudy.site_fault import JOB_IDS, OF_EXECUTOR, SITE, SiteFault
+from scalestudy.site_fault import EXECUTOR_JOB, JOB_IDS, SITE, SiteFault
 from scalestudy.spec.config import Site
 from scalestudy.spec.ids import run_id
 from scalestudy.spec.machine import Machine
@@ -30,7 +30,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No job, no program, no GPU, no data."""
-    for name in (OF_EXECUTOR, *JOB_IDS, SITE):
+    for name in (EXECUTOR_JOB, *JOB_IDS, SITE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("SCALESTUDY_LOCKS", str(tmp_path))
@@ -96,7 +96,7 @@ def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
     monkeypatch.setattr("scalestudy.launch.launch.read_manifest", lambda _: SimpleNamespace(status="ready"))
     monkeypatch.setattr("scalestudy.commands.one_run.read_machine", lambda _: Machine(devices_per_node=4))
     monkeypatch.setenv("MULTINODE_FAULT", str(here / "fault"))
-    monkeypatch.setenv(OF_EXECUTOR, "job")
+    monkeypatch.setenv(EXECUTOR_JOB, "job")
     asked = spec()
     out = Path("results/gpus/runs") / run_id(asked) / "result.json"
     out.parent.mkdir(parents=True)

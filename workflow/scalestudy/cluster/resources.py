@@ -23,7 +23,7 @@ LINK_MARGIN_S = 300
 """What each attempt of a chain needs in addition to training: the checkpoint that it writes, and the one that it reads."""
 MEMORY_SHARE = 0.9
 """Share of a node's memory that a job requests: the rest is the system's."""
-DATA_LEAST_S = 600.0
+MIN_DATA_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def of_run(run: Run, machine: Machine, estimate: TimeEstimate) -> Resources:
 
 def of_dataset(machine: Machine, estimate: TimeEstimate) -> Resources:
     """The request to prepare a dataset: one node and no accelerator, in a queue of CPU nodes where the machine has one."""
-    estimate = replace(estimate, high_s=max(DATA_LEAST_S, estimate.high_s))
+    estimate = replace(estimate, high_s=max(MIN_DATA_S, estimate.high_s))
     queue = queue_for(machine, 1, estimate)
     limit = limit_min(machine, queue)
     runtime, jobs = walltime(estimate, limit)

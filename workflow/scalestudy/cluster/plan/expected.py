@@ -47,14 +47,14 @@ UTILISATION: Span = (0.047, 1.35)
 """Share of the peak that training reaches: the published step times of config/reference/ lie between the two, from
 Inception v3 with one image per step to VGG16, whose convolutions by Winograd's method need fewer operations than are
 counted."""
-LEAST_EFFICIENCY = 0.67
+MIN_EFFICIENCY = 0.67
 """Least share of an accelerator's published throughput that is left with loading, on one rank."""
 OTHER_EFFICIENCY = 0.4
 """The same for several ranks. Below the 0.42 and 0.47 of config/reference/tsubame_resnet50*.csv at 32 and 128 GPUs. The
 0.035 of the former at 128 GPUs, where all of them read one file, is beyond a plan."""
 SERVER_EFFICIENCY = 0.1
 """The same for parameter servers over links of unknown rate."""
-LEAST_LINK = 0.25
+MIN_LINK_SHARE = 0.25
 """Least share of a link's rate that an exchange reaches: an assumption."""
 BACKWARD_SHARE = 2 / 3
 """Share of a step without exchange that the backward pass takes: it computes twice as much as the forward pass."""
@@ -206,10 +206,10 @@ class Expectation:
         """Least and most seconds of a step with its exchange, and the source of the latter, in words.
 
         The exchange is that of the strategy's formula over the machine's links, at their full rate and hidden behind the
-        backward pass where the strategy overlaps the two, or at LEAST_LINK of it and not hidden.
+        backward pass where the strategy overlaps the two, or at MIN_LINK_SHARE of it and not hidden.
         """
         if spec.ranks == 1:
-            return (step_s, step_s / LEAST_EFFICIENCY), ""
+            return (step_s, step_s / MIN_EFFICIENCY), ""
         counted = model_cost(spec)
         size = 4.0 * (counted.parameters if counted else 0)
         if spec.accelerator:  # ranks on hosts whose links are not those of the machine file
@@ -220,7 +220,7 @@ class Expectation:
             return (step_s, step_s / least), ", links unknown"
         overlaps = spec.strategy.name in OVERLAPPED or getattr(spec.strategy, "schedule", "") == "overlapped"
         low_s = step_s + max(0.0, exchange_s - (BACKWARD_SHARE * step_s if overlaps else 0.0))
-        return (low_s, step_s / OTHER_EFFICIENCY + exchange_s / LEAST_LINK), f", exchange of {exchange_s:.2g} s"
+        return (low_s, step_s / OTHER_EFFICIENCY + exchange_s / MIN_LINK_SHARE), f", exchange of {exchange_s:.2g} s"
 
     def _flops(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
         peak = self.machine.peak_tflops.get(spec.autocast or ("tf32" if spec.tf32 else spec.dtype))

@@ -17,7 +17,7 @@ from scalestudy.spec.run import RunSpec
 
 Span = tuple[float, float]
 
-LEAST, MOST = 0.8, 1.5
+MIN_FACTOR, MAX_FACTOR = 0.8, 1.5
 """How far a run may lie from its nearest neighbours, at no distance."""
 GEOMETRY_FACTOR = 4.0
 SIZE_FACTOR = 100.0
@@ -113,4 +113,4 @@ def seconds_of(ranks: int, rank_batch: int, samples: float, groups: Groups) -> S
     ]
     beyond = min(abs(math.log(samples / (one.rank_samples or 1.0))) for one in near)
     power = 1 + nearest / math.log(GEOMETRY_FACTOR) + beyond / math.log(SIZE_FACTOR)
-    return min(found) * LEAST**power, max(found) * MOST**power
+    return min(found) * MIN_FACTOR**power, max(found) * MAX_FACTOR**power
