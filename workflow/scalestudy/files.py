@@ -49,16 +49,6 @@ def expanded(folder: str) -> Path:
     return Path(os.path.expandvars(folder)).expanduser()
 
 
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Errors of the system in the block that name no file name `path`: a write does not say where."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
-
-
 def sync_directory(directory: Path) -> None:
     """Make a rename in `directory` survive a crash; file systems that cannot are left to themselves."""
     descriptor = os.open(directory, os.O_RDONLY)
@@ -95,16 +85,14 @@ def write_with(path: Path | str, write: Callable[[Path], Any]) -> None:
 def read_json(path: Path | str) -> Any:
     """Read a JSON file of ours; a damaged one, or no file at all, is a UserError that names it."""
     try:
-        with naming(Path(path)):
-            return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError("no such file", str(path)) from None
+    except OSError as error:
+        error.filename = str(path)  # what reads does not say where
+        raise
     except (ValueError, RecursionError) as error:
         raise UserError(f"not readable as JSON: {error}", str(path), "delete it; it will be made again") from None
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a value of JSON")
 
 
 def json_lines(file: Path) -> Iterator[dict[str, Any]]:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import click
 
-from scalestudy.commands.options import FILE, of_study
+from scalestudy.commands.options import of_study
 from scalestudy.errors import UserError
 from scalestudy.files import write_text
 
-CONFIG_FILE = Path("config/config.yaml")
+CONFIG_FILE = "config/config.yaml"
 
 
 @click.command(name="check")
-@click.option("--config", "file", default=None, type=FILE, help=f"Configuration; default {CONFIG_FILE}.")
 @click.option(
     "--keys",
     is_flag=False,
@@ -25,7 +24,7 @@ CONFIG_FILE = Path("config/config.yaml")
     metavar="[WORD]",
     help="List the keys of all files, or those whose name contains WORD.",
 )
-def check(file: Path | None, keys: str | None) -> None:
+def check(keys: str | None) -> None:
     """Check the configuration: every study at every scale that it has.
 
     \b
@@ -42,8 +41,7 @@ def check(file: Path | None, keys: str | None) -> None:
     from scalestudy.spec.labels import counted
     from scalestudy.spec.read_study import NoScale, find_studies
 
-    file = file or CONFIG_FILE
-    config = read_config(file)
+    config = read_config(CONFIG_FILE)
     machine = read_machine(config.machine)
     names = None if config.studies == "all" else config.studies
     read_site()  # its errors
@@ -54,7 +52,7 @@ def check(file: Path | None, keys: str | None) -> None:
         is_chosen = scale == config.scale
         errors += [error for error in found.errors() if is_chosen or not isinstance(error, NoScale)]
         if is_chosen and not found.studies and not found.wrong:
-            errors.append(UserError(f"no configured study has scale `{scale}`", str(file), "choose another scale"))
+            errors.append(UserError(f"no configured study has scale `{scale}`", CONFIG_FILE, "choose another scale"))
         left_out = ((study.name, said) for study in found.studies for said in study.left_out)
         remarks |= dict.fromkeys(f"left out: {scale}: {name}: {said}" for name, said in left_out)
         runs = {run.id for study in found.studies for run in study.runs}
