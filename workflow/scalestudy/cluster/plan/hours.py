@@ -177,19 +177,15 @@ def limits_of(machine: Machine, jobs: int | None = None) -> Limits:
 def makespan(jobs: Sequence[PlannedJob], seconds: Draws, limits: Limits) -> Draws:
     """Least seconds [draws] from the first start to the last end, by each job's `seconds` [draws, jobs], without queueing.
 
-    The longer of two: the longest chain of jobs that need each other's files, of which a dry run names both ends; and the
-    job hours and node hours of the machine or of a queue over the jobs and nodes that it lets run at one time.
+    The longer of two: the longest run with the preparation of its data before it, and the job hours and node hours of the
+    machine or of a queue over the jobs and nodes that it lets run at one time.
     """
-    known = {job.column: job for job in jobs if job.column < seconds.shape[1]}
-    makers = {file: column for column, job in known.items() for file in job.seen.outputs}
-
-    @functools.lru_cache
-    def end(column: int) -> Draws:
-        needs = {makers[file] for file in known[column].seen.inputs if file in makers}
-        begin = np.max([end(need) for need in needs], axis=0, initial=0.0)
-        return np.asarray(begin + seconds[:, column])
-
-    least = functools.reduce(np.maximum, map(end, known), np.zeros(len(seconds)))
+    timed = [job for job in jobs if job.column < seconds.shape[1]]
+    makers = {file: job.column for job in timed for file in job.seen.outputs}
+    least = np.zeros(len(seconds))
+    for job in timed:
+        needs = [makers[file] for file in job.seen.inputs if file in makers]
+        least = np.maximum(least, seconds[:, job.column] + seconds[:, needs].max(axis=1, initial=0.0))
     for queue, (most_jobs, most_nodes) in limits.items():
         held = [job for job in jobs if job.submitted and queue in (MACHINE, job.resources.queue)]
         nodes = [min(job.resources.nodes, most_nodes) for job in held]
