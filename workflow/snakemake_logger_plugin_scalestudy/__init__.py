@@ -173,11 +173,12 @@ class LogHandler(LogHandlerBase):
         from scalestudy.spec.labels import run_text
 
         name = self.project.indexed(machine, run).study
-        for study in (study for study in self.project.chosen if study.name == name):
-            if name not in self.varied:
-                self.varied[name] = varied_columns(study)
-            return f"{name}: {run_text(study, self.varied[name], self.project.run(machine, run).columns)}"
-        return run
+        study = next((study for study in self.project.chosen if study.name == name), None)
+        if study is None:
+            return run
+        if name not in self.varied:
+            self.varied[name] = varied_columns(study)
+        return f"{name}: {run_text(study, self.varied[name], self.project.run(machine, run).columns)}"
 
     def job_of(self, facts: Mapping[str, Any]) -> Job:
         """The job that an event is about, which starts now or is submitted."""

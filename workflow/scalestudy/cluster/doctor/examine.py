@@ -35,9 +35,10 @@ def _examined(name: str, nodes: int, wait_s: float) -> tuple[Reports, list[Findi
     """The same of a cluster."""
     findings, reports, file = list[Finding](), Reports(), machine_file(name)
     try:
-        scheduler = scheduler_here()
-    except UserError as error:
-        return [], [Finding(error.what, error.remedy)]
+        scheduler = chosen_scheduler(read_site())
+    except ValueError as error:
+        remedy = "go to a login node, load the scheduler's module, or use another profile"
+        return [], [Finding(str(error), remedy)]
     facts = facts_of(scheduler.kind, scheduler.run, scheduler.on)
     try:
         reports = probe_in_job(scheduler, read_machine(name), nodes, wait_s)
@@ -45,15 +46,6 @@ def _examined(name: str, nodes: int, wait_s: float) -> tuple[Reports, list[Findi
         findings.append(Finding(f"{error.where}: {error.what}", error.remedy))
     findings += differences(read_machine(name), file, scheduler.settings, site_file(), facts)
     return reports, [*findings, *(node_findings(reports, nodes, read_machine(name), file) if reports else ())]
-
-
-def scheduler_here() -> Any:
-    """The batch system that the executor would use here; UserError with the reason where it can use none."""
-    try:
-        return chosen_scheduler(read_site())
-    except ValueError as error:
-        remedy = "go to a login node, load the scheduler's module, or use another profile"
-        raise UserError(str(error), site_file(), remedy) from None
 
 
 def text(reports: Sequence[Mapping[str, Any]], findings: Sequence[Finding]) -> str:

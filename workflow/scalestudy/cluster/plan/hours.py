@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from scalestudy.cluster.plan.expected import KINDS, UNKNOWN, TimeEstimate
+from scalestudy.cluster.plan.expected import UNKNOWN, TimeEstimate
 from scalestudy.cluster.resources import LINK_MARGIN_S, NAMES, Resources, walltime
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.study import left_out_of
@@ -200,12 +200,6 @@ def weighted(seconds: Draws, jobs: Iterable[PlannedJob], weights: Iterable[float
     for job, weight in zip(jobs, weights, strict=True):
         of_column[job.column] = weight
     return np.asarray(seconds @ of_column)
-
-
-def sources_of(jobs: Iterable[PlannedJob]) -> str:
-    """Sources of the estimates, best first."""
-    found = {job.estimate.kind for job in jobs}
-    return "+".join(kind for kind in KINDS if kind in found)
 
 
 def drawn(intervals: Sequence[tuple[str, float, float]]) -> Draws:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scalestudy.cluster.plan.hours import Plan, PlannedJob, Unit, sources_of
+from scalestudy.cluster.plan.expected import KINDS
+from scalestudy.cluster.plan.hours import Plan, PlannedJob, Unit
 from scalestudy.errors import duration
 from scalestudy.spec.layout import machine_file
 
@@ -32,7 +33,9 @@ def _row(plan: Plan, jobs: Sequence[PlannedJob]) -> Row:
         found[f"{unit}_hours_expected"] = hours(middle)
         found[f"{unit}_hours_to_request"] = hours(plan.to_request(jobs, unit))
     expected, most = cost(plan, jobs) if plan.machine.prices else (None, None)
-    return {**found, "source": sources_of(jobs), "cost_expected": expected, "cost_to_request": most}
+    kinds = {job.estimate.kind for job in jobs}
+    source = "+".join(kind for kind in KINDS if kind in kinds)
+    return {**found, "source": source, "cost_expected": expected, "cost_to_request": most}
 
 
 def cost(plan: Plan, jobs: Sequence[PlannedJob]) -> tuple[float, float]:
