@@ -60,15 +60,15 @@ def _gpu() -> dict[str, Any]:
     """The driver and the first GPU, by NVML and without torch, which may be too new for the driver."""
     try:
         pynvml.nvmlInit()
-        cuda, count = pynvml.nvmlSystemGetCudaDriverVersion_v2(), pynvml.nvmlDeviceGetCount()
-        found = {"driver": pynvml.nvmlSystemGetDriverVersion(), "driver_cuda": [cuda // 1000, cuda % 1000 // 10]}
-        if count:
+        cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+        found: dict[str, Any] = {"driver_cuda": [cuda // 1000, cuda % 1000 // 10]}
+        if pynvml.nvmlDeviceGetCount():
             first = pynvml.nvmlDeviceGetHandleByIndex(0)
             found["name"] = pynvml.nvmlDeviceGetName(first)
             found["capability"] = list(pynvml.nvmlDeviceGetCudaComputeCapability(first))
+        return found
     except pynvml.NVMLError as error:
         return {"error": str(error)}
-    return {**found, "devices": count}
 
 
 def _fabric() -> list[str]:
