@@ -160,7 +160,8 @@ def image(study: Study, title: str, name: str) -> str:
 
 
 FACTS = {
-    "cpu": "CPU", "cores": "cores", "device_name": "device", "python": "Python", "torch": "torch", "code": "measuring code",
+    "cpu": "CPU", "cores": "cores", "device_name": "device", "clock": "clock", "python": "Python", "torch": "torch",
+    "allocator": "allocator", "code": "measuring code",
 }  # fmt: skip
 """Facts of result.json's `instrument` that a reader asks for first, and how they are called."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import signal
 import subprocess
 import threading
 from contextlib import AbstractContextManager
@@ -40,11 +41,13 @@ def dead_driver() -> str:
     return found
 
 
-def test_a_second_trainer_of_a_run_is_refused_and_told_the_first(tmp_path: Path) -> None:
+def test_a_second_trainer_of_a_run_is_refused_and_told_the_first_also_while_that_is_stopped(tmp_path: Path) -> None:
     with trainer(tmp_path) as first:
         refusal = f"process {first.pid} on this machine trains this run"
-        with pytest.raises(UserError, match=refusal), only_trainer(tmp_path):
-            pass
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            first.send_signal(number)
+            with pytest.raises(UserError, match=refusal), only_trainer(tmp_path):
+                pass
         assert first.poll() is None
 
 

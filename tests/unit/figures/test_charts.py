@@ -90,6 +90,15 @@ def test_times_of_ranks_that_share_cores_are_shaded(study: Study) -> None:
     assert chart(study, "throughput").panels[0].shaded_from == 1.0  # the second of two bars
 
 
+def test_runs_with_a_server_that_share_cores_beside_others_that_do_not_are_named(study: Study) -> None:
+    write_results(study, lambda run: {"oversubscribed": "server" in run.spec.strategy.name and run.spec.ranks == 2})
+
+    made = chart(study, "time")
+
+    assert made.panels[0].shaded_from is None
+    assert said(made, "Not shaded, though they share cores: parameter server on 2 ranks")
+
+
 def test_bars_of_numbers_ascend_so_that_only_those_are_shaded_that_share_cores(study: Study, tmp_path: Path) -> None:
     study = read_study(tmp_path, SCALING.replace("ranks: [1, 2]", "ranks: [2, 1]"))
     write_results(study, lambda run: {"oversubscribed": run.spec.ranks == 2})

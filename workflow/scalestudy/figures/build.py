@@ -18,7 +18,7 @@ from scalestudy.figures.groups import Group, Looks, Row, by, grouped, selected, 
 from scalestudy.figures.reference import Published, Reference, read_reference
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import MEASURED, SHARES, is_number, kind_of, kind_of_all, on_logarithms
-from scalestudy.spec.labels import column_label, unit_of, value_text
+from scalestudy.spec.labels import column_label, listed, unit_of, value_text
 from scalestudy.spec.run import emulated_parts, is_compute_emulated
 from scalestudy.spec.study import Study
 
@@ -236,17 +236,24 @@ def _panel(
 
 
 def _shaded(drawing: Drawing, runs: Sequence[Row]) -> tuple[int | None, str]:
-    """The smallest rank count from which on all valid runs share cores, and how they do."""
+    """The smallest rank count from which on all valid runs share cores, how they do, and which others do."""
     valid = [row for row in runs if row["status"] == "valid"]
     if drawing.ideal == "one":  # real compute that shares cores has no efficiency
         valid = [row for row in valid if is_compute_emulated(row) or not row["oversubscribed"]]
     crowded = [row for row in valid if row["exchange_shares_cores" if is_compute_emulated(row) else "oversubscribed"]]
-    roomy = [row["ranks"] for row in valid if row not in crowded]
-    beyond = [row for row in crowded if row["ranks"] > max(roomy, default=0)]
-    if not beyond:
-        return None, ""
-    why = dict.fromkeys(SHARED_EXCHANGE if is_compute_emulated(row) else SHARED for row in beyond)
-    return min(int(row["ranks"]) for row in beyond), "Shaded: " + "; ".join(why)
+    limit = max((row["ranks"] for row in valid if row not in crowded), default=0)
+    beyond = [row for row in crowded if row["ranks"] > limit]
+    others = [
+        f"{row['strategy']} on {row['ranks']} ranks".replace("_", " ") for row in crowded if row["ranks"] <= limit
+    ]
+    said = ["Shaded: " + "; ".join(dict.fromkeys(map(_how_shared, beyond)))] if beyond else []
+    if others:  # a server beside the ranks takes a core, where a run of as many ranks without one has enough
+        said.append(f"Not shaded, though they share cores: {listed(dict.fromkeys(others))}")
+    return min((int(row["ranks"]) for row in beyond), default=None), ". ".join(said)
+
+
+def _how_shared(row: Row) -> str:
+    return SHARED_EXCHANGE if is_compute_emulated(row) else SHARED
 
 
 def _unmeasured(runs: Sequence[Row], y: str) -> str:
