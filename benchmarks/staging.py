@@ -36,7 +36,7 @@ from tests.unit.data import nginx
 
 from scalestudy.data import disk
 from scalestudy.data.pagecache import resident_bytes, warm
-from scalestudy.data.stage.copying import copy
+from scalestudy.data.stage.copying import Copier
 from scalestudy.data.stage.wanted import WantedFiles
 from scalestudy.data.stores import store_at
 
@@ -87,7 +87,7 @@ def ours(origin: str, case: Case, names: list[str], checks: np.ndarray, streams:
 
     def run(folder: Path) -> None:
         store = store_at(origin, kept_open=False)
-        copy(store, wanted, np.arange(case.count), folder, streams)
+        Copier(store, wanted, folder, ()).copy(np.arange(case.count), streams)
         store.close()
 
     return run

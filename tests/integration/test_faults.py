@@ -121,7 +121,7 @@ def data_of(place: Path) -> Outcome:
         plain = json.loads(file.read_text()) if file.suffix == ".json" else None
         if isinstance(plain, dict):
             plain = {
-                key: value for key, value in plain.items() if key not in ("seconds", "cost", "digest", "source_files")
+                key: value for key, value in plain.items() if key not in ("seconds", "cpu_s", "digest", "source_files")
             }
         content = file.read_bytes() if plain is None else json.dumps(plain, sort_keys=True).encode()
         found[str(file.relative_to(place))] = digest(content)

@@ -123,8 +123,8 @@ def measured(folder: Path, files: int) -> Iterator[str]:
     yield told(f"packed into tar shards of {MIB} MiB", prepare(folder / "whole", spec), files)
     whole = read_manifest(folder / "whole/manifest.json")
     yield (
-        f"  {whole.train.samples:,} samples in {whole.train.shards} shards, {whole.cost.bytes_out / 1e6:,.0f} MB; "
-        f"manifest: {whole.seconds:.1f} s, {whole.cost.cpu_s:.1f} s CPU"
+        f"  {whole.train.samples:,} samples in {whole.train.shards} shards, {whole.bulk_bytes / 1e6:,.0f} MB; "
+        f"manifest: {whole.seconds:.1f} s, {whole.cpu_s:.1f} s CPU"
     )
     yield from killed(folder, spec, whole.train.shards, whole.fingerprint)
 

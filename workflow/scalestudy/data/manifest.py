@@ -13,6 +13,7 @@ from scalestudy.errors import UserError
 from scalestudy.files import finite, read_json, visible_texts, write_json
 
 Split = Literal["train", "test"]
+SPLITS: tuple[Split, Split] = ("train", "test")
 Format = Literal["tensors", "files", "raw", "shards", "database"]
 Payload = Literal["coded", "pixels"]
 Task = Literal["classification", "multilabel"]
@@ -30,16 +31,6 @@ class SplitInfo:
     """As stored, without indexes; of data made while reading, what reading all of it moves."""
     shards: int = 0
     """Files that hold many samples each: numbered shards, or containers that were there before."""
-
-
-@dataclass(frozen=True)
-class PreparationCost:
-    """The cost of making the data."""
-
-    cpu_s: float | None = None
-    """CPU time of all threads, seconds; None where it was resumed after a kill."""
-    bytes_out: int = 0
-    """Bytes of all files of the bulk, with what containers and indexes add."""
 
 
 def replace_remedy(dataset: str) -> str:
@@ -88,11 +79,14 @@ class Manifest:
     """Compared when the data is used; None where no folder is named."""
     seconds: float | None = None
     """Duration of the preparation; None where it was resumed after a kill."""
+    cpu_s: float | None = None
+    """CPU time of all its threads, seconds; None like `seconds`."""
+    bulk_bytes: int = 0
+    """Of all files of the bulk, with what containers and indexes add."""
     width: float | None = None
     """Of samples of one size, pixels; None for coded images."""
     height: float | None = None
     """Like `width`."""
-    cost: PreparationCost = PreparationCost()
     left_out: int = 0
     """Images, links and rows of tables of the source that cannot be used, left out by `on_error: skip`."""
     left_out_list: list[str] = field(default_factory=list)

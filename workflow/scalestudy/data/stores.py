@@ -41,7 +41,7 @@ class FolderStore:
 
     def __init__(self, folder: str, kept_open: bool) -> None:
         self.folder, self._descriptors, self._lock = folder, dict[str, int](), threading.Lock()
-        self._most_kept = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4 if kept_open else 0
+        self._max_kept = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4 if kept_open else 0
 
     def path(self, name: str) -> str:
         """The whole path or address of a file."""
@@ -73,7 +73,7 @@ class FolderStore:
 
     def kept_open(self, name: str) -> int | None:
         """Descriptor of a file that stays open until `close`; None for one that is opened for each range."""
-        if name not in self._descriptors and len(self._descriptors) >= self._most_kept:
+        if name not in self._descriptors and len(self._descriptors) >= self._max_kept:
             return None
         with self._lock:
             if name not in self._descriptors:
@@ -109,9 +109,7 @@ class ObjectStore:
         try:
             self._store: Any = obstore.store.from_url(self._address, client_options=CLIENT, retry_config=RETRIES)
         except Exception as error:  # obstore's errors have no common base class
-            raise UserError(
-                f"obstore cannot open it: {str(error).partition(chr(10))[0]}", self._address, SAME_FILES
-            ) from None
+            raise UserError(f"obstore cannot open it: {_reason(error)}", self._address, SAME_FILES) from None
 
     def path(self, name: str) -> str:
         return f"{self._address}/{name}"
@@ -145,10 +143,8 @@ Store = FolderStore | ObjectStore
 
 
 def _reason(error: Exception) -> str:
-    """The first line of obstore's error, and the innermost cause, which its debug text ends with."""
-    text, _, debug = str(error).partition("\n")
-    causes = [line.strip(" ,({") for line in debug.splitlines() if line.strip(" ,(){}")]
-    return f"{text}: {' '.join(causes[-2:])}" if causes else text
+    """Of obstore's error, without its debug text."""
+    return str(error).partition("\n")[0]
 
 
 def store_at(address: str, kept_open: bool) -> Store:

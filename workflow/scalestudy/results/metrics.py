@@ -154,7 +154,7 @@ def learned_and_read(job: Job, measured: Measured, manifest: Manifest) -> Values
         "loader_samples_per_s": total(report.loader_samples_per_s for report in reports),
         "dataset_bytes": float(manifest.train.bytes),
         "preparation_s": manifest.seconds,
-        "preparation_cpu_s": manifest.cost.cpu_s,
+        "preparation_cpu_s": manifest.cpu_s,
         "resident_share": largest(report.resident_share for report in reports),
         "read_bytes": counted_reads(reports),
         "expected_read_bytes": expected_read_bytes(job.spec, manifest, reports[0].epochs_done),

@@ -19,6 +19,7 @@ from scalestudy.data.disk import full_disk_reported, sync
 from scalestudy.data.index import refuse_unlearnable
 from scalestudy.data.manifest import (
     REMEDY,
+    SPLITS,
     Manifest,
     bulk_folder,
     index_file,
@@ -27,7 +28,7 @@ from scalestudy.data.manifest import (
     write_manifest,
 )
 from scalestudy.data.prepare.describe import describe_live, is_whole
-from scalestudy.data.prepare.select import KEPT, SPLITS, usable_in_place
+from scalestudy.data.prepare.select import KEPT, usable_in_place
 from scalestudy.data.source_files import refuse_changed, source_files
 from scalestudy.data.sources import Arrays, EncodedImages, Generated, source_module
 from scalestudy.errors import Skipped, UserError
@@ -124,8 +125,8 @@ def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site
         _refuse_foreign(bulk, manifest.id)
         manifest = write.write_pictures(manifest, spec, source, work)
     if not is_resumed:  # else what the killed attempt took is not known
-        cost = dataclasses.replace(manifest.cost, cpu_s=time.process_time() - cpu)
-        manifest = dataclasses.replace(manifest, seconds=time.monotonic() - begin, cost=cost)
+        seconds, cpu_s = time.monotonic() - begin, time.process_time() - cpu
+        manifest = dataclasses.replace(manifest, seconds=seconds, cpu_s=cpu_s)
     if in_place:
         return manifest
     manifest = dataclasses.replace(manifest, bulk=".")

@@ -83,7 +83,7 @@ def task_of(labels: Labels) -> Task:
 def is_whole(bulk: Path, manifest: Manifest) -> bool:
     """Whether all files of a stored bulk are there, by their number or their bytes."""
     if manifest.format in ("shards", "database"):
-        return size_of(bulk) == manifest.cost.bytes_out
+        return size_of(bulk) == manifest.bulk_bytes
     files = manifest.train.samples + manifest.test.samples + 1 if manifest.format == "files" else 4
     return sum(1 for _ in _files(bulk)) == files
 

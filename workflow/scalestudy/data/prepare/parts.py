@@ -43,31 +43,8 @@ class Part:
     """Bytes and XXH3 of the shard that holds them."""
 
 
-class Kept:
-    """The images of a part that could be read, as they are iterated over: planned number and bytes."""
-
-    def __init__(self, made: Iterator[Made]) -> None:
-        self._made = made
-        self.numbers: list[int] = []
-        self.left_out: list[str] = []
-        self._rows: list[tuple[int, int]] = []
-
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        for number, image in self._made:
-            if isinstance(image, Unreadable):
-                self.left_out.append(f"{image.where}: {image.what}")
-                continue
-            self.numbers.append(number)
-            self._rows.append((len(image.data), image.check))
-            yield number, image.data
-
-    def part(
-        self, labels: Labels, paths: list[str] | None = None, written: tuple[int, int] = (0, 0), **places: Any
-    ) -> Part:
-        """The part; `labels` are those of all planned images, `places` further fields of the index."""
-        sizes, checks = np.array(self._rows, np.int64).reshape(-1, 2).T.copy()
-        index = Index.of(paths, labels[self.numbers], sizes, checks.astype(np.uint32), **places)
-        return Part(index, self.left_out, written)
+Kept = Iterator[tuple[int, bytes]]
+"""The images of a part that could be read: planned number and bytes."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +66,8 @@ class Job:
 def stored(job: Job, edges: NDArray[np.int64], write: Callable[[list[Part], Kept], dict[str, Any]]) -> list[Part]:
     """The parts between `edges`; those on record are kept.
 
-    `write` stores the images of the part that follows those it is given, and returns the arguments of `Kept.part`.
+    `write` stores the images of the part that follows those it is given. It returns further fields of the part's index,
+    `paths` of its files, and for a shard what is `written`.
     """
     parts: list[Part] = []
     while len(parts) < len(edges) - 1 and (part := _load(job, len(parts))) is not None:
@@ -98,12 +76,26 @@ def stored(job: Job, edges: NDArray[np.int64], write: Callable[[list[Part], Kept
     with Progress(f"{job.doing} {job.split}", total, done) as progress, ThreadPoolExecutor(usable_cores()) as pool:
         made = _in_order(pool, job, done, total)
         for begin, end in pairwise(edges[len(parts) :].tolist()):
-            kept = Kept(islice(made, end - begin))
-            part = kept.part(job.labels, **write(parts, kept))
+            rows, left_out = list[tuple[int, int, int]](), list[str]()
+            more = write(parts, _kept(islice(made, end - begin), rows, left_out))
+            numbers, sizes, checks = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+            written, paths = more.pop("written", (0, 0)), more.pop("paths", None)
+            index = Index.of(paths, job.labels[numbers], sizes, checks.astype(np.uint32), **more)
+            part = Part(index, left_out, written)
             _save(job, len(parts), part)
             parts.append(part)
             progress.add(end - begin)
     return parts
+
+
+def _kept(made: Iterator[Made], rows: list[tuple[int, int, int]], left_out: list[str]) -> Kept:
+    """Record number, size and CRC-32 of each image that could be read in `rows`, and the others in `left_out`."""
+    for number, image in made:
+        if isinstance(image, Unreadable):
+            left_out.append(f"{image.where}: {image.what}")
+            continue
+        rows.append((number, len(image.data), image.check))
+        yield number, image.data
 
 
 def _in_order(pool: ThreadPoolExecutor, job: Job, begin: int, end: int) -> Iterator[Made]:

@@ -9,21 +9,23 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import simplejpeg
 from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
 from scalestudy.data.catalogue import DatasetSpec
 from scalestudy.data.decode import images
-from scalestudy.data.manifest import Split
+from scalestudy.data.manifest import SPLITS, Split
 from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import EncodedImages, Labels
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json
 
-SPLITS: tuple[Split, Split] = ("train", "test")
 SAMPLED = 64
 """Images by which mean sizes are estimated."""
 KEPT = "what is done is kept"
+MAX_SIDE = 65_500
+"""Pixels of a stored image: libjpeg's limit (JPEG_MAX_DIMENSION in jmorecfg.h)."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,30 @@ def converted(spec: DatasetSpec, source: EncodedImages, split: Split, number: in
             if source.make is None:
                 images.decode(data)
         else:
-            image = images.stored_form(images.decode(data), spec.resize, crop=spec.preprocess == "raw")
-            stored = image.tobytes() if spec.preprocess == "raw" else images.encode(image, spec.quality)
+            stored = _preprocessed(spec, images.decode(data))
     except images.UNREADABLE as error:
         what = f"cannot be read as an image: {images.reason(error)}"
         remedy = "replace or remove it and start again, or set `data.on_error: skip` to leave such files out"
         raise Unreadable(what, source.name(split, number), remedy) from None
     return Converted(stored, zlib.crc32(stored))
+
+
+def _preprocessed(spec: DatasetSpec, image: images.Pixels) -> bytes:
+    """The image with its shorter side `resize` pixels as JPEG (4:2:0), or the pixels of its centre square.
+
+    Raises ValueError where its longer side would be more than MAX_SIDE.
+    """
+    import torch
+
+    height, width = image.shape[:2]
+    side, short = spec.resize, min(height, width)
+    size = (round(height * side / short), round(width * side / short))
+    if max(size) > MAX_SIDE:
+        was, becomes = f"{width:,} x {height:,}", f"{size[1]:,} x {size[0]:,}"
+        raise ValueError(f"its {was} pixels would become {becomes}, and a side has at most {MAX_SIDE:,}")
+    with images.one_torch_thread():
+        pixels = images.resized(torch.from_numpy(image).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0).numpy()
+    if spec.preprocess == "resized":
+        return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), spec.quality, "RGB", "420"))
+    top, left = (size[0] - side) // 2, (size[1] - side) // 2
+    return pixels[top : top + side, left : left + side].tobytes()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
 import json
@@ -25,14 +26,14 @@ import xxhash
 from numpy.typing import NDArray
 
 from scalestudy.data import tar
-from scalestudy.data.catalogue import DatasetSpec
+from scalestudy.data.catalogue import FORMAT_OF_SHARD, DatasetSpec
 from scalestudy.data.decode import images
 from scalestudy.data.disk import FULL
 from scalestudy.data.index import joined, write_index
-from scalestudy.data.manifest import INDEX, Manifest, PreparationCost, Split, SplitInfo, database_key, shard_name
+from scalestudy.data.manifest import INDEX, SPLITS, Manifest, Split, SplitInfo, database_key, shard_name
 from scalestudy.data.prepare.describe import describe_pictures, shape_of, size_of, task_of
 from scalestudy.data.prepare.parts import IMAGES_PER_PART, Job, Kept, Part, begin_work, end_work, stored
-from scalestudy.data.prepare.select import SPLITS, Converted, Selection, converted, evenly_spread, plan_of, selected
+from scalestudy.data.prepare.select import Converted, Selection, converted, evenly_spread, plan_of, selected
 from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Arrays, EncodedImages
 from scalestudy.errors import UserError
@@ -65,13 +66,12 @@ def write_arrays(manifest: Manifest, scale: float | str, source: Arrays, folder:
             parts = (order[begin : begin + BLOCK_SAMPLES] for begin in range(0, count, BLOCK_SAMPLES))
             _write_array(folder / name, array, count, (hashed(array[part].tobytes()) for part in parts))
         infos[split] = SplitInfo(count, count * x[0].nbytes)
-    cost = PreparationCost(bytes_out=size_of(folder))
     more = {**infos, **shape_of(x.shape[1:]), "task": task_of(y), "fingerprint": digest.hexdigest()}
-    return dataclasses.replace(manifest, **more, cost=cost)
+    return dataclasses.replace(manifest, **more, bulk_bytes=size_of(folder))
 
 
-def _write_array(path: Path, like: NDArray[Any], rows: int, blocks: Iterable[bytes]) -> None:
-    """A .npy file of at most so many rows, each as those of `like`.
+def _write_array(path: Path, like: NDArray[Any], rows: int, blocks: Iterable[bytes]) -> int:
+    """A .npy file of at most so many rows, each as those of `like`; returns how many there are.
 
     As bytes: where a disk or a quota is full, a mapped array ends the process without a message (SIGBUS), and numpy.save
     raises an error without a cause.
@@ -83,9 +83,10 @@ def _write_array(path: Path, like: NDArray[Any], rows: int, blocks: Iterable[byt
             np.lib.format.write_array_header_1_0(stream, facts)
 
         head(rows)
-        size = sum(map(stream.write, blocks))
+        written = sum(map(stream.write, blocks)) // (like.itemsize * math.prod(like.shape[1:]))
         stream.seek(0)  # numpy leaves room for a shorter count
-        head(size // (like.itemsize * math.prod(like.shape[1:])))
+        head(written)
+    return written
 
 
 def index_in_place(manifest: Manifest, spec: DatasetSpec, source: EncodedImages, folder: Path, work: Path) -> Manifest:
@@ -133,7 +134,7 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
     }
     indexes = {split: joined([part.index for part in found]) for split, found in parts.items()}
     pixels = spec.preprocess == "raw"
-    form: Any = {"files": "raw" if pixels else "files", "lmdb": "database"}.get(spec.shard.format, "shards")
+    form: Any = "raw" if pixels and spec.shard.format == "files" else FORMAT_OF_SHARD[spec.shard.format]
     shards = {split: len(parts[split]) if form == "shards" else 0 for split in SPLITS}
     for split in SPLITS if form == "shards" else ():
         _write_list(folder, split, parts[split], pixels)
@@ -143,7 +144,7 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
     out = sum(int(index.bytes.sum()) for index in indexes.values()) if form == "files" else size_of(folder)
     more: dict[str, Any] = {"format": form, "payload": "pixels" if pixels else "coded"}
     more |= dict.fromkeys(("height", "width"), float(spec.resize)) if pixels else {}
-    manifest = dataclasses.replace(manifest, **more, cost=PreparationCost(bytes_out=out))
+    manifest = dataclasses.replace(manifest, **more, bulk_bytes=out)
     left_out = [name for found in parts.values() for part in found for name in part.left_out]
     return describe_pictures(manifest, source, selection, indexes, left_out, shards)
 
@@ -188,7 +189,7 @@ class _Split:
         return converted(self.spec, self.source, self.split, int(self.selection.order[number]))
 
     def _path(self, number: int, data: bytes) -> str:
-        return f"{self.split}/{number // PER_FOLDER:06d}/{number:09d}.{images.suffix(data)}"
+        return f"{self.split}/{number // PER_FOLDER:06d}/{number:09d}.{_suffix(data)}"
 
     def _as_file(self, number: int) -> Converted:
         """Convert and write: on a network file system, making files takes longest."""
@@ -201,8 +202,8 @@ class _Split:
     def _array(self, _parts: list[Part], kept: Kept) -> dict[str, Any]:
         """<split>.npy uint8 [samples, side, side, 3]."""
         like = np.zeros((1, self.spec.resize, self.spec.resize, 3), np.uint8)
-        _write_array(self.folder / f"{self.split}.npy", like, len(self.labels), (data for _, data in kept))
-        return {"paths": [""] * len(kept.numbers)}
+        rows = _write_array(self.folder / f"{self.split}.npy", like, len(self.labels), (data for _, data in kept))
+        return {"paths": [""] * rows}
 
     def _shard(self, parts: list[Part], kept: Kept) -> dict[str, Any]:
         """The next shard."""
@@ -216,7 +217,7 @@ class _Split:
 
             for sample, data in kept:
                 if not self.pixels:
-                    put(tar.header(f"{sample:09d}.{images.suffix(data)}", len(data)))
+                    put(tar.header(f"{sample:09d}.{_suffix(data)}", len(data)))
                 starts.append(stream.tell())
                 put(data)
                 if not self.pixels:
@@ -251,6 +252,11 @@ def bounds(sizes: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     return np.array(found, np.int64)
 
 
+def _suffix(data: bytes) -> str:
+    """Ending of the name of a file of these bytes, without a dot."""
+    return "png" if data.startswith(images.KINDS["PNG"]) else "jpg"
+
+
 def _label(label: Any) -> tuple[str, bytes]:
     """Suffix and text of a label, as WebDataset decodes them."""
     if np.ndim(label) == 0:
@@ -281,11 +287,10 @@ def _database(place: Path) -> Iterator[lmdb.Environment]:
     try:
         yield environment
     except lmdb.Error as error:
-        # LMDB has no class for errors of the system: only the text says which one it was.
-        full = next((number for number in FULL if os.strerror(number) in str(error)), None)
-        if full is None:
+        # LMDB has no class for errors of the system: only the text says which one it was. EIO: a write was cut short.
+        if not any(os.strerror(number) in str(error) for number in (*FULL, errno.EIO)):
             raise
-        raise OSError(full, os.strerror(full), str(place)) from None
+        raise OSError(errno.ENOSPC, str(error), str(place)) from None
     finally:
         environment.close()
 

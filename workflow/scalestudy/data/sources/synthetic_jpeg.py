@@ -27,8 +27,8 @@ MARGIN = 96
 """How much wider and higher than an image a texture is: each image shows another part of it."""
 CALIBRATION_PIXELS = 48 * 500 * 375
 """Pixels of the images by which detail is chosen; 4 to 48 images."""
-LOWEST_QUALITY, QUALITY, HIGHEST_QUALITY = 5, 85, 100
-MOST_DETAIL = 255
+MIN_QUALITY, QUALITY, MAX_QUALITY = 5, 85, 100
+MAX_DETAIL = 255
 TINTS = 12
 """Classes told apart by hue; further ones by where their patch lies."""
 
@@ -51,7 +51,7 @@ def calibrated(maker: Maker) -> int:
     def mean_bytes(setting: int) -> float:
         return sum(len(maker.picture("train", index, setting)) for index in range(pictures)) / pictures
 
-    low, high = 0, HIGHEST_QUALITY - LOWEST_QUALITY + MOST_DETAIL
+    low, high = 0, MAX_QUALITY - MIN_QUALITY + MAX_DETAIL
     sizes = {low: mean_bytes(low), high: mean_bytes(high)}
     while high - low > 1:
         middle = (low + high) // 2
@@ -67,12 +67,12 @@ def calibrated(maker: Maker) -> int:
 
 def quality_and_detail(setting: int) -> tuple[int, int]:
     """One number from small to large files: first quality up to 85, then fine detail, then quality beyond."""
-    below = QUALITY - LOWEST_QUALITY
+    below = QUALITY - MIN_QUALITY
     if setting <= below:
-        return LOWEST_QUALITY + setting, 0
-    if setting <= below + MOST_DETAIL:
+        return MIN_QUALITY + setting, 0
+    if setting <= below + MAX_DETAIL:
         return QUALITY, setting - below
-    return QUALITY + setting - below - MOST_DETAIL, MOST_DETAIL
+    return QUALITY + setting - below - MAX_DETAIL, MAX_DETAIL
 
 
 class Maker:

@@ -32,7 +32,7 @@ from scalestudy.data.manifest import (
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import cache
 from scalestudy.data.stage.cache import CacheEntry
-from scalestudy.data.stage.copying import copy, missing
+from scalestudy.data.stage.copying import Copier, missing
 from scalestudy.data.stage.wanted import Share, WantedFiles, wanted
 from scalestudy.data.stores import Store, store_at
 from scalestudy.emulation.storage import Throttle
@@ -155,7 +155,7 @@ def _completed(
     throttles = [options.throttle] if options.throttle is not None else []
     if options.mib_per_s is not None:
         throttles.append(Throttle(options.mib_per_s, 0.0, None))
-    copied = copy(store, files, numbers, entry.folder, options.streams, throttles)
+    copied = Copier(store, files, entry.folder, throttles).copy(numbers, options.streams)
     if manifest.index:
         shutil.copyfile(index_file(manifest_path, manifest), entry.folder / INDEX)
     local = dataclasses.replace(manifest, bulk=".", index=INDEX if manifest.index else "")

@@ -42,47 +42,33 @@ def missing(wanted: WantedFiles, folder: Path) -> NDArray[np.int64]:
     return np.array([number for number, size in sizes if not is_there(wanted.name(number), size)], np.int64)
 
 
-def copy(
-    store: Store,
-    wanted: WantedFiles,
-    numbers: NDArray[np.int64],
-    folder: Path,
-    streams: int,
-    throttles: Sequence[Throttle] = (),
-) -> int:
-    """Copy these files below `folder`; returns the bytes copied. `throttles` limit the rate, all of them together.
+class Copier:
+    """Copies files of a store below `folder`; `throttles` limit the rate, all of them together."""
 
-    Raises UserError for the first file that cannot be read, or whose checksum is wrong; the other threads end.
-    """
-    copier = _Copier(store, wanted, numbers, folder, throttles)
-    # One more where it can write while the others wait for a server.
-    others = min(streams + (not store.local), len(numbers)) - 1
-    with copier.progress, ThreadPoolExecutor(max(1, others), "stage") as pool:
-        more = [pool.submit(copier.work) for _ in range(others)]
-        copier.work()
-        for done in more:
-            done.result()
-    return copier.bytes
-
-
-class _Copier:
-    def __init__(
-        self,
-        store: Store,
-        wanted: WantedFiles,
-        numbers: NDArray[np.int64],
-        folder: Path,
-        throttles: Sequence[Throttle],
-    ) -> None:
+    def __init__(self, store: Store, wanted: WantedFiles, folder: Path, throttles: Sequence[Throttle]) -> None:
         self.store, self.wanted, self.folder, self.throttles = store, wanted, folder, throttles
         self.bytes = 0
-        self.progress = Progress("staging MiB", round(int(wanted.sizes[numbers].sum()) / 2**20))
-        self._todo = iter(numbers.tolist())
         self._made: set[Path] = set()
         self._lock = threading.Lock()
         self._stop = False
 
-    def work(self) -> None:
+    def copy(self, numbers: NDArray[np.int64], streams: int) -> int:
+        """Copy these files by so many threads; returns the bytes copied.
+
+        Raises UserError for the first file that cannot be read, or whose checksum is wrong; the other threads end.
+        """
+        self._todo = iter(numbers.tolist())
+        self.progress = Progress("staging MiB", round(int(self.wanted.sizes[numbers].sum()) / 2**20))
+        # One more where it can write while the others wait for a server.
+        others = min(streams + (not self.store.local), len(numbers)) - 1
+        with self.progress, ThreadPoolExecutor(max(1, others), "stage") as pool:
+            more = [pool.submit(self._work) for _ in range(others)]
+            self._work()
+            for done in more:
+                done.result()
+        return self.bytes
+
+    def _work(self) -> None:
         """Copy file after file in this thread, until none is left or another thread has failed."""
         buffer = memoryview(bytearray(BLOCK_BYTES if self.store.local else REQUEST_BYTES))
         try:

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data.index import joined, mapped_index
-from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file
+from scalestudy.data.manifest import SPLITS, Manifest, bulk_folder, index_file
 from scalestudy.errors import UserError
 from scalestudy.files import read_json
 
 Check = Literal["xxh3_64", "crc32"]
-SPLITS: tuple[Split, Split] = ("train", "test")
 
 
 @dataclass(frozen=True)
