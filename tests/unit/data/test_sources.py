@@ -60,13 +60,18 @@ def test_fashion_mnist_is_found_through_the_site_and_in_debians_package(
     assert prepared("package", source="fashion_mnist")[1].status == "ready"
 
 
-def test_fashion_mnist_that_is_nowhere_is_skipped_with_what_to_do(small_fashion: Path, prepared: Prepared) -> None:
+def test_fashion_mnist_that_is_nowhere_is_skipped_with_what_to_do(
+    small_fashion: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, manifest = prepared(source="fashion_mnist")
     assert manifest.status == "skipped"
     assert "SCALESTUDY_OFFLINE=1" in manifest.reason and "data_roots.fashion_mnist" in manifest.reason
     assert read_manifest(path) == manifest
     with pytest.raises(UserError, match="the data was skipped"):
         staged(path, StageOptions(), Share(), Site())
+    monkeypatch.delenv("SCALESTUDY_OFFLINE")
+    monkeypatch.setattr(fashion_mnist, "ADDRESS", "http://localhost:9/")
+    assert "cannot be fetched (" in prepared(source="fashion_mnist")[1].reason
 
 
 @pytest.mark.parametrize("damage", [b"", b"no gzip", gzip.compress(b"other contents", mtime=0)])
@@ -86,14 +91,6 @@ def test_fashion_mnist_is_fetched_once_and_then_found_in_the_cache(
     assert prepared("first", source="fashion_mnist")[1].status == "ready"
     monkeypatch.setattr(fashion_mnist, "ADDRESS", "http://localhost:9/")
     assert prepared("second", source="fashion_mnist")[1].status == "ready"
-
-
-def test_fashion_mnist_whose_server_does_not_answer_is_skipped(
-    small_fashion: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SCALESTUDY_OFFLINE")
-    monkeypatch.setattr(fashion_mnist, "ADDRESS", "http://localhost:9/")
-    assert "cannot be fetched (" in prepared(source="fashion_mnist")[1].reason
 
 
 # ---- synthetic
@@ -180,8 +177,6 @@ class Mine:
         return self.samples
     def __getitem__(self, index):
         return np.full((3, 4, 4), index, np.float32), index % 2
-class Counted(Mine):
-    classes = np.int64(2)
 class Broken(Mine):
     def __getitem__(self, index):
         if index == 4:
@@ -205,10 +200,6 @@ def test_own_data_is_read_item_by_item_and_repeats_when_scaled(own: Path, prepar
     assert x[:, 0, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0] and y.tolist() == [0, 1] * 4
 
 
-def test_own_classes_are_names_or_a_number_of_numpy(own: Path, prepared: Prepared) -> None:
-    assert prepared(**{"import": "mine:Counted"})[1].classes == 2
-
-
 def test_own_data_that_has_grown_since_it_was_prepared_is_an_error(own: Path, prepared: Prepared) -> None:
     path, _ = prepared(**{"import": "mine:Mine"}, kwargs={"samples": 6}, scale=0.5)
     own.write_text(OWN.replace("return self.samples", "return 2 * self.samples"))
@@ -218,13 +209,10 @@ def test_own_data_that_has_grown_since_it_was_prepared_is_an_error(own: Path, pr
         open_dataset(path, "train")
 
 
-def test_own_data_without_items_is_an_error_with_its_file(own: Path, prepared: Prepared) -> None:
+def test_own_data_without_items_or_with_one_that_fails_is_an_error_with_its_file(own: Path, prepared: Prepared) -> None:
     with pytest.raises(UserError, match=r"config/extensions/mine\.py: .*has no items for train"):
         prepared(**{"import": "mine:Mine"}, kwargs={"samples": 0})
-
-
-def test_own_data_that_fails_at_an_item_is_an_error_with_its_number(own: Path, prepared: Prepared) -> None:
     path, _ = prepared(**{"import": "mine:Broken"})
     data = open_dataset(path, "train")
-    with pytest.raises(UserError, match=r"mine\.py:16: RuntimeError: no such record\n    raised by item 4 of"):
+    with pytest.raises(UserError, match=r"mine\.py:14: RuntimeError: no such record\n    raised by item 4 of"):
         data.batch(np.arange(6), size=None, augment="none", seed=0, epoch=0)
