@@ -48,7 +48,7 @@ def coded(picture: np.ndarray, sampling: str = "420") -> bytes:
 
 def shown_by(fast: kernel.Kernel, data: bytes, draws: np.ndarray, side: int, **more: Any) -> np.ndarray:
     out = np.full((1, side, side, 3), 99, np.uint8)
-    assert fast.show(kernel.in_memory(data), b"", draws[None], True, out, most_pixels=images.MOST_PIXELS, **more) == []
+    assert fast.show(kernel.in_memory(data), b"", draws[None], True, out, **more) == []
     return out[0]
 
 
@@ -111,8 +111,7 @@ def test_any_view_of_stored_pixels_is_that_of_the_plain_way(
     for numbers in (draws, None) if not crop else (draws,):
         shown, plain = np.zeros((2, 16, 16, 3), np.uint8)
         rows = None if numbers is None else numbers[None]
-        more = {"most_pixels": images.MOST_PIXELS, "stored": (height, width)}
-        assert fast.show(kernel.in_memory(pixels), b"", rows, crop, shown[None], **more) == []
+        assert fast.show(kernel.in_memory(pixels), b"", rows, crop, shown[None], stored=(height, width)) == []
         images.show(pixels, images.view_of(height, width, numbers, crop), plain)
         assert np.abs(shown.astype(int) - plain).max() <= 1
 
@@ -136,11 +135,11 @@ def test_a_batch_is_read_from_files_and_what_is_not_for_it_is_left(fast: kernel.
             kernel.PICTURE,
         )
         out, progress = np.zeros((5, 16, 16, 3), np.uint8), np.zeros(2, np.int64)
-        left = fast.show(pictures, names, None, False, out, most_pixels=images.MOST_PIXELS, progress=progress)
+        left = fast.show(pictures, names, None, False, out, progress=progress)
     assert left == [1, 3, 4]
     assert np.array_equal(out[0], out[2]) and out[0].any()
     assert progress[0] == 14 and 0 <= time.monotonic_ns() - progress[1] < 60e9
-    assert fast.show(pictures[:1], names, None, False, out[:1], most_pixels=60 * 80 - 1) == [0]
+    assert fast.show(pictures[:1], names, None, False, out[:1], max_pixels=60 * 80 - 1) == [0]
 
 
 def test_without_a_compiler_or_with_another_systems_library_the_plain_way_is_used_and_reported(

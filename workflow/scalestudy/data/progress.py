@@ -1,4 +1,4 @@
-"""Progress of work: lines on standard error where it takes longer than a few seconds, and how long it has stood still."""
+"""Progress of work: lines on standard error where it takes longer than a few seconds."""
 
 from __future__ import annotations
 
@@ -10,28 +10,6 @@ from scalestudy.errors import duration
 
 FIRST_S, EVERY_S, EVERY_IN_LOG_S = 3.0, 1.0, 30.0
 """Seconds until the first line, between lines on a terminal, and between lines in a log file."""
-
-
-CHECK_S = 0.5
-"""Between two looks of one who waits."""
-
-
-class Watch:
-    """How long something that is waited for has stood still, by the time in which this process itself ran.
-
-    After a stop of both (a job that its scheduler suspends, Ctrl-Z, a machine that slept), it has as long as before.
-    """
-
-    def __init__(self) -> None:
-        self._seen: object = None
-        self._looked_s, self._still_s = time.monotonic(), 0.0
-
-    def still_s(self, progress: object = None) -> float:
-        """Seconds since `progress` changed; called at least each CHECK_S."""
-        now = time.monotonic()
-        self._still_s = self._still_s + min(now - self._looked_s, 2 * CHECK_S) if progress == self._seen else 0.0
-        self._seen, self._looked_s = progress, now
-        return self._still_s
 
 
 class Progress:

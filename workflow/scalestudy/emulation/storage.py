@@ -47,10 +47,6 @@ class Throttle:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         time.sleep(max(0.0, done - time.monotonic()))
 
-    def longest_wait_s(self, queued_bytes: float) -> float:
-        """The wait of a request before which others have requested so many bytes, seconds."""
-        return self._latency_s + queued_bytes / self._bytes_per_s
-
     def __reduce__(self) -> tuple[type[Throttle], tuple[float | None, float, str]]:
         """Another process opens the same file."""
         return Throttle, self._how

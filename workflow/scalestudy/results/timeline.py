@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from scalestudy.data.load.batch_maker import MAKING
+from scalestudy.data.load.workers import MAKING
 from scalestudy.files import read_json, write_with
 from scalestudy.measure.intervals import NONE, Intervals, difference, intersection, total, union
 from scalestudy.measure.timers import EXCHANGE, STEP, TRACED, WAIT

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from scalestudy.data.load.image_reader import begins_with_jpeg
+from scalestudy.data.load.images import begins_with_jpeg
 from scalestudy.data.load.sampler import planned_checksums
 from scalestudy.data.manifest import Manifest
 from scalestudy.errors import UserError

@@ -1,11 +1,14 @@
-"""Images: decoding, the region that a model sees, and resizing. Arrays are uint8 [height, width, 3].
+"""Images as a model sees them: decoded, a region of each, resized. Arrays are uint8 [height, width, 3].
 
-torch, which the resizing needs, is imported where it is used: a worker process that has the kernel works without it.
+`show_batch` makes a batch: usually in one call of the kernel (`kernel/kernel.c`). `show_coded` and all below it are the
+fallback, for images that the kernel leaves, and for all of them where it is not built. The fallback alone needs torch,
+which is imported where it is used: a worker process that has the kernel works without it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import math
 import struct
@@ -16,6 +19,8 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, PngImagePlugin, UnidentifiedImageError
+
+from scalestudy.data.decode import MAX_PIXELS, kernel
 
 if TYPE_CHECKING:
     import torch
@@ -29,15 +34,11 @@ UNREADABLE = (
     OSError, ValueError, SyntaxError, EOFError, KeyError, struct.error, Image.DecompressionBombError, MemoryError,
 )  # fmt: skip
 """What decoders raise on damaged images; pillow has SyntaxError for broken PNG."""
-MOST_PIXELS = 2 * 89_478_485
-"""Of one image, as in Pillow (DecompressionBombError): a few hundred bytes can claim 4 thousand million, 13 GB of memory."""
 PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY
 """Of a PNG's compressed texts and colour profile, which are not used: 64 MiB, where Pillow refuses an image from 1 MiB on."""
 KINDS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
 """Formats that are read, by their first bytes: names of files cannot be trusted. Pillow may try no others, because some
 of its loaders start programs on the data (Ghostscript on PostScript)."""
-LONGEST_SIDE = 65_500
-"""Pixels, of an image made anew: libjpeg's limit (JPEG_MAX_DIMENSION in jmorecfg.h)."""
 
 
 class View(NamedTuple):
@@ -48,6 +49,54 @@ class View(NamedTuple):
     height: int
     width: int
     flip: bool = False
+
+
+Draws = NDArray[np.float64] | None
+"""DRAWS uniform numbers for each image, which choose its view and flip; None: the centre, not mirrored."""
+
+
+class Damaged(Exception):
+    """Why an image cannot be read, and its row in the batch."""
+
+    def __init__(self, row: int, error: BaseException) -> None:
+        super().__init__(reason(error))
+        self.row = row
+
+
+def show_batch(
+    places: tuple[NDArray[np.void], bytes] | None,
+    read: Callable[[int], Any],
+    draws: Draws,
+    crop: bool,
+    out: Pixels,
+    *,
+    stored_side: int | None,
+    changed: Callable[[int, Any], bool],
+) -> None:
+    """Write a view of each image into `out`, uint8 [B, side, side, 3]: by the kernel, and one by one what it leaves.
+
+    `places`: where the kernel finds them in local files (kernel.PICTURE [B], and the files' names); None: in the bytes
+    that `read` returns of a row. `crop`: a random view, not the centre. `stored_side`: height and width of images that
+    are stored as pixels. `changed`: whether the bytes of a row are not those that were stored. Raises Damaged.
+    """
+    row, rows = 0, list(range(len(out)))
+    held: list[Any] = []
+    try:
+        if (fast := kernel.loaded()) is not None:
+            if places is None:
+                for row in rows:
+                    held.append(read(row))
+                places = kernel.in_memory(*held), b""
+            rows = fast.show(*places, draws, crop, out, stored=(stored_side or 0, stored_side or 0))
+        for row in rows:
+            data, numbers = held[row] if held else read(row), None if draws is None else draws[row]
+            if stored_side is None:
+                show_coded(data, numbers, crop, out[row], functools.partial(changed, row, data))
+            else:
+                pixels = np.frombuffer(data, np.uint8).reshape(stored_side, stored_side, 3)
+                show(pixels, view_of(stored_side, stored_side, numbers, crop), out[row])
+    except UNREADABLE as error:
+        raise Damaged(row, error) from None
 
 
 @contextlib.contextmanager
@@ -79,8 +128,8 @@ def reason(error: BaseException) -> str:
 
 def limited(height: int, width: int) -> tuple[int, int]:
     """The size that a header states; OSError (on a ValueError, another decoder is tried) where no memory is given to it."""
-    if height * width > MOST_PIXELS:
-        raise OSError(f"it claims {width:,} x {height:,} pixels, and {MOST_PIXELS:,} are the most that are decoded")
+    if height * width > MAX_PIXELS:
+        raise OSError(f"it claims {width:,} x {height:,} pixels, and {MAX_PIXELS:,} are the most that are decoded")
     return height, width
 
 
@@ -112,11 +161,6 @@ def decode(data: Any, shrink: int = 1, strict: bool = False) -> Pixels:
             grey = np.clip(np.array(image) // 256, 0, 255).astype(np.uint8)
             return np.repeat(grey[:, :, None], 3, axis=2)
         return np.array(image.convert("RGB"))
-
-
-def encode(image: Pixels, quality: int) -> bytes:
-    """JPEG with 4:2:0 chroma."""
-    return simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality, "RGB", "420")
 
 
 def random_view(height: int, width: int, draws: Sequence[float]) -> View:
@@ -159,10 +203,6 @@ def shrink_for(view: View, side: int) -> int:
     """
     factor = min(view.height, view.width) // side if min(view.height, view.width) >= TINY else 1
     return 8 if factor >= 8 else 4 if factor >= 4 else 2 if factor >= 2 else 1
-
-
-Draws = NDArray[np.float64] | None
-"""Uniform numbers [DRAWS] that choose one image's view and flip; None: the centre, not mirrored."""
 
 
 def view_of(height: int, width: int, draws: Draws, crop: bool) -> View:
@@ -225,29 +265,3 @@ def resized(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
     import torch.nn.functional as F
 
     return F.interpolate(x, size=size, mode="bilinear", antialias=True)
-
-
-def stored_form(image: Pixels, side: int, crop: bool) -> Pixels:
-    """The image with its shorter side `side` pixels; with `crop`, only the centre square.
-
-    Raises ValueError where its longer side would be more than LONGEST_SIDE.
-    """
-    import torch
-
-    height, width = image.shape[:2]
-    short = min(height, width)
-    size = (round(height * side / short), round(width * side / short))
-    if max(size) > LONGEST_SIDE:
-        was, becomes = f"{width:,} x {height:,}", f"{size[1]:,} x {size[0]:,}"
-        raise ValueError(f"its {was} pixels would become {becomes}, and a side has at most {LONGEST_SIDE:,}")
-    with one_torch_thread():
-        pixels = resized(torch.from_numpy(image).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0).numpy()
-    if not crop:
-        return pixels
-    top, left = (size[0] - side) // 2, (size[1] - side) // 2
-    return pixels[top : top + side, left : left + side]
-
-
-def suffix(data: bytes) -> str:
-    """Ending of the name of a file of these bytes, without a dot."""
-    return "png" if data.startswith(KINDS["PNG"]) else "jpg"

@@ -1,26 +1,26 @@
-"""Prepared data as batches of uint8 images, the same pixels for any number of workers and ranks."""
+"""Prepared data as batches of uint8 images, the same pixels for any number of workers and ranks.
+
+Imports no torch, and nothing of a run's spec: worker processes open their data here.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from scalestudy.data.index import mapped_array
-from scalestudy.data.load.image_reader import ImageReader
-from scalestudy.data.load.readers import DatasetHandle, MemoryReader
+from scalestudy.data.load.images import ImageDataset
+from scalestudy.data.load.readers import DatasetHandle
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, read_manifest
 from scalestudy.data.sources import source_module
+from scalestudy.data.sources.samples import ArrayBatch, Indices, Memory, TensorDataset, Transform
 from scalestudy.data.sources.samples import Dataset as Dataset  # noqa: PLC0414 (named by those who open it)
-from scalestudy.data.sources.samples import Indices, TensorDataset
 from scalestudy.emulation.storage import Throttle
-from scalestudy.spec import run
 
-DEFAULT_SIDE = 224
-"""Height and width of a training image made from JPEG or raw images."""
+if TYPE_CHECKING:
+    from scalestudy.spec import run
 
 
 def open_dataset(
@@ -31,34 +31,25 @@ def open_dataset(
     `loader` sets how it is read; None: in the best way for its format. Processes that name the same `place`, a file
     on this node, share the rate of an emulated storage.
     """
-    spec, throttle = loader or run.Loader(), None
-    if (storage := spec.storage) is not None:
+    manifest_file, throttle = Path(manifest_path).absolute(), None
+    if loader is None:
+        return opened(DatasetHandle(manifest_file, split))
+    if (storage := loader.storage) is not None:
         throttle = Throttle(storage.mib_per_s, storage.latency_ms, str(place) if place else None)
-    manifest_file = Path(manifest_path).absolute()
-    return opened(DatasetHandle(manifest_file, split, spec.mode, spec.origin, spec.shuffle_buffer, throttle))
+    return opened(DatasetHandle(manifest_file, split, loader.mode, loader.origin, loader.shuffle_buffer, throttle))
 
 
 def opened(handle: DatasetHandle) -> Dataset:
     """Open a dataset as another process did."""
     manifest = read_manifest(handle.manifest)
-    data: Dataset
-    if manifest.format == "tensors":
-        data = _tensors(handle, manifest)
-    else:
-        data = PictureDataset(handle, manifest)
-        if isinstance(memory := data.pictures.reader, MemoryReader):
-            handle = dataclasses.replace(handle, memory=memory.place)
-    data.handle = handle
-    return data
-
-
-def _tensors(handle: DatasetHandle, manifest: Manifest) -> Dataset:
-    """Arrays, or samples made while they are read."""
+    if manifest.format != "tensors":
+        return ImageDataset(handle, manifest)
     data: Dataset
     if manifest.bulk:
         data = ArrayDataset(manifest, handle.split, bulk_folder(handle.manifest, manifest), handle.mode == "memory")
     else:
         data = source_module(manifest.spec).open_split(manifest, handle.split)
+    data.handle = handle
     return SyntheticBatches(data) if handle.mode == "synthetic" else data
 
 
@@ -76,8 +67,8 @@ class ArrayDataset(TensorDataset):
     def files(self) -> list[Path]:
         return [self._file]
 
-    def gather(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.from_numpy(self._x[indices]), torch.from_numpy(self._labels[indices])
+    def gather(self, indices: Indices) -> ArrayBatch:
+        return self._x[indices], self._labels[indices]
 
 
 class SyntheticBatches(Dataset):
@@ -86,43 +77,11 @@ class SyntheticBatches(Dataset):
     def __init__(self, data: Dataset) -> None:
         self.__dict__.update(vars(data))
         self._data = data
-        self._made: dict[tuple[int, int | None], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._made: dict[Any, ArrayBatch] = {}
 
-    def batch(
-        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        key = (len(indices), size)
+    def arrays(self, indices: Indices, epoch: int, transform: Transform, out: Memory = None) -> ArrayBatch:
+        key = (len(indices), transform.size)
         if key not in self._made:
             first = np.arange(len(indices)) % self.samples
-            self._made[key] = self._data.batch(first, size=size, augment="none", seed=seed, epoch=0)
+            self._made[key] = self._data.arrays(first, 0, transform._replace(augment="none"))
         return self._made[key]
-
-
-class PictureDataset(Dataset):
-    """Images [height, width, 3], coded or as pixels; a batch holds a region of each, resized to a square."""
-
-    def __init__(self, handle: DatasetHandle, manifest: Manifest) -> None:
-        super().__init__(manifest, handle.split)
-        self.image_size = (DEFAULT_SIDE, DEFAULT_SIDE)
-        self.pictures = ImageReader(handle, manifest)
-        self.stream, self._is_read = self.pictures.stream, self.pictures.mode != "synthetic"
-        assert len(self.pictures.index) == self.samples
-
-    @property
-    def files(self) -> list[Path]:
-        return self.pictures.storage.files if self._is_read else []
-
-    def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
-        return self.pictures.storage.ranges(indices) if self._is_read else iter(())
-
-    def batch(
-        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        side = size or DEFAULT_SIDE
-        out = np.empty((len(indices), side, side, 3), np.uint8)
-        self.pictures.make(indices, out, augment=augment, seed=seed, epoch=epoch)
-        return torch.from_numpy(out).permute(0, 3, 1, 2), self.labels_of(indices)
-
-    def labels_of(self, indices: Indices) -> torch.Tensor:
-        """y of these samples, which the index holds."""
-        return torch.from_numpy(self.pictures.index.labels[indices])

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask
-from scalestudy.data.load.dataset import Dataset, PictureDataset
+from scalestudy.data.load.images import ImageDataset
+from scalestudy.data.load.page_locked import Batch
 from scalestudy.data.load.stream import StreamReader
-from scalestudy.data.load.workers import Processes, Threads, Workers
+from scalestudy.data.load.workers import BatchTask, Processes, Threads, Workers
+from scalestudy.data.sources.samples import Dataset
 from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.spec import run
 
@@ -27,9 +28,8 @@ class Loader:
 
     x of images is uint8 [B, 3, side, side], channels last, in a buffer that is reused: it is valid until the next
     batch is requested. At most `spec.workers * spec.prefetch` batches are made ahead of the one in use; with 0 workers
-    each is made when it is requested. An error while making a batch is raised where that batch is due; a worker that
-    dies or hangs is a UserError that names its sample, in under 30 seconds. Close the loader, or use it in a `with`, to
-    end the workers.
+    each is made when it is requested. An error while making a batch is raised where that batch is due, and so is the
+    death of a worker. Close the loader, or use it in a `with`, to end the workers.
 
     The loader has no state to save: to resume at a batch, pass a plan that begins there; the number and kind of
     workers may differ.
@@ -45,30 +45,27 @@ class Loader:
         cache_limit: CacheLimit | None = None,
     ) -> None:
         self._plan = plan
-        reader = dataset.pictures.reader if isinstance(dataset, PictureDataset) else None
+        reader = dataset.reader if isinstance(dataset, ImageDataset) else None
         self._stream = reader if isinstance(reader, StreamReader) else None
-        self._maker = BatchMaker(dataset, spec, seed, slow_decode_s, cache_limit)
-        self._depth = spec.workers * spec.prefetch
         kind: type[Workers] = (Threads if spec.kind == "threads" else Processes) if spec.workers else Workers
-        self._workers = kind(self._maker, spec.workers, slots=self._depth + 2)
+        self._workers = kind(dataset, spec, seed, slow_decode_s, cache_limit)
         self.delivered: deque[Delivered] = deque()
         """The batches that were handed out, oldest first, until somebody takes them from here."""
 
     @property
     def slow_decode(self) -> int:
         """How often the injected slow decode fired."""
-        return self._maker.slow_decode
+        return self._workers.slow_decode
 
     def __iter__(self) -> Iterator[Batch]:
-        assert not self._maker.closed.is_set(), "the loader is closed"
-        ahead: deque[BatchTask] = deque()
-        slots = itertools.cycle(range(self._depth + 2))
+        ahead: deque[tuple[Delivered, Callable[[], Batch]]] = deque()
+        slots = itertools.cycle(range(self._workers.slots))
         for epoch, indices in self._planned():
-            ahead.append(self._workers.start(BatchTask(epoch, indices, next(slots))))
-            if len(ahead) > self._depth:
-                yield self._taken(ahead.popleft())
+            ahead.append(((epoch, indices), self._workers.start(BatchTask(epoch, indices, next(slots)))))
+            if len(ahead) > self._workers.ahead:
+                yield self._taken(*ahead.popleft())
         while ahead:
-            yield self._taken(ahead.popleft())
+            yield self._taken(*ahead.popleft())
 
     def _planned(self) -> Plan:
         """The plan; a stream gets each epoch's samples when the first batch of them is due to be made."""
@@ -77,20 +74,18 @@ class Loader:
             return
         for epoch, group in itertools.groupby(self._plan, key=lambda item: item[0]):
             batches = [indices for _, indices in group]
-            ahead = (self._depth + 2) * max(map(len, batches))
+            ahead = self._workers.slots * max(map(len, batches))
             self._stream.follow(epoch, np.concatenate(batches), ahead)
             for indices in batches:
                 yield epoch, indices
 
-    def _taken(self, task: BatchTask) -> Batch:
-        """Wait for a batch."""
-        batch = self._workers.finish(task)
-        self.delivered.append((task.epoch, task.indices))
+    def _taken(self, what: Delivered, wait: Callable[[], Batch]) -> Batch:
+        batch = wait()
+        self.delivered.append(what)
         return batch
 
     def close(self) -> None:
-        """End the workers; threads finish their current batch."""
-        self._maker.closed.set()
+        """End the workers."""
         if self._stream is not None:
             self._stream.leave()
         self._workers.close()

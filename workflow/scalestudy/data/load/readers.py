@@ -2,7 +2,7 @@
 
     reader.read(sample, epoch) -> buffer
 
-`image_reader` opens the one for a dataset's format and a run's input mode; `stream` has one more.
+`images` opens the one for a dataset's format and a run's input mode; `stream` has one more.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
 Indices = NDArray[np.int64]
-QUEUED_MIB = 64.0
-"""Data that other workers may have requested from an emulated storage before a sample."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,6 @@ class DatasetHandle:
     """An emulated storage, which the processes of a node share."""
     memory: str | None = None
     """File of the samples that mode `memory` keeps, which worker processes share."""
-
-    @property
-    def patience_s(self) -> float:
-        """How much longer than from a real storage one sample may take: others may have requested QUEUED_MIB before."""
-        return 0.0 if self.throttle is None else self.throttle.longest_wait_s(QUEUED_MIB * 2**20)
 
     def mode_of(self, format: str) -> Mode:
         """The input mode; UserError where data of this format does not have it."""
@@ -90,17 +83,13 @@ class IndexedReader:
         self.fetch(self.name(sample), int(self.starts[sample]), out)
         return out
 
-    @property
-    def is_local(self) -> bool:
-        """Whether samples lie in files of this host, read as fast as they can be: then `places` finds them."""
-        return self._throttle is None and isinstance(self.store, FolderStore)
-
-    def places(self, indices: Indices) -> tuple[NDArray[np.void], bytes]:
-        """Where in local files these samples lie, and the files' names, for the kernel.
+    def places(self, indices: Indices) -> tuple[NDArray[np.void], bytes] | None:
+        """Where in local files these samples lie, and the files' names, for the kernel; None where they are elsewhere.
 
         OSError where a file cannot be opened.
         """
-        assert isinstance(self.store, FolderStore)
+        if self._throttle is not None or not isinstance(self.store, FolderStore):
+            return None
         found = np.zeros(len(indices), PICTURE)
         found["sample"], found["start"], found["size"] = indices, self.starts[indices], self.sizes[indices]
         found["name"] = -1

@@ -9,22 +9,19 @@ from typing import Any
 import numpy as np
 
 from scalestudy.data.load.readers import IndexedReader, Indices
-from scalestudy.data.progress import CHECK_S, Watch
 
 BLOCK_BYTES = 4 << 20
 """Bytes of one request: large enough that a latency of tens of milliseconds hardly counts."""
 GAP_BYTES = 64 << 10
 """Largest gap between two samples fetched in one request (headers of a tar, samples not needed)."""
 CONNECTIONS = 4
-WAIT_S = 28.0
-"""Longer than a store takes to report that it cannot deliver."""
 
 
 class StreamReader:
     """`follow` an epoch's samples, then `read` each of them once; samples not followed are read by themselves."""
 
-    def __init__(self, storage: IndexedReader, patience_s: float) -> None:
-        self._storage, self._wait_s = storage, WAIT_S + patience_s
+    def __init__(self, storage: IndexedReader) -> None:
+        self._storage = storage
         self._feeds: dict[int, Feed] = {}
 
     def follow(self, epoch: int, coming: Indices, ahead: int) -> None:
@@ -34,7 +31,7 @@ class StreamReader:
         """
         for old in [number for number, feed in self._feeds.items() if not feed.left or number == epoch]:
             self._feeds.pop(old).close()
-        self._feeds[epoch] = Feed(self._storage, coming, ahead, self._wait_s)
+        self._feeds[epoch] = Feed(self._storage, coming, ahead)
 
     def read(self, sample: int, epoch: int) -> Any:
         """The bytes of one sample, as of Storage."""
@@ -66,8 +63,8 @@ class Feed:
     and a request per connection, whatever the size of the data.
     """
 
-    def __init__(self, storage: IndexedReader, coming: Indices, ahead: int, wait_s: float) -> None:
-        self._storage, self._ahead, self._wait_s = storage, ahead, wait_s
+    def __init__(self, storage: IndexedReader, coming: Indices, ahead: int) -> None:
+        self._storage, self._ahead = storage, ahead
         self._turn = threading.Condition()
         self._there: dict[int, Any] = {}  # a sample's bytes, or why it cannot be read
         self.left = len(coming)
@@ -81,14 +78,10 @@ class Feed:
 
     def take(self, sample: int) -> Any:
         """Wait for the bytes of a sample."""
-        watch = Watch()
         with self._turn:
-            while sample not in self._there:
-                if self._closed:
-                    raise OSError("the stream was closed")
-                self._turn.wait(CHECK_S)
-                if watch.still_s() >= self._wait_s:
-                    raise TimeoutError(f"it did not arrive within {self._wait_s:.0f} s")
+            self._turn.wait_for(lambda: sample in self._there or self._closed)
+            if self._closed:
+                raise OSError("the stream was closed")
             found = self._there.pop(sample)
             if isinstance(found, Exception):
                 raise found
@@ -133,7 +126,7 @@ class Feed:
                 if self._is_due():
                     self._next += 1
                     return self._blocks[self._next - 1]
-                self._turn.wait(1.0)
+                self._turn.wait()
 
     def _is_due(self) -> bool:
         """Whether one of the samples of the next request will be used soon."""

@@ -3,104 +3,125 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import queue
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch.profiler import record_function
 
 from scalestudy.data.decode.images import one_torch_thread
-from scalestudy.data.load.batch_maker import Batch, BatchMaker, BatchTask, Registered, pinned
-from scalestudy.data.load.dataset import DEFAULT_SIDE, PictureDataset
-from scalestudy.data.load.image_reader import NO_SAMPLE, UNWATCHED, no_progress
-from scalestudy.data.load.worker_process import MadeBatch, Worker, shared_arrays
-from scalestudy.data.progress import CHECK_S, Watch
+from scalestudy.data.load.page_locked import Batch, Registered, empty, pinned
+from scalestudy.data.load.worker_process import Failure, MadeBatch, Work, shared_ring
+from scalestudy.data.sources.samples import ArrayBatch, Dataset, Transform
+from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.errors import UserError
+from scalestudy.spec import run
 
-END_S = 5.0
-"""Seconds in which threads have to end."""
+MAKING = "make batch"
+"""Span of a batch that is made, in a trace of torch.profiler."""
+
+
+class BatchTask(NamedTuple):
+    """One batch to be made into one slot of the ring."""
+
+    epoch: int
+    indices: NDArray[np.int64]
+    slot: int
 
 
 class Workers:
-    """Make batches; call `start` in the order in which `finish` is called later.
+    """Make batches. Here the thread that requests a batch makes it; subclasses have threads or processes."""
 
-    Here the thread that requests a batch makes it; subclasses have threads or processes.
-    """
+    def __init__(
+        self, dataset: Dataset, spec: run.Loader, seed: int, slow_decode_s: float, cache: CacheLimit | None
+    ) -> None:
+        self.dataset, self.transform = dataset, Transform(spec.size, spec.augment, seed)
+        self.slow_decode_s, self._cache = slow_decode_s, cache
+        self.slow_decode = 0
+        """How often the injected slow decode fired."""
+        self.count, self.ahead = spec.workers, spec.workers * spec.prefetch
+        self.slots = self.ahead + 2
+        self._lock = threading.Lock()
+        self._ring: dict[int, torch.Tensor] = {}
+        computes = spec.pin_memory and torch.cuda.is_initialized()  # CUDA is not started for that
+        self.device = torch.cuda.current_device() if computes else None
+        """The GPU for which batches are page-locked."""
+        self._again: tuple[ArrayBatch, Batch] | None = None
+        """The last batch, before and after it was page-locked: that of `mode: synthetic` comes again and again."""
 
-    def __init__(self, maker: BatchMaker, count: int, slots: int) -> None:
-        self.maker, self.count, self.slots = maker, count, slots
+    def start(self, task: BatchTask) -> Callable[[], Batch]:
+        """Request a batch; the function waits for it, and raises the error that occurred while it was made.
 
-    def start(self, task: BatchTask) -> BatchTask:
-        """Request a batch."""
-        return task
+        Functions are called in the order of the requests.
+        """
+        return functools.partial(one_torch_thread()(self.make), task)
 
-    def finish(self, task: BatchTask) -> Batch:
-        """Wait for the batch; raises the error that occurred while it was made."""
-        with one_torch_thread():
-            return self.maker.batch(task, no_progress())
+    def make(self, task: BatchTask) -> Batch:
+        """Make one batch in this thread."""
+        if self.device is not None:
+            # A thread begins with the first GPU: every rank would take memory of that one too.
+            torch.cuda.set_device(self.device)
+        with record_function(MAKING):
+            return self._made(task)
+
+    def _made(self, task: BatchTask) -> Batch:
+        time.sleep(self.slow_decode_s)
+        size = self.dataset.slot_bytes(len(task.indices), self.transform.size)
+        out = self._slot(task.slot, size) if size else None
+        x, y = self.dataset.arrays(task.indices, task.epoch, self.transform, out)
+        self.count_made(task)
+        again = self._again
+        if again is None or again[0][0] is not x:
+            self._again = again = (x, y), pinned((torch.from_numpy(x), torch.from_numpy(y)), self.device)
+        return again[1]
+
+    def count_made(self, task: BatchTask) -> None:
+        """Count a batch that was made: the emulated page cache holds what it read."""
+        if self._cache is not None:
+            for path, offset, size in self.dataset.ranges(task.indices):
+                self._cache.touched(path, size, offset)
+        with self._lock:
+            self.slow_decode += bool(self.slow_decode_s)
+
+    def _slot(self, number: int, size: int) -> NDArray[np.uint8]:
+        """At least `size` bytes of the ring: memory whose pages are already allocated."""
+        found = self._ring.get(number)
+        if found is None or len(found) < size:
+            found = self._ring[number] = empty(size, self.device)
+        slot: NDArray[np.uint8] = found.numpy()
+        return slot
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers; threads finish their current batch."""
 
 
 class Threads(Workers):
     """Each thread makes whole batches; the kernel reads, decodes and resizes one without the interpreter lock."""
 
-    def __init__(self, maker: BatchMaker, count: int, slots: int) -> None:
-        super().__init__(maker, count, slots)
+    @functools.cached_property
+    def _pool(self) -> ThreadPoolExecutor:
         # A thread that never set its number of torch threads inherits the last one set anywhere, which will be
         # the workers' 1: pin the caller's before.
         torch.set_num_threads(torch.get_num_threads())
-        self._tasks: queue.SimpleQueue[BatchTask | None] = queue.SimpleQueue()
-        self._progress = [no_progress() for _ in range(count)]
-        # Daemons: a thread that hangs in a read must not keep the process from ending.
-        self._threads = [
-            threading.Thread(target=self._work, args=(number,), name=f"loader {number}", daemon=True)
-            for number in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        return ThreadPoolExecutor(self.count, "loader", torch.set_num_threads, (1,))
 
-    def start(self, task: BatchTask) -> BatchTask:
-        self._tasks.put(task)
-        return task
-
-    def _work(self, number: int) -> None:
-        torch.set_num_threads(1)
-        while (task := self._tasks.get()) is not None and not self.maker.closed.is_set():
-            task.worker = number
-            try:
-                task.batch = self.maker.batch(task, self._progress[number])
-            except BaseException as error:
-                task.error = error
-            self._progress[number][0] = NO_SAMPLE
-            task.done.set()
-
-    def finish(self, task: BatchTask) -> Batch:
-        watch = Watch()
-        while not task.done.wait(CHECK_S):
-            if task.worker >= 0:
-                who = f"worker {task.worker} (a thread)"
-                if stuck := self.maker.stuck(watch, self._progress[task.worker], who):
-                    raise stuck
-        if task.error is not None:
-            raise task.error
-        assert task.batch is not None
-        return task.batch
+    def start(self, task: BatchTask) -> Callable[[], Batch]:
+        return self._pool.submit(self.make, task).result
 
     def close(self) -> None:
-        for _ in self._threads:  # those that wait; the others see that the maker is closed
-            self._tasks.put(None)
-        deadline = time.monotonic() + END_S
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        self._pool.shutdown(cancel_futures=True)
 
 
 class Processes(Workers):
@@ -110,72 +131,47 @@ class Processes(Workers):
     memory has no name, so none is left behind. The processes end when this one does.
     """
 
-    def __init__(self, maker: BatchMaker, count: int, slots: int) -> None:
-        super().__init__(maker, count, slots)
-        self._rows = self._turn = 0
-        self._workers: list[tuple[subprocess.Popen[bytes], Connection]] = []
-        self._registered: Registered | None = None
+    _rows = _turn = 0
+    _workers: Sequence[tuple[subprocess.Popen[bytes], Connection]] = ()
+    _registered: Registered | None = None
 
-    def start(self, task: BatchTask) -> BatchTask:
+    def start(self, task: BatchTask) -> Callable[[], Batch]:
         if not self._workers:
             self._open(task)
         assert len(task.indices) <= self._rows, "a later batch is larger than the first"
-        task.worker = self._turn % self.count
+        number = self._turn % self.count
         self._turn += 1
         with contextlib.suppress(OSError):  # a dead worker is reported when its batch is due
-            self._workers[task.worker][1].send((task.epoch, task.indices, task.slot))
-        return task
+            self._workers[number][1].send(tuple(task))
+        return functools.partial(self._received, task, number)
 
     def _open(self, task: BatchTask) -> None:
-        """Create the shared memory for the ring and the workers' progress, and start the processes."""
-        maker, data, spec = self.maker, self.maker.dataset, self.maker.spec
-        first = task.indices[:1]
-        x, _ = data.batch(first, size=spec.size, augment="none", seed=maker.seed, epoch=task.epoch)
+        """Create the shared memory for the ring, and start the processes."""
+        x, _ = self.dataset.arrays(task.indices[:1], task.epoch, self.transform._replace(augment="none"))
         self._rows = len(task.indices)
-        shared = (self.count, self.slots, self._rows * x.nbytes)
+        work = Work(self.dataset.handle, self.transform, self.slow_decode_s, self.slots, self._rows * x.nbytes)
         memory = os.memfd_create("scalestudy-batches")
-        os.ftruncate(memory, self.count * 16 + self.slots * self._rows * x.nbytes)
-        whole, self._progress, self._ring = shared_arrays(memory, *shared)
-        self._progress[:] = (UNWATCHED, 0)
-        if maker.device is not None:
-            self._registered = Registered(torch.from_numpy(whole), maker.device)
-        side = (spec.size or DEFAULT_SIDE) if isinstance(data, PictureDataset) else None
-        for number in range(self.count):
-            worker = Worker(data.handle, spec.size, spec.augment, maker.seed, maker.slow_decode_s, side, shared, number)
-            self._workers.append(_process(worker, memory))
+        os.ftruncate(memory, work.slots * work.slot_bytes)
+        self._shared = shared_ring(memory, work.slots, work.slot_bytes)
+        if self.device is not None:
+            self._registered = Registered(torch.from_numpy(self._shared), self.device)
+        self._workers = [_process(work, memory) for _ in range(self.count)]
         os.close(memory)
 
-    def finish(self, task: BatchTask) -> Batch:
-        process, connection = self._workers[task.worker]
-        who, watch = f"worker {task.worker} (process {process.pid})", Watch()
+    def _received(self, task: BatchTask, number: int) -> Batch:
+        process, connection = self._workers[number]
         try:
-            while not connection.poll(CHECK_S):
-                if stuck := self.maker.stuck(watch, self._progress[task.worker], who):
-                    raise stuck
-            made: MadeBatch = connection.recv()
+            made: MadeBatch | Failure = connection.recv()
         except (EOFError, ConnectionError):
-            raise self._death(task, who) from None
-        if made.error is not None:
-            raise UserError(*made.error) if isinstance(made.error, tuple) else RuntimeError(made.error)
-        self.maker.count(task)
-        data, memory = self.maker.dataset, self._ring[task.slot]
-        if isinstance(data, PictureDataset):
-            side = self.maker.spec.size or DEFAULT_SIDE
-            x = torch.from_numpy(memory.reshape(-1, side, side, 3)[: len(task.indices)]).permute(0, 3, 1, 2)
-            return pinned((x, data.labels_of(task.indices)), self.maker.device)
-        assert made.x is not None and made.y is not None
-        shape, kind = made.x
-        size = int(np.prod(shape)) * np.dtype(kind).itemsize
-        x = torch.from_numpy(memory[:size].view(kind).reshape(shape))
-        return pinned((x, torch.from_numpy(made.y)), self.maker.device)
-
-    def _death(self, task: BatchTask, who: str) -> UserError:
-        code = self._workers[task.worker][0].wait()
-        ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        sample = int(self._progress[task.worker][0])
-        if sample >= 0 and isinstance(self.maker.dataset, PictureDataset):
-            return self.maker.dataset.pictures.unreadable(sample, f"{who} {ending} while working on it")
-        return UserError(f"{who} {ending}", "loader", "see its messages above, and check what else runs on this node")
+            code = process.wait()
+            ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+            what, remedy = f"worker {number} (process {process.pid}) {ending}", "check what else runs on this node"
+            raise UserError(what, "loader", f"see its messages above, and {remedy}") from None
+        if not isinstance(made, MadeBatch):
+            raise RuntimeError(made) if isinstance(made, str) else UserError(*made)
+        self.count_made(task)
+        x = np.ndarray(made.shape, made.dtype, self._shared[task.slot], strides=made.strides)
+        return pinned((torch.from_numpy(x), torch.from_numpy(made.y)), self.device)
 
     def close(self) -> None:
         for process, connection in self._workers:
@@ -183,20 +179,22 @@ class Processes(Workers):
             process.kill()  # nothing has to be finished: it writes only to memory that is freed with it
         for process, _ in self._workers:
             process.wait()
-        self._workers.clear()
+        self._workers = ()
         if self._registered is not None:
             self._registered.close()
             self._registered = None
 
 
-def _process(worker: Worker, memory: int) -> tuple[subprocess.Popen[bytes], Connection]:
+def _process(work: Work, memory: int) -> tuple[subprocess.Popen[bytes], Connection]:
     """Start a worker process; it has its set-up and waits for batches to make."""
     ours, theirs = socket.socketpair()
     # Not by `-m`: its results would belong to `__main__`, and could not be unpickled here.
     program = "from scalestudy.data.load.worker_process import main; main()"
     command = [sys.executable, "-c", program, str(theirs.fileno()), str(memory), str(os.getpid())]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), memory))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # of torch, where it is needed
+    files = (theirs.fileno(), memory)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, pass_fds=files)
     theirs.close()
     connection = Connection(ours.detach())
-    connection.send(worker)
+    connection.send(work)
     return process, connection

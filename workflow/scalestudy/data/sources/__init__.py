@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,9 @@ from scalestudy.data.manifest import Split, Task
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import expanded
 from scalestudy.site_fault import site_file
-from scalestudy.spec.config import Site
+
+if TYPE_CHECKING:
+    from scalestudy.spec.config import Site
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from scalestudy.data.index import check_labels
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Generated
-from scalestudy.data.sources.samples import TensorDataset
+from scalestudy.data.sources.samples import ArrayBatch, TensorDataset
 from scalestudy.errors import UserError
 from scalestudy.extensions import blamed_on, load_class
 from scalestudy.spec.config import Site
@@ -66,20 +66,20 @@ class OwnDataset(TensorDataset):
             raise UserError(what, str(self._items.file), "prepare the data again: scalestudy prepare --again")
         self._order = chosen(labels, self.samples)
 
-    def gather(self, indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(self, indices: NDArray[np.int64]) -> ArrayBatch:
         items, where = [self._items.item(index) for index in self._order[indices].tolist()], self._items.file
         try:
             x, y = torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
         except RuntimeError as error:
             raise UserError(f"its items differ in shape: {error}", str(where)) from None
         if self.task == "multilabel":
-            return x, y.float()
+            return x.numpy(), y.float().numpy()
         labels = y.long()
         if not torch.equal(labels.double(), y.double()):
             wrong = float(y[labels != y][0])
             raise UserError(f"a label is {wrong:g}, and classes are whole numbers", str(where), "correct the labels")
         check_labels(labels.numpy(), self.classes, where, "correct the labels or `classes`, and prepare it again")
-        return x, labels
+        return x.numpy(), labels.numpy()
 
 
 open_split = OwnDataset

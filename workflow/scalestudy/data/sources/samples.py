@@ -1,14 +1,16 @@
-"""One split of prepared data, and samples that are tensors, which a source can make while they are read."""
+"""One split of prepared data, and samples that are tensors, which a source can make while they are read.
+
+torch is imported where it is used: a worker process works without it.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
@@ -17,10 +19,24 @@ from scalestudy.data.manifest import Manifest, Split
 from scalestudy.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
+
     from scalestudy.data.load.readers import DatasetHandle
     from scalestudy.data.load.sampler import StorageOrder
 
 Indices = NDArray[np.int64]
+ArrayBatch = tuple[NDArray[Any], NDArray[Any]]
+Memory = NDArray[np.uint8] | None
+
+
+class Transform(NamedTuple):
+    """What is made of each image."""
+
+    size: int | None
+    """Height and width; None: as the source has them."""
+    augment: str
+    """`none`, `flip` or `crop_flip`, drawn from seed, epoch and sample alone."""
+    seed: int
 
 
 class Dataset(ABC):
@@ -43,14 +59,24 @@ class Dataset(ABC):
         return []
 
     @abstractmethod
+    def arrays(self, indices: Indices, epoch: int, transform: Transform, out: Memory = None) -> ArrayBatch:
+        """x uint8 [B, C, H, W] (own datasets: their dtype), y int64 [B] or, multilabel, float32 [B, classes].
+
+        x may lie in `out`, which has at least `slot_bytes`. Raises UserError where a sample is damaged.
+        """
+
     def batch(
         self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """x uint8 [B, C, H, W] (own datasets: their dtype), y int64 [B] or, multilabel, float32 [B, classes].
+        """x and y of `arrays`, as tensors in memory of their own."""
+        import torch
 
-        `augment` (`none`, `flip`, `crop_flip`) is drawn from seed, epoch and sample alone.
-        Raises UserError where a sample is damaged.
-        """
+        x, y = self.arrays(indices, epoch, Transform(size, augment, seed))
+        return torch.from_numpy(x), torch.from_numpy(y)
+
+    def slot_bytes(self, samples: int, size: int | None) -> int:
+        """Bytes of the memory into which `arrays` makes so many samples; 0: it allocates memory itself."""
+        return 0
 
     def ranges(self, indices: Indices) -> Iterator[tuple[str, int, int]]:
         """Path, offset and bytes of what is read of local files for these samples. Empty for samples held in memory."""
@@ -61,28 +87,38 @@ class TensorDataset(Dataset):
     """Samples that are tensors of one shape before any augmentation."""
 
     @abstractmethod
-    def gather(self, indices: Indices) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(self, indices: Indices) -> ArrayBatch:
         """x [B, ...] in new memory, and y."""
 
-    def batch(
-        self, indices: Indices, *, size: int | None, augment: str, seed: int, epoch: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def arrays(self, indices: Indices, epoch: int, transform: Transform, out: Memory = None) -> ArrayBatch:
+        size, augment, seed = transform
         x, y = self.gather(indices)
         if x.ndim != 4:
             if size is None and augment == "none":
                 return x, y
-            shape = tuple(x.shape[1:])
-            raise UserError(f"samples of shape {shape} are not images", "loader", "leave `size` and `augment` out")
+            raise UserError(
+                f"samples of shape {x.shape[1:]} are not images", "loader", "leave `size` and `augment` out"
+            )
         side = (size, size) if size is not None else (x.shape[2], x.shape[3])
         if augment == "none":
-            return images.resized(x, side), y
+            return _resized(x, side), y
         draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, seed, epoch, indices)
         if augment == "crop_flip":
-            shown = x.new_empty((len(x), x.shape[1], *side))
+            shown = np.empty((*x.shape[:2], *side), x.dtype)
             for row, numbers in enumerate(draws.tolist()):
                 top, left, rows, columns, _ = images.random_view(x.shape[2], x.shape[3], numbers)
-                shown[row] = images.resized(x[row : row + 1, :, top : top + rows, left : left + columns], side)[0]
+                shown[row] = _resized(x[row : row + 1, :, top : top + rows, left : left + columns], side)[0]
             x = shown
-        flipped = torch.from_numpy(draws[:, 2 * images.ATTEMPTS] < 0.5)
-        x = torch.where(flipped[:, None, None, None], x.flip(-1), x)
-        return images.resized(x, side), y
+        flipped = draws[:, 2 * images.ATTEMPTS] < 0.5
+        x[flipped] = x[flipped, ..., ::-1]
+        return _resized(x, side), y
+
+
+def _resized(x: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """[B, C, H, W] at another height and width."""
+    if x.shape[2:] == size:
+        return x
+    import torch
+
+    shown: NDArray[Any] = images.resized(torch.from_numpy(x), size).numpy()
+    return shown

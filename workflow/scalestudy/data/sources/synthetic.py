@@ -7,14 +7,13 @@ import math
 import time
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
 from scalestudy.data.catalogue import Synthetic
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.sources import Generated
-from scalestudy.data.sources.samples import TensorDataset
+from scalestudy.data.sources.samples import ArrayBatch, TensorDataset
 from scalestudy.spec.config import Site
 
 POOL_BYTES = 1 << 20
@@ -43,23 +42,23 @@ class SyntheticDataset(TensorDataset):
         words = counter_rng.hashed(counter_rng.POOL, np.arange(-(-(self._sample_bytes + POOL_BYTES) // 8)))
         self._pool = words.view(np.uint8)
 
-    def gather(self, indices: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+    def gather(self, indices: NDArray[np.int64]) -> ArrayBatch:
         x = np.empty((len(indices), self._sample_bytes), np.uint8)
         starts = counter_rng.hashed(counter_rng.VALUES, self._side, indices) % np.uint64(POOL_BYTES)
         for row, start in enumerate(starts.tolist()):
             x[row] = self._pool[start : start + self._sample_bytes]
             if self._spec.latency_s:
                 time.sleep(self._spec.latency_s)
-        return torch.from_numpy(x).reshape(len(indices), *self._spec.shape), self._labels_of(indices)
+        return x.reshape(len(indices), *self._spec.shape), self._labels_of(indices)
 
-    def _labels_of(self, indices: NDArray[np.int64]) -> torch.Tensor:
+    def _labels_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64] | NDArray[np.float32]:
         classes = self._spec.classes
         if self._spec.task == "classification":
             drawn = counter_rng.hashed(counter_rng.LABELS, self._side, indices) % np.uint64(classes)
-            return torch.from_numpy(drawn.astype(np.int64))
+            return drawn.astype(np.int64)
         share = min(0.5, LABELS_PER_SAMPLE / classes)
         drawn_labels = counter_rng.uniforms(classes, counter_rng.LABELS, self._side, indices) < share
-        return torch.from_numpy(drawn_labels.astype(np.float32))
+        return drawn_labels.astype(np.float32)
 
 
 open_split = SyntheticDataset

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.data.decode import MAX_PIXELS
+
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER / "kernel.c"
 BUILT = FOLDER / "built"
@@ -71,13 +73,13 @@ class Kernel:
         crop: bool,
         out: NDArray[np.uint8],
         *,
-        most_pixels: int,
+        max_pixels: int = MAX_PIXELS,
         stored: tuple[int, int] = (0, 0),
         progress: NDArray[np.int64] | None = None,
     ) -> list[int]:
         """Write a view of each picture into `out`, uint8 [B, side, side, 3]; the rows that the kernel does not take.
 
-        It takes JPEGs of at most `most_pixels`, or, with `stored`, pixels of this height and width. Others are progressive
+        It takes JPEGs of at most `max_pixels`, or, with `stored`, pixels of this height and width. Others are progressive
         JPEGs, CMYK, PNG, and what is damaged or cannot be read. `pictures`: PICTURE [B]; each of their `names` ends with a 0.
         `draws`: uniform numbers [B, DRAWS] (scalestudy.data.decode.images); None: the centre, never mirrored. `crop`: a random
         view, not the centre. `progress` gets each sample and the time of its begin.
@@ -85,7 +87,7 @@ class Kernel:
         count, side = out.shape[:2]
         assert out.shape == (count, side, side, 3) and len(pictures) == count and (draws is not None or not crop)
         progress = np.zeros(2, np.int64) if progress is None else progress
-        places = _address(pictures), names, count, *stored, most_pixels, None if draws is None else _address(draws)
+        places = _address(pictures), names, count, *stored, max_pixels, None if draws is None else _address(draws)
         self._c.kernel_batch(self._context().pointer, *places, crop, side, _address(out), _address(progress))
         return np.flatnonzero(pictures["status"]).tolist()
 
