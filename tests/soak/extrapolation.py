@@ -108,7 +108,6 @@ def make(case: Case, out: Path) -> None:
     from scalestudy.data.prepare.datasets import prepare
     from scalestudy.emulation.faults import Faults
     from scalestudy.launch import launch
-    from scalestudy.launch.keeper import keeper
     from scalestudy.spec.config import Site
     from scalestudy.spec.machine import Machine
     from scalestudy.training import trainer
@@ -137,10 +136,7 @@ def make(case: Case, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         manifest = Path(folder) / "data" / "manifest.json"
         prepare(spec.data, manifest, None, Site())
-        with keeper() as held:
-            result = launch.run(
-                f"backtest-{case.number}", spec, manifest, Path(folder) / "result.json", Machine(), held
-            )
+        result = launch.run(f"backtest-{case.number}", spec, manifest, Path(folder) / "result.json", Machine())
         steps = pd.read_parquet(Path(folder) / "steps.parquet")
         samples = json.loads(manifest.read_text())["train"]["samples"]
     assert result["status"] == "valid", result["reason"]

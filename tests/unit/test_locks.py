@@ -21,8 +21,9 @@ from tests.unit.test_host_lock import holder
 HOLD = """
 import sys
 from pathlib import Path
+from scalestudy.launch.keeper import keeper
 from scalestudy.launch.trainer_lock import only_trainer
-with only_trainer(Path(sys.argv[1])):
+with only_trainer(Path(sys.argv[1])), keeper():
     print("held", flush=True)
     sys.stdin.readline()
 """

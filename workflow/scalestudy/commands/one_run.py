@@ -15,7 +15,6 @@ import click
 from scalestudy.errors import UserError, raise_problems
 from scalestudy.files import now_at_most, read_json, write_json
 from scalestudy.host_lock import WaitedTooLong, measured_run
-from scalestudy.launch.keeper import Keeper
 from scalestudy.launch.trainer_lock import LOCK, only_trainer
 from scalestudy.limits import free_memory_bytes
 from scalestudy.results.parts import step_in_words
@@ -46,10 +45,10 @@ def train_from_spec(out: Path) -> None:
             remedy = f"{' or '.join(own)} was changed since the run was planned: run the same command again"
         raise UserError(what, str(file), remedy)
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
-    with only_trainer(folder) as keeper:
+    with only_trainer(folder):
         manifest = manifest_file(dataset_id(spec.data))
         now_at_most(file, *([] if spec.program else [manifest]))
-        result = _finished_result(out) or _make(folder.name, spec, manifest, out, machine, keeper)
+        result = _finished_result(out) or _make(folder.name, spec, manifest, out, machine)
     said = speed_text(result) if result["status"] == "valid" else result["reason"]
     print("\n".join([f"{result['status']}: {said}", *_remarks(result)]), flush=True)
 
@@ -77,9 +76,9 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
     if is_skipped(manifest):
         manifest.unlink()  # what could not be had last time is looked for again
     refuse_foreign_folder(out, identity)
-    with only_trainer(out) as keeper:
+    with only_trainer(out):
         write_json(out / "spec.json", spec.plain())
-        result = _make(identity, spec, manifest, out / "result.json", Machine(), keeper)
+        result = _make(identity, spec, manifest, out / "result.json", Machine())
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo("\n".join([": ".join(filter(None, (result["status"], result["reason"]))), *_remarks(result)]))
     for name in METRICS:
@@ -144,7 +143,7 @@ def _show_batch(batch: int, answer: int | str) -> None:
     click.echo(f"{batch:>9,} samples {said}")
 
 
-def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine, keeper: Keeper) -> dict[str, Any]:
+def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine) -> dict[str, Any]:
     from scalestudy.data.prepare.datasets import ensure, prepare
     from scalestudy.launch import attempts, launch
     from scalestudy.launch.failures import NodeFailed, RankFailed
@@ -159,7 +158,7 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
                 ensure(manifest, read_site())
             elif spec.program is None:
                 prepare(spec.data, manifest, None, read_site())
-            return launch.run(identity, spec, manifest, out, machine, keeper)
+            return launch.run(identity, spec, manifest, out, machine)
     except (attempts.Stopped, WaitedTooLong) as stop:
         if isinstance(stop, WaitedTooLong):
             write_state(out.parent, "checkpointed", 0, str(stop))

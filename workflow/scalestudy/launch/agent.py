@@ -75,9 +75,9 @@ def main(folder: Path, index: int | None) -> int:
         environment = {"GLOO_SOCKET_IFNAME": str(interface)} if unset else {}
         if config.launcher == "mpirun":
             environment |= {name: value for name, value in mpi.SAYS_TRANSPORTS.items() if name not in os.environ}
-        with keeper() as held:
+        with keeper() as group:
             job = replace(job, store=(start["store"], start["port"]))
-            processes = Ranks(job, ranks, held.group, environment)
+            processes = Ranks(job, ranks, group, environment)
             processes.start()
             try:
                 return report(processes, channel, job.folder / f"system.{index}.json")

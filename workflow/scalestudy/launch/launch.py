@@ -14,7 +14,7 @@ from scalestudy.files import atomic_path, read_json
 from scalestudy.launch import attempts, signals
 from scalestudy.launch.attempts import now
 from scalestudy.launch.job_environment import JobEnvironment
-from scalestudy.launch.keeper import Keeper
+from scalestudy.launch.keeper import keeper
 from scalestudy.launch.ranks import run_here
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
 from scalestudy.program.result import explained_result, program_result
@@ -29,7 +29,7 @@ from scalestudy.training.control_files import STOPPED
 from scalestudy.training.job import Job
 
 
-def run(run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Machine, keeper: Keeper) -> dict[str, Any]:
+def run(run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Machine) -> dict[str, Any]:
     """Make one run, or resume it, and write `out` (result.json), with tables of steps and of the system in its folder.
 
     A run that will come out the same next time (skipped, invalid) is a result; a crash raises RankFailed and leaves
@@ -39,7 +39,7 @@ def run(run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Mac
     with attempts.attempt(run_id, out) as chain:
         started = now()
         try:
-            outcome = _measure(chain, spec, manifest_file, machine, keeper)
+            outcome = _measure(chain, spec, manifest_file, machine)
         except Skipped as error:
             outcome = skipped(spec, str(error))
         head = {"run": run_id, "status": outcome["status"], "reason": outcome["reason"], "spec": spec.plain()}
@@ -50,9 +50,7 @@ def run(run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Mac
     return result
 
 
-def _measure(
-    chain: attempts.Chain, spec: RunSpec, manifest_file: Path, machine: Machine, keeper: Keeper
-) -> dict[str, Any]:
+def _measure(chain: attempts.Chain, spec: RunSpec, manifest_file: Path, machine: Machine) -> dict[str, Any]:
     """Run all processes to their end; returns their measurements, as in a result. Raises Skipped."""
     begin, folder = time.perf_counter(), chain.folder
     manifest = None if spec.program is not None else read_manifest(manifest_file)
@@ -66,7 +64,7 @@ def _measure(
     with (
         network_of(spec, resolved, where) as nodes,
         tempfile.TemporaryDirectory(prefix=prefix, dir=shared) as name,
-        keeper.scratch(scratch := Path(name)) as group,
+        keeper(scratch := Path(name)) as group,
     ):
         job = Job(
             chain.run, spec, resolved, manifest_file.resolve(), scratch, EXTENSIONS.resolve(),

@@ -13,14 +13,13 @@ from typing import IO, Any
 from scalestudy import processes
 from scalestudy.errors import UserError
 from scalestudy.files import NO_LOCKS_HERE
-from scalestudy.launch.keeper import Keeper, keeper
 from scalestudy.locks import Note, is_gone, is_here, lock_patiently, me, note_in, shown, sign
 
 LOCK = ".trainer.lock"
 
 
 @contextmanager
-def only_trainer(folder: Path) -> Iterator[Keeper]:
+def only_trainer(folder: Path) -> Iterator[None]:
     """Held by the one process that trains the run of a folder.
 
     An orphan is waited for: its driver is gone, so it writes a checkpoint and ends by itself; and so are the ranks of a
@@ -40,11 +39,10 @@ def only_trainer(folder: Path) -> Iterator[Keeper]:
             if not file.exists() or not os.path.samestat(file.stat(), os.fstat(lock.fileno())):
                 continue  # removed by the process that held it
             sign(lock, {**me(), "driver": processes.driver()})
-            with keeper() as held:
-                try:
-                    yield held
-                finally:
-                    file.unlink(missing_ok=True)
+            try:
+                yield
+            finally:
+                file.unlink(missing_ok=True)
             return
 
 
