@@ -18,8 +18,8 @@ from scalestudy.spec.hostlist import places, slurm_hosts
 
 LAUNCHERS = {"SLURM_JOB_NODELIST": "srun", "PBS_NODEFILE": "pbsdsh", "PE_HOSTFILE": "qrsh"}
 """By each scheduler's variable with the nodes of a job, what starts processes on them."""
-OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-PLACES = {"srun": ("SLURM_NODEID",), "mpiexec": OF_MPI, "mpirun": OF_MPI}
+MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+PLACES = {"srun": ("SLURM_NODEID",), "mpiexec": MPI_RANKS, "mpirun": MPI_RANKS}
 """By launcher, the variables that number its processes; in a batch job of Slurm mpirun's all have SLURM_NODEID=0."""
 DEADLINES = ("MULTINODE_DEADLINE", "SCALESTUDY_DEADLINE")
 """Time of a job's kill, from the executor in its own jobs and from a person elsewhere."""

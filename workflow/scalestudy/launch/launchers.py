@@ -23,7 +23,7 @@ SSH = ("ssh", "-n", "-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30"
 AGENT = "from scalestudy.cli import main; main()"
 WRAPPER = "MULTINODE_WRAPPER"
 """Variable with the shell words that run a command in the job's image; the executor's job script sets it."""
-OF_IMAGE = Path("/.singularity.d")
+IMAGE_FOLDER = Path("/.singularity.d")
 """A folder that every image has in which Apptainer runs something, and no node."""
 
 # The environment that processes on other nodes inherit. Variables that name a host, a session or a job stay here. Grid
@@ -44,7 +44,7 @@ PREFIXES = (
     "NCCL_", "GLOO_", "UCX_", "FI_", "PSM2_", "PSM3_", "HFI_", "OMPI_MCA_", "PRTE_", "PMIX_MCA_", "I_MPI_", "MPICH_",
     "MPIR_CVAR_", "MPI4PY_",
 )  # fmt: skip
-OF_NODE = "CUDA_VISIBLE_DEVICES"
+NODE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Each node has its own."""
 
 
@@ -55,7 +55,7 @@ def forwarded(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[
     return {
         name: value
         for name, value in sorted(environment.items())
-        if (name in names or name.startswith(prefixes)) and name != OF_NODE and name.isidentifier()
+        if (name in names or name.startswith(prefixes)) and name != NODE_VARIABLE and name.isidentifier()
     }
 
 
@@ -76,7 +76,7 @@ def node_script(folder: Path, command: str, environment: Mapping[str, str] = os.
     script, lines = folder / "node.sh", ["#!/bin/sh"]
     if wrapper := environment.get(WRAPPER):
         again = f'exec {wrapper} /bin/sh {shlex.quote(str(script))} "$@"'
-        lines += [f"if [ ! -d {OF_IMAGE} ]; then", f"    {again}", "fi"]
+        lines += [f"if [ ! -d {IMAGE_FOLDER} ]; then", f"    {again}", "fi"]
     kept = forwarded(environment, read_site().environment)
     lines.append(f"cd {shlex.quote(str(Path.cwd()))} || exit 1")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in kept.items()]

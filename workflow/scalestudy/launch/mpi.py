@@ -53,7 +53,7 @@ SAYS_TRANSPORTS = {"OMPI_MCA_btl_base_verbose": "30"}
 """By these variables Open MPI's ranks log how they send to each other; `results/transports.py` reads it."""
 INTERFACE = "libmpi.so.12"
 """The library that all of MPICH's binary interface have; Debian's MPICH calls it by another name."""
-OF_DEBIAN = "libmpich.so.12"
+DEBIAN_LIBRARY = "libmpich.so.12"
 
 
 def family(command: str) -> Family | None:
@@ -107,4 +107,4 @@ def _of_debian(environment: Mapping[str, str]) -> str | None:
     done = subprocess.run([program, "-p"], capture_output=True, text=True, timeout=VERSION_S, check=False)
     lines = [line.split() for line in done.stdout.splitlines() if " => " in line]
     known = {line[0]: line[-1] for line in reversed(lines)}
-    return None if INTERFACE in known else known.get(OF_DEBIAN)
+    return None if INTERFACE in known else known.get(DEBIAN_LIBRARY)

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from scalestudy import processes
-from scalestudy.launch.preload import OF_RUNS, preload
+from scalestudy.launch.preload import RUN_MODULES, preload
 from scalestudy.launch.signals import ASK_TO_STOP
 from scalestudy.measure.instrument import code_digest
 from scalestudy.site_fault import in_job
@@ -153,7 +153,7 @@ def serve(work: Work) -> None:
         listener.bind(_address())
     except OSError:
         return  # another server has it
-    preload(*OF_RUNS)
+    preload(*RUN_MODULES)
     code_digest()  # of the code that was imported just now
     listener.listen(16)
     driver = processes.driver()

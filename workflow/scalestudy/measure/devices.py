@@ -17,7 +17,7 @@ Row = dict[str, float]
 COLUMNS = ("devices", "device_utilisation", "device_memory_utilisation", "device_memory_bytes", "device_processes",
            "device_power_w", "device_clock_mhz", "device_throttle", "device_energy_j")  # fmt: skip
 """Of a row: means over devices of shares and clocks; sums of bytes, processes, power and energy; all bits of throttle reasons."""
-LEAST_SPAN_S = 0.5
+MIN_SPAN_S = 0.5
 """Of less time than this, power that is averaged over up to a second says little."""
 
 
@@ -77,7 +77,7 @@ def energy_j(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> f
     samples; where a device has none, sampled power by the trapezoid rule. None where the samples do not say.
     """
     rows = [row for row in rows if "devices" in row]
-    if end - begin < LEAST_SPAN_S or len(rows) < 2 or not rows[0]["clock_s"] <= begin < end <= rows[-1]["clock_s"]:
+    if end - begin < MIN_SPAN_S or len(rows) < 2 or not rows[0]["clock_s"] <= begin < end <= rows[-1]["clock_s"]:
         return None
     clocks, counters, power = (
         np.array([row[name] for row in rows]) for name in ("clock_s", "device_energy_j", "device_power_w")

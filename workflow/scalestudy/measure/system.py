@@ -23,9 +23,9 @@ HOST = "host_"
 """Beginning of the columns of a sample that are of the whole host."""
 UNMEASURED = "unmeasured."
 """Beginning of the names of files, in a run's scratch folder, that say what of a host was not measured, and why."""
-MOST_FOREIGN = 0.05
+MAX_FOREIGN = 0.05
 """Share of the cores that others may take during a window before it is disturbed."""
-LEAST_SPAN_S = 0.5
+MIN_SPAN_S = 0.5
 """Ticks of 10 ms say little about less time than this: a shorter window is widened."""
 MEMORY_SHARE = 0.005
 """Share of the time that reading the memory of processes may take: the kernel looks at each of their pages."""
@@ -178,7 +178,7 @@ def rows_of_rank(processes: int, beside: Sequence[int]) -> list[dict[str, float]
 
 def _around(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> dict[str, float]:
     """Growth of each column from the last sample before a stretch of time to the first one after it, as far as there are any."""
-    widened_s = max(0.0, LEAST_SPAN_S - (end - begin)) / 2
+    widened_s = max(0.0, MIN_SPAN_S - (end - begin)) / 2
     first = next((row for row in reversed(rows) if row["clock_s"] <= begin - widened_s), rows[0])
     last = next((row for row in rows if row["clock_s"] >= end + widened_s), rows[-1])
     return {name: last[name] - first.get(name, math.nan) for name in last}
@@ -194,7 +194,7 @@ def foreign_share(rows: Sequence[Mapping[str, float]], begin: float, end: float)
         return None
     grown = _around(rows, begin, end)
     foreign_s = grown["busy_s"] - grown["cpu_s"]
-    if grown["clock_s"] < LEAST_SPAN_S or math.isnan(foreign_s):
+    if grown["clock_s"] < MIN_SPAN_S or math.isnan(foreign_s):
         return None
     return min(1.0, max(0.0, foreign_s / (grown["clock_s"] * rows[0]["cores"])))
 

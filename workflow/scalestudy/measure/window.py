@@ -12,8 +12,8 @@ from scipy.special import stdtrit
 Steps = NDArray[np.float64]
 
 CONFIDENCE = 0.95
-MOST_BATCHES = 20
-LEAST_STEPS = 8
+MAX_BATCHES = 20
+MIN_STEPS = 8
 """Of fewer steps nothing is said about their spread."""
 UNSTEADY = 0.02
 """Change between the halves of a window, relative, below which nobody is warned."""
@@ -50,7 +50,7 @@ def relative_half_width(steps: Steps) -> float | None:
 
     It knows of this window only: spells longer than the window are not in it.
     """
-    if len(steps) < LEAST_STEPS or not steps.mean() > 0:
+    if len(steps) < MIN_STEPS or not steps.mean() > 0:
         return None
     variance, freedom = long_run_variance(steps)
     return quantile(freedom) * math.sqrt(variance / len(steps)) / float(steps.mean())
@@ -78,7 +78,7 @@ def long_run_variance(steps: Steps) -> tuple[float, int]:
     and Kelton, "Simulation Modeling and Analysis", 9.5.3), whose number also gives the degrees of freedom, and a
     first-order autoregressive process fitted to the steps.
     """
-    count = min(MOST_BATCHES, max(4, len(steps) // 10))
+    count = min(MAX_BATCHES, max(4, len(steps) // 10))
     size = len(steps) // count
     means = steps[len(steps) - count * size :].reshape(count, size).mean(axis=1)
     of_batches = size * float(means.var(ddof=1)) * _inflation(_correlation(means), 0.8)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.measure.window import LEAST_STEPS, long_run_variance, quantile
+from scalestudy.measure.window import MIN_STEPS, long_run_variance, quantile
 from scalestudy.spec.columns import MAX_TESTED_FACTOR
 
 MANY = 1000
 """Degrees of freedom of what is not estimated from the run: as good as infinitely many."""
-MOST_RELATIVE = 20.0
+MAX_RELATIVE = 20.0
 """Beyond e^20 an interval says only that nothing is known."""
 SPREAD_OF_FEW = 0.2
 """Standard deviation, relative, that a cost is taken to have when it was seen fewer than three times."""
@@ -68,16 +68,16 @@ def training_time(
     mean = float(np.mean(steps)) if n else 0.0
     of_steps = steps_to_come * mean
     to_come, halves = of_steps, []
-    if n >= LEAST_STEPS and of_steps > 0:
+    if n >= MIN_STEPS and of_steps > 0:
         halves.append(of_steps * _relative_half(steps, steps_to_come, DRIFT_DISTURBED if disturbed else DRIFT))
     for cost in costs:
         if cost.seconds and cost.to_come > 0:
             to_come += cost.to_come * float(np.mean(cost.seconds))
             halves.append(_half_of_cost(cost))
     value = done_s + to_come
-    if n < LEAST_STEPS or to_come <= 0 or steps_to_come > MAX_TESTED_FACTOR * n:
+    if n < MIN_STEPS or to_come <= 0 or steps_to_come > MAX_TESTED_FACTOR * n:
         return ExtrapolatedTime(value)
-    relative = min(MOST_RELATIVE, math.sqrt(math.fsum(half**2 for half in halves)) / to_come)
+    relative = min(MAX_RELATIVE, math.sqrt(math.fsum(half**2 for half in halves)) / to_come)
     return ExtrapolatedTime(value, done_s + to_come * math.exp(-relative), done_s + to_come * math.exp(relative))
 
 

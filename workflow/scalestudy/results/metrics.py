@@ -30,7 +30,7 @@ Marks = NDArray[np.float64]
 Values = dict[str, float | None]
 """By name of the metric; None where it is not known."""
 
-OF_STEADY_STEPS = (
+STEADY_METRICS = (
     "throughput_samples_per_s", "step_time_s", "epoch_time_s", "training_time_s", "time_to_train_s",
     "accelerator_utilisation", "data_stall", "mfu", "extrapolation_factor", "window_half_width",
 )  # fmt: skip
@@ -70,7 +70,7 @@ def metrics(
         **{name: largest(report.strategy.get(name) for report in reports) for name in names},
         **(of_hosts or {}),
     }
-    return values | dict.fromkeys(OF_STEADY_STEPS) if job.spec.measure.whole_program else values
+    return values | dict.fromkeys(STEADY_METRICS) if job.spec.measure.whole_program else values
 
 
 def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:

@@ -12,11 +12,11 @@ from scalestudy.spec.labels import quantity
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.report import Report
 
-LEAST = 0.9
+MIN_READ = 0.9
 """Of the bytes that storage must deliver, at least so much has to have been read."""
-MOST_WARM = 0.1
+MAX_WARM = 0.1
 """Of the training data, at most so much may have been read from storage where all of it was in the page cache."""
-MOST_WARM_BYTES = 16 * 2**20
+MAX_WARM_BYTES = 16 * 2**20
 """Always allowed: a process also reads code and held-out samples."""
 
 
@@ -42,9 +42,9 @@ def judge_reads(spec: RunSpec, manifest: Manifest, reports: Sequence[Report], va
     if is_warm and any("cuda" in report.computed_on for report in reports):  # whose libraries the first steps load
         read = total(report.window_read_bytes or 0 for report in reports) or 0.0
     said = f"{quantity(read, 'B')} were read from storage"
-    if is_warm and read > max(MOST_WARM_BYTES, MOST_WARM * manifest.train.bytes):
+    if is_warm and read > max(MAX_WARM_BYTES, MAX_WARM * manifest.train.bytes):
         return Reads(f"{said} though the page cache was filled before: the data did not stay in it")
-    if not is_warm and read < LEAST * expected:
+    if not is_warm and read < MIN_READ * expected:
         return Reads(f"{said}, at least {quantity(expected, 'B')} were expected: the data was cached")
     return Reads()
 

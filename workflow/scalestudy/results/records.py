@@ -13,7 +13,7 @@ import numpy as np
 
 from scalestudy.files import write_with
 from scalestudy.measure.devices import energy_j, samples_of, throttling
-from scalestudy.measure.system import MOST_FOREIGN, UNMEASURED, foreign_share, share_of_time, withheld_share
+from scalestudy.measure.system import MAX_FOREIGN, UNMEASURED, foreign_share, share_of_time, withheld_share
 from scalestudy.measure.timers import PHASES
 from scalestudy.results.reports import Measured
 from scalestudy.spec.labels import counted
@@ -83,7 +83,7 @@ class HostFacts:
     @property
     def disturbed(self) -> bool:
         """Whether other processes took more of the cores than a measurement bears."""
-        return (self.values["foreign_cpu_share"] or 0.0) > MOST_FOREIGN
+        return (self.values["foreign_cpu_share"] or 0.0) > MAX_FOREIGN
 
 
 def facts_of_hosts(
@@ -119,8 +119,8 @@ def facts_of_hosts(
         "j_per_sample": sum(joules) / trained if joules and trained else None,
     }
     warned = []
-    if (foreign := values["foreign_cpu_share"] or 0.0) > MOST_FOREIGN:
-        took = f"other processes took {foreign:.0%} of the cores during the window, more than {MOST_FOREIGN:.0%}"
+    if (foreign := values["foreign_cpu_share"] or 0.0) > MAX_FOREIGN:
+        took = f"other processes took {foreign:.0%} of the cores during the window, more than {MAX_FOREIGN:.0%}"
         warned.append(f"disturbed: {took}")
     if slowed := dict.fromkeys(reason for host in hosts for reason in throttling(*host)):
         warned.append(f"the device clocks were throttled in the window: {', '.join(slowed)}")

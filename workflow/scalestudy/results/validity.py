@@ -22,7 +22,7 @@ from scalestudy.spec.run import MIN_WINDOW_STEPS
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
-MOST_THROTTLED = 0.05
+MAX_THROTTLED = 0.05
 """Share of the window in which the processor may have been thermally throttled."""
 MIN_WINDOW_S = 0.2
 
@@ -209,9 +209,9 @@ def staging_is_complete(run: RunEvidence) -> Iterator[str]:
 
 def throttled(share: float | None) -> Iterator[str]:
     """Whether a processor was thermally throttled for too large a share of the window."""
-    if share is not None and share > MOST_THROTTLED:
+    if share is not None and share > MAX_THROTTLED:
         yield (
-            f"the CPU was thermally throttled for {share:.0%} of the window, more than {MOST_THROTTLED:.0%}: "
+            f"the CPU was thermally throttled for {share:.0%} of the window, more than {MAX_THROTTLED:.0%}: "
             "see to its cooling, or limit its clock, and measure again"
         )
 

@@ -32,7 +32,7 @@ from scalestudy.training.report import CheckpointCost, KernelUsage, Report
 from scalestudy.training.schedule import Schedule
 from scalestudy.training.world import device_bus_id, device_name, uses_tf32
 
-OF_THIS_PROCESS = ("affinity", "device_name", "tf32", "host", "backend", "overlapped", "parameters", "placement", "interface",
+PROCESS_FIELDS = ("affinity", "device_name", "tf32", "host", "backend", "overlapped", "parameters", "placement", "interface",
                    "stage", "forward_apart", "window_clock", "window_usage", "window_usage_steps", "host_rows", "uncounted_reads", "own_code", "imported")  # fmt: skip
 """Of a report: what an attempt at a run does not take over from the one before."""
 
@@ -190,7 +190,7 @@ class Recorder:
             self.report.stage = replace(now, seconds=both_s, copied_bytes=both_bytes)
         self.timer.earlier, self._earlier_losses = tensors["marks"].numpy(), tensors["losses"].numpy()
         here, self.report = self.report, earlier
-        for name in OF_THIS_PROCESS:
+        for name in PROCESS_FIELDS:
             setattr(earlier, name, getattr(here, name))
         earlier.decoders = list(dict.fromkeys([*earlier.decoders, *here.decoders]))
         done = earlier.steps_done

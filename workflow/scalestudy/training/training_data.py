@@ -40,7 +40,7 @@ DIGESTED = 32
 MIN_DIGESTED = 4
 DIGEST_S = 0.1
 """Their time; where items take so long that fewer would be compared, none are."""
-LONGEST = timedelta(days=7)
+MAX_WAIT = timedelta(days=7)
 """Nodes wait so long for the slowest to copy. A node that fails ends the run before this time is over."""
 
 
@@ -226,7 +226,7 @@ def _copies(job: Job, rank: int) -> Staged:
     copies = staged(job.manifest, options, share, read_site())
     if job.processes > 1:
         # However long the slowest takes: an exchange has a shorter time limit.
-        group = dist.new_group(backend="gloo", timeout=LONGEST)
+        group = dist.new_group(backend="gloo", timeout=MAX_WAIT)
         assert isinstance(group, dist.ProcessGroup)
         dist.barrier(group=group)
         dist.destroy_process_group(group)
