@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from scalestudy.strategies.build import missing_build
 from scalestudy.strategies.catalogue import Horovod
 from tests.integration.forked import on_processes
 from tests.integration.trainings import MODELS, Case, difference, reference, train_all
-from tests.integration.tries import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.usefixtures("one_thread")]
 
@@ -48,10 +46,3 @@ def test_horovod_gives_the_weights_of_one_process(trained: Any, model: str) -> N
     ranks, results = trained
     for rank in range(ranks):
         assert difference(results[rank][model], reference(model, ranks)) < 1e-12
-
-
-def test_horovods_own_timeline_of_the_traced_steps_is_kept(horovod: None, tmp_path: Path) -> None:
-    steps = ("measure.warmup_steps=4", "measure.steps=10", "measure.trace_steps=3", "train.epochs=9")
-    run(tmp_path, "ranks=2", "strategy=horovod", *steps)
-    timeline = gzip.decompress((tmp_path / "own_timeline.json.gz").read_bytes()).decode()
-    assert timeline.count("NEGOTIATE_ALLREDUCE") >= 3

@@ -21,7 +21,7 @@ from scalestudy.files import read_json, write_with
 from scalestudy.measure.intervals import NONE, Intervals, difference, intersection, total, union
 from scalestudy.measure.timers import EXCHANGE, STEP, TRACED, WAIT
 from scalestudy.training.job import Job
-from scalestudy.training.tracing import CLOCK, OWN_TIMELINE
+from scalestudy.training.tracing import CLOCK
 
 COMMUNICATION = re.compile(r"(gloo|mpi):")
 NCCL = "nccl"
@@ -42,7 +42,7 @@ class RankTrace:
 
 
 def write_timeline(job: Job, folder: Path) -> dict[str, float | None]:
-    """Columns of the traced ranks; writes trace.json.gz, timeline.parquet and a library's own timeline into `folder`. Empty where none is traced."""
+    """Columns of the traced ranks, none where no rank is traced; writes trace.json.gz and timeline.parquet into `folder`."""
     files = sorted(job.folder.glob("trace.*.json"), key=lambda file: int(file.name.split(".")[1]))
     if not files:
         return {}
@@ -56,16 +56,11 @@ def write_timeline(job: Job, folder: Path) -> dict[str, float | None]:
         ranks.append(read_trace(rank, events, shift_s))
         together += _of_rank(rank, events, shift_s)
     ranks = with_waits(ranks)
-    _write_compressed(folder / "trace.json.gz", json.dumps({"traceEvents": together}).encode())
-    if (own := job.folder / OWN_TIMELINE).exists():
-        _write_compressed(folder / f"{own.name}.gz", own.read_bytes())
+    content = gzip.compress(json.dumps({"traceEvents": together}).encode())
+    write_with(folder / "trace.json.gz", lambda path: path.write_bytes(content))
     table = pd.DataFrame(_table(ranks), columns=["rank", "row", "begin_s", "end_s"])
     write_with(folder / "timeline.parquet", table.to_parquet)
     return columns(ranks)
-
-
-def _write_compressed(file: Path, content: bytes) -> None:
-    write_with(file, lambda path: path.write_bytes(gzip.compress(content)))
 
 
 def shift_of(events: Sequence[Event], clock: Mapping[str, float]) -> float:

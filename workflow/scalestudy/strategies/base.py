@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -153,10 +152,6 @@ class Strategy:
     def serve(self, rate_of_step: Callable[[int], float]) -> int:
         """Serve until the training ends, where the strategy has servers; returns the number of steps served."""
         raise AssertionError("this strategy has no servers")
-
-    def own_timeline(self, file: Path) -> AbstractContextManager[None]:
-        """Write the library's own timeline of what is exchanged meanwhile, where it has one."""
-        return nullcontext()
 
     def finish(self) -> None:
         """Called once by every rank that trains, after its last step."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -36,7 +34,6 @@ class Horovod(Strategy):
         # Horovod starts once in a process: started again after its end it crashes.
         if not self.hvd.is_initialized():
             # Horovod reads its options from the environment when it starts. GPUs use NCCL where the build has it.
-            os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
             os.environ["HOROVOD_CONTROLLER"] = os.environ["HOROVOD_CPU_OPERATIONS"] = "gloo"
             self._meet()
             self.hvd.init()
@@ -65,13 +62,6 @@ class Horovod(Strategy):
         # Of one rank Horovod synchronises nothing.
         with self.optimiser.skip_synchronize() if self.world.ranks > 1 else nullcontext():  # type: ignore[attr-defined]
             self.optimiser.step()
-
-    @contextmanager
-    def own_timeline(self, file: Path) -> Iterator[None]:
-        """Horovod's: the negotiation, wait and exchange of each tensor; rank 0 writes it for all."""
-        self.hvd.start_timeline(str(file))
-        yield
-        self.hvd.stop_timeline()
 
     def finish(self) -> None:
         """End Horovod's thread."""

@@ -26,8 +26,6 @@ SETTLING = 4
 """Least steps under the profiler before the traced ones: its start holds up ranks, and lets batches pile up."""
 ROUND_TRIPS = 50
 """Between rank 0 and each other rank; the shortest one tells how far apart their clocks are."""
-OWN_TIMELINE = "own_timeline.json"
-"""What a library writes of its exchanges."""
 CLOCK = "clock"
 """The span in which the host's clock was read."""
 

@@ -172,8 +172,7 @@ class Trainer:
         replica.strategy.set_learning_rate(0.0)
         if replica.times_forward:
             replica.strategy.forward_ended = partial(spans.mark, "forward")
-        timeline = replica.strategy.own_timeline(self.job.folder / tracing.OWN_TIMELINE)
-        with timeline, replica.undisturbed(), closing(self.data.loader(first, last)) as loader:
+        with replica.undisturbed(), closing(self.data.loader(first, last)) as loader:
             stream = self.batches(loader)
             tracing.trace(self.job, self.world, lambda number: self.train_step(first + number, stream, spans))
 
