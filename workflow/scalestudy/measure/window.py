@@ -1,9 +1,8 @@
-"""The measurement window: which steps it has, how precisely their mean is known, and whether they were steady."""
+"""The steps of a measurement window: how precisely their mean is known, and whether they were steady."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,32 +16,6 @@ MIN_STEPS = 8
 """Of fewer steps nothing is said about their spread."""
 UNSTEADY = 0.02
 """Change between the halves of a window, relative, below which nobody is warned."""
-
-
-def stretches(counts: NDArray[np.bool_], pauses: Container[int]) -> list[slice]:
-    """The steps that count, in stretches; `pauses` holds the numbers of steps before which something else was done."""
-    found: list[slice] = []
-    for step in np.flatnonzero(counts).tolist():
-        if found and found[-1].stop == step and step not in pauses:
-            found[-1] = slice(found[-1].start, step + 1)
-        else:
-            found.append(slice(step, step + 1))
-    return found
-
-
-def counted(count: int, window: tuple[int, int], left_out: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
-    """bool [count]: which steps lie in the window and in no stretch that is left out."""
-    step = np.arange(count)
-    counts: NDArray[np.bool_] = (step >= window[0]) & (step < window[1])
-    for first, last in left_out:
-        counts &= (step < first) | (step >= last)
-    return counts
-
-
-def intervals(marks: Steps, parts: list[slice]) -> Steps:
-    """Seconds from one step to the next within each stretch; `marks` [steps, 7] are one rank's, as StepTimer has them."""
-    found = [np.diff(np.append(marks[part, 0], marks[part.stop - 1, -1])) for part in parts]
-    return np.concatenate(found) if found else np.zeros(0)
 
 
 def relative_half_width(steps: Steps) -> float | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalestudy.files import read_json
-from scalestudy.measure.window import counted, intervals, stretches
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
@@ -25,13 +24,22 @@ class Measured:
     @property
     def in_window(self) -> np.ndarray:
         """bool [steps]: which of `marks` count. Warm-up steps do not, those after a stop included."""
-        report = self.reports[0]
-        return counted(self.marks.shape[1], report.window, report.left_out)
+        step, (first, end) = np.arange(self.marks.shape[1]), self.reports[0].window
+        counts: np.ndarray = (step >= first) & (step < end)
+        for first, end in self.reports[0].left_out:
+            counts &= (step < first) | (step >= end)
+        return counts
 
     @property
     def stretches(self) -> list[slice]:
         """The steps of the window, in stretches that an evaluation, a checkpoint or a stop separates."""
-        return stretches(self.in_window, set(self.reports[0].pauses))
+        pauses, found = set(self.reports[0].pauses), list[slice]()
+        for step in np.flatnonzero(self.in_window).tolist():
+            if found and found[-1].stop == step and step not in pauses:
+                found[-1] = slice(found[-1].start, step + 1)
+            else:
+                found.append(slice(step, step + 1))
+        return found
 
     @property
     def window_s(self) -> np.ndarray:
@@ -42,7 +50,9 @@ class Measured:
     @property
     def step_intervals(self) -> np.ndarray:
         """float64 [steps of the window]: seconds from one step to the next, on the clock of the slowest rank."""
-        return intervals(self.marks[self.slowest], self.stretches)
+        marks = self.marks[self.slowest]
+        found = [np.diff(np.append(marks[part, 0], marks[part.stop - 1, -1])) for part in self.stretches]
+        return np.concatenate(found) if found else np.zeros(0)
 
     @property
     def slowest(self) -> int:
