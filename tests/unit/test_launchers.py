@@ -276,13 +276,9 @@ def test_open_mpis_log_names_what_ranks_send_through(tmp_path: Path) -> None:
 
 
 def test_agents_of_one_host_add_what_their_processes_use_and_not_what_the_host_does() -> None:
-    row = {"time_s": 1.0, "clock_s": 101.0, "cpu_s": 0.4, "busy_s": 50.0, "cores": 2.0, "host_sent_bytes": 90.0}
-    later = {"clock_s": 102.0, "busy_s": 52.0, "cpu_s": 1.6}
-    one, other = [{**row, "anonymous_bytes": 10.0}], [{**row, "cpu_s": 0.6, "anonymous_bytes": 5.0}]
-    other.append({**other[0], **later})
-    together = added([one, other])
-    assert [(sample["cpu_s"], sample["anonymous_bytes"]) for sample in together] == [(1.0, 15.0), (2.0, 15.0)]
-    assert [sample["busy_s"] for sample in together] == [50.0, 52.0]
-    assert [sample["clock_s"] for sample in together] == [101.0, 102.0]
-    assert [sample["cores"] for sample in together] == [2.0, 2.0]
-    assert [sample["host_sent_bytes"] for sample in together] == [90.0, 90.0]
+    row = {"clock_s": 101.0, "cpu_s": 0.4, "busy_s": 50.0, "read_bytes": 7.0, "anonymous_bytes": 10.0}
+    later = {**row, "clock_s": 102.0, "busy_s": 52.0, "cpu_s": 1.6}
+    assert added([[{**row, "devices": 2.0}], [row, later]]) == [
+        {**row, "cpu_s": 0.8, "read_bytes": 14.0, "anonymous_bytes": 20.0, "devices": 2.0},
+        {**later, "cpu_s": 2.0, "read_bytes": 14.0, "anonymous_bytes": 20.0, "devices": 2.0},
+    ]

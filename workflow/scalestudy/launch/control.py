@@ -23,8 +23,6 @@ from scalestudy.launch.agent import AGENT_CONFIG, AS_JSON, AgentConfig
 from scalestudy.launch.connections import Connections
 from scalestudy.launch.failures import SETTLE_S, Failure, NodeFailed, RankFailed, failure_with_log, raise_cause
 from scalestudy.launch.ranks import INTERVAL_S
-from scalestudy.measure.devices import COLUMNS
-from scalestudy.measure.system import HOST
 from scalestudy.processes import die_with
 from scalestudy.spec.config import read_site
 from scalestudy.training import rendezvous
@@ -39,8 +37,8 @@ GRACE_S = 4.0
 MIN_GRACE_S = 0.5
 LAST_MESSAGES_S = 2.0
 """The last messages of agents may arrive so long after their launcher has ended."""
-OF_THE_HOST = ("time_s", "clock_s", "busy_s", "throttled_s", "quota_throttled_s", "cores")
-"""Of a sample: what is the same for all agents of a host, beside the columns of `host_row`."""
+SUMMED = ("cpu_s", "read_bytes", "anonymous_bytes")
+"""Of a sample: the use of an agent's own processes; all else is of the host."""
 
 
 class Control:
@@ -230,9 +228,7 @@ def added(agents: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     rows = []
     for number in range(max(map(len, agents))):
         at_once = [samples[min(number, len(samples) - 1)] for samples in agents if samples]
-        summed = {name: sum(row[name] for row in at_once) for name in at_once[0] if name not in COLUMNS}
         devices = next((row for row in at_once if "devices" in row), {})
         latest = max(at_once, key=lambda row: row["clock_s"])
-        of_host = {name: value for name, value in latest.items() if name in OF_THE_HOST or name.startswith(HOST)}
-        rows.append({**summed, **of_host, **{name: devices[name] for name in COLUMNS if name in devices}})
+        rows.append({**devices, **latest, **{name: sum(row[name] for row in at_once) for name in SUMMED}})
     return rows

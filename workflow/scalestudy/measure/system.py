@@ -19,8 +19,6 @@ from scalestudy.measure.devices import DeviceMeter
 from scalestudy.measure.placement import SYSTEM
 
 INTERVAL_S = 1.0
-HOST = "host_"
-"""Beginning of the columns of a sample that are of the whole host."""
 UNMEASURED = "unmeasured."
 """Beginning of the names of files, in a run's scratch folder, that say what of a host was not measured, and why."""
 MAX_FOREIGN = 0.05
@@ -136,7 +134,7 @@ def host_row() -> dict[str, float]:
     bytes of its networks (loopback left out) and of its clients of network file systems, pages read from a disk, CPU
     time that the hypervisor took, busy CPU time (percent, since the last call), and the page cache, bytes.
 
-    Names begin with HOST; what this system does not tell is absent.
+    Names begin with `host_`; what this system does not tell is absent.
     """
     found: dict[str, Any] = {"cpu_percent": psutil.cpu_percent()}
     with suppress(OSError, NotImplementedError, AttributeError):  # containers without /proc/diskstats; not Linux
@@ -154,7 +152,7 @@ def host_row() -> dict[str, float]:
     with suppress(OSError, KeyError):  # only Linux has the file
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
         found["major_faults"] = dict(line.split() for line in lines)["pgmajfault"]
-    return {f"{HOST}{name}": float(value) for name, value in found.items()}
+    return {f"host_{name}": float(value) for name, value in found.items()}
 
 
 def memory_of(group: int, more: Sequence[int] = ()) -> float:
