@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -111,17 +112,11 @@ def is_oversubscribed(job: Job) -> bool:
 
 def resolved_settings(job: Job, report: Report) -> dict[str, Any]:
     """Settings that the machine resolved."""
-    resolved, network = job.resolved, job.spec.network
+    network = job.spec.network
     latency = f" and {network.latency_ms:g} ms" if network and network.latency_ms else ""
     return {
-        "nodes": resolved.nodes,
-        "ranks_per_node": resolved.ranks_per_node,
-        "threads_per_rank": resolved.threads_per_rank,
-        "device": resolved.device,
+        **asdict(job.resolved),
         "tf32": report.tf32,
-        "step_time_s": resolved.step_time_s,
-        "peak_tflops": resolved.peak_tflops,
-        "convolution_peak_tflops": resolved.convolution_peak_tflops,
         "backend": report.backend,
         "network": None if network is None else f"emulated, {network.mib_per_s:g} MiB/s{latency} per node",
     }
