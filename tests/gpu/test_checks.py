@@ -24,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from scalestudy.data.load.loader import on_device
 from scalestudy.data.load.normalise import normalise
 from scalestudy.hardware import bus_ids
-from scalestudy.measure.devices import COLUMNS, DeviceMeter, energy_j, samples_of
+from scalestudy.measure.devices import ON_EACH, DeviceMeter, energy_j, samples_of
 from scalestudy.measure.intervals import intersection, total, union
 from scalestudy.measure.system import INTERVAL_S, Sampler
 from scalestudy.measure.timers import StepTimer
@@ -310,8 +310,9 @@ def test_nvml_reads_the_device_at_the_stated_rate(record: Record) -> None:
     joules = energy_j(rows, begin + 2, end - 1)
     assert power_w and joules and utilisation
     counter_w = joules / (end - begin - 3)
-    record(utilisation=utilisation, power_w=power_w, counter_w=counter_w, **{name: rows[-2][name] for name in COLUMNS})
-    assert not sampler.said and all(set(COLUMNS) <= row.keys() for row in rows)
+    columns = ["devices", "device_throttle", *(name for name, *_ in ON_EACH)]
+    record(utilisation=utilisation, power_w=power_w, counter_w=counter_w, **{name: rows[-2][name] for name in columns})
+    assert not sampler.said and all(set(columns) <= row.keys() for row in rows)
     assert np.diff([row["clock_s"] for row in rows[:-1]]).max() <= 1.5 * INTERVAL_S
     assert utilisation > 0.9
     assert counter_w == pytest.approx(power_w, rel=0.1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from dataclasses import replace
@@ -28,19 +27,18 @@ from scalestudy.spec.config import Site
 from scalestudy.spec.hostlist import slurm_hosts
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
-from scalestudy.training.job import Job, Resolved
+from scalestudy.training.job import Job
+from tests.unit import test_training as training
 
 
 def spec(**data: object) -> RunSpec:
     """A run from plain data."""
-    return RunSpec.model_validate_json(json.dumps({"strategy": "allreduce", **data}))
+    return training.spec(**{"strategy": "allreduce", **data})
 
 
 def job(hosts: tuple[str, ...], **data: object) -> Job:
     """A run of four ranks that is never started."""
-    run = spec(**{"ranks": 4, "nodes": 2, **data})
-    nowhere = Path("nowhere")
-    return Job("r", run, Resolved(2, 2, 1, "cpu", 2, None), nowhere, nowhere, nowhere, nowhere, hosts)
+    return training.job(spec(**{"ranks": 4, "nodes": 2, **data}), hosts=hosts)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +24,12 @@ from scalestudy.results.reports import Measured
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import pause_warnings, window_warnings
 from scalestudy.spec.columns import METRICS, SPEEDS
-from scalestudy.spec.run import LearningRateSteps, Optimiser, RunSpec
+from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training.evaluator import auroc_per_label, evaluate
 from scalestudy.training.job import Job, Resolved
 from scalestudy.training.report import Evaluation, KernelUsage, Report
-from scalestudy.training.schedule import rate_at
+from scalestudy.training.schedule import Schedule
 from tests.conftest import ROOT
 
 
@@ -44,9 +45,12 @@ def manifest(samples: int = 100, size: int = 1000) -> Manifest:
     )
 
 
-def job(run: RunSpec) -> Job:
-    """A run that is never started."""
-    return Job("r", run, Resolved(1, run.ranks, 1, "cpu", 2, None), Path("m"), Path("f"), Path("e"))
+def job(run: RunSpec, folder: Path = Path("nowhere"), hosts: tuple[str, ...] = ("a",), **resolved: Any) -> Job:
+    """A run that is never started; `resolved` are settings of the machine."""
+    settings = {"device": "cpu", "threads_per_rank": 1, "cores": 2, "step_time_s": None, **resolved}
+    nodes = len(hosts)
+    made = Resolved(nodes=nodes, ranks_per_node=run.ranks // nodes, **settings)
+    return Job("r", run, made, folder, folder, folder, folder, hosts)
 
 
 PARTS = (0.04, 0.005, 0.01, 0.015, 0.02, 0.01)
@@ -67,19 +71,27 @@ def measured(run: RunSpec, steps: int = 10, **changes: object) -> Measured:
     return Measured(reports, np.stack([marks] * run.ranks), np.ones((run.ranks, steps)))
 
 
+def judged(of: Job, found: Measured, data: Manifest, **hosts: float | None) -> str:
+    """Why a run is invalid; empty where it is valid."""
+    evidence = RunEvidence(of, found, metrics(of, found, data, 1.0, None, hosts), data)
+    return invalid_reason(evidence) or "; ".join(unchecked(evidence))
+
+
 CUT = {"measure": {"steps": 8, "warmup_steps": 2}}
 
 
 def test_the_rate_falls_in_steps_and_warms_up_from_a_tenth() -> None:
-    optimiser = Optimiser(learning_rate=1.0, warmup_epochs=2.0, steps=LearningRateSteps(every_epochs=30.0, factor=0.1))
-    assert [rate_at(step, 10, optimiser, 32) for step in (0, 10, 20, 299)] == pytest.approx([0.1, 0.55, 1.0, 1.0])
-    assert [rate_at(step, 10, optimiser, 32) for step in (300, 599, 600)] == pytest.approx([0.1, 0.1, 0.01])
+    steps = {"every_epochs": 30.0, "factor": 0.1}
+    rate = Schedule(spec(optimiser={"learning_rate": 1.0, "warmup_epochs": 2.0, "steps": steps}), 10).learning_rate
+    assert list(map(rate, (0, 10, 20, 299))) == pytest.approx([0.1, 0.55, 1.0, 1.0])
+    assert list(map(rate, (300, 599, 600))) == pytest.approx([0.1, 0.1, 0.01])
 
 
 def test_a_rate_scaled_with_the_batch_warms_up_from_the_unscaled_one() -> None:
-    optimiser = Optimiser(learning_rate=0.1, learning_rate_for_batch=256, warmup_epochs=2.0)
-    assert [rate_at(step, 10, optimiser, 1024) for step in (0, 10, 20, 99)] == pytest.approx([0.1, 0.25, 0.4, 0.4])
-    assert rate_at(50, 10, optimiser, 64) == pytest.approx(0.025)
+    optimiser = {"learning_rate": 0.1, "learning_rate_for_batch": 256, "warmup_epochs": 2.0}
+    large, small = (Schedule(spec(optimiser=optimiser, batch={"global": size}), 10) for size in (1024, 64))
+    assert [large.learning_rate(step) for step in (0, 10, 20, 99)] == pytest.approx([0.1, 0.25, 0.4, 0.4])
+    assert small.learning_rate(50) == pytest.approx(0.025)
 
 
 def test_throughput_and_phases_are_those_of_the_window_on_the_slowest_rank() -> None:
@@ -177,28 +189,22 @@ def test_the_training_time_of_a_run_cut_short_is_all_its_steps_and_evaluations()
 
 def test_a_processor_that_was_slowed_down_against_heat_makes_the_run_invalid() -> None:
     run = spec(**CUT)
-    for share, reason in ((0.05, None), (0.06, "thermally throttled for 6% of the window, more than 5%")):
-        values = metrics(job(run), measured(run), manifest(), 1.0, None, {"throttled_share": share})
-        found = invalid_reason(RunEvidence(job(run), measured(run), values, manifest()))
-        assert found is None if reason is None else reason in str(found)
+    assert judged(job(run), measured(run), manifest(), throttled_share=0.05) == ""
+    words = "thermally throttled for 6% of the window, more than 5%"
+    assert words in judged(job(run), measured(run), manifest(), throttled_share=0.06)
 
 
 def test_a_transport_that_fell_back_makes_the_run_invalid(tmp_path: Path) -> None:
     run = spec(strategy="allreduce", ranks=2, **CUT)
     (tmp_path / "nccl.0.log").write_text("h:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct\n")
-    plain = job(run)
-    promised = replace(plain, log=tmp_path, resolved=replace(plain.resolved, transport_within="P2P"))
+    promised = job(run, tmp_path, transport_within="P2P")
     found = measured(run)
     for report in found.reports:
         report.backend = "nccl"
-    values = metrics(plain, found, manifest(), 1.0, None)
-    assert invalid_reason(RunEvidence(plain, found, values, manifest())) is None
-    assert "NCCL sent from rank 0 to 1 via SHM/DIRECT/DIRECT" in str(
-        invalid_reason(RunEvidence(promised, found, values, manifest()))
-    )
+    assert judged(job(run, tmp_path), found, manifest()) == ""
+    assert "NCCL sent from rank 0 to 1 via SHM/DIRECT/DIRECT" in judged(promised, found, manifest())
     (tmp_path / "nccl.0.log").unlink()
-    assert invalid_reason(RunEvidence(promised, found, values, manifest())) is None
-    assert "its log names none" in unchecked(RunEvidence(promised, found, values, manifest()))[0]
+    assert judged(promised, found, manifest()).startswith("which transport NCCL used cannot be checked")
 
 
 def test_two_ranks_of_a_stream_that_saw_the_same_samples_make_the_run_invalid() -> None:
@@ -210,30 +216,21 @@ def test_two_ranks_of_a_stream_that_saw_the_same_samples_make_the_run_invalid() 
         found = measured(run)
         for report in found.reports:
             report.seen = 7
-        values = metrics(job(run), found, manifest(640), 1.0, None)
-        assert reason in str(invalid_reason(RunEvidence(job(run), found, values, manifest(640))))
+        assert reason in judged(job(run), found, manifest(640))
 
 
 def test_ranks_or_attempts_that_decoded_images_in_different_ways_make_the_run_invalid() -> None:
     run = spec(strategy="allreduce", ranks=2, **CUT)
-    for second, reason in (
-        (["kernel, AVX2"], None),
-        (["plain"], "images were decoded in 2 ways (kernel, AVX2; plain)"),
-        (["kernel, AVX2", "plain"], "images were decoded in 2 ways (kernel, AVX2; plain)"),
-    ):
+    for second, is_valid in ((["kernel, AVX2"], True), (["plain"], False), (["kernel, AVX2", "plain"], False)):
         found = measured(run, decoders=second)
         found.reports[0].decoders = ["kernel, AVX2"]
-        values = metrics(job(run), found, manifest(), 1.0, None)
-        said = invalid_reason(RunEvidence(job(run), found, values, manifest()))
-        assert said is None if reason is None else reason in str(said)
+        said = judged(job(run), found, manifest())
+        assert said == "" if is_valid else "images were decoded in 2 ways (kernel, AVX2; plain)" in said
 
 
 def test_a_full_run_that_stopped_early_is_invalid() -> None:
     run = spec(train={"epochs": 2})
-    found = measured(run)
-    assert "10 of 20 steps" in str(
-        invalid_reason(RunEvidence(job(run), found, metrics(job(run), found, manifest(320), 1.0, None), manifest(320)))
-    )
+    assert "10 of 20 steps" in judged(job(run), measured(run), manifest(320))
 
 
 def test_what_does_not_fit_in_memory_must_be_read_again_each_epoch() -> None:

@@ -18,7 +18,7 @@ from scalestudy.launch.connections import Channel, Connections
 from scalestudy.launch.control import Control
 from scalestudy.launch.failures import NodeFailed
 from scalestudy.spec.run import RunSpec
-from scalestudy.training.job import Job, Resolved
+from tests.unit.test_training import job
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -83,9 +83,7 @@ def test_an_agent_cannot_take_anothers_place(connections: Connections) -> None:
 
 
 def test_an_agent_that_is_reset_between_ready_and_start_is_a_node_fault(tmp_path: Path) -> None:
-    resolved = Resolved(1, 1, 1, "cpu", 1, None)
-    job = Job("run", RunSpec(), resolved, tmp_path, tmp_path, tmp_path, tmp_path, hosts=("node7",))
-    control = Control(job, "ssh")
+    control = Control(job(RunSpec(), tmp_path, ("node7",)), "ssh")
     with connected(control.connections) as agent:
         agent.sendall(json.dumps({"token": control.connections.token, "index": 0}).encode() + b'\n{"ready": 7}\n')
         control.until(lambda: control.ready == {0: 7}, 10.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,14 +11,8 @@ import pytest
 from scalestudy.extensions import load_class
 from scalestudy.launch.failures import Failure, NodeFailed, RankFailed, failure_with_log, raise_cause
 from scalestudy.launch.ranks import Ranks
-from scalestudy.measure.system import Sampler
 from scalestudy.spec.run import RunSpec
-from scalestudy.training.job import Job, Resolved
-
-
-def job_in(folder: Path) -> Job:
-    run = RunSpec.model_validate_json(json.dumps({}))
-    return Job("r", run, Resolved(1, 1, 1, "cpu", 2, None), folder, folder, folder, folder / "log", ("a",))
+from tests.unit.test_training import job
 
 
 def test_the_last_lines_move_no_cursor(tmp_path: Path) -> None:
@@ -40,24 +33,10 @@ def test_a_lost_node_is_worth_another_try_and_a_failed_rank_is_not() -> None:
 def test_an_error_in_the_users_own_file_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nets.py").write_text("def forward(*_):\n    raise RuntimeError('Double and Float')\n")
     monkeypatch.setattr("scalestudy.training.trainer.main", load_class(tmp_path / "nets.py", "forward"))
-    assert Ranks(job_in(tmp_path), [0], group=0)._train(0) == 2
+    assert Ranks(job(RunSpec(), tmp_path), [0], group=0)._train(0) == 2
     assert (tmp_path / "error.0").read_text() == (
-        f"rank 0: {tmp_path}/nets.py:2: RuntimeError: Double and Float\n    its stack is in {tmp_path}/log/rank.0.log"
+        f"rank 0: {tmp_path}/nets.py:2: RuntimeError: Double and Float\n    its stack is in {tmp_path}/rank.0.log"
     )
-
-
-def test_where_no_thread_can_be_started_that_is_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Sampler) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(Sampler, "start", refuse)
-    monkeypatch.setattr(Ranks, "_run", lambda *_: None)
-    ranks = Ranks(job_in(tmp_path), [0], group=0)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        try:
-            ranks.start()
-        finally:
-            ranks.end()
 
 
 @pytest.mark.parametrize(
@@ -77,6 +56,6 @@ def test_a_rank_says_what_the_system_refused_and_other_errors_stay_failures(
         raise error
 
     monkeypatch.setattr("scalestudy.training.trainer.main", fail)
-    status = Ranks(job_in(tmp_path), [0], group=0)._train(0)
+    status = Ranks(job(RunSpec(), tmp_path), [0], group=0)._train(0)
     said = tmp_path / "error.0"
     assert (status, said.read_text()[: len(message)] if said.exists() else "") == (2 if message else 1, message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from scalestudy.spec.config import Site
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from scalestudy.training import world
-from scalestudy.training.job import Job, Resolved
+from tests.unit.test_training import job
 
 EIGHT_CORES = Machine.model_validate({"cores_per_node": 8})
 
@@ -68,11 +67,6 @@ def test_a_torch_for_cpus_alone_is_said_and_the_cpu_is_not_taken(monkeypatch: py
     assert resolve(run(ranks=1, device="cpu"), EIGHT_CORES, Site())[0].device == "cpu"
 
 
-def job(spec: RunSpec, devices: int, hosts: tuple[str, ...] = ("a",)) -> Job:
-    resolved = Resolved(len(hosts), spec.ranks // len(hosts), 1, "cuda", 8, None, devices=devices)
-    return Job("r", spec, resolved, Path(), Path(), Path(), Path(), hosts)
-
-
 @pytest.mark.parametrize(
     ("ranks", "devices", "hosts", "shared"),
     [
@@ -84,7 +78,7 @@ def job(spec: RunSpec, devices: int, hosts: tuple[str, ...] = ("a",)) -> Job:
 def test_ranks_share_where_a_machine_has_fewer_devices(
     ranks: int, devices: int, hosts: tuple[str, ...], shared: bool
 ) -> None:
-    made = job(run(ranks=ranks), devices, hosts)
+    made = job(run(ranks=ranks), hosts=hosts, device="cuda", devices=devices)
     assert made.shares_devices is shared
     assert is_oversubscribed(made) is shared
 
@@ -92,13 +86,12 @@ def test_ranks_share_where_a_machine_has_fewer_devices(
 @pytest.mark.parametrize(("servers", "shared"), [(2, False), (3, True)])
 def test_servers_compute_on_cores_of_their_own(servers: int, shared: bool) -> None:
     spec = run({"name": "parameter_server", "servers": servers}, ranks=2, device="cpu")
-    made = Job("r", spec, Resolved(1, 2, 2, "cpu", 8, None), Path(), Path(), Path(), Path(), ("a",))
-    assert is_oversubscribed(made) is shared
+    assert is_oversubscribed(job(spec, threads_per_rank=2, cores=8)) is shared
 
 
 @pytest.mark.usefixtures("one_gpu")
 def test_a_shared_device_is_measured_once() -> None:
-    assert Ranks(job(run(ranks=3), 1), [0], group=0).devices() == ["0000:10:00.0"]
+    assert Ranks(job(run(ranks=3), device="cuda", devices=1), [0], group=0).devices() == ["0000:10:00.0"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +110,7 @@ def test_a_device_that_torch_cannot_use_is_told_in_a_sentence(
 
     monkeypatch.setattr(torch.cuda, "set_device", refuse)
     with pytest.raises(kind) as caught:
-        world.join(job(run(ranks=1, strategy="single"), 1), 0)
+        world.join(job(run(ranks=1, strategy="single"), device="cuda", devices=1), 0)
     if isinstance(caught.value, UserError):
         assert said.split("\n", maxsplit=1)[0] in caught.value.what
         assert "set `device: cpu`" in caught.value.remedy

@@ -18,7 +18,6 @@ from scalestudy.spec.config import Site
 from scalestudy.spec.ids import run_id
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
-from scalestudy.training.job import Resolved
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -71,21 +70,6 @@ def test_a_machine_that_promises_gpus_never_computes_on_the_cpu_unasked() -> Non
     assert resolve.resolve(spec(device="cpu"), machine, Site())[0].device == "cpu"
     assert resolve.resolve(spec(), Machine(devices_per_node=4, device="cpu"), Site())[0].device == "cpu"
     assert resolve.resolve(spec(), Machine(), Site())[0].device == "cpu"
-
-
-@pytest.mark.parametrize(("seen", "has"), [(0, "has none"), (2, "has 2 of them")])
-def test_gpus_that_are_promised_and_not_there_are_a_fault_with_what_to_do(
-    seen: int, has: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpus(monkeypatch, seen)
-    machine, resolved = Machine(devices_per_node=4), Resolved(1, 4, 1, "cuda", 2, None)
-    with pytest.raises(SiteFault, match=f"says 4 GPUs per node, but this node {has}") as error:
-        resolve.check_promised_gpus(resolved, machine, "config/machines/lab.yaml")
-    assert str(error.value.what).startswith("config/machines/lab.yaml says")
-    assert "`devices_per_node` in config/machines/lab.yaml" in error.value.remedy
-    assert "set `device: cpu`" in error.value.remedy
-    resolve.check_promised_gpus(Resolved(1, 4, 1, "cpu", 2, None), machine)
-    resolve.check_promised_gpus(Resolved(1, 4, 1, "cuda", 2, None), Machine())
 
 
 def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(

@@ -12,15 +12,14 @@ import pytest
 
 from scalestudy.results import result
 from scalestudy.results.records import HostFacts, facts_of_hosts
-from scalestudy.spec.run import RunSpec
-from scalestudy.training.job import Job, Resolved
+from scalestudy.training.job import Job
 from scalestudy.training.report import Report
+from tests.unit import test_training as training
 
 
 def job(folder: Path, hosts: tuple[str, ...] = ("a",)) -> Job:
-    run = RunSpec.model_validate({"strategy": "allreduce", "ranks": 2, "batch": {"per_rank": 8}})
-    resolved = Resolved(len(hosts), 2 // len(hosts), 1, "cuda", 8, None, devices=2)
-    return Job("r", run, resolved, folder, folder, folder, folder, hosts)
+    run = training.spec(strategy="allreduce", ranks=2, batch={"per_rank": 8})
+    return training.job(run, folder, hosts, device="cuda", devices=2)
 
 
 TRAINED = 8 * 2 * 8

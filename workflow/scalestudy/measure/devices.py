@@ -14,13 +14,8 @@ import numpy as np
 from scalestudy.nvml import Nvml, NvmlError, throttled_by
 
 Row = dict[str, float]
-COLUMNS = ("devices", "device_utilisation", "device_memory_utilisation", "device_memory_bytes", "device_processes",
-           "device_power_w", "device_clock_mhz", "device_throttle", "device_energy_j")  # fmt: skip
-"""Of a row: means over devices of shares and clocks; sums of bytes, processes, power and energy; all bits of throttle reasons."""
 MIN_SPAN_S = 0.5
 """Of less time than this, power that is averaged over up to a second says little."""
-
-
 ON_EACH: tuple[tuple[str, str, Callable[[list[float]], float]], ...] = (
     ("device_utilisation", "utilisation", fmean),
     ("device_memory_utilisation", "memory_utilisation", fmean),
@@ -61,7 +56,10 @@ class DeviceMeter:
             self._nvml = None
 
     def row(self) -> Row:
-        """COLUMNS of this moment; empty where nothing is measured. NaN where one of the devices does not answer."""
+        """Their number, means of shares and clocks, sums of bytes, processes, power and energy, all bits of throttle reasons.
+
+        Empty where nothing is measured; NaN where one of the devices does not answer.
+        """
         if self._nvml is None:
             return {}
         readings = [self._nvml.reading(device) for device in self._devices]

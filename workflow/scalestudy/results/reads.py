@@ -38,7 +38,10 @@ def judge_reads(spec: RunSpec, manifest: Manifest, reports: Sequence[Report], va
     if any(name in IN_MEMORY for name in uncounted):
         return Reads() if is_warm else Reads(f"the data lies in memory ({uncounted[0]}), so its cache cannot be cold")
     if uncounted or read is None:
-        return _without_count(uncounted, is_warm)
+        claim = "the data was in the page cache" if is_warm else "storage delivered the data"
+        on = f"reads on {' and '.join(uncounted)} are not counted by the kernel"
+        why = on if uncounted else "this kernel counts no reads of processes"
+        return Reads(unchecked=f"whether {claim} cannot be checked: {why}")
     if is_warm and any("cuda" in report.computed_on for report in reports):  # whose libraries the first steps load
         read = total(report.window_read_bytes or 0 for report in reports) or 0.0
     said = f"{quantity(read, 'B')} were read from storage"
@@ -47,12 +50,3 @@ def judge_reads(spec: RunSpec, manifest: Manifest, reports: Sequence[Report], va
     if not is_warm and read < MIN_READ * expected:
         return Reads(f"{said}, at least {quantity(expected, 'B')} were expected: the data was cached")
     return Reads()
-
-
-def _without_count(uncounted: Sequence[str], is_warm: bool) -> Reads:
-    """The kernel counted nothing."""
-    claim = "the data was in the page cache" if is_warm else "storage delivered the data"
-    why = "this kernel counts no reads of processes"
-    if uncounted:
-        why = f"reads on {' and '.join(uncounted)} are not counted by the kernel"
-    return Reads(unchecked=f"whether {claim} cannot be checked: {why}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scalestudy.spec.run import Optimiser, RunSpec
+from scalestudy.spec.run import RunSpec
 
 
 class Schedule:
@@ -16,8 +16,23 @@ class Schedule:
             self.planned_steps = min(self.planned_steps, spec.measure.warmup_steps + spec.measure.steps)
 
     def learning_rate(self, step: int) -> float:
-        """Learning rate of a step."""
-        return rate_at(step, self.steps_per_epoch, self.spec.optimiser, self.spec.global_batch)
+        """Learning rate of a step (from 0): linear warm-up (Goyal et al., arXiv 1706.02677, 2.2), then steps.
+
+        The rate after warm-up is linear in the global batch (2.1) where the spec asks for it. Warm-up starts from the
+        unscaled rate where the rate is scaled up, and from a tenth elsewhere.
+        """
+        spec = self.spec.optimiser
+        epoch, full = step / self.steps_per_epoch, spec.learning_rate
+        if spec.learning_rate_for_batch is not None:
+            full = spec.learning_rate * self.spec.global_batch / spec.learning_rate_for_batch
+        rate = full
+        if spec.steps is not None:
+            # A millionth of a step forgives the rounding of `step / steps_per_epoch`.
+            rate *= spec.steps.factor ** int((epoch + 1e-6 / self.steps_per_epoch) / spec.steps.every_epochs)
+        if epoch < spec.warmup_epochs:
+            start = spec.learning_rate / full if full > spec.learning_rate else 0.1
+            rate *= start + (1 - start) * epoch / spec.warmup_epochs
+        return rate
 
     def window(self, done: int) -> tuple[int, int]:
         """First step of the measurement window, and the step after its last, after `done` steps."""
@@ -27,22 +42,3 @@ class Schedule:
         """Whether an epoch ends here after which the spec asks for an evaluation."""
         every = self.spec.train.evaluate_every_epochs
         return bool(every) and done > 0 and done % (every * self.steps_per_epoch) == 0
-
-
-def rate_at(step: int, steps_per_epoch: int, spec: Optimiser, global_batch: int) -> float:
-    """Learning rate of a step (from 0): linear warm-up (Goyal et al., arXiv 1706.02677, 2.2), then steps.
-
-    The rate after warm-up is linear in the global batch (2.1) where the spec asks for it. Warm-up starts from the
-    unscaled rate where the rate is scaled up, and from a tenth elsewhere.
-    """
-    epoch, full = step / steps_per_epoch, spec.learning_rate
-    if spec.learning_rate_for_batch is not None:
-        full = spec.learning_rate * global_batch / spec.learning_rate_for_batch
-    rate = full
-    if spec.steps is not None:
-        # A millionth of a step forgives the rounding of `step / steps_per_epoch`.
-        rate *= spec.steps.factor ** int((epoch + 1e-6 / steps_per_epoch) / spec.steps.every_epochs)
-    if epoch < spec.warmup_epochs:
-        start = spec.learning_rate / full if full > spec.learning_rate else 0.1
-        rate *= start + (1 - start) * epoch / spec.warmup_epochs
-    return rate
