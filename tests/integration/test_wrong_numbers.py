@@ -75,11 +75,6 @@ def another_ranks_data(rank: int, data: TrainingData) -> None:
         data.rank = 0
 
 
-def lost_and_seen_twice(plan: Plan) -> Plan:
-    """The batch of step 2 comes again in the place of step 3's."""
-    return [*plan[:3], plan[2], *plan[4:]]
-
-
 def one_sample_lost(plan: Plan) -> Plan:
     """In one batch, one sample stands in the place of another."""
     epoch, samples = plan[5]
@@ -132,19 +127,6 @@ def one_loss_is_nan(trainer: Trainer) -> None:
     trainer.recorder.step = changed  # type: ignore[method-assign]
 
 
-def one_bit_between_steps(trainer: Trainer) -> None:
-    """The largest bit of the mantissa, so that no later rounding brings the ranks together again."""
-    update, done = trainer.replica.update, iter(range(STEPS))
-
-    def changed() -> None:
-        update()
-        if next(done) == 5 and trainer.world.rank == 1:
-            with torch.no_grad():
-                next(trainer.replica.model.parameters()).detach().view(-1)[:1].view(torch.int32).bitwise_xor_(1 << 22)
-
-    trainer.replica.update = changed  # type: ignore[method-assign]
-
-
 def alike_on_all_ranks(change: Callable[[list[torch.Tensor], int], None]) -> Callable[[Trainer], None]:
     """The exchange is followed by a change of the gradients, which is told the step, on every rank."""
 
@@ -161,11 +143,6 @@ def alike_on_all_ranks(change: Callable[[list[torch.Tensor], int], None]) -> Cal
     return inject
 
 
-def half_zero(gradients: list[torch.Tensor], _step: int) -> None:
-    for gradient in gradients[: len(gradients) // 2]:
-        gradient.zero_()
-
-
 def not_divided(gradients: list[torch.Tensor], _step: int) -> None:
     for gradient in gradients:
         gradient.mul_(RANKS)
@@ -174,16 +151,6 @@ def not_divided(gradients: list[torch.Tensor], _step: int) -> None:
 def zero_in_every_second_step(gradients: list[torch.Tensor], step: int) -> None:
     for gradient in gradients if step % 2 else ():
         gradient.zero_()
-
-
-def rank_0s_only(trainer: Trainer) -> None:
-    strategy = trainer.replica.strategy
-
-    def changed() -> None:
-        for gradient in strategy.gradients():
-            dist.broadcast(gradient, 0)
-
-    strategy.exchange = changed  # type: ignore[method-assign]
 
 
 def sixteen_threads(trainer: Trainer) -> None:
@@ -215,7 +182,6 @@ def once_the_cache_is_ready(change: Callable[[list[Path]], Any]) -> Callable[[in
 
 DATA: dict[str, Callable[[int, TrainingData], None]] = {
     "another rank's data": another_ranks_data,
-    "a batch lost, another twice": of_data(1, lost_and_seen_twice),
     "one sample lost": of_data(0, one_sample_lost),
     "another order": of_data(1, order_changed),
     "a smaller batch": of_data(1, smaller_batches),
@@ -232,29 +198,24 @@ READS: dict[str, tuple[str, str | None]] = {
 TRAINING: dict[str, Callable[[Trainer], None]] = {
     "nothing": lambda trainer: None,
     "one bit at the end": after_the_last_update(flip_a_bit),
-    "one bit between steps": one_bit_between_steps,
     "one parameter": after_the_last_update(make_nan),
     "one loss": one_loss_is_nan,
     "sixteen threads": sixteen_threads,
 }
 EXCHANGES: dict[str, tuple[str, Callable[[Trainer], None]]] = {
     **{f"nothing, {name}": (name, TRAINING["nothing"]) for name in ("ring", "halving_doubling", "zero1")},
-    "half of the gradients": ("ring", alike_on_all_ranks(half_zero)),
     "a sum, not a mean": ("ring", alike_on_all_ranks(not_divided)),
     "a sum, not a mean, inside backward": ("allreduce", alike_on_all_ranks(not_divided)),
     "every second step": ("ring", alike_on_all_ranks(zero_in_every_second_step)),
-    "rank 0's gradients": ("ring", rank_0s_only),
 }
 """Strategy and fault, wrong alike on all ranks; with the same momentum there is no other sign of it."""
 REASONS: dict[str, str | None] = {
     "nothing": None,
     "another order": None,
     "another rank's data": "rank 1 saw other samples than were planned for it",
-    "a batch lost, another twice": "rank 1 saw other samples than were planned for it",
     "one sample lost": "rank 0 saw other samples than were planned for it",
     "a smaller batch": "rank 1 saw 32 samples, 64 were planned",
     "one bit at the end": "those of rank 1 are not those of rank 0",
-    "one bit between steps": "those of rank 1 are not those of rank 0",
     "one parameter": "the loss or a weight is not finite on rank 1: lower optimiser.learning_rate",
     "one loss": "the loss or a weight is not finite on rank 0: lower optimiser.learning_rate",
     "sixteen threads": "rank 0 ended with 16 threads of torch, 1 were planned",
