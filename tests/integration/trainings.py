@@ -25,48 +25,20 @@ STEPS, STOP_AT, GLOBAL_BATCH, CLASSES = 4, 2, 24, 7
 
 
 class MLP(nn.Module):
-    """A bias of one element, shorter than any vector can be halved; and a parameter that no loss depends on."""
+    """A layer that is used twice, a bias of one element, shorter than any vector can be halved, and a parameter that no loss
+    depends on.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.narrow, self.last = nn.Linear(12, 40), nn.Linear(40, 1), nn.Linear(41, CLASSES)
-        self.unused = nn.Parameter(torch.randn(5))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.tanh(self.first(x.flatten(1)))
-        logits: torch.Tensor = self.last(torch.cat([x, self.narrow(x)], dim=1))
-        return logits
-
-
-class Residual(nn.Module):
-    """A small residual network; its BatchNorm normalises over the batch of one rank."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.norm = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
-        self.conv1, self.norm1 = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
-        self.conv2, self.norm2 = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
-        self.head = nn.Linear(8, CLASSES)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.relu(self.norm(self.stem(x)))
-        x = torch.relu(x + self.norm2(self.conv2(torch.relu(self.norm1(self.conv1(x))))))
-        logits: torch.Tensor = self.head(x.mean((2, 3)))
-        return logits
-
-
-class Chain(nn.Module):
-    """Linear layers, one of them used twice, and a parameter that no loss depends on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.twice, self.last = nn.Linear(12, 16), nn.Linear(16, 16), nn.Linear(16, CLASSES)
-        self.between = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
-        self.unused = nn.Parameter(torch.randn(5))
+        self.first, self.twice, self.narrow = nn.Linear(12, 16), nn.Linear(16, 16), nn.Linear(16, 1)
+        self.between = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+        self.last, self.unused = nn.Linear(17, CLASSES), nn.Parameter(torch.randn(5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.tanh(self.twice(torch.tanh(self.twice(torch.tanh(self.first(x))))))
-        logits: torch.Tensor = self.last(torch.tanh(self.between(x)))
+        x = torch.tanh(self.between(x))
+        logits: torch.Tensor = self.last(torch.cat([x, self.narrow(x)], dim=1))
         return logits
 
 
@@ -85,7 +57,7 @@ class Transformer(nn.Module):
 
 
 class ResNet(torchvision.models.ResNet):
-    """torchvision's, a quarter as wide and cut short."""
+    """torchvision's, a quarter as wide and cut short; its BatchNorm normalises over the batch of one rank."""
 
     def __init__(self) -> None:
         super().__init__(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1])
@@ -97,10 +69,10 @@ class ResNet(torchvision.models.ResNet):
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (MLP, (12,)),
-    "batchnorm": (Residual, (3, 6, 6)),
+    "batchnorm": (ResNet, (3, 16, 16)),
 }
 CUT: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "chain": (Chain, (12,)),
+    "chain": (MLP, (12,)),
     "transformer": (Transformer, (6,)),
     "resnet": (ResNet, (3, 16, 16)),
 }
