@@ -37,8 +37,7 @@ class Failure:
     def __str__(self) -> str:
         if not self.tail:
             return self.what
-        count = "last line" if len(self.tail) == 1 else f"last {len(self.tail)} lines"
-        return "\n".join([self.what, f"    {count} of {self.log}:", *(f"    | {line}" for line in self.tail)])
+        return "\n".join([self.what, f"    the end of {self.log}:", *(f"    | {line}" for line in self.tail)])
 
 
 class RankFailed(Exception):

@@ -44,7 +44,8 @@ class Evaluator:
         if not self.due(done):
             return 0.0
         self.recorder.report.pauses.append(done)
-        return self._evaluate(done // self.schedule.steps_per_epoch, done)
+        self.recorder.timer.wait()  # a GPU may have steps to do
+        return self._evaluate(done // self.schedule.steps_per_epoch, done, self.recorder.loop_s)
 
     def at_end(self) -> None:
         """Evaluate after the last step, unless that was just done; a run cut short needs its time to extrapolate.
@@ -53,8 +54,7 @@ class Evaluator:
         """
         report = self.recorder.report
         if self.spec.train.evaluate_every_epochs and report.steps_done and self._scores_after(report.steps_done):
-            self.recorder.loop_ended()
-            seconds = self._evaluate(report.epochs_done, report.steps_done)
+            seconds = self._evaluate(report.epochs_done, report.steps_done, report.loop_s)
             report.loop_s += seconds if self.spec.runs_full_training else 0.0
         if report.evaluations and self.spec.runs_full_training:
             count = -(-self.data.held_out.samples // self.world.ranks)
@@ -66,11 +66,9 @@ class Evaluator:
         made = self.recorder.report.evaluations
         return not self.replica.emulated and not (made and made[-1].step == done)
 
-    def _evaluate(self, epoch: float, step: int) -> float:
-        """Evaluate; returns the seconds that it took."""
-        self.recorder.timer.wait()  # a GPU may have steps to do
-        time_s, begin = self.recorder.loop_s, time.perf_counter()
-        held_out = self.data.held_out
+    def _evaluate(self, epoch: float, step: int, time_s: float) -> float:
+        """Evaluate, `time_s` after the first step; returns the seconds that it took."""
+        begin, held_out = time.perf_counter(), self.data.held_out
         share = np.arange(self.world.rank, held_out.samples, self.world.ranks)  # each sample on exactly one rank
         scores = self._scores(held_out, share)
         seconds = time.perf_counter() - begin

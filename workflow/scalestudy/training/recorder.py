@@ -135,10 +135,6 @@ class Recorder:
         """Seconds since the first step, without the time from a stop to the resumption."""
         return time.perf_counter() - self._loop_began
 
-    def loop_ended(self) -> None:
-        """From here on `loop_s` counts on from the report's value."""
-        self._loop_began = time.perf_counter() - self.report.loop_s
-
     def step(self, loss: torch.Tensor, samples: int, delivered: Delivered | None = None) -> None:
         """One more step is done, with the samples that the loader delivered."""
         self.losses.append(loss)
