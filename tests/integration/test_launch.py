@@ -190,6 +190,7 @@ def test_a_supervisor_that_is_killed_takes_every_node_along(tmp_path: Path, node
     attempt.wait_for_training()
     attempt.supervisor().send_signal(signal.SIGKILL)
     assert attempt.process.wait(30) == 128 + 9
+    assert "the process that was making this run was killed by signal 9 (SIGKILL)" in attempt.said
     attempt.nothing_is_left()
 
 

@@ -30,16 +30,3 @@ def test_only_a_run_under_a_driver_of_this_machine_and_in_no_job_uses_one(monkey
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             assert not warm.wanted()
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "message"),
-    [
-        (75, 75, ""),
-        (-9, 137, "the process that was making this run was killed by signal 9 (SIGKILL)"),
-        (-15, 143, "killed by signal 15 (SIGTERM)"),
-    ],
-)
-def test_a_killed_child_is_reported(capsys: pytest.CaptureFixture[str], code: int, status: int, message: str) -> None:
-    assert warm._exit_status(code) == status
-    assert message in capsys.readouterr().err

@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 STEPS = """
 import resource, sys
 from scalestudy.measure import allocator
@@ -31,7 +29,6 @@ def faults_and_name(setting: str, **environment: str) -> tuple[int, str]:
     return int(faults), name
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
 def test_memory_of_a_step_is_kept_for_the_next_one() -> None:
     faults, name = faults_and_name("keep_freed_memory")
     assert faults < 100
