@@ -10,6 +10,8 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,12 @@ PICTURES = {
 Plan = list[tuple[int, np.ndarray]]
 
 
-# Faults: each is told the rank that it happens on, and does nothing on the other
+# Faults: those of data are told the rank that they happen on
+
+
+def replaced(of: Any, method: str, other: Callable[..., Any]) -> None:
+    """`other` is called in the place of a method, which is its first argument."""
+    setattr(of, method, partial(other, getattr(of, method)))
 
 
 def of_data(rank: int, change: Callable[[Plan], Plan]) -> Callable[[int, TrainingData], None]:
@@ -64,8 +71,7 @@ def of_data(rank: int, change: Callable[[Plan], Plan]) -> Callable[[int, Trainin
 
     def inject(here: int, data: TrainingData) -> None:
         if here == rank:
-            plan = data.plan
-            data.plan = lambda first, last: iter(change(list(plan(first, last))))  # type: ignore[method-assign]
+            replaced(data, "plan", lambda plan, first, last: iter(change(list(plan(first, last)))))
 
     return inject
 
@@ -92,19 +98,32 @@ def smaller_batches(plan: Plan) -> Plan:
     return [(epoch, samples[: PER_RANK // 2]) for epoch, samples in plan]
 
 
-def after_the_last_update(change: Callable[[torch.Tensor], None]) -> Callable[[Trainer], None]:
+def once_the_cache_is_ready(change: Callable[[list[Path]], Any]) -> Callable[[int, TrainingData], None]:
+    """Another program reads, or has dropped, the files of the data before the first step."""
+
+    def inject(here: int, data: TrainingData) -> None:
+        def prepare_cache(prepare: Callable[[], float | None]) -> float | None:
+            share = prepare()
+            if here == 0:
+                change(data.files)
+            return share
+
+        replaced(data, "prepare_cache", prepare_cache)
+
+    return inject
+
+
+def after_the_last_update(change: Callable[[torch.Tensor], object]) -> Callable[[Trainer], None]:
     """Rank 1's first parameter changes once all steps are made."""
 
     def inject(trainer: Trainer) -> None:
-        check = trainer.recorder.check
-
-        def changed(replica: Replica, *more: Any) -> None:
+        def checked(check: Callable[[Replica], None], replica: Replica) -> None:
             if trainer.world.rank == 1:
                 with torch.no_grad():
                     change(next(replica.model.parameters()).detach().view(-1)[:1])
-            check(replica, *more)
+            check(replica)
 
-        trainer.recorder.check = changed  # type: ignore[method-assign]
+        replaced(trainer.recorder, "check", checked)
 
     return inject
 
@@ -118,116 +137,91 @@ def make_nan(value: torch.Tensor) -> None:
 
 
 def one_loss_is_nan(trainer: Trainer) -> None:
-    step = trainer.recorder.step
-
-    def changed(loss: torch.Tensor, *more: Any) -> None:
+    def recorded(step: Callable[..., None], loss: torch.Tensor, *more: Any) -> None:
         wrong = trainer.world.rank == 0 and trainer.recorder.report.steps_done == 3
         step(loss * float("nan") if wrong else loss, *more)
 
-    trainer.recorder.step = changed  # type: ignore[method-assign]
-
-
-def alike_on_all_ranks(change: Callable[[list[torch.Tensor], int], None]) -> Callable[[Trainer], None]:
-    """The exchange is followed by a change of the gradients, which is told the step, on every rank."""
-
-    def inject(trainer: Trainer) -> None:
-        strategy = trainer.replica.strategy
-        exchange, steps = strategy.exchange, iter(range(STEPS))
-
-        def changed() -> None:
-            exchange()
-            change(strategy.gradients(), next(steps))
-
-        strategy.exchange = changed  # type: ignore[method-assign]
-
-    return inject
-
-
-def not_divided(gradients: list[torch.Tensor], _step: int) -> None:
-    for gradient in gradients:
-        gradient.mul_(RANKS)
-
-
-def zero_in_every_second_step(gradients: list[torch.Tensor], step: int) -> None:
-    for gradient in gradients if step % 2 else ():
-        gradient.zero_()
+    replaced(trainer.recorder, "step", recorded)
 
 
 def sixteen_threads(trainer: Trainer) -> None:
-    train = trainer.train
-
-    def changed() -> str:
+    def train(train: Callable[[], str]) -> str:
         torch.set_num_threads(16)
         return train()
 
-    trainer.train = changed  # type: ignore[method-assign]
+    replaced(trainer, "train", train)
 
 
-def once_the_cache_is_ready(change: Callable[[list[Path]], Any]) -> Callable[[int, TrainingData], None]:
-    """Another program reads, or has dropped, the files of the data before the first step."""
+def alike_on_all_ranks(change: Callable[[torch.Tensor, int], object]) -> Callable[[Trainer], None]:
+    """The exchange is followed by a change of each gradient, which is told the step, on every rank."""
 
-    def inject(here: int, data: TrainingData) -> None:
-        prepare_cache = data.prepare_cache
+    def inject(trainer: Trainer) -> None:
+        strategy, steps = trainer.replica.strategy, iter(range(STEPS))
 
-        def changed() -> float | None:
-            share = prepare_cache()
-            if here == 0:
-                change(data.files)
-            return share
+        def exchanged(exchange: Callable[[], None]) -> None:
+            exchange()
+            step = next(steps)
+            for gradient in strategy.gradients():
+                change(gradient, step)
 
-        data.prepare_cache = changed  # type: ignore[method-assign]
+        replaced(strategy, "exchange", exchanged)
 
     return inject
 
 
-DATA: dict[str, Callable[[int, TrainingData], None]] = {
-    "another rank's data": another_ranks_data,
-    "one sample lost": of_data(0, one_sample_lost),
-    "another order": of_data(1, order_changed),
-    "a smaller batch": of_data(1, smaller_batches),
-    "cold claimed, warm read": once_the_cache_is_ready(warm),
-    "warm claimed, cold read": once_the_cache_is_ready(drop),
+def not_divided(gradient: torch.Tensor, _step: int) -> None:
+    gradient.mul_(RANKS)
+
+
+def zero_in_every_second_step(gradient: torch.Tensor, step: int) -> None:
+    gradient.mul_(1 - step % 2)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, and a part of the reason for which its run is invalid; None: it is valid."""
+
+    reason: str | None
+    of_data: Callable[[int, TrainingData], None] = lambda rank, data: None
+    of_training: Callable[[Trainer], None] = lambda trainer: None
+    strategy: str = "allreduce"
+    cache: str | None = None
+    """What is claimed of the page cache."""
+
+
+OTHERS = "saw other samples than were planned for it"
+NO_MEAN = "does not exchange the mean gradient"
+"""Of gradients that are wrong alike on all ranks; with the same momentum there is no other sign of it."""
+FAULTS = {
+    "nothing": Fault(None),
+    "another order": Fault(None, of_data(1, order_changed)),
+    "another rank's data": Fault(f"rank 1 {OTHERS}", another_ranks_data),
+    "one sample lost": Fault(f"rank 0 {OTHERS}", of_data(0, one_sample_lost)),
+    "a smaller batch": Fault("rank 1 saw 32 samples, 64 were planned", of_data(1, smaller_batches)),
+    "one bit at the end": Fault("those of rank 1 are not", of_training=after_the_last_update(flip_a_bit)),
+    "one parameter": Fault("a weight is not finite on rank 1", of_training=after_the_last_update(make_nan)),
+    "one loss": Fault("the loss or a weight is not finite on rank 0", of_training=one_loss_is_nan),
+    "sixteen threads": Fault("rank 0 ended with 16 threads of torch, 1 were planned", of_training=sixteen_threads),
+    **{f"nothing, {name}": Fault(None, strategy=name) for name in ("ring", "halving_doubling", "zero1")},
+    "a sum, not a mean": Fault(NO_MEAN, of_training=alike_on_all_ranks(not_divided), strategy="ring"),
+    "a sum, not a mean, inside backward": Fault(NO_MEAN, of_training=alike_on_all_ranks(not_divided)),
+    "every second step": Fault(NO_MEAN, of_training=alike_on_all_ranks(zero_in_every_second_step), strategy="ring"),
+    "cold": Fault(None, cache="cold"),
+    "warm": Fault(None, cache="warm"),
+    "cold claimed, warm read": Fault(
+        "MiB were expected: the data was cached", once_the_cache_is_ready(warm), cache="cold"
+    ),
+    "warm claimed, cold read": Fault(
+        "were read from storage though the page cache was filled before", once_the_cache_is_ready(drop), cache="warm"
+    ),
 }
-READS: dict[str, tuple[str, str | None]] = {
-    "cold": ("cold", None),
-    "warm": ("warm", None),
-    "cold claimed, warm read": ("cold", "MiB were expected: the data was cached"),
-    "warm claimed, cold read": ("warm", "were read from storage though the page cache was filled before"),
-}
-"""What is claimed of the page cache, and the end of the reason."""
-TRAINING: dict[str, Callable[[Trainer], None]] = {
-    "nothing": lambda trainer: None,
-    "one bit at the end": after_the_last_update(flip_a_bit),
-    "one parameter": after_the_last_update(make_nan),
-    "one loss": one_loss_is_nan,
-    "sixteen threads": sixteen_threads,
-}
-EXCHANGES: dict[str, tuple[str, Callable[[Trainer], None]]] = {
-    **{f"nothing, {name}": (name, TRAINING["nothing"]) for name in ("ring", "halving_doubling", "zero1")},
-    "a sum, not a mean": ("ring", alike_on_all_ranks(not_divided)),
-    "a sum, not a mean, inside backward": ("allreduce", alike_on_all_ranks(not_divided)),
-    "every second step": ("ring", alike_on_all_ranks(zero_in_every_second_step)),
-}
-"""Strategy and fault, wrong alike on all ranks; with the same momentum there is no other sign of it."""
-REASONS: dict[str, str | None] = {
-    "nothing": None,
-    "another order": None,
-    "another rank's data": "rank 1 saw other samples than were planned for it",
-    "one sample lost": "rank 0 saw other samples than were planned for it",
-    "a smaller batch": "rank 1 saw 32 samples, 64 were planned",
-    "one bit at the end": "those of rank 1 are not those of rank 0",
-    "one parameter": "the loss or a weight is not finite on rank 1: lower optimiser.learning_rate",
-    "one loss": "the loss or a weight is not finite on rank 0: lower optimiser.learning_rate",
-    "sixteen threads": "rank 0 ended with 16 threads of torch, 1 were planned",
-}
-"""A part of the reason."""
 
 
 def job_of(folder: Path, name: str) -> Job:
     """One short run of two ranks, in a folder of its own."""
-    plain = {**PICTURES, "loader": {"workers": 0, "size": 32, "cache": READS[name][0]}} if name in READS else SMALL
-    if name in EXCHANGES:
-        plain = {**plain, "strategy": EXCHANGES[name][0]}
+    fault = FAULTS[name]
+    loader = {"workers": 0, "size": 32, "cache": fault.cache}
+    plain = {**SMALL, "strategy": fault.strategy} if fault.cache is None else {**PICTURES, "loader": loader}
     spec = RunSpec.model_validate_json(json.dumps(plain))
     own = folder / re.sub(r"\W", "_", name)
     own.mkdir(exist_ok=True)
@@ -238,14 +232,13 @@ def job_of(folder: Path, name: str) -> Job:
 
 def train_all(rank: int, folder: Path) -> None:
     """One rank of all the runs, one after the other, each with its fault."""
-    for name in [*REASONS, *EXCHANGES, *READS]:
+    for name, fault in FAULTS.items():
         job = job_of(folder, name)
         world = join(job, rank)
         with closing(TrainingData.open(job, rank)) as data:
-            if name in DATA:
-                DATA[name](rank, data)
+            fault.of_data(rank, data)
             trainer = Trainer(Replica(job, world, data))
-            EXCHANGES.get(name, ("", TRAINING.get(name, TRAINING["nothing"])))[1](trainer)
+            fault.of_training(trainer)
             trainer.run()
         dist.barrier()
         dist.destroy_process_group()
@@ -269,19 +262,6 @@ def assert_judged(job: Job, reason: str | None) -> None:
     assert found is None if reason is None else reason in str(found), found
 
 
-@pytest.mark.parametrize("name", REASONS)
-def test_a_fault_on_one_of_two_ranks_makes_the_run_invalid_and_is_named(trained: Path, name: str) -> None:
-    assert_judged(job_of(trained, name), REASONS[name])
-
-
-@pytest.mark.parametrize("name", EXCHANGES)
-def test_an_exchange_that_is_wrong_alike_on_all_ranks_is_not_that_of_the_mean_gradient(
-    trained: Path, name: str
-) -> None:
-    reason = None if name.startswith("nothing") else "does not exchange the mean gradient"
-    assert_judged(job_of(trained, name), reason)
-
-
 def storage_is_counted(files: list[Path]) -> bool:
     """Whether pages can be dropped here, and the kernel counts what is read then."""
     drop(files)
@@ -289,11 +269,12 @@ def storage_is_counted(files: list[Path]) -> bool:
     return dropped and before is not None and warm(files) <= (read_bytes() or 0) - before
 
 
-@pytest.mark.parametrize("name", READS)
-def test_what_is_claimed_of_the_page_cache_is_held_against_what_was_read(trained: Path, name: str) -> None:
-    if not storage_is_counted(open_dataset(job_of(trained, name).manifest, "train").files):
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_makes_the_run_invalid_and_is_named(trained: Path, name: str) -> None:
+    job, fault = job_of(trained, name), FAULTS[name]
+    if fault.cache is not None and not storage_is_counted(open_dataset(job.manifest, "train").files):
         pytest.skip("PAGE CACHE NOT TESTED: this file system keeps pages that are dropped, or reads go uncounted")
-    assert_judged(job_of(trained, name), READS[name][1])
+    assert_judged(job, fault.reason)
 
 
 def test_ranks_that_fell_back_to_the_cpu_are_named(trained: Path) -> None:
