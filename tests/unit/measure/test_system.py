@@ -164,7 +164,7 @@ def test_a_sampler_follows_processes_into_sessions_of_their_own() -> None:
     with in_own_group(starts) as process:
         sampler = Sampler([process.pid], process.pid, has_sessions=True)
         (worker,) = wait_until(psutil.Process(process.pid).children, 30)
-        assert list(group_members(process.pid)) == [process.pid]
+        assert wait_until(lambda: list(group_members(process.pid)) == [process.pid], 30)
         sampler.start()
         before_s = worker.cpu_times().user
         assert wait_until(lambda: worker.cpu_times().user - before_s > 0.2, 30)
