@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from scalestudy import host_lock
+from scalestudy.cli import run_command
 from scalestudy.errors import UserError
 from scalestudy.host_lock import LOCKS, beside_measured_runs, measured_run
 from scalestudy.spec.layout import STATE_FILE
 from scalestudy.training.control_files import EXIT_STOPPED
-from tests.integration.tries import attempt
 
 HOLD = """
 import sys
@@ -86,20 +86,17 @@ def test_who_waits_is_told_run_and_process(folder: Path, capsys: pytest.CaptureF
     assert said.startswith(rf"scalestudy: waiting for run vgg-1\x1b[2J (process {other.pid}) to end")
 
 
-@pytest.mark.slow
 def test_a_job_that_ends_while_its_run_waits_says_what_it_waited_for_and_goes_on_in_another(
-    folder: Path, tmp_path: Path
+    folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("SCALESTUDY_WARM", "0")
+    monkeypatch.setenv("SCALESTUDY_DEADLINE", str(time.time() + host_lock.MARGIN_S + 1))
     with holder(HOLD, "run vgg-1", SCALESTUDY_LOCKS=str(folder)):
-        environment = {
-            "SCALESTUDY_LOCKS": str(folder),
-            "SCALESTUDY_DEADLINE": str(time.time() + host_lock.MARGIN_S + 2),
-        }
-        done = attempt(tmp_path / "run", "train.epochs=1", **environment)
-    state = json.loads((tmp_path / "run" / STATE_FILE).read_text())
-    assert (done.returncode, state["state"], state["progress"]) == (EXIT_STOPPED, "checkpointed", 0)
+        assert run_command(["try", "train.epochs=1", "--out", "run"]) == EXIT_STOPPED
+    state = json.loads((here / "run" / STATE_FILE).read_text())
+    assert (state["state"], state["progress"]) == ("checkpointed", 0)
     assert "its job ends after a wait of 0 min for run vgg-1 (process " in state["cause"]
-    assert state["cause"] in done.stdout
+    assert state["cause"] in capsys.readouterr().err
 
 
 @pytest.mark.slow

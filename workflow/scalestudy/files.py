@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import hashlib
 import json
 import math
@@ -105,8 +104,6 @@ def json_lines(file: Path) -> Iterator[dict[str, Any]]:
                     yield found
 
 
-NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-"""What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
 TAIL_BYTES = 1 << 16
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from scalestudy.errors import UserError, visible
-from scalestudy.files import NO_LOCKS_HERE
-from scalestudy.locks import is_gone, me, note_in, shown, sign
+from scalestudy.locks import is_gone, me, note_in, shown, sign, try_lock
 
 LOCKS = "SCALESTUDY_LOCKS"
 """By this name a user says where the lock lies; runs with different folders do not wait for each other."""
@@ -93,7 +92,7 @@ def lock_folder() -> Path:
 def _lock(stream: IO[bytes], kind: int, holder: Callable[[], str], deadline: float, limit_s: float = math.inf) -> None:
     """Lock an open file; a wait names the holder. Continue without it when the limit is over."""
     begin, said = time.monotonic(), ""
-    while _is_taken(stream, kind):
+    while (is_locked := try_lock(stream, kind)) is False:
         waited_s = time.monotonic() - begin
         if waited_s > limit_s:
             _say(f"waited {limit_s / 60:.0f} minutes for {said}; continuing at the same time")
@@ -105,6 +104,8 @@ def _lock(stream: IO[bytes], kind: int, holder: Callable[[], str], deadline: flo
             cause = f"its job ends after a wait of {waited_s / 60:.0f} min for {said}: request whole nodes"
             raise WaitedTooLong(cause)
         time.sleep(POLL_S)
+    if is_locked is None:
+        _say("cannot keep measured runs from overlapping: the file system of the lock file does not support locks")
     if said:
         _say(f"the wait is over, after {time.monotonic() - begin:.0f} s")
 
@@ -122,19 +123,6 @@ def _opened(file: Path, *, is_own: bool) -> IO[Any]:
         os.close(descriptor)
         raise PermissionError(1, "it belongs to another user")
     return os.fdopen(descriptor, "r+b" if is_own else "rb", buffering=0)
-
-
-def _is_taken(stream: IO[bytes], kind: int) -> bool:
-    """Lock an open file unless another process has it; whether one has."""
-    try:
-        fcntl.flock(stream, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError as error:
-        if error.errno not in NO_LOCKS_HERE:
-            raise
-        _say("cannot keep measured runs from overlapping: the file system of the lock file does not support locks")
-    return False
 
 
 def _holder(own: IO[bytes]) -> str:

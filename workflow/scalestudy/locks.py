@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -18,6 +19,8 @@ from scalestudy import processes
 SAY_AFTER_S, SAY_AGAIN_S = 30.0, 300.0
 POLL_S = 0.1
 MAX_NOTE_BYTES = 4096
+NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+"""What `flock` says on a file system without locks: Lustre mounted without `flock`, some network disks."""
 
 Note = dict[str, str]
 
@@ -53,6 +56,19 @@ def lock_patiently(
             patience.look(poll_s)
         else:
             break
+
+
+def try_lock(stream: IO[Any], kind: int = fcntl.LOCK_EX) -> bool | None:
+    """Lock an open file if it is free, and say so; False: another process has it, None: its file system has no locks."""
+    try:
+        fcntl.flock(stream, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS_HERE:
+            raise
+        return None
+    return True
 
 
 # Owners

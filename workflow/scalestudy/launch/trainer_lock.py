@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from collections.abc import Iterator
@@ -12,8 +11,7 @@ from typing import IO, Any
 
 from scalestudy import processes
 from scalestudy.errors import UserError
-from scalestudy.files import NO_LOCKS_HERE
-from scalestudy.locks import Note, is_gone, is_here, lock_patiently, me, note_in, shown, sign
+from scalestudy.locks import Note, is_gone, is_here, lock_patiently, me, note_in, shown, sign, try_lock
 
 LOCK = ".trainer.lock"
 
@@ -56,16 +54,11 @@ def trainer_of(folder: Path) -> str | None:
 
 def _owner(lock: IO[Any]) -> Note | None:
     """The note of the living owner of a lock, None where there is none: then this process has it."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return note_in(lock) or {}
-    except OSError as error:
-        if error.errno not in NO_LOCKS_HERE:
-            raise
-        note = note_in(lock)
-        return note if note and is_here(note) and not is_gone(note) else None
-    return None
+    if is_locked := try_lock(lock):
+        return None
+    note = note_in(lock) or {}
+    is_seen = note and is_here(note) and not is_gone(note)
+    return note if is_locked is False or is_seen else None
 
 
 def _ends_by_itself(owner: Note) -> bool:
