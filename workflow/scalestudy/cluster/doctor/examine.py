@@ -22,30 +22,25 @@ Reports = list[dict[str, Any]]
 
 def examine(name: str, profile: str, nodes: int, wait_s: float) -> tuple[Reports, list[Finding]]:
     """Reports of the nodes, and the findings. With a profile without a scheduler, this host is examined."""
-    if read_site().scheduler is not None:
-        return _examined(name, nodes, wait_s)
-    findings = [Finding(f"{profile} submits nothing: runs start on this machine, which is examined")]
-    with tempfile.TemporaryDirectory(prefix="scalestudy-doctor-") as folder:
-        probe_here(Path(folder), write_token(Path(folder)), "0")
-        reports = reports_in(Path(folder))
-    return reports, [*findings, *node_findings(reports, 1, read_machine(name), machine_file(name))]
-
-
-def _examined(name: str, nodes: int, wait_s: float) -> tuple[Reports, list[Finding]]:
-    """The same of a cluster."""
-    findings, reports, file = list[Finding](), Reports(), machine_file(name)
+    site, machine, file = read_site(), read_machine(name), machine_file(name)
+    if site.scheduler is None:
+        here = Finding(f"{profile} submits nothing: runs start on this machine, which is examined")
+        with tempfile.TemporaryDirectory(prefix="scalestudy-doctor-") as folder:
+            probe_here(Path(folder), write_token(Path(folder)), "0")
+            reports = reports_in(Path(folder))
+        return reports, [here, *node_findings(reports, 1, machine, file)]
     try:
-        scheduler = chosen_scheduler(read_site())
+        scheduler = chosen_scheduler(site)
     except ValueError as error:
         remedy = "go to a login node, load the scheduler's module, or use another profile"
         return [], [Finding(str(error), remedy)]
     facts = facts_of(scheduler.kind, scheduler.run, scheduler.on)
+    findings, reports = [*differences(machine, file, scheduler.settings, site_file(), facts)], Reports()
     try:
-        reports = probe_in_job(scheduler, read_machine(name), nodes, wait_s)
+        reports = probe_in_job(scheduler, machine, nodes, wait_s)
     except UserError as error:
-        findings.append(Finding(f"{error.where}: {error.what}", error.remedy))
-    findings += differences(read_machine(name), file, scheduler.settings, site_file(), facts)
-    return reports, [*findings, *(node_findings(reports, nodes, read_machine(name), file) if reports else ())]
+        findings.insert(0, Finding(f"{error.where}: {error.what}", error.remedy))
+    return reports, [*findings, *(node_findings(reports, nodes, machine, file) if reports else ())]
 
 
 def text(reports: Sequence[Mapping[str, Any]], findings: Sequence[Finding]) -> str:

@@ -41,9 +41,7 @@ class Finding:
     remedy: str = ""
 
 
-def node_findings(
-    reports: Sequence[Report], nodes: int, machine: Machine, machine_file: str = "the machine file"
-) -> Iterator[Finding]:
+def node_findings(reports: Sequence[Report], nodes: int, machine: Machine, machine_file: str) -> Iterator[Finding]:
     """Find lacks of the nodes, each item once, with its nodes."""
     if len(reports) < nodes:
         yield Finding(
