@@ -10,12 +10,11 @@ import pytest
 from snakemake_executor_plugin_multinode.decide import Limits, decide
 from snakemake_executor_plugin_multinode.job import Action, JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.records import Attempt
-from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import Cause, Request, State, Status
-from snakemake_executor_plugin_multinode.status_files import Began, End
+from snakemake_executor_plugin_multinode.status_files import Began, End, RunState
 
 LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30)
-ASKED = Request("a", Path("/s"), Path("/l"), 1, 1, 0, 1, None, None, None)
+ASKED = Request("", Path(), Path(), 1, 1, 0, 1, None, None, None)
 WELL = End(0, "", 100, 200, "node1")
 FAILED = End(1, "", 100, 200, "node1")
 TERMINATED = End(1, "TERM", 100, 200, "node1")
@@ -25,6 +24,7 @@ QUEUED = Status("1", State.QUEUED, "PENDING")
 RUNNING = Status("1", State.RUNNING, "RUNNING")
 TIMEOUT = Status("1", State.ENDED, "TIMEOUT", Cause.WALLTIME)
 CANCELLED = Status("1", State.ENDED, "CANCELLED", Cause.CANCELLED)
+COMPLETED = Status("1", State.ENDED, "COMPLETED", Cause.FINISHED)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,6 @@ class Known:
     ran_s: float | None = None
     run_state: RunState = NO_STATE
     ended_before_driver: bool = False
-    keeps_history: bool = False
 
 
 BEGAN = Began(100, "node1")
@@ -46,7 +45,7 @@ NOTHING = Known()
 
 
 def job(state: JobState, adopted: bool = False, job_id: str | None = "1", cancelled: bool = False) -> MonitoredJob:
-    made = MonitoredJob(None, "k", "train a", "train", (), lambda *_: ASKED, lambda _: None)
+    made = MonitoredJob(None, "k", "train a", "train", (), ASKED, lambda _: None)
     made.record.attempts.append(Attempt("train.a.1", job_id, 0.0, cancelled=cancelled))
     made.state, made.adopted = state, adopted
     return made
@@ -73,18 +72,15 @@ def alive(status: Status = RUNNING) -> JobState:
 @pytest.mark.parametrize(
     ("state", "known", "now_s", "action"),
     [
-        (JobState(Phase.NEW, 0.0), NOTHING, 0.0, Action.READ_RECORD),
-        (JobState(Phase.TO_SUBMIT, 0.0), NOTHING, 0.0, Action.SUBMIT),
         # nothing heard of it
         (submitted(), NOTHING, 1e6, Action.WAIT),
         (submitted(), Known(end=WELL, began=BEGAN), 1.0, Action.SUCCEED),
-        (submitted(), Known(end=FAILED, began=BEGAN), 1.0, Action.ASK),
+        (submitted(), Known(end=FAILED, began=BEGAN), 1.0, Action.WAIT),
         (submitted(), Known(end=FAILED, began=BEGAN_AGAIN), 1.0, Action.WAIT),
         # queued or running
         (alive(QUEUED), NOTHING, 1e6, Action.WAIT),
         (alive(), NOTHING, 1e6, Action.WAIT),
         (alive(), Known(end=WELL, began=BEGAN), 1.0, Action.SUCCEED),
-        (alive(), Known(end=TERMINATED, began=BEGAN), 1.0, Action.ASK),
         # unknown to its scheduler
         (missing(0.0, answers=1), NOTHING, 1e6, Action.WAIT),
         (missing(0.0), NOTHING, 29.0, Action.WAIT),
@@ -92,32 +88,30 @@ def alive(status: Status = RUNNING) -> JobState:
         (missing(0.0), Known(began=BEGAN, silent_s=119.0), 1e6, Action.WAIT),
         (missing(0.0), Known(began=BEGAN, silent_s=121.0), 30.0, Action.CONTINUE),
         (missing(0.0, forbidden=True), NOTHING, 30.0, Action.FAIL),
-        (missing(0.0, forbidden=True), Known(keeps_history=True), 30.0, Action.RESUBMIT),
         (missing(0.0, forbidden=False), NOTHING, 60.0, Action.WAIT),
         (missing(0.0, forbidden=False), NOTHING, 61.0, Action.CONTINUE),
         (missing(0.0), Known(end=WELL, began=BEGAN), 1e6, Action.SUCCEED),
         # ended, by its own word
-        (ending(0.0, FAILED), Known(end=FAILED, began=BEGAN), 14.0, Action.ASK),
+        (ending(0.0, FAILED), Known(end=FAILED, began=BEGAN), 14.0, Action.WAIT),
         (ending(0.0, FAILED), Known(end=FAILED, began=BEGAN), 15.0, Action.FAIL),
-        (ending(0.0, TERMINATED), Known(end=TERMINATED, began=BEGAN), 1e6, Action.ASK),
-        (ending(0.0, TERMINATED, asked_s=1.0, answers=1), Known(end=TERMINATED, began=BEGAN), 20.0, Action.ASK),
-        (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(end=TERMINATED, began=BEGAN), 14.0, Action.ASK),
+        (ending(0.0, TERMINATED), Known(end=TERMINATED, began=BEGAN), 1e6, Action.WAIT),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=1), Known(end=TERMINATED, began=BEGAN), 20.0, Action.WAIT),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(end=TERMINATED, began=BEGAN), 14.0, Action.WAIT),
         (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(end=TERMINATED, began=BEGAN), 15.0, Action.FAIL),
-        (ending(0.0, FAILED, RUNNING, asked_s=1.0), Known(end=FAILED, began=BEGAN), 119.0, Action.ASK),
+        (ending(0.0, FAILED, RUNNING, asked_s=1.0), Known(end=FAILED, began=BEGAN), 119.0, Action.WAIT),
         (ending(0.0, FAILED, RUNNING, asked_s=1.0), Known(end=FAILED, began=BEGAN), 120.0, Action.FAIL),
         (ending(0.0, FAILED, QUEUED, asked_s=1.0), Known(end=FAILED, began=BEGAN), 2.0, Action.REQUEUED),
-        (ending(5.0, FAILED, QUEUED, asked_s=1.0), Known(end=FAILED, began=BEGAN), 6.0, Action.ASK),
+        (ending(5.0, FAILED, QUEUED, asked_s=1.0), Known(end=FAILED, began=BEGAN), 6.0, Action.WAIT),
         (ending(0.0, FAILED), Known(began=BEGAN_AGAIN), 1e6, Action.REQUEUED),
-        (ending(0.0, TERMINATED, TIMEOUT), Known(began=BEGAN, run_state=SAVED), 1.0, Action.CONTINUE),
-        (ending(0.0, TERMINATED, CANCELLED), Known(began=BEGAN, run_state=SAVED), 1.0, Action.FAIL),
-        (ending(0.0, FAILED, None), Known(began=BEGAN, run_state=SAVED), 1.0, Action.ASK),
+        (ending(0.0, FAILED, None), Known(began=BEGAN, run_state=SAVED), 1.0, Action.WAIT),
         (ending(0.0, FAILED, None, asked_s=1.0), Known(began=BEGAN, run_state=SAVED), 2.0, Action.CONTINUE),
         (ending(0.0, FAILED, RUNNING, asked_s=1.0), Known(began=BEGAN, run_state=SAVED), 2.0, Action.CONTINUE),
         (ending(0.0, FAILED, QUEUED, asked_s=1.0), Known(began=BEGAN, run_state=SAVED), 2.0, Action.REQUEUED),
         # ended, by its scheduler's word only
-        (ending(0.0, None, TIMEOUT), Known(began=BEGAN), 14.0, Action.ASK),
+        (ending(0.0, None, TIMEOUT), Known(began=BEGAN), 14.0, Action.WAIT),
         (ending(0.0, None, TIMEOUT), Known(began=BEGAN), 15.0, Action.FAIL),
         (ending(0.0, None, TIMEOUT), Known(end=WELL, began=BEGAN), 3.0, Action.SUCCEED),
+        (ending(0.0, None, COMPLETED), Known(began=BEGAN), 15.0, Action.SUCCEED),
     ],
 )  # fmt: skip
 def test_each_state_of_a_job_has_its_next_action(state: JobState, known: Known, now_s: float, action: Action) -> None:
@@ -140,12 +134,10 @@ def test_a_job_that_a_driver_before_submitted(state: JobState, known: Known, now
 @pytest.mark.parametrize(
     ("state", "known", "now_s", "action"),
     [
-        (alive(), NOTHING, 599.0, Action.WAIT),
-        (alive(), NOTHING, 600.0, Action.UNCANCEL),
         (submitted(), Known(end=WELL, began=BEGAN), 1.0, Action.SUCCEED),
         (ending(0.0, TERMINATED, CANCELLED), Known(began=BEGAN), 1.0, Action.START_OVER),
         (ending(0.0, TERMINATED), Known(began=BEGAN), 15.0, Action.START_OVER),
-        (ending(0.0, TERMINATED, asked_s=1.0, answers=1), Known(began=BEGAN), 3.0, Action.ASK),
+        (ending(0.0, TERMINATED, asked_s=1.0, answers=1), Known(began=BEGAN), 3.0, Action.WAIT),
         (ending(0.0, TERMINATED, asked_s=1.0, answers=2), Known(began=BEGAN), 5.0, Action.START_OVER),
         (ending(0.0, FAILED), Known(began=BEGAN), 15.0, Action.FAIL),
         (ending(0.0, None, CANCELLED), NOTHING, 15.0, Action.START_OVER),

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from snakemake_executor_plugin_multinode.environment import of_command, of_job
+from snakemake_executor_plugin_multinode.jobscript import exports_of
+from snakemake_executor_plugin_multinode.schedulers.command import of_command
 
 CALLER = {
     "PATH": "/bin", "HOME": "/home/ada", "LANG": "de_DE.UTF-8", "SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "lab",
@@ -33,7 +34,7 @@ def test_a_query_is_filtered_by_nothing_and_speaks_plain_english(command: str) -
 
 
 def test_a_job_has_the_drivers_locale_whatever_its_scheduler_and_the_nodes_profile_set() -> None:
-    lines = of_job({"A": "it's"}, {"LANG": "C.UTF-8"})
+    lines = exports_of({"A": "it's"}, {"LANG": "C.UTF-8"})
     text = "\n".join([*lines, "echo Zürich | wc -m", 'echo "$A $LANG ${LC_ALL-unset}"'])
     done = subprocess.run(
         ["bash", "-c", text], env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}, capture_output=True, text=True, check=True

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from snakemake_executor_plugin_multinode.jobscript import Script
+from snakemake_executor_plugin_multinode.jobscript import write_script
+from snakemake_executor_plugin_multinode.schedulers import Request
+from snakemake_executor_plugin_multinode.site import SchedulerSettings, Site
 from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
 
+AWKWARD = 'it\'s a "folder" $HOME'
 
-def script(folder: Path, command: str, **more: object) -> Path:
-    """A job script for a command, in a folder with an awkward name."""
-    folder = folder / 'it\'s a "folder" $HOME'
+
+def script(folder: Path, command: str, setup: tuple[str, ...] = (), name: str = AWKWARD, **more: Any) -> Path:
+    """A job script for a command, in a folder of its own; returns the folder."""
+    folder = folder / name
     folder.mkdir()
-    values = {"setup": (), "environment": {}, "runtime_min": None, **more}
-    text = Script(
-        name="job", title="a\ntitle", status_files=folder / "marks", workdir=folder, command=command,
-        path_first=Path("/opt/first"), script=folder / "job.sh", **values,
-    ).text()  # fmt: skip
-    (folder / "marks").mkdir()
-    (folder / "job.sh").write_text(text)
+    request = Request("job", folder / "job.sh", folder / "job.log", 1, 1, 0, 1, None, more.get("runtime_min"), None)
+    site = Site(scheduler=SchedulerSettings(kind="slurm", setup=setup), container=more.get("container"))
+    marks, environment = StatusFiles(folder / "marks").folder, more.get("environment", {})
+    with contextlib.chdir(folder):
+        write_script(request, site, marks, "a\ntitle", command, environment)
     return folder
 
 
@@ -47,7 +52,7 @@ def test_it_has_the_setup_the_environment_and_the_deadline(tmp_path: Path) -> No
     )  # fmt: skip
     before = time.time()
     first, deadline = run(folder).stdout.splitlines()
-    assert first == f"it's $a world|{folder}|job|/opt/first"
+    assert first == f"it's $a world|{folder}|job|{Path(sys.executable).parent}"
     assert before + 595 < int(deadline) <= time.time() + 600
 
 
@@ -76,9 +81,9 @@ def test_a_submission_that_was_given_up_does_nothing(tmp_path: Path) -> None:
     assert files.end("job") is None
 
 
-def counting(folder: Path, code: int = 1, **more: object) -> Path:
+def counting(folder: Path, code: int = 1) -> Path:
     """A job script whose command notes that it ran."""
-    return script(folder, f"echo ran >>ran; exit {code}", **more)
+    return script(folder, f"echo ran >>ran; exit {code}")
 
 
 def runs(folder: Path) -> int:

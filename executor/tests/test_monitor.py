@@ -17,7 +17,6 @@ from snakemake_executor_plugin_multinode.monitor import JobMonitor
 from snakemake_executor_plugin_multinode.records import Records, job_key
 from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Request, State, Status
 from snakemake_executor_plugin_multinode.site import SchedulerSettings
-from snakemake_executor_plugin_multinode.status_files import StatusFiles
 
 LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, per_s=10)
 
@@ -36,7 +35,7 @@ class FakeScheduler:
     """A scheduler whose every answer a test decides."""
 
     def __init__(self) -> None:
-        self.keeps_history = self.copies_output = False
+        self.copies_output = False
         self.settings = SchedulerSettings(kind="slurm", account="lab", queue="gpu")
         self.submitted: list[str] = []
         self.deleted: list[str | None] = []
@@ -92,14 +91,13 @@ class Bench:
     def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
         self.folder = folder
         self.scheduler, self.told, self.clock = FakeScheduler(), Told(), StillClock()
-        self.records, self.files = Records(folder), StatusFiles(folder / "marks")
+        self.records = Records(folder, time.time_ns())
+        self.files = self.records.files
         self.monitor = JobMonitor(
             self.scheduler,  # type: ignore[arg-type]
             self.records,
-            self.files,
             self.told,
             limits,
-            time.time_ns(),
             "profiles/gpu/site.yaml",
             self.clock.now_s,
         )
@@ -108,14 +106,9 @@ class Bench:
     def add(
         self, label: str = "train a", gpus: int = 0, state_file: Path | None = None, outputs: tuple[str, ...] = ()
     ) -> None:
-        def request(name: str, script: Path, log: Path) -> Request:
-            return Request(name, script, log, 1, 1, gpus, 1, 1000, 60, None)
-
-        def write_script(request: Request) -> None:
-            request.script.touch()
-
-        key = job_key("train", [label], label)
-        self.monitor.add(MonitoredJob(None, key, label, "train", (label,), request, write_script, state_file, outputs))
+        request = Request("", Path(), Path(), 1, 1, gpus, 1, 1000, 60, None)
+        key, touch = job_key("train", [label], label), lambda asked: asked.script.touch()
+        self.monitor.add(MonitoredJob(None, key, label, "train", (label,), request, touch, "", state_file, outputs))
 
     def submit(self, *arguments: Any, **more: Any) -> None:
         """`add`, until it is submitted."""
@@ -268,32 +261,24 @@ def test_a_job_that_cannot_run_as_things_are_is_named_once_for_its_reason_and_st
     assert len(bench.scheduler.submitted) == 2
 
 
-# limits on the jobs of a user: who waits, and who does not
+def test_a_job_too_large_for_a_limit_holds_up_those_as_large_and_no_other_one(bench: Bench) -> None:
+    words = "qsub: would exceed per-user limit on resource ngpus in queue workq"
 
-WORDS = "qsub: would exceed per-user limit on resource ngpus in queue workq"
-
-
-def at_most(bench: Bench, gpus: int) -> Callable[[Request], str]:
-    """A scheduler that takes no job with more GPUs."""
-
-    def submit(request: Request) -> str:
-        if request.gpus_per_node > gpus:
-            raise LimitReached(WORDS)
+    def at_most_four(request: Request) -> str:
+        if request.gpus_per_node > 4:
+            raise LimitReached(words)
         return str(len(bench.scheduler.submitted))
 
-    return submit
-
-
-def test_a_job_too_large_for_a_limit_holds_up_those_as_large_and_no_smaller_one(bench: Bench) -> None:
-    bench.scheduler.on_submit = at_most(bench, 4)
-    for label, gpus in (("train large", 8), ("train larger", 9), ("train a", 4), ("train b", 1), ("train c", 0)):
+    bench.scheduler.on_submit = at_most_four
+    for label, gpus in (("train large", 8), ("train as large", 8), ("train a", 4), ("train b", 1), ("train c", 0)):
         bench.add(label, gpus=gpus)
     bench.rounds(6)
     assert sum("submitted as" in line for line in bench.told.lines) == 3
     assert len(bench.scheduler.submitted) == 4  # the second large one was not tried
     bench.rounds(600)
     assert len(bench.scheduler.submitted) < 40
-    assert [line for line in bench.told.lines if WORDS in line] == [
-        f"the scheduler takes no more jobs for now ({WORDS}); jobs that ask for as much wait until others end"
+    assert [line for line in bench.told.lines if words in line] == [
+        f"the scheduler takes no more jobs for now ({words}); jobs that ask for as much wait until others end"
     ]
     assert bench.told.failures == {}
+    assert len(list(bench.folder.glob("jobs/*/*.sh"))) == 3

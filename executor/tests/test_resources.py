@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 from snakemake_executor_plugin_multinode.resources import of_group, request_of
 from snakemake_executor_plugin_multinode.schedulers import scheduler_of
 
-PATHS = Path("/j/x.sh"), Path("/j/x.log")
 BEGIN = {
     "slurm": "sbatch --parsable --no-requeue -J a ",
     "pbs": "qsub -N a -S /bin/bash -r n -j oe -o /j/x.log ",
@@ -21,7 +21,7 @@ BEGIN = {
 
 def line(kind: str, resources: dict[str, Any], threads: int = 1, **site: Any) -> str:
     """The submit line of a job, less what is the same for all."""
-    request = request_of(resources, threads, "a", *PATHS, kind)
+    request = replace(request_of(resources, threads, kind), name="a", script=Path("/j/x.sh"), log=Path("/j/x.log"))
     words = shlex.join(scheduler_of({"kind": kind, **site}).submit_command(request))
     assert words.startswith(BEGIN[kind]) and words.endswith("/j/x.sh")
     return words.removeprefix(BEGIN[kind]).removesuffix("/j/x.sh").replace("-o /j/x.log ", "").rstrip()
@@ -79,7 +79,6 @@ def test_everyday_resources_become_submit_lines(
         ({"slurm_extra": "-Jmine"}, "the resource `slurm_extra` may not hold -J: this executor sets it, or could not follow the job"),
         ({"slurm_extra": "--arr=1-3"}, "the resource `slurm_extra` may not hold --array: this executor sets it, or could not follow the job"),
         ({"slurm_extra": "-Mbig"}, "the resource `slurm_extra` may not hold -M: this executor sets it, or could not follow the job"),
-        ({"chain_state": 3}, "the resource `chain_state` must be the path of a file, not 3"),
     ],
 )  # fmt: skip
 def test_what_contradicts_itself_or_is_of_a_wrong_kind_is_refused(resources: dict[str, Any], sentence: str) -> None:
@@ -93,7 +92,7 @@ def test_a_group_has_the_sum_of_what_it_shares_out_and_the_most_of_what_holds_fo
     merged = {"mem_mb_per_cpu": 1300, "nodes": 2, "gpu": 2, "_cores": 3, "runtime": 7}
     found = of_group(merged, members, "slurm")
     assert found == {"mem_mb_per_cpu": 800, "gpu": 2, "_cores": 3, "runtime": 7, "cpus_per_rank": 3}
-    request = request_of(found, 3, "a", *PATHS, "slurm")
+    request = request_of(found, 3, "slurm")
     assert (request.nodes, request.cpus_per_rank, request.gpus_per_node, request.mem_mb) == (1, 3, 2, 2400)
 
 

@@ -24,7 +24,7 @@ from snakemake_executor_plugin_multinode.schedulers import (
     scheduler_of,
 )
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, run_command
-from snakemake_executor_plugin_multinode.submit import with_avoided
+from snakemake_executor_plugin_multinode.submit import hosts_to_avoid
 
 WHOLE = Request("train.a.01", Path("/j o/x.sh"), Path("/j o/%j.log"), 2, 4, 4, 2, 64000, 90, None)
 PINNED = Request("train.a.01", Path("/j/x.sh"), Path("/j/x.log"), 2, 1, 0, 1, None, None, None, hosts=("n01", "n07"))
@@ -65,13 +65,13 @@ def test_a_path_that_a_system_cannot_carry_is_refused(kind: str, script: str, lo
 @pytest.mark.parametrize("hosts", ["n01,", "n01,-x", "n01,n02,n03"])
 def test_other_than_as_many_names_as_nodes_are_refused(hosts: str) -> None:
     with pytest.raises(ValueError, match="the resource `hosts` must name 2 nodes with commas between them"):
-        request_of({"nodes": 2, "hosts": hosts}, 1, "a", Path("/s"), Path("/l"), "slurm")
+        request_of({"nodes": 2, "hosts": hosts}, 1, "slurm")
 
 
 def test_a_node_that_failed_is_not_left_out_of_a_job_that_is_about_it() -> None:
     failed = Attempt("train.a.01", "7", None, node_fault=True, host="n01")
-    assert with_avoided(PINNED, [failed]).avoid == ()
-    assert with_avoided(LEAST, [failed]).avoid == ("n01",)
+    assert hosts_to_avoid(PINNED, [failed]) == ()
+    assert hosts_to_avoid(LEAST, [failed]) == ("n01",)
 
 
 def slurm(table: str, **others: str | tuple[int, str, str]) -> Scheduler:
@@ -84,21 +84,24 @@ def slurm(table: str, **others: str | tuple[int, str, str]) -> Scheduler:
 @pytest.mark.parametrize(
     ("row", "state", "cause"),
     [
-        ("7|PENDING|Resources||N/A|a", State.QUEUED, Cause.UNKNOWN),
-        ("7|PENDING|JobHeldUser||N/A|a", State.HELD, Cause.UNKNOWN),
-        ("7|PENDING|PartitionTimeLimit||N/A|a", State.NEVER, Cause.UNKNOWN),
-        ("7|COMPLETING|None|node1|N/A|a", State.RUNNING, Cause.UNKNOWN),
-        ("7|COMPLETED|None|node1|N/A|a", State.ENDED, Cause.FINISHED),
-        ("7|TIMEOUT|TimeLimit|node1|N/A|a", State.ENDED, Cause.WALLTIME),
-        ("7|CANCELLED|None|node1|N/A|a", State.ENDED, Cause.CANCELLED),
-        ("7|FAILED|JobLaunchFailure|node1|N/A|a", State.ENDED, Cause.NODE),
-        ("7|BRAND_NEW_STATE|None|node1|N/A|a", State.UNKNOWN, Cause.UNKNOWN),
-        ("7|PENDING|launch failed requeued held||N/A|a", State.HELD, Cause.UNKNOWN),
-        ("7|REVOKED|None||N/A|a", State.UNKNOWN, Cause.UNKNOWN),
+        ("7|PENDING|Resources||a", State.QUEUED, Cause.UNKNOWN),
+        ("7|PENDING|JobHeldUser||a", State.HELD, Cause.UNKNOWN),
+        ("7|PENDING|PartitionTimeLimit||a", State.NEVER, Cause.UNKNOWN),
+        ("7|COMPLETING|None|node1|a", State.RUNNING, Cause.UNKNOWN),
+        ("7|COMPLETED|None|node1|a", State.ENDED, Cause.FINISHED),
+        ("7|TIMEOUT|TimeLimit|node1|a", State.ENDED, Cause.WALLTIME),
+        ("7|CANCELLED|None|node1|a", State.ENDED, Cause.CANCELLED),
+        ("7|FAILED|JobLaunchFailure|node1|a", State.ENDED, Cause.NODE),
+        ("7|FAILED|NonZeroExitCode|node1|a", State.ENDED, Cause.COMMAND),
+        ("7|FAILED|RaisedSignal:9(Killed)|node1|a", State.ENDED, Cause.SIGNAL),
+        ("7|FAILED|RaisedSignal:53(Real-time_signal_19)|node1|a", State.ENDED, Cause.NODE),
+        ("7|BRAND_NEW_STATE|None|node1|a", State.UNKNOWN, Cause.UNKNOWN),
+        ("7|PENDING|launch failed requeued held||a", State.HELD, Cause.UNKNOWN),
+        ("7|REVOKED|None||a", State.UNKNOWN, Cause.UNKNOWN),
     ],
 )
 def test_a_state_of_slurm_is_read(row: str, state: State, cause: Cause) -> None:
-    status = slurm(f"9|RUNNING|None|node2|N/A|other name\n{row}\n").statuses([JobRef("a", "7")])["a"]
+    status = slurm(f"9|RUNNING|None|node2|other name\n{row}\n").statuses([JobRef("a", "7")])["a"]
     assert (status.id, status.state, status.cause) == ("7", state, cause)
 
 
@@ -115,31 +118,9 @@ OURS, OTHERS = "train.a.0123456789ab", "train.b.ba9876543210"
 def test_accounting_that_fails_is_no_answer_and_accounting_that_is_not_there_is_none(
     answer: tuple[int, str, str], state: State | None
 ) -> None:
-    status = slurm("9|RUNNING|None|n1|N/A|b\n", sacct=answer).statuses([JobRef("a", "7"), JobRef("b", "9")])
+    status = slurm("9|RUNNING|None|n1|b\n", sacct=answer).statuses([JobRef("a", "7"), JobRef("b", "9")])
     assert status["b"].state is State.RUNNING
     assert (status["a"].state if "a" in status else None) is state
-
-
-@pytest.mark.parametrize(
-    ("config", "remembers"),
-    [
-        ("MinJobAge               = 300 sec\nAccountingStorageType   = accounting_storage/none\n", True),
-        ("MinJobAge               = 2 sec\nAccountingStorageType   = accounting_storage/none\n", False),
-        ("MinJobAge               = 2 sec\nAccountingStorageType   = accounting_storage/slurmdbd\n", True),
-        ("", False),
-    ],
-)
-def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str, remembers: bool) -> None:
-    assert slurm("", scontrol=config).keeps_history is remembers
-
-
-@pytest.mark.parametrize(
-    ("code", "cause", "number"), [("0:9", Cause.SIGNAL, 9), ("3:0", Cause.COMMAND, None), ("0:53", Cause.NODE, None)]
-)
-def test_why_a_job_of_slurm_failed_is_asked_for(code: str, cause: Cause, number: int | None) -> None:
-    shown = f"JobId=7 JobState=FAILED Reason=NonZeroExitCode ExitCode={code} NodeList=node1"
-    status = slurm("7|FAILED|NonZeroExitCode|node1|N/A|a\n", scontrol=shown).statuses([JobRef("a", "7")])["a"]
-    assert (status.cause, status.signal) == (cause, number)
 
 
 def test_what_squeue_forgot_is_taken_from_the_accounting() -> None:
@@ -242,7 +223,7 @@ def test_an_active_value_that_is_not_known_is_refused() -> None:
     ids=["its name", "a prefix", "renamed by a hook", "its id was given to another of our jobs"],
 )
 def test_a_job_is_known_by_its_id_where_its_name_was_changed(row_name: str, found: bool) -> None:
-    assert bool(slurm(f"7|RUNNING|None|n1|N/A|{row_name}\n").statuses([JobRef(OURS, "7")])) is found
+    assert bool(slurm(f"7|RUNNING|None|n1|{row_name}\n").statuses([JobRef(OURS, "7")])) is found
     job = f"<job_list><JB_job_number>7</JB_job_number><state>r</state><full_job_name>{row_name}</full_job_name></job_list>"
     assert bool(sge(job).statuses([JobRef(OURS, "7")])) is found
     line = f"Job Id: 7.head\x1fJob_Name = {row_name}\x1fjob_state = R\n".replace(" = ", "=")
@@ -260,3 +241,76 @@ def test_what_is_no_answer_says_nothing_about_any_job_and_deletes_none(kind: str
         scheduler.statuses([JobRef("a", "7")])
     if answer[0]:
         assert list(scheduler.cancel([JobRef("a", "7")])) == ["a"]
+
+
+# deletions, each job named that may still be there; and another cluster of Slurm
+
+JOBS = [JobRef("a", "1"), JobRef("b", "2"), JobRef("c", "11")]
+
+
+# Slurm 22.05.8, Grid Engine 8.1.9 and OpenPBS 23.06.06 as seen.
+@pytest.mark.parametrize(
+    ("kind", "code", "printed", "left"),
+    [
+        ("slurm", 0, "", ""),
+        ("slurm", 210, "scancel: error: Kill job error on job id 1: Access/permission denied\n", "a"),
+        ("slurm", 1, "scancel: error: Kill job error on job id 11: Invalid job id specified\n", ""),
+        ("slurm", 1, "scancel: error: Kill job error on job id 1: Job/step already completing or completed\n", ""),
+        ("slurm", 1, "scancel: error: slurm_kill_job: Unable to contact slurm controller (connect failure)\n", "abc"),
+        ("slurm", 1, "scancel: error: a new kind of error\n", "abc"),
+        ("slurm", 1, "", "abc"),
+        ("sge", 1, "alice - you do not have the necessary privileges to delete the job \"1\"\n"
+                   "alice has registered the job 2 for deletion\ndenied: job \"11\" does not exist\n", "a"),
+        ("sge", 0, "job 1 is already in deletion\nalice has deleted job 2\nalice has deleted job 11\n", ""),
+        ("sge", 1, 'error: unable to send message to qmaster using port 11 on host "h": got send error\n', "abc"),
+        ("pbs", 0, "", ""),
+        ("pbs", 162, "Connection refused\nCouldn't connect to cluster: head\n", "abc"),
+        ("pbs", 1, "qdel: a new kind of error\n", "abc"),
+    ],
+)  # fmt: skip
+def test_what_was_not_deleted_is_told_by_name(kind: str, code: int, printed: str, left: str) -> None:
+    command = {"slurm": "scancel", "sge": "qdel", "pbs": "qdel"}[kind]
+    found = Replies(**{command: (code, "", printed)}).scheduler(kind).cancel(JOBS)
+    assert "".join(sorted(found)) == left
+    assert all(words.startswith(("scancel: ", "qdel: ")) for words in found.values())
+
+
+@pytest.mark.parametrize(("kind", "command"), [("slurm", "scancel"), ("sge", "qdel"), ("pbs", "qdel")])
+def test_a_deletion_that_hangs_deletes_nothing_and_names_its_command_once(kind: str, command: str) -> None:
+    hanging = NoAnswer(f"{command} did not answer within 90 s")
+    left = Replies(**{command: hanging}).scheduler(kind).cancel(JOBS)
+    assert left == dict.fromkeys("abc", str(hanging))
+
+
+def test_pbs_deletes_one_job_after_the_other_since_a_list_with_a_forgotten_id_ends_its_server() -> None:
+    replies = Replies(
+        **{
+            "qdel 1.head": (159, "", "qdel: Unauthorized Request 1.head\n"),
+            "qdel 2.head": (153, "", "qdel: Unknown Job Id 2.head\n"),
+            "qdel 11.head": (35, "", "qdel: Job has finished 11.head\n"),
+            "qdel 12.head": (1, "", ""),
+            "qdel 13.head": (162, "", "Connection refused\nCouldn't connect to cluster: head\n"),
+        }
+    )
+    jobs = [JobRef(name, f"{number}.head") for name, number in zip("abcdef", (1, 2, 11, 12, 13, 14), strict=True)]
+    away = "qdel: Connection refused Couldn't connect to cluster: head"
+    left = replies.scheduler("pbs").cancel(jobs)
+    silent = "qdel: exit status 1, no text"
+    assert left == {"a": "qdel: Unauthorized Request 1.head", "d": silent, "e": away, "f": away}
+    assert replies.calls == [f"qdel {number}.head" for number in (1, 2, 11, 12, 13)]
+
+
+@pytest.mark.parametrize("options", ["-M big", "--clusters=big", "-Mbig"])
+def test_another_cluster_of_slurm_is_named_in_every_call(options: str) -> None:
+    table = "CLUSTER: big\n28|RUNNING|None|n1|train.a.0123456789ab\n"
+    replies = Replies(squeue=table, sbatch="28;big\n", scancel="")
+    scheduler, job = replies.scheduler("slurm", options=options), JobRef("train.a.0123456789ab", "28")
+    assert scheduler.statuses([job])[job.name].state is State.RUNNING
+    assert scheduler.cancel([job, JobRef("b", None)]) == {}
+    assert all(" -M big " in call for call in replies.calls)
+
+
+@pytest.mark.parametrize("options", ["-M big,small", "--clusters all"])
+def test_several_clusters_of_slurm_are_refused(options: str) -> None:
+    with pytest.raises(ValueError, match="several clusters of Slurm"):
+        Replies().scheduler("slurm", options=options)

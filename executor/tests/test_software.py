@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from snakemake_executor_plugin_multinode.site import Container, Site
-from snakemake_executor_plugin_multinode.software import WRAPPER, checked, container_words, setup_lines
+from snakemake_executor_plugin_multinode.software import WRAPPER, checked, setup_lines
 from test_jobscript import end_of, run, script
 
 ON_FAILURE = 'setup_failed() { echo "failed $1: $2"; exit 78; }\n'
@@ -73,10 +73,9 @@ def test_a_job_runs_in_its_image_and_hands_on_how_other_nodes_get_into_it(
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("JOBS_DISK", "/disk/7")
     image = Container(image="img.sif", bind=("$JOBS_DISK", "/data"))
-    words = container_words(Site(container=image), Path("/my project"))
-    folder = script(tmp_path, f'echo "$PWD"; echo "${WRAPPER}"', container=words)
+    folder = script(tmp_path, f'echo "$PWD"; echo "${WRAPPER}"', name="my project", container=image)
     first, place, wrapper = run(folder).stdout.splitlines()
-    said = "[exec][--nv][--bind][/my project][--bind][/disk/7][--bind][/data][/my project/img.sif]"
+    said = f"[exec][--nv][--bind][{folder}][--bind][/disk/7][--bind][/data][{folder}/img.sif]"
     assert (first, place) == (said, str(folder))
     again = shell(f"{wrapper} /bin/sh -c 'echo inside'")
     assert again.stdout == f"{said}\ninside\n"

@@ -1,4 +1,4 @@
-"""Whole workflows whose jobs a batch system starts, groups and ends: with the stand-in, or a real one."""
+"""Snakemake's own tests of executors, and whole workflows: with a stand-in for a batch system, or a real one."""
 
 from __future__ import annotations
 
@@ -7,20 +7,38 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from snakemake.common import tests as of_snakemake
 
-from running import GROUP, command, drive, events
+from running import GROUP, SITE, command, drive, events
+from snakemake_executor_plugin_multinode import ExecutorSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cluster")]
 HERE = Path(__file__).parent
+
+
+class TestConformance(of_snakemake.TestWorkflowsLocalStorageBase):
+    """A workflow with files in folders, and one with groups."""
+
+    __test__ = True
+    latency_wait = 10
+
+    def get_executor(self) -> str:
+        """The name in profiles."""
+        return "multinode"
+
+    def get_executor_settings(self) -> Any:
+        """A site file that names the batch system, and nothing else."""
+        return ExecutorSettings(site=SITE)
 
 
 def run_over_a_kill(folder: Path, *more: str) -> None:
     """Kill a driver once it has made its only submission; the next one adopts that, and then the jobs may end."""
     log = folder / "second.log"
     first = subprocess.Popen(command(*more), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    wait_for('"event": "id"', folder / ".multinode/jobs.jsonl")
+    wait_for('"event": "submitted"', folder / ".multinode/jobs.jsonl")
     first.kill()
     first.wait()
     with log.open("w") as stream:
@@ -97,3 +115,19 @@ def test_scripts_groups_retries_and_configuration_work(tmp_path: Path) -> None:
     assert (everyday / "second.txt").exists()
     # Two groups in one, the summary, and the rule that is tried twice inside.
     assert len(events(everyday, "submitted")) == 3
+
+
+@pytest.mark.skipif(
+    shutil.which("rsync") is None, reason="the storage plugin `fs` copies with rsync, which is not here"
+)
+def test_files_in_a_storage_are_fetched_and_stored_by_the_job(tmp_path: Path) -> None:
+    storage, folder = tmp_path / "storage", tmp_path / "folder"
+    storage.mkdir()
+    folder.mkdir()
+    (storage / "in.txt").write_text("stored\n")
+    (folder / "Snakefile").write_text(
+        'rule copy:\n    input: "in.txt"\n    output: "out.txt"\n    shell: "cp {input} {output}"\n'
+    )
+    done = drive(folder, "--default-storage-provider", "fs", "--default-storage-prefix", str(storage), "out.txt")
+    assert done.returncode == 0, done.stdout
+    assert (storage / "out.txt").read_text() == "stored\n"

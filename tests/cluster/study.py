@@ -75,7 +75,7 @@ class Studies:
             subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream) as process,
         ):
             end = time.monotonic() + 90
-            while not re.search(r'"id", "name": "train\.', ledger.read_text() if ledger.exists() else ""):
+            while not re.search(r'"submitted", "name": "train\.', ledger.read_text() if ledger.exists() else ""):
                 assert process.poll() is None and time.monotonic() < end, log.read_text()
                 time.sleep(0.1)
             os.kill(python_below(process.pid), signal.SIGKILL)
@@ -92,8 +92,7 @@ class Studies:
 
     def job_ids(self, run: str) -> list[str]:
         """The scheduler's ids of the jobs of one run."""
-        names = {line["name"] for line in self.events("submitted") if line["job"].endswith(run)}
-        return [line["id"] for line in self.events("id") if line["name"] in names]
+        return [line["id"] for line in self.events("submitted") if line["job"].endswith(run)]
 
     def drawn(self) -> list[str]:
         """Names of the study's figures and tables."""
@@ -105,7 +104,7 @@ def ranks(result: dict[str, Any]) -> int:
     return int(result["spec"].get("ranks", 1))
 
 
-def studies(box: Box, through: str = THROUGH, folder: str = "scalestudy", machine: str = MACHINE) -> Studies:
-    """Set it up in a folder of the box's user; `through` is the text of the study, `machine` that of its machine."""
-    files = {"config/machines/box.yaml": machine, "config/studies/through.yaml": through}
+def studies(box: Box, through: str = THROUGH, folder: str = "scalestudy") -> Studies:
+    """Set it up in a folder of the box's user; `through` is the text of the study."""
+    files = {"config/machines/box.yaml": MACHINE, "config/studies/through.yaml": through}
     return Studies(box, copy_of_project(box, folder, files))

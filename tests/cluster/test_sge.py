@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from pathlib import Path
@@ -88,32 +87,6 @@ def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
 
 def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox, fates: tuple[Workflow, Driver]) -> None:
     assert_waits_for_room(sge, SITE, sge.limit_jobs_per_user, "qsub: Unable to run job: job rejected: only ")
-
-
-def test_ctrl_c_pressed_thrice_deletes_what_this_driver_submitted_and_nothing_else(
-    sge: SgeBox, fates: tuple[Workflow, Driver]
-) -> None:
-    workflow = Workflow(sge, "interrupted", SITE, {f"run{n}": {"steps": 1000, "step_s": 1} for n in range(2)})
-    sge.must(["qsub", "-h", "-N", "foreign", "-b", "y", "-o", "/dev/null", "-j", "y", "sleep", "100"], USER)
-    slow = workflow.folder / "bin" / "qdel"
-    slow.parent.mkdir()
-    slow.write_text('#!/bin/bash\nsleep 3\nexec /usr/bin/qdel "$@"\n')
-    slow.chmod(0o755)
-    driver = workflow.start(first_in_path=slow.parent)
-    workflow.until(lambda: len(workflow.starts()) == 2, "two starts")
-    ours = " || ".join(f"$1 == {job}" for job in workflow.ids().values())
-    listed = f"qstat -u {USER} | awk '{ours} {{print; count++; running += $5 == \"r\"}} END {{print count + 0, running + 0}}'"
-    sge.until(["bash", "-c", listed], "2 2")  # deleted before Grid Engine knows of its start, a job may stay for good
-    for _ in range(3):
-        driver.kill(signal.SIGINT)
-        time.sleep(0.7)
-    code, output = driver.wait()
-    assert code == 1
-    assert "cancelling 2 jobs; this may take a while" in output
-    assert "did not delete" not in output
-    sge.until(["bash", "-c", listed], "0 0", 300)
-    assert " foreign " in sge.must(["qstat", "-u", USER])
-    sge.must(["qdel", "foreign"], USER)
 
 
 def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fates: tuple[Workflow, Driver]) -> None:

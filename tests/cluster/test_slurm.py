@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from tests.cluster.box import USER
 from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.study import QUICK, THROUGH, Studies, ranks, studies
-from tests.cluster.workflow import Driver, Workflow, assert_requeued_runs_again, message
+from tests.cluster.workflow import Driver, Workflow, assert_on_named_nodes, assert_requeued_runs_again, message
 
 Shown = Callable[[], tuple[Studies, str]]
 SITE = {"kind": "slurm"}
@@ -71,7 +73,7 @@ def test_a_driver_ended_three_times_submits_nothing_twice_and_loses_nothing_what
     workflow = Workflow(slurm, "-a b 'c' \"d\" $HOME `e` %j ü -x;&", SITE, runs)
     # The first driver submits slowly, so that some of its jobs are left to the second one.
     driver = workflow.start("--max-jobs-per-timespan", "1/2s")
-    workflow.until(lambda: len(workflow.events("id")) >= 2, "that it is in the middle of its submissions", 100)
+    workflow.until(lambda: len(workflow.events("submitted")) >= 2, "that it is in the middle of its submissions", 100)
     driver.kill()
     assert driver.wait()[0] != 0
     driver = workflow.start()
@@ -88,18 +90,18 @@ def test_a_driver_ended_three_times_submits_nothing_twice_and_loses_nothing_what
     assert code == 0, output
     assert workflow.results() == 4
     assert workflow.starts() == dict.fromkeys(names, 1)
-    # The ledger can lack an id: a driver was killed before it had noted it. Slurm itself knows what it was sent.
+    # Slurm itself knows what it was sent.
     submitted = ",".join(event["name"] for event in workflow.events("submitted"))
     assert slurm.must(["squeue", "-h", "-t", "all", "-n", submitted, "-o", "%T"]).split() == ["COMPLETED"] * 4
     assert "is gone; what it submitted is adopted" in output
 
 
-def test_ctrl_c_deletes_what_this_driver_submitted_and_nothing_else(slurm: SlurmBox) -> None:
+def test_ctrl_c_also_pressed_thrice_deletes_what_this_driver_submitted_and_nothing_else(slurm: SlurmBox) -> None:
     workflow = Workflow(slurm, "interrupted", SITE, {f"run{n}": {"steps": 1000, "step_s": 1} for n in range(2)})
     slurm.must(["sbatch", "--wrap", "sleep 1000", "-J", "foreign", "-o", "/dev/null"], USER)
 
     def cancelled(count: int) -> None:
-        names = ",".join(event["name"] for event in workflow.events("id"))
+        names = ",".join(event["name"] for event in workflow.events("submitted"))
         slurm.until(["squeue", "-h", "-t", "all", "-n", names, "-o", "%T;"], "\n".join(["CANCELLED;"] * count))
 
     driver = workflow.start()
@@ -108,12 +110,21 @@ def test_ctrl_c_deletes_what_this_driver_submitted_and_nothing_else(slurm: Slurm
     assert driver.wait()[0] == 1
     cancelled(2)
     # Started again, the runs resume from the checkpoint that the signal made them write.
-    driver = workflow.start()
+    slow = workflow.folder / "bin" / "scancel"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/bash\nsleep 3\nexec {shutil.which("scancel")} "$@"\n')
+    slow.chmod(0o755)
+    driver = workflow.start(first_in_path=slow.parent)
     workflow.until(lambda: workflow.starts() == {"run0": 2, "run1": 2}, "two starts again")
     progress = [int(line.split()[1]) for line in (workflow.folder / "starts.log").read_text().splitlines()]
     assert sorted(done > 0 for done in progress) == [False, False, True, True]
-    driver.kill(signal.SIGINT)
-    assert driver.wait()[0] == 1
+    for _ in range(3):
+        driver.kill(signal.SIGINT)
+        time.sleep(0.7)
+    code, output = driver.wait()
+    assert code == 1
+    assert "cancelling 2 jobs; this may take a while" in output
+    assert "did not delete" not in output
     cancelled(4)
     assert "RUNNING" in slurm.must(["squeue", "-h", "-n", "foreign", "-o", "%T"])
     slurm.must(["scancel", "-n", "foreign"])
@@ -135,6 +146,10 @@ def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
     assert [line.split()[1] == "0" for line in starts] == [True, False]
 
 
+def test_jobs_land_on_the_nodes_that_they_name(slurm: SlurmBox, fates: tuple[Workflow, Driver]) -> None:
+    assert_on_named_nodes(slurm, SITE, ("node4", "node2"))
+
+
 def test_jobs_in_all_states_outlive_a_scheduler_that_is_stopped_and_started_again(
     slurm: SlurmBox, fates: tuple[Workflow, Driver]
 ) -> None:
@@ -142,7 +157,7 @@ def test_jobs_in_all_states_outlive_a_scheduler_that_is_stopped_and_started_agai
     runs = {f"run{n}": {"steps": n // 2, "step_s": 2, "gpus_per_node": 4} for n in range(8)}
     workflow = Workflow(slurm, "many", SITE, runs)
     driver = workflow.start()
-    workflow.until(lambda: len(workflow.events("id")) == 8 and workflow.results() >= 2, "two results", 100)
+    workflow.until(lambda: len(workflow.events("submitted")) == 8 and workflow.results() >= 2, "two results", 100)
     slurm.stop_controller()  # tests/soak/executor_kills.py kills it in the middle of submissions
     silent = "no answer from the scheduler, which changes nothing for the jobs"
     workflow.until(lambda: silent in driver.log.read_text(), "what it says of that", 100)

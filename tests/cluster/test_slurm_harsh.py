@@ -81,7 +81,7 @@ def test_a_disk_that_is_full_for_a_while_loses_no_job_and_runs_none_twice(
     assert "trying again" in output
     assert workflow.results() == 3
     assert set(workflow.starts().values()) == {1}
-    assert len(workflow.ids()) == len(workflow.events("id")) == 3
+    assert len(workflow.ids()) == len(workflow.events("submitted")) == 3
 
 
 def test_mpirun_finds_its_ranks_in_a_batch_job_of_two_nodes(mpi: Callable[[], tuple[int, str, Path]]) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -33,7 +34,9 @@ def stop(cause: str, done: int) -> None:
 
 
 def nodes() -> list[str]:
-    """Where PBS or Grid Engine has put the job, first words of the lines of their files; else this host."""
+    """Where Slurm, PBS or Grid Engine has put the job, the latter two by first words of lines of their files; else this host."""
+    if listed := os.environ.get("SLURM_JOB_NODELIST"):
+        return sorted(subprocess.check_output(["scontrol", "show", "hostnames", listed], text=True).split())
     listed = os.environ.get("PBS_NODEFILE") or os.environ.get("PE_HOSTFILE")
     lines = Path(listed).read_text().splitlines() if listed else [socket.gethostname()]
     return sorted({line.split()[0] for line in lines})

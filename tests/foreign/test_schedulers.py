@@ -17,7 +17,7 @@ from tests.unit.cluster.recorded_sites import PBS, SGE, SLURM, Recorded
 
 A, B = "train.a.0123456789ab", "train.b.ba9876543210"
 JOBS, PBS_JOBS = [JobRef(A, "7"), JobRef(B, "8")], [JobRef(A, "7.head"), JobRef(B, "8.head")]
-SQUEUE = f"7|RUNNING|None|n1|2026-11-21T18:23:09|{A}\n8|COMPLETED|None|n2|N/A|{B}\n"
+SQUEUE = f"7|RUNNING|None|n1|{A}\n8|COMPLETED|None|n2|{B}\n"
 SACCT = f"7|COMPLETED|0:0|{A}\n8|FAILED|3:0|{B}\n"
 XML = (
     "<?xml version='1.0'?>\n<job_info><queue_info>"
@@ -36,7 +36,6 @@ QSTAT = pbs_line(7, A, "R", substate="42") + pbs_line(8, B, "F", substate="92", 
 SOURCES: dict[str, tuple[str, str, Mapping[str, str], list[JobRef]]] = {
     "squeue": ("slurm", "squeue", {"squeue": SQUEUE}, JOBS),
     "sacct": ("slurm", "sacct", {"squeue": "", "sacct": SACCT}, JOBS),
-    "scontrol": ("slurm", "scontrol", {"squeue": SQUEUE.replace("COMPLETED", "FAILED"), "scontrol": "ExitCode=3:0"}, JOBS),
     "qstat -xml": ("sge", "qstat", {"qstat": XML, "qacct": QACCT}, JOBS),
     "qacct": ("sge", "qacct", {"qstat": XML, "qacct": QACCT}, JOBS),
     "qstat -f": ("pbs", "qstat", {"qstat": QSTAT}, PBS_JOBS),

@@ -69,8 +69,8 @@ def kills(box: SlurmBox, count: int) -> bool:
 def agrees(box: SlurmBox, workflow: Workflow) -> bool:
     """Whether Slurm has had the jobs that the executor noted and no others, each once, and no run succeeded twice.
 
-    A driver may be killed after it has noted a submission and before Slurm has it. A job that its driver has given up ends
-    at once, and well by Slurm's account, without having started its run.
+    A submission that its driver has given up is noted by its end alone. It ends at once, and well by Slurm's account, without
+    having started its run.
     """
     box.until(["bash", "-c", "squeue -h | wc -l"], "0\n")
     last = re.search(r"NEXT_JOB_ID\s*=\s*(\d+)", box.must(["scontrol", "show", "config"]))
@@ -78,8 +78,8 @@ def agrees(box: SlurmBox, workflow: Workflow) -> bool:
     jobs = [match.groupdict() for match in COMPLETED_JOB.finditer(box.must(["cat", COMPLETED_JOBS]))]
     names = {job["name"] for job in jobs}
     on_nodes = {job["name"] for job in jobs if int(job["nodes"])}
-    noted = {event["name"]: event["job"] for event in workflow.events("submitted")}
-    with_id = {event["name"] for event in workflow.events("id")}
+    taken = {event["name"]: event["job"] for event in workflow.events("submitted")}
+    noted = taken | {event["name"]: event["job"] for event in workflow.events("ended")}
     started = [line.rsplit(maxsplit=1)[1] for line in (workflow.folder / "starts.log").read_text().splitlines()]
     well = [noted.get(job["name"]) for job in jobs if job["state"] == "COMPLETED" and job["name"] in started]
     print(
@@ -89,7 +89,7 @@ def agrees(box: SlurmBox, workflow: Workflow) -> bool:
     once = len(names) == len(jobs) == int(last[1]) - 1
     return (
         once
-        and with_id <= names <= noted.keys()
+        and taken.keys() <= names <= noted.keys()
         and set(started) <= on_nodes
         and len(set(well)) == len(well) == workflow.results()
     )
@@ -97,10 +97,10 @@ def agrees(box: SlurmBox, workflow: Workflow) -> bool:
 
 def counted(workflow: Workflow) -> str:
     """Submissions, starts and results so far; of a run, more than one start follows a Ctrl-C alone."""
-    asked, arrived = len(workflow.events("submitted")), len(workflow.events("id"))
+    submitted = len(workflow.events("submitted"))
     starts = workflow.starts()
     return (
-        f"{asked:2} submissions, {arrived:2} of them with an id, {sum(starts.values()):2} starts of {len(starts):2} runs, "
+        f"{submitted:2} submissions, {sum(starts.values()):2} starts of {len(starts):2} runs, "
         f"{workflow.results():2} results"
     )
 

@@ -13,15 +13,12 @@ from dataclasses import dataclass, replace
 from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.jobscript import BEAT_S
 from snakemake_executor_plugin_multinode.observe import Evidence
-from snakemake_executor_plugin_multinode.runstate import RunState
 from snakemake_executor_plugin_multinode.schedulers import State, Status
-from snakemake_executor_plugin_multinode.status_files import Began, End
+from snakemake_executor_plugin_multinode.status_files import Began, End, RunState
 from snakemake_executor_plugin_multinode.verdict import LOST_ANSWERS, verdict
 
 SILENT_S = 4 * BEAT_S
 """Seconds without a heartbeat after which a job counts as silent."""
-CANCELLED_S = 600.0
-"""A job that still exists this many seconds after its deletion was requested was not deleted."""
 WAITS = (State.QUEUED, State.HELD)
 
 
@@ -66,9 +63,7 @@ def _apply_status_to_end(state: JobState, status: Status | None, asked_s: float,
 
 
 def decide(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
-    """Return the next action on a job."""
-    if not job.submitted:
-        return Decision(Action.READ_RECORD if job.state.phase is Phase.NEW else Action.SUBMIT, job.state)
+    """Return the next action on a submitted job."""
     end = evidence.end
     if end is not None and begun_again(end, evidence.began):
         end = None  # of an earlier start; a network file system may show it for a while
@@ -80,9 +75,6 @@ def decide(job: MonitoredJob, evidence: Evidence, now_s: float, limits: Limits) 
             return _ending(job, state, evidence, now_s, limits)
         case Phase.MISSING:
             return _missing(job, state, evidence, now_s, limits)
-        case Phase.ALIVE if job.attempt.cancelled and now_s - state.since_s >= CANCELLED_S:
-            why = "its deletion was requested but did not happen: it is followed again"
-            return Decision(Action.UNCANCEL, state, why)
     return Decision(Action.WAIT, state)
 
 
@@ -125,7 +117,7 @@ def _ending(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float
         return verdict(job, state, evidence)
     if now_s - state.since_s >= _patience_s(job, state, answered, alive, limits):
         return replace(verdict(job, state, evidence), delete=alive)
-    return Decision(Action.ASK, state)
+    return Decision(Action.WAIT, state)
 
 
 def _patience_s(job: MonitoredJob, state: JobState, answered: bool, alive: bool, limits: Limits) -> float:
@@ -144,10 +136,15 @@ def _stopped_on_its_own(end: End, run: RunState) -> bool:
     return run.fresh and run.state == "checkpointed" and not end.signal
 
 
+def is_lost(state: JobState, now_s: float, limits: Limits) -> bool:
+    """Whether the scheduler has not known a job for so long that it has none."""
+    is_missing = state.phase is Phase.MISSING and state.answers >= LOST_ANSWERS
+    return is_missing and now_s - state.since_s >= limits.lost_s
+
+
 def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
     """The scheduler does not know the job, and its script has not recorded an end."""
-    missing_s = now_s - state.since_s
-    if state.answers < LOST_ANSWERS or missing_s < limits.lost_s:
+    if not is_lost(state, now_s, limits):
         return Decision(Action.WAIT, state)
     if evidence.began is not None:
         # With a recent heartbeat it is running, although its scheduler has lost it.
@@ -155,16 +152,16 @@ def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: floa
     if state.forbidden is None:
         return Decision(Action.FORBID, state)
     if state.forbidden:
-        return _never_began(job, state, evidence.keeps_history)
+        return _never_began(job, state)
     # It is starting at this moment, or died while starting.
-    return verdict(job, state, evidence) if missing_s > 2 * limits.lost_s else Decision(Action.WAIT, state)
+    is_over = now_s - state.since_s > 2 * limits.lost_s
+    return verdict(job, state, evidence) if is_over else Decision(Action.WAIT, state)
 
 
-def _never_began(job: MonitoredJob, state: JobState, keeps_history: bool) -> Decision:
+def _never_began(job: MonitoredJob, state: JobState) -> Decision:
     """It is not in the queue, and has been forbidden to start."""
     if job.attempt.id is None:
         return Decision(Action.RESUBMIT, state, "was not submitted")
-    lost = keeps_history and not any(attempt.never_ran and attempt.id for attempt in job.record.attempts)
-    if job.adopted or job.attempt.cancelled or lost:
+    if job.adopted or job.attempt.cancelled:
         return Decision(Action.RESUBMIT, state, "left the queue without a trace")
     return Decision(Action.FAIL, state, "left the queue without having begun: deleted, or lost by the scheduler")

@@ -19,6 +19,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from snakemake_executor_plugin_multinode.status_files import clock_s
+
 SILENT_S = 600.0
 TOUCH_S = 20.0
 
@@ -106,12 +108,7 @@ class DriverLock:
 
     def _silent_s(self) -> float:
         """Seconds since the time stamp of the lock was updated, by the clock of the file system."""
-        probe = self.path.with_name(f".{self.path.name}.clock.{self.me.token}")
-        probe.touch()
-        try:
-            return probe.stat().st_mtime - os.fstat(self._file).st_mtime
-        finally:
-            probe.unlink()
+        return clock_s(self.path.parent) - os.fstat(self._file).st_mtime
 
     def _sentence(self, owner: Owner | None) -> str:
         if owner is None:

@@ -8,7 +8,6 @@ import contextlib
 import os
 import shlex
 import signal
-import sys
 import threading
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
@@ -22,24 +21,24 @@ from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 from snakemake_interface_executor_plugins.settings import CommonSettings, ExecutorSettingsBase
 from snakemake_interface_executor_plugins.utils import encode_target_jobs_cli_args
 
+from snakemake_executor_plugin_multinode import jobscript
 from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
 from snakemake_executor_plugin_multinode.job import MonitoredJob
-from snakemake_executor_plugin_multinode.jobscript import Script, requoted
-from snakemake_executor_plugin_multinode.monitor import JobMonitor
+from snakemake_executor_plugin_multinode.jobscript import requoted
+from snakemake_executor_plugin_multinode.monitor import JobMonitor, counted
 from snakemake_executor_plugin_multinode.ratelimit import drop_job_rate_limit
 from snakemake_executor_plugin_multinode.records import Records, job_key
 from snakemake_executor_plugin_multinode.resources import of_group, request_of, state_file
 from snakemake_executor_plugin_multinode.schedulers import Request, chosen_scheduler
 from snakemake_executor_plugin_multinode.site import read_site
-from snakemake_executor_plugin_multinode.software import container_words, python_of, setup_lines
-from snakemake_executor_plugin_multinode.status_files import StatusFiles
+from snakemake_executor_plugin_multinode.software import python_of
 
 FOLDER = ".multinode"
 """Of the working directory: records, job scripts, their output, the driver's lock."""
 FOLDER_VARIABLE, BUDGET_VARIABLE = "MULTINODE_FOLDER", "MULTINODE_BUDGET_GPU_HOURS"
 """By these a workflow sets another folder and a budget: its Snakefile is read before this executor is made."""
-LEAST_POLL_S = 1.0
+MIN_POLL_S = 1.0
 """Between two queries of the scheduler, however often Snakemake would have them."""
 SUBMISSIONS_PER_S = 10.0
 """Upper limit, also where Snakemake's own limit allows more."""
@@ -87,7 +86,7 @@ class Executor(RemoteExecutor):
             self.scheduler = chosen_scheduler(self.site)
         except ValueError as error:
             raise ValueError(f"{settings.site}: {error}" if settings.site else str(error)) from None
-        records, files = Records(self.folder), StatusFiles(self.folder / "marks")
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.driver_lock = DriverLock(self.folder)
         before = self.driver_lock.take()
         atexit.register(self.driver_lock.release)
@@ -96,15 +95,14 @@ class Executor(RemoteExecutor):
         rate = self.workflow.scheduling_settings.max_jobs_per_timespan
         latency_s = float(self.workflow.execution_settings.latency_wait)
         limits = Limits(
-            poll_s=max(LEAST_POLL_S, float(self.next_seconds_between_status_checks)),
+            poll_s=max(MIN_POLL_S, float(self.next_seconds_between_status_checks)),
             settle_s=max(15.0, latency_s),
             lost_s=max(30.0, latency_s),
             per_s=SUBMISSIONS_PER_S if rate is None else min(SUBMISSIONS_PER_S, rate.max_jobs / rate.timespan),
             budget_gpu_hours=budget(),
         )
-        self.monitor = JobMonitor(
-            self.scheduler, records, files, self, limits, self.driver_lock.taken_ns, str(settings.site)
-        )
+        records = Records(self.folder, self.driver_lock.taken_ns)
+        self.monitor = JobMonitor(self.scheduler, records, self, limits, str(settings.site))
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False
         self.interruptible = False
@@ -173,7 +171,9 @@ class Executor(RemoteExecutor):
         """
         if self.interruptible:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.monitor.say_cancelling()
+        if jobs := self.monitor.submitted():
+            doing = f"cancelling {counted(len(jobs))}; this may take a while"
+            self.warn(f"multinode: {doing}. The same command resumes")
         try:
             self._rest()
             self.monitor.cancel_all()
@@ -188,7 +188,6 @@ class Executor(RemoteExecutor):
     def shutdown(self) -> None:
         """Shut the driver down. Its folder remains: jobs may need it."""
         self._rest()
-        self.monitor.leave()
         self.driver_lock.release()
 
     def _rest(self) -> None:
@@ -255,22 +254,27 @@ class Executor(RemoteExecutor):
             (target,) = job.get_target_spec()
             rule, words = job.name, [str(value) for value in target.wildcards_dict.values()]
         label = " ".join([rule, *words])
+        state: Path | None = None
+        request: Request | None = None
+        refusal = ""
+        try:
+            if members is None:
+                state = state_file(resources, Path(str(job.output[0])).parent if job.output else Path())
+            asked = resources if members is None else of_group(resources, members, self.scheduler.kind)
+            request = request_of(asked, threads, self.scheduler.kind)
+        except ValueError as error:
+            refusal = str(error)
         command: str | None = None
         with contextlib.suppress(OSError, ValueError):  # tried again, and told, when it is submitted
             command = self._command(job)
-        state: Path | None = None
-        with contextlib.suppress(ValueError):  # refused with the request
-            folder = Path(str(job.output[0])).parent if job.output else Path()
-            state = None if members is not None else state_file(resources, folder)
-
-        def request(name: str, script: Path, log: Path) -> Request:
-            asked = resources if members is None else of_group(resources, members, self.scheduler.kind)
-            return request_of(asked, threads, name, script, log, self.scheduler.kind)
 
         def write_script(request: Request) -> None:
-            text = self._script(request, label, command or self._command(job)).text()
-            request.script.touch(0o700)
-            request.script.write_text(text, encoding="utf-8")
+            environment = dict(self.envvars())
+            if "PYTHONPATH" in os.environ:  # by which this driver found its plugins; the job's Snakemake needs them too
+                environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
+            words = command or self._command(job)
+            marks = self.monitor.files.folder
+            jobscript.write_script(request, self.site, marks, label, words, environment)
 
         return MonitoredJob(
             handle=info,
@@ -278,7 +282,8 @@ class Executor(RemoteExecutor):
             label=label,
             rule=rule,
             wildcards=() if job.is_group() else tuple(words),
-            request_for=request,
+            request=request,
+            refusal=refusal,
             write_script=write_script,
             state_file=state,
             outputs=tuple(str(path) for path in (job.output if members is None else job.expanded_output)),
@@ -296,24 +301,6 @@ class Executor(RemoteExecutor):
         values += [str(value) for value in self.workflow.config_settings.config_args or ()]
         values += [str(path) for path in self.workflow.overwrite_configfiles or ()]
         return requoted(self.format_job_exec(job), values)
-
-    def _script(self, request: Request, label: str, command: str) -> Script:
-        environment = dict(self.envvars())
-        if "PYTHONPATH" in os.environ:  # by which this driver found its plugins; the job's Snakemake needs them too
-            environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
-        return Script(
-            name=request.name,
-            title=label,
-            status_files=self.folder / "marks",
-            workdir=Path.cwd(),
-            command=command,
-            environment=environment,
-            path_first=Path(sys.executable).parent,
-            runtime_min=request.runtime_min,
-            setup=[*setup_lines(self.site, os.environ.get("CONDA_EXE")), *self.scheduler.settings.setup],
-            container=container_words(self.site, Path.cwd()),
-            script=request.script,
-        )
 
     # signals
 
@@ -342,8 +329,8 @@ class Executor(RemoteExecutor):
     def _leave(self, number: int, _frame: Any) -> None:
         signal.signal(signal.SIGXCPU, signal.SIG_IGN)  # it comes again each second
         stopped = DriverStopped(
-            f"{signal.Signals(number).name}: this driver exits and leaves {self.monitor.submitted_jobs()} with the "
-            "scheduler. The same command adopts them."
+            f"{signal.Signals(number).name}: this driver exits and leaves {counted(len(self.monitor.submitted()))} "
+            "with the scheduler. The same command adopts them."
         )
         # From another thread: the interrupted one may hold the scheduler's lock.
         threading.Thread(target=self.workflow.scheduler.executor_error_callback, args=(stopped,)).start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -57,29 +56,25 @@ class MonitoredJob:
     label: str
     rule: str
     wildcards: tuple[str, ...]
-    request_for: Callable[[str, Path, Path], Request]
-    """From name, script and log; ValueError, with a sentence, for what cannot be submitted."""
+    request: Request | None
+    """Its size, limits and queue, without a name; None where its resources make none."""
     write_script: Callable[[Request], None]
+    """ValueError, with a sentence, where there can be no script."""
+    refusal: str = ""
+    """Why it has no request."""
     state_file: Path | None = None
     outputs: tuple[str, ...] = ()
     record: Record = field(init=False)
     state: JobState = JobState(Phase.NEW, 0.0)
-    request: Request | None = None
-    """Its size, limits and queue, with any name; None where it cannot be submitted, for a reason that its submission
-    gives."""
     adopted: bool = False
     """Whether a driver before this one submitted its last attempt."""
     known_s: float = 0.0
     """Since when this driver knows that attempt: answers to earlier queries say nothing about it."""
     unsaved: bool = False
-    """Whether its record could not be written, and is to be written again."""
-    prepared: Request | None = None
-    """A submission with its script on disk, not yet taken by the scheduler: the next try has the same name."""
+    """Whether its id is known and not yet on disk."""
 
     def __post_init__(self) -> None:
         self.record = Record(self.key, self.label, outputs=self.outputs)
-        with suppress(ValueError):
-            self.request = self.request_for("probe", Path("/probe"), Path("/probe"))
 
     @property
     def submitted(self) -> bool:
@@ -100,11 +95,7 @@ class MonitoredJob:
 class Action(Enum):
     """An action on a job."""
 
-    READ_RECORD = "read what was submitted for it before"
-    SUBMIT = "submit it, when its turn comes"
     WAIT = "wait"
-    ASK = "wait, and ask the scheduler soon"
-    UNCANCEL = "follow it again, its deletion had no effect"
     FORBID = "prevent it from starting, if it has not started"
     REQUEUED = "let its scheduler run it a second time"
     SUCCEED = "report its success"

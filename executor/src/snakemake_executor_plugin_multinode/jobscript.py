@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from snakemake_executor_plugin_multinode.environment import of_job
-from snakemake_executor_plugin_multinode.software import SETUP_FAILED, checked, hand_on, shell_line
+from snakemake_executor_plugin_multinode.schedulers import Request
+from snakemake_executor_plugin_multinode.site import Site
+from snakemake_executor_plugin_multinode.software import (
+    SETUP_FAILED,
+    checked,
+    container_words,
+    hand_on,
+    setup_lines,
+    shell_line,
+)
 
 # 4500 times 0.2 s is 15 minutes of waiting for a checkpoint; the scheduler's own patience is shorter.
 BEAT_S = 30
@@ -17,6 +25,10 @@ INSIST_TIMES, INSIST_S = 120, 5
 """A status file that cannot be written is tried again so often, so many seconds apart: a quota is full for a while."""
 ACTIVE = "$`\\"
 """Characters that a shell reads between double quotes."""
+LOCALE = (
+    "LANG", "LANGUAGE", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME",
+)  # fmt: skip
+"""locale(7)."""
 TEXT = """\
 #!/bin/bash
 # {title}
@@ -123,58 +135,64 @@ exit "$code"
 """
 
 
-@dataclass(frozen=True)
-class Script:
-    """The variable parts of a job script."""
+def write_script(
+    request: Request,
+    site: Site,
+    status_files: Path,
+    title: str,
+    command: str,
+    environment: Mapping[str, str],
+    checks: Sequence[str] = (),
+) -> None:
+    """Write the script of a job that runs in the current folder, with the site's software.
 
-    name: str
-    title: str
-    status_files: Path
-    workdir: Path
-    command: str
-    """A line of shell."""
-    environment: Mapping[str, str]
-    path_first: Path
-    """Folder of the driver's Python, put first in PATH: jobs find what the driver finds."""
-    runtime_min: int | None
-    setup: Sequence[str]
-    script: Path
-    """Where this script lies until its driver has its result."""
-    container: Sequence[str] = ()
-    """Words that run a command in the job's image; `$NAME` in them is the job's own variable."""
+    `command` is a line of shell, run in the site's container where there is one; `checks` are further commands of the
+    set-up. The job finds what this process finds: the folder of its Python comes first in PATH. ValueError where the set-up
+    is no shell, or a container cannot have the folder.
+    """
+    folder = Path.cwd()
+    container = container_words(site, folder)
+    setup = [
+        *setup_lines(site, os.environ.get("CONDA_EXE")),
+        *(site.scheduler.setup if site.scheduler else ()),
+        *checks,
+    ]
+    exports = [
+        f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
+        f"export MULTINODE_JOB={request.name}",
+        f"export MULTINODE_FAULT={shlex.quote(str(status_files / request.name))}.fault",
+        *exports_of(environment, os.environ),
+    ]
+    if request.runtime_min is not None:
+        # Slurm 23.02 and later say when they will kill; elsewhere it is the start plus the walltime.
+        exports.append(f"export MULTINODE_DEADLINE=${{SLURM_JOB_END_TIME:-$((began + {request.runtime_min * 60}))}}")
+    if container:
+        command = f"{shell_line(container)} /bin/bash -c {shlex.quote(command)}"
+    text = TEXT.format(
+        title=" ".join(title.split()),
+        status_files=shlex.quote(str(status_files)),
+        name=shlex.quote(request.name),
+        script=shlex.quote(str(request.script)),
+        beat_s=BEAT_S,
+        second_start_s=BEAT_S * 1.5,
+        insist_times=INSIST_TIMES,
+        insist_s=INSIST_S,
+        setup_failed=SETUP_FAILED,
+        exports="\n".join(exports),
+        workdir=shlex.quote(str(folder)),
+        setup=checked([*setup, *hand_on(container)]),
+        command=command,
+    )
+    request.script.touch(0o700)
+    request.script.write_text(text, encoding="utf-8")
 
-    def text(self) -> str:
-        """The whole script. ValueError where the set-up is no shell."""
-        command = self.command
-        if self.container:
-            command = f"{shell_line(self.container)} /bin/bash -c {shlex.quote(command)}"
-        return TEXT.format(
-            title=" ".join(self.title.split()),
-            status_files=shlex.quote(str(self.status_files)),
-            name=shlex.quote(self.name),
-            script=shlex.quote(str(self.script)),
-            beat_s=BEAT_S,
-            second_start_s=BEAT_S * 1.5,
-            insist_times=INSIST_TIMES,
-            insist_s=INSIST_S,
-            setup_failed=SETUP_FAILED,
-            exports="\n".join(self._exports()),
-            workdir=shlex.quote(str(self.workdir)),
-            setup=checked([*self.setup, *hand_on(self.container)]),
-            command=command,
-        )
 
-    def _exports(self) -> list[str]:
-        lines = [
-            f"export PATH={shlex.quote(str(self.path_first))}:$PATH",
-            f"export MULTINODE_JOB={self.name}",
-            f"export MULTINODE_FAULT={shlex.quote(str(self.status_files / self.name))}.fault",
-        ]
-        lines += of_job(self.environment, os.environ)
-        if self.runtime_min is not None:
-            # Slurm 23.02 and later say when they will kill; elsewhere it is the start plus the walltime.
-            lines.append(f"export MULTINODE_DEADLINE=${{SLURM_JOB_END_TIME:-$((began + {self.runtime_min * 60}))}}")
-        return lines
+def exports_of(own: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """Return shell lines that give a job its variables, with the driver's locale: a rule sorts and counts as it does there."""
+    lines = [
+        f"export {name}={shlex.quote(environment[name])}" if name in environment else f"unset {name}" for name in LOCALE
+    ]
+    return [*lines, *(f"export {name}={shlex.quote(value)}" for name, value in own.items())]
 
 
 def requoted(command: str, values: Iterable[str]) -> str:

@@ -11,50 +11,65 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from snakemake_executor_plugin_multinode.decide import Limits, apply_status, begun_again, decide
 from snakemake_executor_plugin_multinode.job import Action, Decision, JobState, MonitoredJob, Phase
-from snakemake_executor_plugin_multinode.messages import FILES, QUESTION, SUBMISSION, Messages
 from snakemake_executor_plugin_multinode.observe import SOON_S, Evidence, Observer
-from snakemake_executor_plugin_multinode.orphans import Orphans, note_end
+from snakemake_executor_plugin_multinode.orphans import Orphans
 from snakemake_executor_plugin_multinode.records import Record, Records
-from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Scheduler, State, Status
-from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
-from snakemake_executor_plugin_multinode.submit import NotSubmitted, Submitter
+from snakemake_executor_plugin_multinode.schedulers import (
+    JobRef,
+    LimitReached,
+    NoAnswer,
+    Refused,
+    Scheduler,
+    State,
+    Status,
+)
+from snakemake_executor_plugin_multinode.status_files import End
+from snakemake_executor_plugin_multinode.submit import Submitter
 
 RAN = (State.RUNNING, State.SUSPENDED, State.ENDED)
+PAUSED = (State.HELD, State.SUSPENDED)
+MAX_REASONS = 3
+"""Of a failed deletion, in one message."""
 
 
 class JobMonitor:
-    """All jobs of one driver; `tell` is its executor, which hears of changes, waits, successes and failures."""
+    """All jobs of one driver; `tell` is its executor, which hears of changes, waits, successes and failures.
+
+    `site` is the file in which the site says how jobs are submitted.
+    """
 
     def __init__(
         self,
         scheduler: Scheduler,
         records: Records,
-        files: StatusFiles,
         tell: Any,
         limits: Limits,
-        driver_began_ns: int,
         site: str,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.scheduler, self.records, self.files, self.tell, self.limits = scheduler, records, files, tell, limits
-        self.now_s, self.driver_began_ns = now_s, driver_began_ns
+        self.scheduler, self.records, self.files, self.tell, self.limits = (
+            scheduler,
+            records,
+            records.files,
+            tell,
+            limits,
+        )
+        self.site, self.now_s = site, now_s
         self.jobs: list[MonitoredJob] = []
-        self.messages = Messages(tell, site)
-        self.observer = Observer(scheduler, files, limits.poll_s, now_s)
+        self.observer = Observer(scheduler, self.files, limits.poll_s, now_s)
         self.submitter = Submitter(scheduler, records, limits, now_s)
-        self.orphans = Orphans(records, files, limits, now_s, driver_began_ns)
-        self.undeleted: dict[str, JobRef] = {}
-        """By name, the jobs that the scheduler did not delete when it was asked: the next deletion asks for them again."""
+        self.orphans = Orphans(records, limits, now_s)
         self.stopping = threading.Event()
         self.wake = self.observer.wake
         self._new: queue.SimpleQueue[MonitoredJob] = queue.SimpleQueue()
-        self._found_orphans = False
+        self._warned: set[Hashable] = set()
+        """Topics of warnings that still hold."""
 
     # called by the executor, from Snakemake's own thread
 
@@ -67,20 +82,16 @@ class JobMonitor:
 
     def round(self) -> None:
         """Check every job once."""
-        if not self._found_orphans:
-            with contextlib.suppress(OSError):  # tried again in the next round
-                self.orphans.find({job.attempt.name for job in self.jobs if job.record.attempts})
-                self._found_orphans = True
         while not self._new.empty():
             self.jobs.append(self._new.get())
-        self._take_answers()
+        self._take_answer()
         names = self._names()
         for job in list(self.jobs):
             if self.stopping.is_set() or names is None:
                 break
             self._handle(job, names)
         if not self.stopping.is_set():
-            followed = [JobRef(job.attempt.name, job.attempt.id) for job in self.jobs if job.submitted]
+            followed = [JobRef(job.attempt.name, job.attempt.id) for job in self.submitted()]
             self.observer.ask([*followed, *self.orphans.jobs()])
 
     def pause(self) -> None:
@@ -91,34 +102,49 @@ class JobMonitor:
 
     def _names(self) -> set[str] | None:
         """All status files; None without jobs, or where the folder cannot be read, which proves nothing."""
-        if not self.jobs:
-            return None
         try:
-            names = self.observer.names()
+            names = self.observer.names() if self.jobs else None
         except OSError as error:
-            self.messages.no_answer(str(error), FILES)
+            self._warn_once("files", f"the status files cannot be read, which changes nothing for the jobs: {error}")
             self.submitter.pause(1.0)
             return None
-        self.messages.answered(FILES)
+        self._is_over("files", "the status files can be read again")
         return names
+
+    def _warn_once(self, topic: Hashable, text: str) -> None:
+        """Warn about a topic, once until it is over."""
+        if topic not in self._warned:
+            self._warned.add(topic)
+            self.tell.warn(text)
+
+    def _is_over(self, topic: Hashable, text: str = "") -> None:
+        """End a topic, and tell that it has ended, if there was a warning about it."""
+        if topic in self._warned and text:
+            self.tell.warn(text)
+        self._warned.discard(topic)
 
     # answers of the scheduler
 
-    def _take_answers(self) -> None:
-        for answer in self.observer.answers():
-            if isinstance(answer.statuses, NoAnswer):
-                self.messages.no_answer(str(answer.statuses), QUESTION)
-                continue
-            unanswered = [status.words for status in answer.statuses.values() if status.state is State.UNANSWERED]
-            if unanswered:
-                self.messages.no_answer(unanswered[0], QUESTION)
-            else:
-                self.messages.answered(QUESTION)
-            for job in self.jobs:
-                if job.submitted and job.known_s < answer.asked_s:
-                    self._apply_status(job, answer.statuses.get(job.attempt.name), answer.asked_s)
-            with contextlib.suppress(OSError):  # the next answer comes
-                self.orphans.apply_statuses(answer.statuses, answer.asked, answer.asked_s)
+    def _no_answer(self, topic: str, words: str) -> None:
+        self._warn_once(topic, f"no answer from the scheduler, which changes nothing for the jobs: {words}")
+
+    def _take_answer(self) -> None:
+        answer = self.observer.answer()
+        if answer is None:
+            return
+        if isinstance(answer.statuses, NoAnswer):
+            self._no_answer("query", str(answer.statuses))
+            return
+        unanswered = [status.words for status in answer.statuses.values() if status.state is State.UNANSWERED]
+        if unanswered:
+            self._no_answer("query", unanswered[0])
+        else:
+            self._is_over("query", "the scheduler answers again")
+        for job in self.submitted():
+            if job.known_s < answer.asked_s:
+                self._apply_status(job, answer.statuses.get(job.attempt.name), answer.asked_s)
+        with contextlib.suppress(OSError):  # the next answer comes
+            self.orphans.apply_statuses(answer.statuses, answer.asked_s)
 
     def _apply_status(self, job: MonitoredJob, status: Status | None, asked_s: float) -> None:
         """Take one job's part of an answer."""
@@ -128,14 +154,34 @@ class JobMonitor:
         if job.attempt.id is None:
             job.attempt.id, job.unsaved = status.id, True
             self.tell.say(f"{job.label}: found as {status.id}")
-        known, words = before.reported, "" if before.status is None else before.status.words
-        if status.state is not State.UNKNOWN and (status.state, status.words) != (known, words):
+        words = "" if before.status is None else before.status.words
+        if status.state is not State.UNKNOWN and (status.state, status.words) != (before.reported, words):
             self.tell.waits(job, "" if status.state in RAN else f"{status.state.value}: {status.words}")
         elif status.state is State.NEVER:  # in two answers: the first reason of a new job may be another
-            self.messages.never(job, status)
-        if status.state is not known:
-            requeued = known in RAN and status.state is State.QUEUED and job.state.phase is Phase.ALIVE
-            self.messages.changed(job, status, known, requeued)
+            self._warn_of_never(job, status)
+        if status.state is not before.reported:
+            self._tell_change(job, status, before)
+
+    def _warn_of_never(self, job: MonitoredJob, status: Status) -> None:
+        """A job cannot run as things are: once for each reason and rule."""
+        text = (
+            f"{job.label}: job {job.id} cannot run as things are, says the scheduler: {status.words}. Once it can, it runs. "
+            f"If it never will, correct what it asks for (the resources of rule {job.rule}, or `scheduler` in {self.site}), "
+            "and delete it. The same is not said of others of this rule"
+        )
+        self._warn_once(("never", job.rule, status.words), text)
+
+    def _tell_change(self, job: MonitoredJob, status: Status, before: JobState) -> None:
+        """The scheduler reports a job in another state than before."""
+        which = f"{job.label}: job {status.id}"
+        if status.state in PAUSED:
+            self.tell.warn(f"{which} is {status.state.value} ({status.words}); it continues when it is released")
+        elif status.state is State.UNKNOWN:
+            self.tell.warn(f"{which} is in a state that is not known here, {status.words!r}; waiting")
+        elif status.state is State.QUEUED and before.reported in RAN and job.state.phase is Phase.ALIVE:
+            self.tell.warn(f"{which} was requeued; it runs again")
+        elif status.state in (State.QUEUED, State.RUNNING) and before.reported in PAUSED:
+            self.tell.warn(f"{which} is {status.state.value} again")
 
     # decisions
 
@@ -143,11 +189,15 @@ class JobMonitor:
         """Decide about one job and act; an error leaves it as it is, and is told once."""
         try:
             self._save(job)
-            evidence = Evidence(job, self.files, names, self.scheduler, self.driver_began_ns)
-            self._act(job, decide(job, evidence, self.now_s(), self.limits))
-            self.messages.no_error(job)
+            if job.state.phase is Phase.NEW:
+                self._adopt(job)
+            elif job.submitted:
+                self._act(job, decide(job, Evidence(job, self.files, names), self.now_s(), self.limits))
+            elif self.submitter.due_in_s(job) == 0.0:
+                self._submit(job)
+            self._is_over(("error", job.key))
         except OSError as error:
-            self.messages.error(job, error)
+            self._warn_once(("error", job.key), f"{job.label}: {error}; trying again")
         except Exception as error:
             there = f"job {job.id} may still run" if job.record.open else "it was not submitted"
             self._fail(job, f"this executor failed on it, {there}: {type(error).__name__}: {error}.")
@@ -155,79 +205,63 @@ class JobMonitor:
     def _save(self, job: MonitoredJob) -> None:
         if job.unsaved:
             self.records.write(job.record)
-            self.records.note_id(job.attempt)
+            self.records.note_submission(job.record)
             job.unsaved = False
 
     def _act(self, job: MonitoredJob, decision: Decision) -> None:
         match decision.action:
-            case Action.READ_RECORD:
-                self._read_record(job)
-            case Action.SUBMIT:
-                if self.submitter.due_in_s(job) == 0.0:
-                    self._submit(job)
             case Action.FORBID:
                 job.state = replace(decision.state, forbidden=self.files.void(job.attempt.name))
             case Action.REQUEUED:
                 self._requeued(job, job.state.end, decision.state)
-            case Action.UNCANCEL:
-                job.attempt.cancelled = False
-                self.records.write(job.record)
-                self.tell.say(f"{job.label}: job {job.id}: {decision.why}")
-                job.state = decision.state
             case Action.WAIT:
-                job.state = decision.state
-            case Action.ASK:
-                self.observer.ask_within(SOON_S if job.state.phase is Phase.ENDING else 0.0)
+                if decision.state.phase is Phase.ENDING:
+                    self.observer.ask_within(SOON_S if job.state.phase is Phase.ENDING else 0.0)
                 job.state = decision.state
             case _:
                 self._end(job, decision)
 
-    def _read_record(self, job: MonitoredJob) -> None:
+    def _adopt(self, job: MonitoredJob) -> None:
         """Adopt an earlier submission of a job, or have it submitted."""
-        now_s = self.now_s()
         try:
-            record = self.records.read(job.key, job.label)
+            writers = self.orphans.adopt(job)
         except ValueError as error:
             self._fail(job, f"not submitted: {error}.")
             return
-        self.orphans.take_up(record)
-        record.outputs = job.outputs
-        if not record.open and job.outputs:
-            # A job of another name, or a group with other members, may still make the same files: a second writer.
-            if before := self.orphans.making(job.outputs):
-                self.messages.held_up(job, before)
-            if before or not self._found_orphans:
-                return
-        if not record.open:
-            for old in record.attempts:
-                self.files.forget(old.name, keep_token=True)
-            job.state = JobState(Phase.TO_SUBMIT, now_s)
-            return
-        job.record, job.adopted, job.known_s = record, True, now_s
-        job.state = JobState(Phase.SUBMITTED, now_s)
-        but = ", although its deletion was asked for: if it is deleted, it is submitted again"
-        self.tell.say(f"{job.label}: adopted as {job.id}{but if job.attempt.cancelled else ''}")
+        if writers:
+            ids = ", ".join(attempt.id or attempt.name for attempt in writers)
+            text = f"{job.label}: waits for job {ids} of an earlier driver, which makes some of its files"
+            self._warn_once(("held up", job.key), text)
+        if job.adopted:
+            but = ", although its deletion was asked for: if it is deleted, it is submitted again"
+            self.tell.say(f"{job.label}: adopted as {job.id}{but if job.attempt.cancelled else ''}")
 
     def _submit(self, job: MonitoredJob) -> None:
         try:
-            unclear = self.submitter.submit(job)
-        except NotSubmitted as error:
-            self._fail(job, f"{error}.")
+            self.submitter.submit(job)
+        except ValueError as error:
+            self._fail(job, f"not submitted: {error}.")
+            return
+        except Refused as error:
+            job.attempt.cause, job.attempt.never_ran = f"the scheduler refused it: {error}", True
+            with contextlib.suppress(OSError):
+                self.records.note_end(job.record, None)
+            self._fail(job, f"{job.attempt.cause}.")
             return
         except LimitReached as error:
-            self.messages.answered(SUBMISSION)
-            self.messages.full(error)
+            self._is_over("submission")
+            waiting = "jobs that ask for as much wait until others end"
+            self._warn_once("full", f"the scheduler takes no more jobs for now ({error}); {waiting}")
             return
+        except NoAnswer as error:
+            self._no_answer("submission", str(error))
         now_s = self.now_s()
         job.adopted, job.known_s, job.state = False, now_s, JobState(Phase.SUBMITTED, now_s)
-        if unclear is not None:
-            self.messages.no_answer(str(unclear), SUBMISSION)
+        if job.attempt.id is None:
             return
-        self.messages.answered(SUBMISSION)
+        self._is_over("submission")
         job.unsaved = True
-        number = job.record.number
-        attempt = f", attempt {number}" if number > 1 else ""
-        self.tell.say(f"{job.label}: submitted as {job.attempt.id}{attempt}")
+        self.tell.say(f"{job.label}: submitted as {job.attempt.id}")
         self._save(job)
 
     # the end of an attempt
@@ -240,10 +274,10 @@ class JobMonitor:
         attempt.cause, attempt.node_fault = decision.why, decision.node_fault
         attempt.progress, attempt.host = decision.progress, decision.host
         attempt.never_ran = decision.action is Action.RESUBMIT
-        outcome = {Action.SUCCEED: "finished", Action.FAIL: "failed"}.get(decision.action, "")
-        self.records.write(replace(job.record, outcome=outcome))
-        note_end(self.records, self.files, attempt, end)
-        job.record.outcome = outcome
+        over = decision.action in (Action.SUCCEED, Action.FAIL)
+        self.records.write(replace(job.record, over=over))
+        self.records.note_end(job.record, end)
+        job.record.over = over
         self.submitter.room()
         which = f"{job.label}: job {job.id}"
         match decision.action:
@@ -267,18 +301,15 @@ class JobMonitor:
     def _fail(self, job: MonitoredJob, why: str) -> None:
         """Report a failure, also of a job that was never submitted."""
         self.jobs.remove(job)
-        if not job.submitted and job.prepared is not None:
-            with contextlib.suppress(OSError):
-                self.records.withdraw(job.prepared, why)
         if not job.submitted and job.record.attempts:  # a chain that cannot be continued is no living job
-            job.record.outcome = "failed"
+            job.record.over = True
             with contextlib.suppress(OSError):
                 self.records.write(job.record)
         self.tell.failed(job, why)
 
     def _requeued(self, job: MonitoredJob, end: End | None, state: JobState) -> None:
         """The scheduler runs the job a second time: its use is kept, its end is not judged."""
-        before = job.attempt.used_before_s
+        before_s = job.attempt.used_before_s
         if end is not None:
             job.attempt.used_before_s += end.ended_s - end.began_s
         try:
@@ -286,13 +317,13 @@ class JobMonitor:
             if end is not None and not begun_again(end, self.files.began(job.attempt.name)):
                 self.files.forget(job.attempt.name, keep_token=True)
         except OSError:
-            job.attempt.used_before_s = before
+            job.attempt.used_before_s = before_s
             raise
         job.state = state
-        self.messages.requeued(job)
+        self.tell.warn(f"{job.label}: job {job.id} was requeued; it runs again")
 
-    def _delete(self, doomed: Sequence[MonitoredJob], leaving: bool = False) -> None:
-        """Have the scheduler delete the last attempt of each of these jobs; `leaving`: because the driver ends."""
+    def _delete(self, doomed: Sequence[MonitoredJob], then: str) -> None:
+        """Have the scheduler delete the last attempt of each of these jobs; `then` is the remedy where it does not."""
         jobs = []
         for job in doomed:
             job.attempt.cancelled = True
@@ -303,25 +334,23 @@ class JobMonitor:
             # A scheduler that has forgotten a job may have given its id to another.
             missing = job.state.phase is Phase.MISSING
             jobs.append(JobRef(job.attempt.name, None if missing else job.attempt.id))
-        asked = {job.name: job for job in [*self.undeleted.values(), *jobs]}
-        if not asked:
-            return
-        left = self.scheduler.cancel(list(asked.values()))
-        self.undeleted = {name: asked[name] for name in left}
+        left = self.scheduler.cancel(jobs) if jobs else {}
         if left:
-            self.messages.not_deleted(list(left.values()), list(self.undeleted.values()), leaving)
+            reasons = "; ".join(list(dict.fromkeys(left.values()))[:MAX_REASONS])
+            ids = " ".join(job.id or job.name for job in jobs if job.name in left)
+            which = f"the scheduler did not delete {counted(len(left))} ({reasons}); these may still exist: {ids}"
+            self.tell.warn(f"{which}. {then}")
 
     def _at_rest(self, job: MonitoredJob, decision: Decision) -> bool:
         """Forbid a judged job to run again; False if it has begun again in this moment."""
         end = decision.state.end
         self.files.revoke(job.attempt.name)
-        if end is not None and begun_again(end, self.files.began(job.attempt.name)):
-            self._delete([job])
+        begun = end is not None and begun_again(end, self.files.began(job.attempt.name))
+        if begun or decision.delete:
+            self._delete([job], "Delete them by hand")
+        if begun:
             self._requeued(job, end, JobState(Phase.SUBMITTED, self.now_s()))
-            return False
-        if decision.delete:
-            self._delete([job])
-        return True
+        return not begun
 
     def _succeed(self, job: MonitoredJob) -> None:
         self.jobs.remove(job)
@@ -334,24 +363,15 @@ class JobMonitor:
 
     # cancelling
 
-    def say_cancelling(self) -> None:
-        """Announce the deletion, which may take a while."""
-        if any(job.submitted for job in self.jobs):
-            doing = f"cancelling {self.submitted_jobs()}; this may take a while"
-            self.tell.warn(f"multinode: {doing}. The same command resumes")
-
-    def submitted_jobs(self) -> str:
-        """Return how many jobs the scheduler has: `1 job`, `3 jobs`."""
-        count = sum(job.submitted for job in self.jobs)
-        return "1 job" if count == 1 else f"{count} jobs"
+    def submitted(self) -> list[MonitoredJob]:
+        """Return the jobs that the scheduler has."""
+        return [job for job in self.jobs if job.submitted]
 
     def cancel_all(self) -> None:
         """Ask the scheduler to delete every job that this driver follows, and nothing else."""
-        self._delete([job for job in self.jobs if job.submitted], leaving=True)
+        self._delete(self.submitted(), "The same command adopts what still runs")
 
-    def leave(self) -> None:
-        """This driver ends: it submits no more jobs."""
-        for job in self.jobs:
-            if job.prepared is not None and not job.submitted:
-                with contextlib.suppress(OSError):  # the next driver finds that line, and ends it
-                    self.records.withdraw(job.prepared, "not taken by the scheduler before its driver ended")
+
+def counted(count: int) -> str:
+    """Return `1 job`, `3 jobs`."""
+    return "1 job" if count == 1 else f"{count} jobs"

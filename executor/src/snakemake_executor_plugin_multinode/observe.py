@@ -6,16 +6,14 @@ One query at a time asks about all jobs, in a thread of its own: a scheduler tha
 from __future__ import annotations
 
 import math
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from snakemake_executor_plugin_multinode.job import MonitoredJob
-from snakemake_executor_plugin_multinode.runstate import RunState, read_run_state
 from snakemake_executor_plugin_multinode.schedulers import JobRef, NoAnswer, Scheduler, Status
-from snakemake_executor_plugin_multinode.status_files import Began, End, StatusFiles
+from snakemake_executor_plugin_multinode.status_files import Began, End, RunState, StatusFiles, read_run_state
 
 SOON_S = 2.0
 """Interval of queries while the cause of an end is missing, seconds."""
@@ -35,8 +33,6 @@ class StatusAnswer:
     """An answer of the scheduler, or that there was none, and when it was asked for."""
 
     asked_s: float
-    asked: frozenset[str]
-    """Names of the jobs that were asked about."""
     statuses: dict[str, Status] | NoAnswer
 
 
@@ -51,7 +47,7 @@ class Observer:
         self._listed_s = -math.inf
         self._asking = False
         self._next_question_s = 0.0
-        self._answers: queue.SimpleQueue[StatusAnswer] = queue.SimpleQueue()
+        self._answer: StatusAnswer | None = None
 
     def names(self) -> set[str]:
         """All status files; OSError where their folder cannot be read."""
@@ -71,14 +67,13 @@ class Observer:
         asked_s = self.now_s()
         self.background(lambda: self._question(jobs, asked_s))
 
-    def answers(self) -> list[StatusAnswer]:
-        """Return the answers since the last call."""
-        found = []
-        while not self._answers.empty():
-            found.append(self._answers.get())
-            self._asking = False
+    def answer(self) -> StatusAnswer | None:
+        """Take the answer to the last query; None as long as there is none."""
+        answer = self._answer
+        if answer is not None:
+            self._answer, self._asking = None, False
             self._next_question_s = self.now_s() + self.poll_s
-        return found
+        return answer
 
     def _question(self, jobs: Sequence[JobRef], asked_s: float) -> None:
         statuses: dict[str, Status] | NoAnswer
@@ -88,40 +83,36 @@ class Observer:
             statuses = error
         except Exception as error:  # an answer that cannot be parsed must not end a run
             statuses = NoAnswer(f"{type(error).__name__}: {error}")
-        self._answers.put(StatusAnswer(asked_s, frozenset(job.name for job in jobs), statuses))
+        self._answer = StatusAnswer(asked_s, statuses)
         self.wake.set()
 
 
 class Evidence:
     """Evidence on a job's last attempt, each part read when it is asked for, and once; `names` are the status files."""
 
-    def __init__(
-        self, job: MonitoredJob, files: StatusFiles, names: set[str], scheduler: Scheduler, driver_began_ns: int
-    ) -> None:
-        self._job, self._files, self._names, self._scheduler = job, files, names, scheduler
-        self._driver_began_ns = driver_began_ns
+    def __init__(self, job: MonitoredJob, files: StatusFiles, names: set[str]) -> None:
+        self._job, self._files, self._names = job, files, names
+        self._name = job.attempt.name
 
     @cached_property
     def end(self) -> End | None:
         """How its script ended, by its own record."""
-        name = self._job.attempt.name
-        return self._files.end(name) if f"{name}.ended" in self._names else None
+        return self._files.end(self._name) if f"{self._name}.ended" in self._names else None
 
     @cached_property
     def began(self) -> Began | None:
         """When and where its script began."""
-        name = self._job.attempt.name
-        return self._files.began(name) if f"{name}.began" in self._names else None
+        return self._files.began(self._name) if f"{self._name}.began" in self._names else None
 
     @cached_property
     def silent_s(self) -> float:
         """Seconds since the last heartbeat of its script."""
-        return self._files.silent_s(self._job.attempt.name)
+        return self._files.silent_s(self._name)
 
     @cached_property
     def ran_s(self) -> float | None:
         """Seconds from the start of its script to its end or, without one, to its last heartbeat; None: not begun."""
-        return self._files.ran_s(self._job.attempt.name, self.end)
+        return self._files.ran_s(self._name, self.end)
 
     @cached_property
     def run_state(self) -> RunState:
@@ -130,10 +121,5 @@ class Evidence:
 
     @cached_property
     def ended_before_driver(self) -> bool:
-        """Whether the end was written before this driver began, so that Snakemake has already seen its outputs."""
-        return self._files.ended_mtime_ns(self._job.attempt.name) < self._driver_began_ns
-
-    @cached_property
-    def keeps_history(self) -> bool:
-        """Whether the scheduler keeps a record of deleted jobs; then a job without a record was lost."""
-        return self._scheduler.keeps_history
+        """Whether its end was written before this driver began."""
+        return self._files.ended_before_driver(self._name)

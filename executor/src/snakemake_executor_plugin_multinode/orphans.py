@@ -1,4 +1,4 @@
-"""Orphans: submissions without a recorded end, and files that a scheduler still needs.
+"""Orphans: submissions of earlier drivers. Each is adopted by its job or, without one, watched until it has ended.
 
 A submission that no driver follows can end in any way: with a record of its own, without one, or before it began. Its
 line in the ledger would stay that of its request. The scheduler is asked about such submissions beside the followed
@@ -7,59 +7,62 @@ ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from snakemake_executor_plugin_multinode.decide import SILENT_S, Limits, apply_status
-from snakemake_executor_plugin_multinode.job import JobState, Phase
+from snakemake_executor_plugin_multinode.decide import SILENT_S, Limits, apply_status, is_lost
+from snakemake_executor_plugin_multinode.job import JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.records import Attempt, Record, Records
 from snakemake_executor_plugin_multinode.schedulers import JobRef, State, Status
-from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
-from snakemake_executor_plugin_multinode.verdict import LOST_ANSWERS
 
 
 @dataclass
 class Orphan:
-    """A submission of an earlier driver without an end in the ledger."""
+    """A job that this driver does not follow: its end is to come or, once it has succeeded, that of copying its output."""
 
-    attempt: Attempt
+    record: Record
     state: JobState
-    outputs: frozenset[str] = frozenset()
-    """All that it makes: a group's members were jobs of their own before, or will be."""
+
+    @property
+    def attempt(self) -> Attempt:
+        """Its last submission."""
+        return self.record.attempts[-1]
 
 
 class Orphans:
-    """Orphaned submissions of earlier drivers, and finished jobs with output still to be copied."""
+    """All orphans of a folder, by the key of their job."""
 
-    def __init__(
-        self, records: Records, files: StatusFiles, limits: Limits, now_s: Callable[[], float], driver_began_ns: int
-    ) -> None:
-        self.records, self.files, self.limits, self.now_s = records, files, limits, now_s
-        self.driver_began_ns = driver_began_ns
+    def __init__(self, records: Records, limits: Limits, now_s: Callable[[], float]) -> None:
+        self.records, self.files, self.limits, self.now_s = records, records.files, limits, now_s
         self.orphans: dict[str, Orphan] = {}
-        self.finished: dict[str, Record] = {}
-        """By the name of its last attempt."""
+        for record in records.all():
+            if record.open:
+                self.keep(record)
 
-    def find(self, followed: Collection[str]) -> None:
-        """Find orphans of earlier drivers; `followed` are the names of this driver's own attempts."""
-        records = self.records.all()
-        outputs = {record.attempts[-1].name: frozenset(record.outputs) for record in records if record.open}
-        for attempt in self.records.not_ended():
-            if attempt.name not in followed and not self._note_end(attempt):
-                state = JobState(Phase.SUBMITTED, self.now_s())
-                self.orphans[attempt.name] = Orphan(attempt, state, outputs.get(attempt.name, frozenset()))
-        for record in records:
-            name = record.attempts[-1].name
-            if record.outcome == "finished" or (record.open and name not in followed and self._succeeded_before(name)):
-                self.finished.setdefault(name, record)
+    def adopt(self, job: MonitoredJob) -> list[Attempt]:
+        """Let a job take over its earlier submission, or be submitted.
 
-    def making(self, outputs: Collection[str]) -> list[Attempt]:
-        """Return orphaned submissions that make some of these files."""
-        return [orphan.attempt for orphan in self.orphans.values() if orphan.outputs & set(outputs)]
+        Returns the orphans that make some of its files, for whose end it has to wait: a job of another name, or a group with
+        other members, would be a second writer. ValueError, with a sentence, where its record is damaged.
+        """
+        record, now_s = self.records.read(job.key, job.label), self.now_s()
+        self.orphans.pop(job.key, None)
+        if record.open:
+            record.outputs = job.outputs
+            job.record, job.adopted, job.known_s = record, True, now_s
+            job.state = JobState(Phase.SUBMITTED, now_s)
+            return []
+        others = [orphan for orphan in self.orphans.values() if orphan.record.open]
+        writers = [orphan.attempt for orphan in others if set(orphan.record.outputs) & set(job.outputs)]
+        if not writers:
+            for old in record.attempts:
+                self.files.forget(old.name, keep_token=True)
+            job.state = JobState(Phase.TO_SUBMIT, now_s)
+        return writers
 
     def keep(self, record: Record) -> None:
-        """Keep the files of a job that has succeeded until its scheduler is done with it."""
-        self.finished[record.attempts[-1].name] = record
+        """Watch a job until its scheduler is done with it."""
+        self.orphans[record.key] = Orphan(record, JobState(Phase.SUBMITTED, self.now_s()))
 
     def forget(self, record: Record) -> None:
         """Remove the files of a job that has succeeded."""
@@ -69,62 +72,45 @@ class Orphans:
 
     def jobs(self) -> list[JobRef]:
         """Return the jobs to query."""
-        attempts = [orphan.attempt for orphan in self.orphans.values()]
-        attempts += [record.attempts[-1] for record in self.finished.values()]
-        return [JobRef(attempt.name, attempt.id) for attempt in attempts]
+        return [JobRef(orphan.attempt.name, orphan.attempt.id) for orphan in self.orphans.values()]
 
-    def apply_statuses(self, statuses: Mapping[str, Status], asked: Collection[str], asked_s: float) -> None:
-        """An answer about the jobs `asked`. OSError where something cannot be written; the next answer comes."""
-        for name in [name for name in self.orphans if name in asked]:
-            orphan = self.orphans[name]
-            orphan.state = apply_status(orphan.state, statuses.get(name), asked_s, self.now_s())
-            if self._note_end(orphan.attempt) or self._note_loss(orphan):
-                del self.orphans[name]
-        for name in [name for name in self.finished if name in asked]:
-            status = statuses.get(name)
-            if status is None or status.state is State.ENDED:
-                self.forget(self.finished[name])
-                del self.finished[name]
+    def apply_statuses(self, statuses: Mapping[str, Status], asked_s: float) -> None:
+        """Take an answer about all orphans of that moment. OSError where something cannot be written; the next answer comes."""
+        for key, orphan in list(self.orphans.items()):
+            if orphan.state.since_s > asked_s:
+                continue
+            status = statuses.get(orphan.attempt.name)
+            orphan.state = apply_status(orphan.state, status, asked_s, self.now_s())
+            if not orphan.record.over and not self._note_end(orphan):
+                continue
+            if orphan.record.over:
+                if status is not None and status.state is not State.ENDED:
+                    continue
+                self.forget(orphan.record)
+            del self.orphans[key]
 
-    def take_up(self, record: Record) -> None:
-        """A job is followed from now on, and its folder is that of its next attempts."""
-        for attempt in record.attempts:
-            self.orphans.pop(attempt.name, None)
-            self.finished.pop(attempt.name, None)
-
-    def _succeeded_before(self, name: str) -> bool:
-        """Whether an attempt has succeeded while no driver ran: this one's Snakemake has seen its outputs, and makes
-        them again if it wants them again, whatever lies here."""
+    def _note_end(self, orphan: Orphan) -> bool:
+        """Write the end of an orphan into the ledger; False as long as there is none."""
+        name = orphan.attempt.name
         end = self.files.end(name)
-        return end is not None and end.code == 0 and self.files.ended_mtime_ns(name) < self.driver_began_ns
+        orphan.attempt.cause = (
+            self._loss(orphan) if end is None else f"ended with status {end.code} while no driver ran"
+        )
+        if orphan.attempt.cause:
+            self.records.note_end(orphan.record, end)
+        if end is not None and end.code == 0:
+            # Snakemake has seen the outputs of an earlier end, and makes them again if it wants them again.
+            orphan.record.over = self.files.ended_before_driver(name)
+        return bool(orphan.attempt.cause)
 
-    def _note_end(self, attempt: Attempt) -> bool:
-        """Write the end that its script recorded into the ledger; False without one."""
-        end = self.files.end(attempt.name)
-        if end is not None:
-            self._note(attempt, f"ended with status {end.code} while no driver ran", end)
-        return end is not None
-
-    def _note_loss(self, orphan: Orphan) -> bool:
-        """Write an end without a record of its script into the ledger; False where there is none."""
-        name, state, cause = orphan.attempt.name, orphan.state, ""
+    def _loss(self, orphan: Orphan) -> str:
+        """Return the cause of an end without a record of its script, empty where there is none."""
+        name, state = orphan.attempt.name, orphan.state
         if state.phase is Phase.ENDING and state.status is not None:
-            cause = f"ended while no driver followed it ({state.status.words})"
-        missing_s = self.now_s() - state.since_s if state.phase is Phase.MISSING else 0.0
-        if state.answers >= LOST_ANSWERS and missing_s >= self.limits.lost_s:
-            if self.files.began(name) is None and self.files.void(name):
-                cause = "never began, and the scheduler does not know it"
-            elif self.files.began(name) is not None and self.files.silent_s(name) > SILENT_S:
-                cause = "left no exit status, and the scheduler has no record of it"
-        if cause:
-            self._note(orphan.attempt, cause, None)
-        return bool(cause)
-
-    def _note(self, attempt: Attempt, cause: str, end: End | None) -> None:
-        attempt.cause = cause
-        note_end(self.records, self.files, attempt, end)
-
-
-def note_end(records: Records, files: StatusFiles, attempt: Attempt, end: End | None) -> None:
-    """Write the end of an attempt into the ledger, with the seconds that it held its nodes."""
-    records.note_end(attempt, attempt.used_before_s + (files.ran_s(attempt.name, end) or 0.0))
+            return f"ended while no driver followed it ({state.status.words})"
+        if not is_lost(state, self.now_s(), self.limits):
+            return ""
+        if self.files.began(name) is None:
+            return "never began, and the scheduler does not know it" if self.files.void(name) else ""
+        is_silent = self.files.silent_s(name) > SILENT_S
+        return "left no exit status, and the scheduler has no record of it" if is_silent else ""

@@ -1,7 +1,7 @@
 """Records of submissions by this driver and earlier ones: on disk before the submission itself.
 
-`.multinode/jobs/<job>/attempts.json` has the attempts of one job, `.multinode/jobs.jsonl` a line for each submission and
-each end, for accounts.
+`.multinode/jobs/<job>/attempts.json` has the attempts of one job; `.multinode/jobs.jsonl`, the ledger, has a line for each
+job that the scheduler has taken, and for each end, for accounts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from snakemake_executor_plugin_multinode.schedulers import Request
+from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
 
 
 @dataclass
@@ -51,20 +51,15 @@ class Record:
     key: str
     label: str
     attempts: list[Attempt] = field(default_factory=list)
-    outcome: str = ""
-    """Empty while nothing is decided; then `finished` or `failed`."""
+    over: bool = False
+    """Whether its success or failure is decided."""
     outputs: tuple[str, ...] = ()
     """Files that it makes. The members of a group, and so these, depend on the files that are there already."""
 
     @property
     def open(self) -> bool:
         """Whether a submission of this job may still be somewhere."""
-        return bool(self.attempts) and not self.outcome and not self.attempts[-1].never_ran
-
-    @property
-    def number(self) -> int:
-        """How many attempts began, or still may."""
-        return sum(not attempt.never_ran for attempt in self.attempts)
+        return bool(self.attempts) and not self.over and not self.attempts[-1].never_ran
 
 
 def write_synced(path: Path, text: str) -> None:
@@ -98,16 +93,17 @@ def _slug(text: str, length: int) -> str:
 
 
 class Records:
-    """The folder `.multinode` of a working directory."""
+    """The folder `.multinode` of a working directory; `driver_began_ns` is by the clock of its file system."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, driver_began_ns: int = 0) -> None:
+        self.folder, self.files = folder, StatusFiles(folder / "marks", driver_began_ns)
         (folder / "jobs").mkdir(parents=True, exist_ok=True)
         (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         self.ledger = folder / "jobs.jsonl"
-        counted = [event for event in self.events() if event.get("event") in ("submitted", "ended")]
-        self.hours: dict[str, float] = {event["name"]: event.get("gpu_hours") or 0.0 for event in counted}
+        self.hours: dict[str, float] = {event["name"]: event.get("gpu_hours") or 0.0 for event in self.events()}
         """By the name of each submission, the GPU hours that it used or, before its end, may use."""
+        for attempt in (record.attempts[-1] for record in self.all() if record.open):
+            self.hours.setdefault(attempt.name, attempt.gpu_hours or 0.0)  # a driver was killed before it noted the id
 
     def folder_of(self, key: str) -> Path:
         """Where the scripts and logs of a job lie."""
@@ -119,7 +115,7 @@ class Records:
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
             attempts = [Attempt(**attempt) for attempt in data["attempts"]]
-            return Record(key, label, attempts, data["outcome"], tuple(data["outputs"]))
+            return Record(key, data["label"], attempts, data["over"], tuple(data["outputs"]))
         except FileNotFoundError:
             return Record(key, label)
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -139,10 +135,8 @@ class Records:
     def write(self, record: Record) -> None:
         """Store a record, synced."""
         folder = self.folder_of(record.key)
-        folder.mkdir(exist_ok=True)
-        attempts = [asdict(attempt) for attempt in record.attempts]
-        data = {"key": record.key, "label": record.label, "attempts": attempts, "outcome": record.outcome}
-        write_synced(folder / "attempts.json", json.dumps({**data, "outputs": record.outputs}, indent=1) + "\n")
+        folder.mkdir(exist_ok=True)  # not the folders above it: a project that was moved is not begun anew
+        write_synced(folder / "attempts.json", json.dumps(asdict(record), indent=1) + "\n")
 
     def forget(self, record: Record) -> None:
         """Remove the files that only a living or failed job needs; its lines in the ledger stay."""
@@ -154,42 +148,19 @@ class Records:
 
     # accounts
 
-    def note_submission(self, label: str, attempt: Attempt) -> None:
-        """A line before the scheduler is asked, with the job's label."""
-        self._note(event="submitted", job=label, name=attempt.name, gpus=attempt.gpus, gpu_hours=attempt.gpu_hours)
+    def note_submission(self, record: Record) -> None:
+        """Write a line once the scheduler's id of the last attempt is known."""
+        attempt = record.attempts[-1]
+        self._note("submitted", record, gpus=attempt.gpus, gpu_hours=attempt.gpu_hours)
 
-    def withdraw(self, request: Request, why: str) -> None:
-        """A submission that the scheduler has not taken, and that is not tried again."""
-        request.script.unlink(missing_ok=True)
-        if request.name in self.hours:
-            self.note_end(Attempt(request.name, None, None, cause=why), 0.0)
-
-    def note_id(self, attempt: Attempt) -> None:
-        """The scheduler's id of a submission."""
-        self._note(event="id", name=attempt.name, id=attempt.id)
-
-    def note_end(self, attempt: Attempt, used_s: float) -> None:
-        """Write a line once an attempt is over; its use takes the place of its request."""
+    def note_end(self, record: Record, end: End | None) -> None:
+        """Write a line once the last attempt is over: the seconds that it held its nodes take the place of its request."""
+        attempt = record.attempts[-1]
+        used_s = attempt.used_before_s + (self.files.ran_s(attempt.name, end) or 0.0)
         hours = used_s * attempt.gpus / 3600
-        self._note(
-            event="ended", name=attempt.name, id=attempt.id, used_s=round(used_s), gpu_hours=round(hours, 4),
-            cause=attempt.cause, progress=attempt.progress,
-        )  # fmt: skip
+        used = {"used_s": round(used_s), "gpu_hours": round(hours, 4)}
+        self._note("ended", record, **used, cause=attempt.cause, progress=attempt.progress)
         self.hours[attempt.name] = hours
-
-    def not_ended(self) -> list[Attempt]:
-        """Return the submissions without an end in the ledger."""
-        left: dict[str, Attempt] = {}
-        for event in self.events():
-            name = event["name"]
-            match event.get("event"):
-                case "submitted":
-                    left[name] = Attempt(name, None, event.get("gpu_hours"), event.get("gpus") or 0)
-                case "id" if name in left:
-                    left[name].id = event.get("id")
-                case "ended":
-                    left.pop(name, None)
-        return list(left.values())
 
     def gpu_hours(self) -> float:
         """Sum the GPU hours of finished jobs and the reservations of living ones."""
@@ -207,8 +178,10 @@ class Records:
                 events.append(json.loads(line))
         return events
 
-    def _note(self, **event: Any) -> None:
-        line = json.dumps({"time_s": round(time.time(), 3), **event}) + "\n"
+    def _note(self, event: str, record: Record, **more: Any) -> None:
+        attempt = record.attempts[-1]
+        identity = {"event": event, "name": attempt.name, "job": record.label, "id": attempt.id}
+        line = json.dumps({"time_s": round(time.time(), 3), **identity, **more}) + "\n"
         with open(self.ledger, "a+b") as stream:
             if stream.seek(0, os.SEEK_END):
                 stream.seek(-1, os.SEEK_END)

@@ -31,8 +31,8 @@ MIN_MEM_MB = 200
 """A job has at least so much memory: the Snakemake in it needs it, whatever the rule's own command takes."""
 
 
-def request_of(resources: Mapping[str, Any], threads: int, name: str, script: Path, log: Path, kind: str) -> Request:
-    """Compose the request of a job to a scheduler of that kind.
+def request_of(resources: Mapping[str, Any], threads: int, kind: str) -> Request:
+    """Compose the request of a job to a scheduler of that kind, with a name and files still to be given.
 
     ValueError, with a sentence, where a resource is of a wrong kind, or two of them contradict each other.
     """
@@ -48,11 +48,10 @@ def request_of(resources: Mapping[str, Any], threads: int, name: str, script: Pa
         raise ValueError(f"`gres` is not read: request GPUs by `gpus` and `gpu_model`, anything else by `{kind}_extra`")
     # `mem_mb_per_cpu` comes first: Snakemake sets `mem_mb` by itself where a rule does not.
     mem_mb = (counts["mem_mb_per_cpu"] or 0) * ranks_per_node * cpus_per_rank or counts["mem_mb"]
-    state_file(resources)
     return Request(
-        name=name,
-        script=script,
-        log=log,
+        name="",
+        script=Path(),
+        log=Path(),
         nodes=nodes,
         ranks_per_node=ranks_per_node,
         gpus_per_node=gpus_per_node,
@@ -70,7 +69,7 @@ def request_of(resources: Mapping[str, Any], threads: int, name: str, script: Pa
     )
 
 
-def state_file(resources: Mapping[str, Any], folder: Path = Path()) -> Path | None:
+def state_file(resources: Mapping[str, Any], folder: Path) -> Path | None:
     """The file in which a job says that it has saved its state, where it has one; `folder` is that of its first output.
 
     ValueError where it is no path.

@@ -13,6 +13,7 @@ token again; a driver makes the token `void` before it looks whether the end is 
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,11 +42,22 @@ class Began:
     host: str
 
 
+@dataclass(frozen=True)
+class RunState:
+    """`running` (with what it has saved so far), `checkpointed` (it stopped there on purpose), `failed` or `finished`."""
+
+    state: str = ""
+    progress: float | None = None
+    cause: str = ""
+    fresh: bool = False
+    """Written by the attempt that has just ended, not by one before it."""
+
+
 class StatusFiles:
     """The folder of all status files: one listing tells of all jobs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, driver_began_ns: int = 0) -> None:
+        self.folder, self.driver_began_ns = folder, driver_began_ns
         folder.mkdir(parents=True, exist_ok=True)
 
     def names(self) -> set[str]:
@@ -62,9 +74,9 @@ class StatusFiles:
             return End(code, fields.get("signal", ""), began_s, ended_s, host, fault)
         return None
 
-    def ended_mtime_ns(self, name: str) -> int:
-        """When the end was written, by the clock of the file system."""
-        return (self.folder / f"{name}.ended").stat().st_mtime_ns
+    def ended_before_driver(self, name: str) -> bool:
+        """Whether the end was written before this driver began, so that Snakemake has seen the job's outputs."""
+        return (self.folder / f"{name}.ended").stat().st_mtime_ns < self.driver_began_ns
 
     def began(self, name: str) -> Began | None:
         """When and where that job began, or None as long as that is not to be seen."""
@@ -75,9 +87,7 @@ class StatusFiles:
 
     def silent_s(self, name: str) -> float:
         """How long ago that job touched its file, by the clock of the file system."""
-        clock = self.folder / ".clock"
-        clock.touch()
-        return clock.stat().st_mtime - (self.folder / f"{name}.began").stat().st_mtime
+        return clock_s(self.folder) - (self.folder / f"{name}.began").stat().st_mtime
 
     def ran_s(self, name: str, end: End | None) -> float | None:
         """Seconds from the start of that job to its end or, without one, to its last heartbeat; None: not begun."""
@@ -114,3 +124,34 @@ class StatusFiles:
         except OSError:
             return {}
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def read_run_state(file: Path | None, stamp_before: list[int] | None) -> RunState:
+    """Read the file; empty where it cannot be read. `stamp_before` is its `file_stamp` before the attempt."""
+    stamp = file_stamp(file)
+    if file is None or stamp is None:
+        return RunState()
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        progress = data.get("progress")
+        is_number = isinstance(progress, int | float) and not isinstance(progress, bool)
+        known = float(progress) if is_number else None
+        return RunState(str(data.get("state", "")), known, str(data.get("cause") or ""), stamp != stamp_before)
+    except (OSError, ValueError, AttributeError, RecursionError, OverflowError):
+        return RunState()
+
+
+def file_stamp(file: Path | None) -> list[int] | None:
+    """Time and size of a file, to tell whether it has changed; None if it is not there."""
+    try:
+        stat = file.stat() if file is not None else None
+    except OSError:
+        return None
+    return [stat.st_mtime_ns, stat.st_size] if stat is not None else None
+
+
+def clock_s(folder: Path) -> float:
+    """Return the time by the clock of a folder's file system, Unix seconds."""
+    file = folder / ".clock"
+    file.touch()
+    return file.stat().st_mtime

@@ -12,8 +12,6 @@ LOST_ANSWERS = 2
 FRUITLESS_ATTEMPTS = 2
 """So many attempts in a row without progress are a failure."""
 NODE_RETRIES = 1
-CLOCK_SKEW_S = 1.0
-"""Allowed between the clocks of a node and of the scheduler; times of either are whole seconds."""
 WALLTIME_MARGIN_S, WALLTIME_MARGIN = 60.0, 0.1
 """A job that ran to within so many seconds of its walltime, or such a share of a short one, was over its walltime: its last
 heartbeat is up to half a minute old."""
@@ -27,19 +25,16 @@ class Ending:
         self.attempts = [attempt for attempt in job.record.attempts if not attempt.never_ran]
         self.mem_mb = job.request.mem_mb if job.request is not None else None
         self.runtime_min = job.request.runtime_min if job.request is not None else None
-        self.began_s = evidence.began.began_s if evidence.began is not None else None
+        self.began = evidence.began
         self.ran_s = evidence.ran_s
         several = job.request is not None and job.request.nodes > 1
-        self.host = "" if several else host_of(self.status, self.end, evidence.began)
+        self.host = "" if several else host_of(self.status, self.end, self.began)
         self.cause = self.status.cause if self.status is not None and state.reported is State.ENDED else None
         self.words = self.status.words if self.status is not None else ""
         self.signal = self.end.signal if self.end is not None else ""
         self.own_state, self.progress = (self.run.state, self.run.progress) if self.run.fresh else ("", None)
         """By the run's own file, where this attempt wrote it."""
-        is_unknown = self.status is None and state.answers >= LOST_ANSWERS
-        self.forgotten = is_unknown and evidence.keeps_history and not job.adopted
-        """The scheduler would still have a job that ended so short a time ago, and does not have this one."""
-        self.unrecorded = is_unknown and not evidence.keeps_history
+        self.unrecorded = self.status is None and state.answers >= LOST_ANSWERS
         """The scheduler has answered, and keeps no record of jobs that are over."""
 
     def decision(self, action: Action, why: str, node_fault: bool = False) -> Decision:
@@ -69,13 +64,13 @@ def _judged(e: Ending) -> Decision:
         why = f"{e.end.fault} (on {e.host})" if e.host else e.end.fault
         return _fault(e, why) if e.end.code else e.decision(Action.SUCCEED, "finished")
     match e.cause:
-        case Cause.FINISHED if e.end is None and e.began_s is None:
+        case Cause.FINISHED if e.end is None and e.began is None:
             # Slurm reports COMPLETED too where the node could not start the script.
             return _fault(e, f"its script never started, although the scheduler reports success ({e.words})")
         case Cause.FINISHED if e.end is None:
             return e.decision(Action.SUCCEED, "finished, by the scheduler's record")
         case Cause.CANCELLED:
-            return _cancelled(e)
+            return e.decision(Action.FAIL, f"cancelled by its owner or an administrator ({e.words})")
         case Cause.MEMORY:
             limit = f"{e.mem_mb} MiB per node" if e.mem_mb else "the site's default"
             return e.decision(Action.FAIL, f"out of memory ({e.words}): raise the resource `mem_mb`, now {limit}")
@@ -102,8 +97,6 @@ def _interrupted(e: Ending) -> Decision:
 
 def _site_fault(e: Ending, at_walltime: bool) -> str:
     """A sentence where the node or the scheduler is the cause, else empty."""
-    if e.forgotten and e.signal == "TERM":
-        return "ended by signal TERM, and the scheduler does not know that it ran: it forgot the job"
     if e.cause is Cause.NODE and e.status is not None:
         where = f" {', '.join(e.status.nodes)}" if e.status.nodes else ""
         return f"the node{where} or its software failed ({e.words})"
@@ -130,23 +123,6 @@ def _deleted(e: Ending) -> str:
 def _failed_by_itself(e: Ending) -> bool:
     """Whether a job to be deleted has failed by its own command."""
     return e.end is not None and not e.signal and e.end.code <= 128 and e.cause is not Cause.CANCELLED
-
-
-def _cancelled(e: Ending) -> Decision:
-    """By a person, unless the job had begun before the start that its scheduler knows of, or never on its nodes.
-
-    A Slurm that was killed has its state as it was up to some seconds before. Started anew, it launches a job that it
-    believes to wait; where the node says that a job of that number runs or ran there, it deletes the job (22.05,
-    `job_requeue` being off).
-    """
-    known_s = e.status.started_s if e.status is not None else None
-    if e.began_s is None and e.status is not None and e.status.nodes:
-        nodes = ", ".join(e.status.nodes)
-        return _fault(e, f"deleted after it had been given {nodes}, before its script began ({e.words})")
-    if known_s is not None and e.began_s is not None and e.began_s + CLOCK_SKEW_S < known_s:
-        why = f"the scheduler had forgotten that the job runs, started it again, and deleted it ({e.words})"
-        return _fault(e, why)
-    return e.decision(Action.FAIL, f"cancelled by its owner or an administrator ({e.words})")
 
 
 def _continue(e: Ending, why: str) -> Decision:

@@ -16,7 +16,6 @@ from scalestudy.spec.config import read_site
 from scalestudy.spec.machine import Machine
 from snakemake_executor_plugin_multinode.schedulers import JobRef, scheduler_of
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
-from snakemake_executor_plugin_multinode.site import SchedulerSettings
 
 GPU = Machine(devices_per_node=4, device="cuda", cores_per_node=64, memory_gib=256)
 
@@ -105,20 +104,20 @@ def test_a_torch_that_cannot_use_the_gpu_is_found(torch: dict[str, Any], gpu: di
 
 
 @pytest.mark.parametrize(
-    ("text", "setup", "what"),
+    ("text", "what"),
     [
-        ("modules: [no/such/module]", (), "module load no/such/module"),
-        ("scratch: /tmp", ("true", "ls /nowhere/at/all"), "ls /nowhere/at/all"),
-        ("container: {image: x.sif, command: no-apptainer-here}", (), "no-apptainer-here exec"),
+        ("modules: [no/such/module]", "module load no/such/module"),
+        ("scheduler: {kind: slurm, setup: ['true', ls /nowhere/at/all]}", "ls /nowhere/at/all"),
+        ("container: {image: x.sif, command: no-apptainer-here}", "no-apptainer-here exec"),
     ],
 )
 def test_the_sites_software_is_tried_before_anything_else_and_the_line_that_fails_is_named(
-    text: str, setup: tuple[str, ...], what: str, tmp_path: Path, site: Path
+    text: str, what: str, tmp_path: Path, site: Path
 ) -> None:
     """The job's own script, run by bash; no scheduler takes part."""
     site.write_text(text + "\n")
     request = job.probe_request("probe", tmp_path, Machine(), 1)
-    job.write_script(request, read_site(), SchedulerSettings(kind="slurm", setup=setup), job.write_token(tmp_path))
+    job.write_probe(request, read_site(), job.write_token(tmp_path))
     with open(tmp_path / "job.log", "w") as log:
         subprocess.run([request.script], stdout=log, stderr=log, check=False)
     with pytest.raises(UserError) as error:

@@ -47,9 +47,8 @@ def test_the_end_of_a_runs_job_is_read_from_the_ledger_and_a_line_that_was_cut_o
     made = "resnet50.synthetic.allreduce.x4.r0-901ce9d351cc"
     events: list[dict[str, object]] = [
         {"name": "a.1", "job": f"scalestudy_train box {made}", "id": "7"},
-        {"name": "b.1", "job": f"train big_box {made}"},
-        {"name": "a.1", "cause": "out of memory"},
-        {"name": "b.1", "cause": "cancelled by its owner"},
+        {"name": "a.1", "job": f"scalestudy_train box {made}", "cause": "out of memory"},
+        {"name": "b.1", "job": f"train big_box {made}", "cause": "cancelled by its owner"},
         {"name": "c.1", "job": f"bundle results/box/runs/{made.replace('r0', 'r1')}/result.json", "cause": "finished"},
     ]
     LEDGER.parent.mkdir()

@@ -443,10 +443,9 @@ def summary(machine: str, scale: str, studies: str) -> None:
 
 def ends_of_jobs(machine: str) -> dict[str, str]:
     """By run, the cause of the end of its last job, in the words of the executor, which submitted it from this folder."""
-    labels: dict[str, str] = {}
     causes: dict[str, str] = {}
     for event in json_lines(LEDGER):
-        label = labels.setdefault(event.get("name", ""), str(event.get("job", "")))
+        label = str(event.get("job", ""))
         run = re.search(rf"(?:^| |/){re.escape(machine)}(?: |/runs/)([\w.]+-[0-9a-f]{{12}})\b", label)
         if run is not None and event.get("cause") is not None:
             causes[run[1]] = event["cause"]

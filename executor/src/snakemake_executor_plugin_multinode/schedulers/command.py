@@ -1,4 +1,8 @@
-"""Run one command of a scheduler: with a time limit, in an environment of its own, without taking the driver down."""
+"""Run one command of a scheduler: with a time limit, in an environment of its own, without taking the driver down.
+
+A driver may itself run in a job (`salloc`, `qsub -I`), and a user may have variables that filter a scheduler's output.
+Neither may change an answer or reach a job.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,28 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from snakemake_executor_plugin_multinode.environment import of_command
-
 NOT_FOUND = "command not found"
+SITE_VARIABLES = frozenset({
+    "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_EXEC",
+    "PBS_SERVER",
+})  # fmt: skip
+"""Variables that name a scheduler, not a job of it."""
+JOB_PREFIXES = ("SLURM_", "SLURMD_", "SRUN_", "PBS_", "PMI_", "PMIX_")
+"""Beginnings of variables that describe one job: sbatch(1), "OUTPUT ENVIRONMENT VARIABLES"; qsub(1B)."""
+JOB_VARIABLES = frozenset({
+    "JOB_ID", "JOB_NAME", "JOB_SCRIPT", "NHOSTS", "NQUEUES", "NSLOTS", "PE_HOSTFILE", "RESTARTED", "SGE_JOB_SPOOL_DIR",
+    "SGE_TASK_ID", "MULTINODE_DEADLINE", "MULTINODE_FAULT", "MULTINODE_JOB", "MULTINODE_WRAPPER",
+})  # fmt: skip
+"""Variables of a job of Grid Engine (qsub(1), "ENVIRONMENTAL VARIABLES"), and of this executor."""
+SBATCH_OPTIONS = frozenset({"SBATCH_ARRAY_INX", "SBATCH_TEST_ONLY", "SBATCH_WAIT"})
+"""Variables by which sbatch submits no job, or another than the one that is followed: sbatch(1)."""
+FILTERS = ("SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_", "SINFO_")
+"""Beginnings of variables that are options of queries: squeue(1) and others, "ENVIRONMENT VARIABLES"."""
+SUBMITTERS = ("sbatch", "qsub")
 
 
 @dataclass(frozen=True)
@@ -65,3 +84,17 @@ def run_command(argv: Sequence[str], limit_s: float) -> CommandAnswer:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
     return CommandAnswer(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def of_command(command: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of one command of a scheduler: the caller's, without those of a job that the driver runs in,
+    which sbatch would give to the job. A query has no filters of the user, and plain English, which the adapters read."""
+    dropped = JOB_VARIABLES | SBATCH_OPTIONS
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name in SITE_VARIABLES or not (name.startswith(JOB_PREFIXES) or name in dropped)
+    }
+    if command in SUBMITTERS:
+        return kept
+    return {name: value for name, value in kept.items() if not name.startswith(FILTERS)} | {"LC_ALL": "C"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, NoAnswer
 from snakemake_executor_plugin_multinode.schedulers.scheduler import (
@@ -135,20 +135,15 @@ class Pbs(Scheduler):
             answer = self.run([command, *words], self.query_s)
         return answer
 
-    def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
+    def deletions(self, jobs: Sequence[JobRef]) -> Iterable[tuple[list[str], Sequence[JobRef]]]:
         """`qdel` for one job after the other; one without an id is looked for.
 
         Not with all ids in one call: an id at the end of the list that PBS has forgotten ends the server
         (https://github.com/openpbs/openpbs/pull/2716; seen on 23.06.06).
         """
-        left: dict[str, str] = {}
-        for number, job in enumerate(jobs):
-            try:
-                if job_id := job.id or self._find(job.name):
-                    left |= self.not_deleted(["qdel", job_id], [job])
-            except NoAnswer as error:  # nor would it answer for the others
-                return left | {other.name: str(error) for other in jobs[number:]}
-        return left
+        for job in jobs:
+            if job_id := job.id or self._find(job.name):
+                yield ["qdel", job_id], [job]
 
 
 def _on_hosts(words: Sequence[str], hosts: Sequence[str]) -> list[str]:

@@ -105,8 +105,6 @@ class Status:
     signal: int | None = None
     """The signal that ended it, where that is all that is known."""
     nodes: tuple[str, ...] = ()
-    started_s: float | None = None
-    """Unix seconds at which it was started, where the scheduler tells."""
 
 
 @dataclass(frozen=True)
@@ -174,14 +172,6 @@ class Scheduler(ABC):
     def __init__(self, settings: SchedulerSettings, run: Run) -> None:
         self.settings, self.run = settings, run
 
-    @property
-    def keeps_history(self) -> bool:
-        """Whether a deleted job always leaves a record for a while; then one without was lost.
-
-        Not so on PBS, where `job_history_enable` is the site's choice, nor on Grid Engine.
-        """
-        return False
-
     @abstractmethod
     def submit_command(self, request: Request) -> list[str]:
         """Compose the submit line, one word per element. ValueError, with a sentence, for a request beyond it."""
@@ -210,27 +200,40 @@ class Scheduler(ABC):
         """
 
     @abstractmethod
-    def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
-        """Ask for the deletion of jobs that are still there; by name, those that may still be there after that, and why."""
+    def deletions(self, jobs: Sequence[JobRef]) -> Iterable[tuple[list[str], Sequence[JobRef]]]:
+        """Compose the commands that delete jobs that are still there, each with its jobs. NoAnswer like `statuses`."""
 
-    def not_deleted(self, argv: Sequence[str], jobs: Sequence[JobRef]) -> dict[str, str]:
-        """By name, those of `jobs` that may still be there after a deleting command, each with the command's words.
+    def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
+        """Ask for the deletion of jobs; by name, those that may still be there after that, and why.
+
+        A scheduler that does not answer to one command is not sent the others.
+        """
+        found: dict[str, str] = {}
+        try:
+            for argv, asked in self.deletions(jobs):
+                found |= self._delete(argv, asked)
+        except NoAnswer as error:
+            found = {job.name: str(error) for job in jobs} | found
+        return {name: why for name, why in found.items() if why}
+
+    def _delete(self, argv: Sequence[str], jobs: Sequence[JobRef]) -> dict[str, str]:
+        """By name, why each job may still be there after a deleting command, in its words; empty where it is not.
 
         A line that does not name one of them is about all. NoAnswer where the scheduler cannot be reached.
         """
         answer = self.run(argv, self.submit_s)
         text = answer.err + answer.out
-        lines = [line for line in text.splitlines() if line.strip()]
-        if answer.code != 0 and (not lines or any(words in text for words in self.away)):
+        if answer.code != 0 and any(words in text for words in self.away):
             raise NoAnswer(said(argv[0], answer))
         # The number of its id, else its name.
         called = {job: re.escape(re.split(r"[.;]", job.id)[0] if job.id else job.name) for job in jobs}
-        left: dict[str, str] = {}
+        lines = [line for line in text.splitlines() if line.strip()]
+        found = dict.fromkeys((job.name for job in jobs), "" if lines or answer.code == 0 else said(argv[0], answer))
         for line in lines if answer.code != 0 else ():
             if not self.deleted.search(line):
                 theirs = [job for job in jobs if re.search(rf"(?<![\w.]){called[job]}(?!\w)", line)]
-                left |= {job.name: said(argv[0], CommandAnswer(answer.code, "", line)) for job in theirs or jobs}
-        return left
+                found |= {job.name: said(argv[0], CommandAnswer(answer.code, "", line)) for job in theirs or jobs}
+        return found
 
     def why_waiting(self, status: Status) -> str:
         """Why a job in the queue does not start, by the scheduler; for one job at a time. NoAnswer like `statuses`."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -59,8 +60,6 @@ class Sge(Scheduler):
     # `h_vmem` CUDA libraries cannot be loaded.
     default_request = "[-pe mpi {slots}] [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"
     reserved = ("-N", "-o", "-t", "-r", "-S", "-sync", "-j")
-    _round = 0
-
     away = (
         "unable to send message to qmaster",
         "unable to contact qmaster",
@@ -110,23 +109,19 @@ class Sge(Scheduler):
         return f"{status.words}: {'; '.join(lines)}" if found and lines else status.words
 
     def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
-        """Query the accounting, job by job, as long as it answers and there is time. The first job is another each time."""
-        self._round += 1
-        at = self._round % len(jobs) if jobs else 0
-        begin_s = time.monotonic()
+        """Query the accounting, job by job in a random order, as long as it answers and there is time."""
+        end_s = time.monotonic() + ACCOUNT_S
         found: dict[str, Status] = {}
-        silent = ""
-        for job in [*jobs[at:], *jobs[:at]]:
-            if not silent and time.monotonic() - begin_s > ACCOUNT_S:
-                silent = "qacct takes long: the other jobs are asked about in the next round"
-            try:
-                status = Status("", State.UNANSWERED, silent) if silent else self._ended(job)
-            except NoAnswer as error:
-                silent = str(error)
-                status = Status("", State.UNANSWERED, silent)
-            if status is not None:
-                found[job.name] = status
-        return found
+        waiting = random.sample(jobs, len(jobs))
+        silent = "qacct takes long: the other jobs are asked about in the next round"
+        try:
+            while waiting and time.monotonic() < end_s:
+                if (status := self._ended(waiting[-1])) is not None:
+                    found[waiting[-1].name] = status
+                waiting.pop()
+        except NoAnswer as error:
+            silent = str(error)
+        return found | {job.name: Status("", State.UNANSWERED, silent) for job in waiting}
 
     def _living(self, xml: str) -> list[tuple[str, str, Status]]:
         try:
@@ -165,12 +160,9 @@ class Sge(Scheduler):
         is_signal = cause is Cause.SIGNAL and code is not None and code > 128
         return replace(status, signal=(code or 0) - 128) if is_signal else status
 
-    def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
+    def deletions(self, jobs: Sequence[JobRef]) -> Iterable[tuple[list[str], Sequence[JobRef]]]:
         """`qdel` with all ids in one call; names do as well."""
-        try:
-            return self.not_deleted(["qdel", *(job.id or job.name for job in jobs)], jobs)
-        except NoAnswer as error:
-            return {job.name: str(error) for job in jobs}
+        return [(["qdel", *(job.id or job.name for job in jobs)], jobs)]
 
 
 def _hosts(request: Request) -> list[str]:

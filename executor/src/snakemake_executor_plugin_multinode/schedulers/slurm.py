@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import pairwise
 
 from snakemake_executor_plugin_multinode.schedulers.command import NOT_FOUND, NoAnswer
@@ -54,15 +52,12 @@ NEVER = {
     "AssocMaxWallDurationPerJobLimit", "AssocMaxGRESPerJob",
 }  # fmt: skip
 HELD = {"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held"}
-NOT_LAUNCHED = ("JobLaunchFailure", "RaisedSignal:53(Real-time_signal_19)", "RaisedSignal:53")
 
 NO_ACCOUNTING = "accounting storage is disabled"
-REMEMBERED_S = 60
-"""A controller that remembers an ended job so long has told of it before it is forgotten."""
-MIN_JOB_AGE = re.compile(r"^MinJobAge\s*=\s*([0-9]{1,9})", re.MULTILINE)
-FORMAT = "%i|%T|%r|%N|%S|%j"
-# scontrol: "Exited with exit code N" is ExitCode=N:0, a signal ExitCode=0:N.
-EXIT_CODE = re.compile(r"\bExitCode=([0-9]{1,9}):([0-9]{1,9})")
+FORMAT = "%i|%T|%r|%N|%j"
+RAISED_SIGNAL = re.compile(r"RaisedSignal:([0-9]{1,9})")
+NOT_LAUNCHED = 53
+"""The "signal" of a job whose output or work folder could not be opened on its node."""
 
 
 class Slurm(Scheduler):
@@ -108,23 +103,8 @@ class Slurm(Scheduler):
 
     def __init__(self, settings: SchedulerSettings, run: Run) -> None:
         super().__init__(settings, run)
-        self._keeps_history: bool | None = None
         cluster = _cluster([*settings.options, *(settings.request or "").split()], os.environ)
         self.on = ["-M", cluster] if cluster else []
-
-    @property
-    def keeps_history(self) -> bool:
-        """As long as `MinJobAge` says, and for ever with accounting."""
-        if self._keeps_history is None:
-            try:
-                shown = self.run(["scontrol", *self.on, "show", "config"], self.query_s)
-            except NoAnswer:
-                return False
-            age = MIN_JOB_AGE.search(shown.out)
-            if shown.code != 0 or age is None:
-                return False
-            self._keeps_history = int(age[1]) >= REMEMBERED_S or "accounting_storage/slurmdbd" in shown.out
-        return self._keeps_history
 
     def submit_command(self, request: Request) -> list[str]:
         """`sbatch --parsable -J NAME …`. A requeue is forbidden: resuming is decided by us, with the cause known."""
@@ -145,7 +125,7 @@ class Slurm(Scheduler):
 
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One squeue of all jobs of this user: it also finds by name, and no unknown id can spoil it."""
-        found = {name: self._explained(status) for name, status in found_for(jobs, self._table()).items()}
+        found = found_for(jobs, self._table())
         return found | self._accounted([job for job in jobs if job.name not in found])
 
     def _table(self) -> list[tuple[str, str, Status]]:
@@ -154,23 +134,13 @@ class Slurm(Scheduler):
         if answer.code != 0:
             raise NoAnswer(said("squeue", answer))
         lines = [line for line in answer.out.splitlines() if line.strip() and not line.startswith("CLUSTER:")]
-        cells = [line.split("|", 5) for line in lines]
-        rows = [row for row in cells if len(row) == 6 and row[0][:1].isdigit()]
+        cells = [line.split("|", 4) for line in lines]
+        rows = [row for row in cells if len(row) == 5 and row[0][:1].isdigit()]
         if lines and not rows:
             raise NoAnswer(f"squeue printed no table: {answer.words}")
         # A job of a federation has a row of each of its clusters: that of the one which runs it comes last.
         rows.sort(key=lambda row: row[1] != "REVOKED")
-        return [(row[0], row[5], _status(*row[:5])) for row in rows]
-
-    def _explained(self, status: Status) -> Status:
-        """FAILED: by exit status, by a signal, or because it could not be launched."""
-        if status.cause is not Cause.COMMAND:
-            return status
-        code = None
-        with suppress(NoAnswer):
-            shown = self.run(["scontrol", *self.on, "-o", "show", "job", status.id], self.query_s)
-            code = EXIT_CODE.search(shown.out)
-        return _by_code(status, code)
+        return [(job, name, _status(job, word, reason, node)) for job, word, reason, node, name in rows]
 
     def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """Query the accounting for jobs gone from the queue; empty without accounting."""
@@ -196,52 +166,36 @@ class Slurm(Scheduler):
         for cells in (line.split("|", 3) for line in answer.out.splitlines()):
             if len(cells) == 4 and cells[0].isdigit() and cells[3]:
                 job_id, word, code, name = cells
-                status = replace(_status(job_id, word.partition(" ")[0]), words=word)
-                if status.cause is Cause.COMMAND:
-                    status = _by_code(status, re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", code))
+                number = re.fullmatch(r"[0-9]{1,9}:([0-9]{1,9})", code)
+                status = _status(job_id, word.partition(" ")[0], number=int(number[1]) if number else 0)
                 if status.state in (State.ENDED, State.UNKNOWN):  # the living are in the queue, or lost with its state
-                    rows.append((job_id, name, status))
+                    rows.append((job_id, name, replace(status, words=word)))
         return rows
 
-    def cancel(self, jobs: Sequence[JobRef]) -> dict[str, str]:
-        """Run `scancel` once for all ids, and by name for each job without one. A call that fails stops no other."""
+    def deletions(self, jobs: Sequence[JobRef]) -> Iterable[tuple[list[str], Sequence[JobRef]]]:
+        """`scancel` once for all ids, and by name for each job without one."""
         numbered = [job for job in jobs if job.id]
-        calls = [(numbered, [job.id for job in numbered if job.id])] if numbered else []
-        calls += [([job], ["-u", user_name(), "-n", job.name]) for job in jobs if not job.id]
-        left: dict[str, str] = {}
-        for asked, words in calls:
-            try:
-                left |= self.not_deleted(["scancel", *self.on, *words], asked)
-            except NoAnswer as error:
-                left |= {job.name: str(error) for job in asked}
-        return left
+        if numbered:
+            yield ["scancel", *self.on, *(str(job.id) for job in numbered)], numbered
+        for job in (job for job in jobs if not job.id):
+            yield ["scancel", *self.on, "-u", user_name(), "-n", job.name], [job]
 
 
-def _status(job_id: str, word: str, reason: str = "", node: str = "", start: str = "") -> Status:
-    """One job, by its row in a table of squeue or sacct."""
+def _status(job_id: str, word: str, reason: str = "", node: str = "", number: int = 0) -> Status:
+    """One job, by its row in a table of squeue, or of sacct with the signal that ended it."""
     state = State.ENDED if word in CAUSES else STATES.get(word, State.UNKNOWN)
     cause, reason = CAUSES.get(word, Cause.UNKNOWN), reason.strip()
     if state is State.QUEUED:
         base = reason.strip("()").partition(",")[0].replace(" ", "_")
         state = State.NEVER if base in NEVER else State.HELD if base in HELD else state
-    if cause is Cause.COMMAND and reason in NOT_LAUNCHED:
+    if raised := RAISED_SIGNAL.match(reason):
+        number = int(raised[1])
+    if cause is Cause.COMMAND and (number == NOT_LAUNCHED or reason == "JobLaunchFailure"):
         cause = Cause.NODE
-    started_s = None
-    with suppress(ValueError, OverflowError, OSError):  # squeue prints local time, `N/A` where there is none
-        started_s = datetime.fromisoformat(start).timestamp()
+    elif cause is Cause.COMMAND and number:
+        cause = Cause.SIGNAL
     words = word if reason in ("", "None") else f"{word} {reason}"
-    return Status(job_id, state, words, cause, nodes=(node,) if node else (), started_s=started_s)
-
-
-def _by_code(status: Status, code: re.Match[str] | None) -> Status:
-    """The status of a failed job, by its exit status and signal."""
-    if code is None:
-        return status
-    exit_status, number = int(code[1]), int(code[2])
-    status = replace(status, words=f"{status.words} {exit_status}:{number}")
-    if number == 53 and exit_status == 0:  # the output or work folder could not be opened on the node
-        return replace(status, cause=Cause.NODE)
-    return replace(status, cause=Cause.SIGNAL, signal=number) if number else status
+    return Status(job_id, state, words, cause, number if cause is Cause.SIGNAL else None, (node,) if node else ())
 
 
 def _cluster(options: Sequence[str], environment: Mapping[str, str]) -> str:

@@ -26,9 +26,9 @@ from scalestudy.launch.allocation import allocation
 from scalestudy.site_fault import SITE, site_file
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine
-from snakemake_executor_plugin_multinode.jobscript import Script
+from snakemake_executor_plugin_multinode.jobscript import write_script
 from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Refused, Request
-from snakemake_executor_plugin_multinode.software import container_words, python_of, setup_lines, shell_line
+from snakemake_executor_plugin_multinode.software import container_words, python_of, shell_line
 from snakemake_executor_plugin_multinode.status_files import StatusFiles
 
 FOLDER = Path(".scalestudy/doctor")
@@ -62,7 +62,7 @@ def probe_in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) ->
     folder.mkdir(parents=True)
     token = write_token(folder)
     request = probe_request(f"scalestudy-doctor.{token}", folder, machine, nodes)
-    write_script(request, read_site(), scheduler.settings, token)
+    write_probe(request, read_site(), token)
     with submitted(scheduler, request) as job:
         if not _wait_for(lambda: _end(request) is not None or len(reports_in(folder)) >= nodes, wait_s):
             said = _log(request)[-2000:] or f"the job has not started: {in_queue(scheduler, job)}"
@@ -81,29 +81,18 @@ def probe_request(name: str, folder: Path, machine: Machine, nodes: int) -> Any:
     return Request(name, script, log, nodes, max(1, gpus), gpus, 1, memory, WALLTIME_MIN, queue)
 
 
-def write_script(request: Any, site: Site, settings: Any, token: str) -> None:
+def write_probe(request: Any, site: Site, token: str) -> None:
     """Write the job script: the site's software, each line of which is tried, then the probe on every node."""
     folder, python, container = request.script.parent, python_of(site), container_words(site, Path.cwd())
     command = ["scalestudy"] if python is None else [python, "-c", "from scalestudy.cli import main; main()"]
-    setup = [*setup_lines(site, os.environ.get("CONDA_EXE")), *settings.setup]
+    checks = []
     if site.container is not None:
         words = [*container, site.container.python, "-c", "import scalestudy, snakemake, torch"]
-        setup += [f"{shell_line(container)} true", shell_line(words)]
-    script = Script(
-        name=request.name,
-        title="scalestudy doctor",
-        status_files=StatusFiles(folder / STATUS).folder,
-        workdir=Path.cwd(),
-        command=shell_line([*command, "doctor", "--in-job", str(folder), token]),
-        environment={name: os.environ[name] for name in (SITE, "PYTHONPATH") if name in os.environ},
-        path_first=Path(sys.executable).parent,
-        runtime_min=request.runtime_min,
-        setup=setup,
-        script=request.script,
-        container=container,
-    )
-    request.script.write_text(script.text(), encoding="utf-8")
-    request.script.chmod(0o700)
+        checks = [f"{shell_line(container)} true", shell_line(words)]
+    status_files = StatusFiles(folder / STATUS).folder
+    command = [*command, "doctor", "--in-job", str(folder), token]
+    environment = {name: os.environ[name] for name in (SITE, "PYTHONPATH") if name in os.environ}
+    write_script(request, site, status_files, "scalestudy doctor", shell_line(command), environment, checks)
 
 
 @contextmanager
