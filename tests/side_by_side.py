@@ -68,7 +68,7 @@ class Group:
 
 APART = (
     Group("Slurm", ["tests/cluster/test_slurm.py"]),
-    Group("Slurm, studies", ["tests/cluster/test_nodes.py", "tests/cluster/test_program.py"]),
+    Group("Slurm, studies", ["tests/cluster/test_program.py"]),
     Group("Slurm, harsh", ["tests/cluster/test_slurm_harsh.py"]),
     Group("Grid Engine", ["tests/cluster/test_sge.py"]),
     Group("the executor's own, on real schedulers", ["tests/cluster/test_executor_package.py"]),
@@ -77,7 +77,7 @@ APART = (
 # The executor's own run with the stand-in only where there is no real scheduler.
 RUN_APART = ["tests/unit/test_words.py", *(path for group in APART for path in group.arguments)]  # `make lint` runs it
 if os.geteuid() == 0 and shutil.which("slurmctld"):
-    RUN_APART += [f"executor/tests/{name}" for name in TESTS]
+    RUN_APART.append(TESTS)
 OTHERS = Group("all others", ["executor/tests", "tests", *(f"--ignore={path}" for path in RUN_APART)], BY_FILE)
 GROUPS = (OTHERS, *APART, Group("linters", [], command=("make", "--no-print-directory", "lint")))
 

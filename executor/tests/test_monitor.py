@@ -249,13 +249,10 @@ def test_a_job_that_cannot_run_as_things_are_is_named_once_for_its_reason_and_st
     bench.add("train a")
     bench.add("train b")
     bench.rounds(3600)
-    assert [line for line in bench.told.lines if "Partition" in line] == [
-        "train a: job 1 cannot run as things are, says the scheduler: PENDING PartitionNodeLimit. Once it can, it runs. If it "
-        "never will, correct what it asks for (the resources of rule train, or `scheduler` in profiles/gpu/site.yaml), and "
-        "delete it. The same is not said of others of this rule"
-    ]
-    assert bench.told.failures == {}
-    assert bench.scheduler.deleted == []
+    [said] = [line for line in bench.told.lines if "Partition" in line]
+    assert said.startswith("train a: job 1 cannot run as things are, says the scheduler: PENDING PartitionNodeLimit. ")
+    assert "the resources of rule train, or `scheduler` in profiles/gpu/site.yaml" in said
+    assert (bench.told.failures, bench.scheduler.deleted) == ({}, [])
     bench.end(0)
     bench.until(lambda: bench.told.done)
     assert len(bench.scheduler.submitted) == 2

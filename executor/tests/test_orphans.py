@@ -32,10 +32,9 @@ def ended(bench: Bench) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("began", "status", "used_s", "cause"),
     [
-        (True, None, 3600, "left no exit status, and the scheduler has no record of it"),
-        (True, CANCELLED, 3600, "ended while no driver followed it (CANCELLED)"),
-        (False, None, 0, "never began, and the scheduler does not know it"),
-        (False, CANCELLED, 0, "ended while no driver followed it (CANCELLED)"),
+        (True, None, 3600, "lost: it began on node1, left no exit status, and the scheduler no longer knows it"),
+        (True, CANCELLED, 3600, "cancelled by its owner or an administrator (CANCELLED)"),
+        (False, None, 0, "left the queue without a trace"),
     ],
 )
 def test_a_job_that_ended_without_a_word_while_no_driver_ran_is_charged_what_it_used(
@@ -57,7 +56,7 @@ def test_a_job_that_nobody_follows_and_that_lives_on_is_left_alone_until_it_ends
     assert ended(second) == []
     first.end(0, began_s=1_000_000)
     second.rounds(20)
-    assert [event["cause"] for event in ended(second)] == ["ended with status 0 while no driver ran"]
+    assert [event["cause"] for event in ended(second)] == ["finished"]
     assert second.scheduler.deleted == []
 
 

@@ -136,15 +136,10 @@ def _stopped_on_its_own(end: End, run: RunState) -> bool:
     return run.fresh and run.state == "checkpointed" and not end.signal
 
 
-def is_lost(state: JobState, now_s: float, limits: Limits) -> bool:
-    """Whether the scheduler has not known a job for so long that it has none."""
-    is_missing = state.phase is Phase.MISSING and state.answers >= LOST_ANSWERS
-    return is_missing and now_s - state.since_s >= limits.lost_s
-
-
 def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: float, limits: Limits) -> Decision:
     """The scheduler does not know the job, and its script has not recorded an end."""
-    if not is_lost(state, now_s, limits):
+    missing_s = now_s - state.since_s
+    if state.answers < LOST_ANSWERS or missing_s < limits.lost_s:
         return Decision(Action.WAIT, state)
     if evidence.began is not None:
         # With a recent heartbeat it is running, although its scheduler has lost it.
@@ -154,8 +149,7 @@ def _missing(job: MonitoredJob, state: JobState, evidence: Evidence, now_s: floa
     if state.forbidden:
         return _never_began(job, state)
     # It is starting at this moment, or died while starting.
-    is_over = now_s - state.since_s > 2 * limits.lost_s
-    return verdict(job, state, evidence) if is_over else Decision(Action.WAIT, state)
+    return verdict(job, state, evidence) if missing_s > 2 * limits.lost_s else Decision(Action.WAIT, state)
 
 
 def _never_began(job: MonitoredJob, state: JobState) -> Decision:

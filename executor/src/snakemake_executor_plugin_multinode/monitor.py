@@ -91,8 +91,11 @@ class JobMonitor:
                 break
             self._handle(job, names)
         if not self.stopping.is_set():
-            followed = [JobRef(job.attempt.name, job.attempt.id) for job in self.submitted()]
-            self.observer.ask([*followed, *self.orphans.jobs()])
+            if names is not None:
+                with contextlib.suppress(OSError):  # the next round comes
+                    self.orphans.round(names)
+            jobs = [*self.submitted(), *self.orphans.jobs.values()]
+            self.observer.ask([JobRef(job.attempt.name, job.attempt.id) for job in jobs])
 
     def pause(self) -> None:
         """Wait until something may have changed or is due: a submission, or else a look at the status files."""
@@ -103,7 +106,7 @@ class JobMonitor:
     def _names(self) -> set[str] | None:
         """All status files; None without jobs, or where the folder cannot be read, which proves nothing."""
         try:
-            names = self.observer.names() if self.jobs else None
+            names = self.observer.names() if self.jobs or self.orphans.jobs else None
         except OSError as error:
             self._warn_once("files", f"the status files cannot be read, which changes nothing for the jobs: {error}")
             self.submitter.pause(1.0)
@@ -143,8 +146,7 @@ class JobMonitor:
         for job in self.submitted():
             if job.known_s < answer.asked_s:
                 self._apply_status(job, answer.statuses.get(job.attempt.name), answer.asked_s)
-        with contextlib.suppress(OSError):  # the next answer comes
-            self.orphans.apply_statuses(answer.statuses, answer.asked_s)
+        self.orphans.apply_statuses(answer.statuses, answer.asked_s)
 
     def _apply_status(self, job: MonitoredJob, status: Status | None, asked_s: float) -> None:
         """Take one job's part of an answer."""
@@ -356,10 +358,10 @@ class JobMonitor:
         self.jobs.remove(job)
         self.tell.succeeded(job)
         if self.scheduler.copies_output and job.state.reported is not State.ENDED:
-            self.orphans.keep(job.record)
+            self.orphans.jobs[job.key] = job
             return
         with contextlib.suppress(OSError):  # a file that remains must not hold up a success
-            self.orphans.forget(job.record)
+            self.records.forget(job.record)
 
     # cancelling
 

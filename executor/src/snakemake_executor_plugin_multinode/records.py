@@ -140,6 +140,8 @@ class Records:
 
     def forget(self, record: Record) -> None:
         """Remove the files that only a living or failed job needs; its lines in the ledger stay."""
+        for attempt in record.attempts:
+            self.files.forget(attempt.name)
         folder = self.folder_of(record.key)
         for file in folder.glob("*"):
             file.unlink(missing_ok=True)
