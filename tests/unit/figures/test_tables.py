@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 from typing import Any
 
-from scalestudy.analysis.stats import Interval
 from scalestudy.analysis.summarise import summarise
-from scalestudy.figures.tables import Cell, Table, TableRow, latex, markdown, write_table
+from scalestudy.figures.tables import cell_text, head_of, latex, markdown, scales_of, write_table
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, write_results
 
@@ -104,22 +103,17 @@ def test_csv_has_full_numbers_in_the_columns_own_units(study: Study) -> None:
 
 def test_a_key_has_its_unit_in_the_head_unless_its_values_have_labels() -> None:
     keys = ("data.shard.mib", "loader.storage.mib_per_s", "loader.storage.latency_ms", "network.mib_per_s")
-    table = Table("t", keys, (), (), (), (), ("network.mib_per_s",))
-    assert table.head == [
+    assert head_of(keys, ("network.mib_per_s",), (), ()) == [
         "Size of a file (MiB)", "Rate of the emulated storage (MiB/s)", "Latency of the emulated storage (ms)", "Rate of the emulated network", "n",
     ]  # fmt: skip
 
 
 def test_all_sizes_of_a_table_have_one_unit() -> None:
-    rows = [[72.6 * 2**20, 59.3 * 2**20], [40 * 2**10, 0.0], [30.0 * 2**20, 22.9 * 2**20]]
-    made = [
-        TableRow((), (), 3, 3, False, tuple(Cell(Interval(mean, None, None, 1), "measured") for mean in row))
-        for row in rows
-    ]  # fmt: skip
-    table = Table("t", (), ("read_bytes", "expected_read_bytes"), tuple(made), (), ())
-    assert table.head == ["n", "Bytes read (MiB)", "Bytes expected (MiB)"]
-    assert table.lines[1] == ["3", "0.0391", "0"]
+    values, rows = ("read_bytes", "expected_read_bytes"), [(72.6, 59.3), (0.04, 0.0), (30.0, 22.9)]
+    records = [dict(zip(values, (2**20 * size for size in row), strict=True)) for row in rows]
+    assert scales_of(values, records) == [(2**20, "MiB")] * 2
 
 
 def test_a_value_that_some_runs_never_reached_is_a_bound_and_no_mean() -> None:
-    assert Cell(None, "censored", 0, censored=2, beyond=13.4).text(1) == "> 13.4 (2)"
+    ends = {"t": None, "t_low": 13.4, "t_high": None, "t_kind": "censored", "t_censored": 2}
+    assert cell_text(ends, "t", 1) == "> 13.4 (2)"

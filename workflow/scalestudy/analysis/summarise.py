@@ -228,11 +228,20 @@ def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str,
     for column in ("baseline_ranks", "own_baseline_ranks"):
         row[column] = min((run[column] for run in runs if not math.isnan(run[column])), default=math.nan)
     for column in MEASURED:
-        found = interval_of(runs, column)
-        row[column] = found.mean if found else None
-        row[f"{column}_low"] = found.low if found else None
-        row[f"{column}_high"] = found.high if found else None
-        row[f"{column}_kind"] = kind_of_all([kind_of(run, column) for run in runs]) if found else None
-        if ends := [run[f"{column}_low"] for run in runs if run.get(f"{column}_kind") == CENSORED]:
-            row[f"{column}_low"], row[f"{column}_kind"] = min(ends), CENSORED
+        row |= numbers_of(runs, column)
     return row
+
+
+def numbers_of(runs: Sequence[Mapping[str, Any]], column: str) -> dict[str, Any]:
+    """Mean, interval and kind of a column over valid runs. Where some are censored the mean is only known to be larger than
+    the lower end."""
+    found = interval_of(runs, column)
+    numbers: dict[str, Any] = {
+        column: found.mean if found else None,
+        f"{column}_low": found.low if found else None,
+        f"{column}_high": found.high if found else None,
+        f"{column}_kind": kind_of_all([kind_of(run, column) for run in runs]) if found else None,
+    }
+    if ends := [run[f"{column}_low"] for run in runs if run.get(f"{column}_kind") == CENSORED]:
+        numbers |= {f"{column}_low": min(ends), f"{column}_kind": CENSORED}
+    return numbers
