@@ -20,6 +20,11 @@ def chart(study: Study, name: str) -> Chart:
     return chart_of(study, MACHINE, study.figure(name))
 
 
+def with_figure(folder: Path, figure: str, text: str = SCALING) -> Study:
+    """The study of that text with a figure in place of its efficiencies."""
+    return read_study(folder, text.replace("{kind: efficiency}", figure))
+
+
 def is_ring(run: Run) -> bool:
     return run.spec.strategy.name == "allreduce"
 
@@ -59,8 +64,8 @@ def test_extrapolated_times_are_points_of_their_own_kind(study: Study) -> None:
 
 
 def test_of_times_that_some_runs_never_reached_no_mean_of_the_others_is_drawn(study: Study, tmp_path: Path) -> None:
-    text = SCALING.replace("{kind: efficiency}", "{kind: lines, name: reached, x: ranks, y: time_to_accuracy_s}")
-    study = read_study(tmp_path, f"{text}target_accuracy: 0.75\n")
+    drawn = "{kind: lines, name: reached, x: ranks, y: time_to_accuracy_s}"
+    study = with_figure(tmp_path, drawn, f"{SCALING}target_accuracy: 0.75\n")
     below = [{"epoch": 1, "step": 10, "time_s": 9.0, "accuracy": 0.6}]
     is_slow = next(run.id for run in study.runs if is_ring(run) and run.spec.ranks == 2)
     write_results(study, lambda run: {"evaluations": below} if run.id == is_slow else {})
@@ -141,10 +146,8 @@ def test_models_get_panels_and_emulation_is_in_their_titles(study: Study, tmp_pa
 
 def test_a_value_that_is_no_number_has_its_place_on_an_axis_of_numbers(study: Study, tmp_path: Path) -> None:
     drawn = "{kind: lines, name: cache, x: loader.memory_limit_mib, y: throughput_samples_per_s}"
-    text = SCALING.replace("{kind: efficiency}", drawn).replace(
-        "ranks: [1, 2]", "loader.memory_limit_mib: [null, 64, 256]"
-    )
-    study = read_study(tmp_path, text, "limited")
+    limits = "loader.memory_limit_mib: [null, 64, 256]"
+    study = with_figure(tmp_path, drawn, SCALING.replace("ranks: [1, 2]", limits))
     write_results(study)
 
     made = chart(study, "cache")
@@ -155,7 +158,7 @@ def test_a_value_that_is_no_number_has_its_place_on_an_axis_of_numbers(study: St
 
 def test_lines_of_a_measured_column_leave_out_runs_that_have_not_measured_it(study: Study, tmp_path: Path) -> None:
     drawn = "{kind: lines, name: step, x: ranks, y: step_time_s, series: stages}"
-    study = read_study(tmp_path, SCALING.replace("{kind: efficiency}", drawn), "staged")
+    study = with_figure(tmp_path, drawn)
     measured = {"metrics": {"step_time_s": 2.0, "stages": 2.0}}
     write_results(study, lambda run: measured if is_ring(run) else None)
     assert [line.label for line in chart(study, "step").lines] == ["stages 2"]
@@ -164,10 +167,8 @@ def test_lines_of_a_measured_column_leave_out_runs_that_have_not_measured_it(stu
 
 
 def test_an_efficiency_of_series_that_are_left_out_is_blank(study: Study, tmp_path: Path) -> None:
-    text = SCALING.replace("{kind: efficiency}", "{kind: efficiency, where: {strategy: single}}")
-    study = read_study(
-        tmp_path, text.replace("repeats: 3", "include: [{strategy: single, ranks: 1}]\nrepeats: 3"), "one"
-    )
+    alone = SCALING.replace("repeats: 3", "include: [{strategy: single, ranks: 1}]\nrepeats: 3")
+    study = with_figure(tmp_path, "{kind: efficiency, where: {strategy: single}}", alone)
     write_results(study)
     assert chart(study, "efficiency").panels[0].blank == "No run belongs into this figure"
     assert len(draw(study, MACHINE, "efficiency")) == 4
@@ -175,7 +176,7 @@ def test_an_efficiency_of_series_that_are_left_out_is_blank(study: Study, tmp_pa
 
 def test_a_prediction_is_drawn_hollow_under_the_name_of_what_it_predicts(study: Study, tmp_path: Path) -> None:
     drawn = "{kind: lines, name: step, x: ranks, y: step_time_s, prediction: predicted_step_time_s}"
-    study = read_study(tmp_path, SCALING.replace("{kind: efficiency}", drawn), "predicted")
+    study = with_figure(tmp_path, drawn)
     write_results(
         study, lambda run: {"metrics": {"step_time_s": 2.0} | ({"predicted_step_time_s": 1.5} if is_ring(run) else {})}
     )

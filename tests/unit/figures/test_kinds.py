@@ -18,13 +18,9 @@ from scalestudy.results.parts import parts_of
 from scalestudy.spec.layout import run_folder
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
-from tests.unit.figures.test_charts import chart, is_ring, said
+from tests.unit.figures.test_charts import chart, is_ring, said, with_figure
 
 PARTS = {"data_s": 0.01, "compute_s": 0.15, "exchange_s": 0.03, "optimiser_s": 0.01}
-
-
-def with_figure(folder: Path, figure: str) -> Study:
-    return read_study(folder, SCALING.replace("{kind: efficiency}", figure), "kinds")
 
 
 def test_every_kind_of_the_model_is_a_row_of_the_table() -> None:
@@ -135,7 +131,7 @@ INTERVALS = [
 @pytest.fixture
 def traced(study: Study, tmp_path: Path) -> Study:
     """A study of which the runs with `allreduce` are traced: the second repeat has the median step."""
-    study = read_study(tmp_path, SCALING.replace("{kind: efficiency}", TIMELINE), "traced")
+    study = with_figure(tmp_path, TIMELINE)
 
     def metrics(run: Run) -> dict[str, object]:
         seconds = {0: 0.2, 1: 0.1, 2: 0.05}[run.spec.repeat]

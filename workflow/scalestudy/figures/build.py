@@ -9,12 +9,12 @@ from typing import Any, Literal
 import pandas as pd
 
 from scalestudy.analysis.scaling import Base, bases
-from scalestudy.analysis.stats import CENSORED, interval, interval_of, own_half_width
+from scalestudy.analysis.stats import CENSORED, interval, interval_of
 from scalestudy.analysis.workload import workload_of
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.figures.groups import Group, Looks, Row, by, grouped, selected, styles
+from scalestudy.figures.groups import Group, Looks, Row, by, disturbed, grouped, selected, styles
 from scalestudy.figures.reference import Published, Reference, read_reference
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import MEASURED, SHARES, is_number, kind_of, kind_of_all, on_logarithms
@@ -66,12 +66,12 @@ def chart_over(
     study: Study, figure: FigureSpec, rows: pd.DataFrame, kind: Drawing, *own: str, every: pd.DataFrame | None = None
 ) -> Chart:
     """Chart of y over x, with the kind's `own` notes. `every`: all rows that may be a base of comparison."""
-    series, runs = figure.series or "strategy", selected(rows, figure.where)
+    runs = selected(rows, figure.where)
     drawing = drawing_of(kind, figure, runs)
     x, y = drawing.x, drawing.y
-    reference = Reference(read_reference(figure.reference) if figure.reference else [], x, y, series)
-    groups = grouped(study, figure, runs, series, x)
-    looks = styles(study, series, groups)
+    reference = Reference(read_reference(figure.reference) if figure.reference else [], x, y, figure.series)
+    groups = grouped(study, figure, runs, x)
+    looks = styles(study, figure.series, groups)
     base_rows = rows if every is None else every
     known, workload = bases(base_rows, study), workload_of(study)
     panels: list[Panel] = []
@@ -184,10 +184,9 @@ def point_of(valid: Sequence[Row], column: str, place: float) -> Point:
     values = interval_of(valid, column)
     assert values is not None
     kind: Any = kind_of_all([kind_of(row, column) for row in valid])
-    own = [half for row in valid if (half := own_half_width(row, column)) is not None]
     return Point(
         place, values.mean, values.low, values.high, values.n, kind, tuple(float(row[column]) for row in valid),
-        emulated_parts(valid, column), sum(bool(row["disturbed"]) for row in valid), own=max(own, default=None),
+        emulated_parts(valid, column), disturbed(valid),
     )  # fmt: skip
 
 

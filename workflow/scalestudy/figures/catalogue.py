@@ -38,8 +38,8 @@ class FigureSpec(Spec):
     """Column on the vertical axis (`lines`, `bars`)."""
     prediction: str | None = None
     """Column with what was predicted of `y`, drawn hollow next to it (`lines` only)."""
-    series: str | None = None
-    """One line per value of this column; `strategy` when unset."""
+    series: str = "strategy"
+    """One line per value of this column."""
     panel: str | None = None
     """One panel per value of this column."""
     where: dict[str, Any] = {}

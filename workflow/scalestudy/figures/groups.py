@@ -24,7 +24,7 @@ Looks = dict[str, tuple[int, int]]
 OWN_PANEL = ("model", "device", "data.source", "dtype")
 """What differs too much to share axes: without `panel`, each value gets a separate panel."""
 DOMINANT = 0.7
-MOST_LINES = 6
+MAX_LINES = 6
 
 
 def selected(rows: pd.DataFrame, where: Mapping[str, Any]) -> list[Row]:
@@ -45,21 +45,21 @@ class Group:
     """Whether a line's label says its value of `series`."""
 
 
-def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], series: str, x: str | None) -> list[Group]:
+def grouped(study: Study, figure: FigureSpec, runs: Sequence[Row], x: str | None = None) -> list[Group]:
     """Runs by panel and by line. What else is varied, and would put two configurations on one spot, joins the label. Runs
     of which the measured column of a series or panel is not known have no line.
 
     Without `panel`, a model, device, data source or number type that has to be told apart gets separate panels; so
     do the series themselves where lines would be too many.
     """
-    panel = figure.panel
+    series, panel = figure.series, figure.panel
     for key in {series, panel or series} & MEASURED.keys():
         runs = [row for row in runs if row.get(key) is not None and math.isfinite(row[key])]
     if panel is None:
         extras = _extras(study, runs, series, x)
         panel = next((key for key in extras if key in OWN_PANEL), None)
         lines = {canonical_json([row.get(key) for key in (series, *extras)]) for row in runs}
-        if panel is None and extras and len(lines) > MOST_LINES:
+        if panel is None and extras and len(lines) > MAX_LINES:
             panel = series
     return [_group(study, panel, members, series, x) for members in by(runs, panel).values()]
 
@@ -142,7 +142,7 @@ def palette(study: Study) -> dict[tuple[str, str], int]:
     A value keeps its number, and so its look, whatever a figure leaves out; two columns share none.
     """
     rows = columns_of_runs(study.runs)
-    columns = dict.fromkeys(figure.series or "strategy" for figure in study.figures)
+    columns = dict.fromkeys(figure.series for figure in study.figures)
     keys = dict.fromkeys((column, canonical_json(row.get(column))) for column in columns for row in rows)
     return {key: number for number, key in enumerate(keys)}
 

@@ -36,7 +36,7 @@ def accuracy(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str)
     score = "auroc" if "accuracy" not in scores and "auroc" in scores else "accuracy"
     x = Axis("Time since training began", "s", bool(figure.log_x))
     y = Axis("Held-out accuracy" if score == "accuracy" else "Mean AUROC", "", bool(figure.log_y), limits=SHARE)
-    groups = grouped(study, figure, runs, figure.series or "strategy", None)
+    groups = grouped(study, figure, runs)
     panels = []
     for group, lines in _lines(study, figure, groups, found, partial(_curve, score), "band"):
         why = "" if lines else notes.not_yet(group.runs) or "No valid run has this score on held-out data"
@@ -64,7 +64,7 @@ def staleness(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str
     in_bars = highest < MAX_BARS
     x = Axis("Staleness", "updates", categories=tuple(map(str, range(highest + 1))) if in_bars else ())
     y = Axis("Share of the updates", limits=SHARE)
-    groups = grouped(study, figure, runs, figure.series or "strategy", None)
+    groups = grouped(study, figure, runs)
     panels = []
     for group, lines in _lines(study, figure, groups, shares, _distribution, "bar" if in_bars else "series"):
         panels.append(Panel(group.title, x, y, lines, blank="" if lines else notes.not_yet(group.runs)))
@@ -89,7 +89,7 @@ def _lines(
     role: Literal["band", "bar", "series"],
 ) -> Iterator[tuple[Group, tuple[Line, ...]]]:
     """Yield each group with a line per configuration: `points_of` what was `found` in the results of its repeats."""
-    looks = styles(study, figure.series or "strategy", groups)
+    looks = styles(study, figure.series, groups)
     for group in groups:
         lines = []
         for label, members in group.lines.items():

@@ -26,7 +26,7 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
     assert figure.x is not None
     runs = selected(rows, figure.where)
     valid = [row for row in runs if row["status"] == "valid"]
-    groups = grouped(study, figure, runs, figure.series or "strategy", figure.x)
+    groups = grouped(study, figure, runs, figure.x)
     panels = [_panel(study, figure.x, group) for group in groups]
     return finished(figure, runs, groups, panels, _sums(valid), _overlapped(valid))
 

@@ -26,7 +26,7 @@ SHARES = "Numbers: share of the time of the steps that are drawn"
 def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
     """A panel per configuration, of its run whose traced steps have the median length. All panels last equally long."""
     runs, panels, said = selected(rows, figure.where), list[Panel](), list[str]()
-    groups = grouped(study, figure, runs, figure.series or "strategy", None)
+    groups = grouped(study, figure, runs)
     for group in groups:
         for label, members in group.lines.items():
             for repeats in by(members, "configuration").values():

@@ -231,7 +231,7 @@ def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows
     chosen = study.configurations(where)
     varied = [
         key
-        for key in (figure.panel, figure.series or "strategy")
+        for key in (figure.panel, figure.series)
         if key and key != x and len({canonical_json(row.get(key)) for row in chosen.values()}) > 1
     ]
     series: dict[str, list[str]] = {}
