@@ -30,6 +30,10 @@ class Link:
         """Seconds for so many messages one after the other, and so many bytes sent."""
         return messages * self.latency_s + sent / self.bytes_per_s
 
+    def message_s(self, size: float) -> float:
+        """Seconds for one message of `size` bytes; nothing takes no time."""
+        return self.time(1, size) if size else 0.0
+
 
 AllReduce = Callable[[float, int, Link], float]
 """Seconds of an all-reduce: size, ranks, link."""

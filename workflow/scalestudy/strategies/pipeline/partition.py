@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scalestudy.strategies.cost import Link
+
 Array = NDArray[np.float64]
 
 
@@ -39,34 +41,13 @@ class BlockCosts:
         return len(self.forward_s)
 
 
-@dataclass(frozen=True)
-class MessageTime:
-    """Time of a message between two ranks: `latency_s` + bytes × `s_per_byte`."""
-
-    latency_s: float
-    s_per_byte: float
-    summed_s_per_byte: float | None = None
-    """The same while ranks sum: both directions at once, and adding. None: as a message alone."""
-
-    def message_s(self, size: float) -> float:
-        """Seconds for one message of `size` bytes; nothing takes no time."""
-        return self.latency_s + size * self.s_per_byte if size else 0.0
-
-    def allreduce_s(self, size: float, ranks: int) -> float:
-        """Seconds of a ring all-reduce (Patarasuk and Yuan, 2009): 2 (p-1) messages of a p-th part."""
-        if ranks == 1 or not size:
-            return 0.0
-        s_per_byte = self.s_per_byte if self.summed_s_per_byte is None else self.summed_s_per_byte
-        return 2 * (ranks - 1) * (self.latency_s + size / ranks * s_per_byte)
-
-
 def between(small: BlockCosts, large: BlockCosts, share: float) -> BlockCosts:
     """The chain at another number of samples: `share` 0 is `small`, 1 is `large`; all costs are affine in it."""
     pairs = zip(vars(small).values(), vars(large).values(), strict=True)
     return BlockCosts(*(np.maximum(0.0, one + share * (other - one)) for one, other in pairs))
 
 
-def stage_times(chain: BlockCosts, link: MessageTime) -> Array:
+def stage_times(chain: BlockCosts, link: Link) -> Array:
     """[B+1, B+1] at q, b: seconds of forward and backward of blocks q … b-1, with the messages at its beginning.
 
     Infinite where q ≥ b.

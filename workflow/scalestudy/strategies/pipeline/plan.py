@@ -11,21 +11,14 @@ import numpy as np
 from torch import fx
 
 from scalestudy.strategies.catalogue import Pipeline as Options
+from scalestudy.strategies.cost import Link, ring
 from scalestudy.strategies.pipeline import schedule
-from scalestudy.strategies.pipeline.partition import (
-    Array,
-    BlockCosts,
-    MessageTime,
-    between,
-    partition,
-    stage_bytes,
-    stage_times,
-)
+from scalestudy.strategies.pipeline.partition import Array, BlockCosts, between, partition, stage_bytes, stage_times
 from scalestudy.strategies.pipeline.profile import Profile
 from scalestudy.strategies.pipeline.trace import Traced, changes_in_place
 
-MOST_BLOCKS = 96
-MOST_MICRO_BATCHES = 128
+MAX_BLOCKS = 96
+MAX_MICRO_BATCHES = 128
 HEADROOM = 1.1
 """Memory is planned with a tenth to spare: allocators round up and do not give all back."""
 
@@ -37,7 +30,9 @@ class Devices:
     ranks: int
     rank_batch: int
     """Samples that each rank loads per step."""
-    link: MessageTime
+    link: Link
+    summing: Link
+    """The link as it is while ranks sum: both directions at once, and adding."""
     update_s_per_byte: float
     """Time of the optimiser, per byte of parameters."""
     state_copies: float
@@ -126,13 +121,13 @@ def _spans(traced: Traced, profile: Profile) -> Iterator[tuple[int, int]]:
 
 
 def blocks(traced: Traced, small: Profile, large: Profile) -> Blocks:
-    """A profiled model as blocks, at most `MOST_BLOCKS`: of cuts near each other in time the cheapest is kept."""
+    """A profiled model as blocks, at most `MAX_BLOCKS`: of cuts near each other in time the cheapest is kept."""
     cuts, crossing = possible_cuts(traced, large), traced.crossing()
-    if len(cuts) >= MOST_BLOCKS:
+    if len(cuts) >= MAX_BLOCKS:
         ends = np.cumsum([cost.forward_s + cost.backward_s for cost in large.costs])
         cheapest: dict[int, tuple[int, int]] = {}
         for cut in cuts:
-            slot = int(ends[cut - 1] / ends[-1] * (MOST_BLOCKS - 1))
+            slot = int(ends[cut - 1] / ends[-1] * (MAX_BLOCKS - 1))
             price = sum(_bytes(large, node) for node in crossing[cut])
             cheapest[slot] = min(cheapest.get(slot, (price, cut)), (price, cut))
         cuts = sorted(cut for _, cut in cheapest.values())
@@ -221,7 +216,7 @@ def _micro_batches(model: Blocks, replica_batch: int, stages: int, wanted: Optio
         m
         for m in divisors(replica_batch)
         if least <= replica_batch // m <= most
-        and (m == wanted.micro_batches if wanted.micro_batches else stages <= m <= MOST_MICRO_BATCHES)
+        and (m == wanted.micro_batches if wanted.micro_batches else stages <= m <= MAX_MICRO_BATCHES)
     ]
 
 
@@ -249,7 +244,7 @@ def plan_for(model: Blocks, machine: Devices, stages: int, micro_batches: int) -
     held = [float(parameters[end] - parameters[begin]) for begin, end in spans]
     handed_out_s = 2 * link.message_s(machine.rank_batch / micro_batch * chain.crossing_bytes[0]) if stages > 1 else 0.0
     passes_s = schedule.step_time(forward_s, backward_s, there_s, back_s, micro_batches, replicas, machine.at_once)
-    summed_s = max(link.allreduce_s(size, replicas) + size * machine.update_s_per_byte for size in held)
+    summed_s = max(ring(size, replicas, machine.summing) + size * machine.update_s_per_byte for size in held)
     return PipelinePlan(
         stages,
         replicas,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -16,7 +17,7 @@ from scalestudy.errors import Skipped, UserError
 from scalestudy.spec.labels import counted
 from scalestudy.strategies.base import MakeOptimiser, World
 from scalestudy.strategies.catalogue import Pipeline as Options
-from scalestudy.strategies.pipeline.partition import MessageTime
+from scalestudy.strategies.cost import Link
 from scalestudy.strategies.pipeline.plan import Blocks, Devices, blocks, choose, fewest_devices
 from scalestudy.strategies.pipeline.profile import Precision, Profile, now, profile
 from scalestudy.strategies.pipeline.stage import Layout, layout_of
@@ -49,7 +50,7 @@ def decide(
 
     Raises UserError or Skipped, on all ranks, where there is no plan.
     """
-    link = measure_link(world.rank, world.ranks, group, world.device)
+    link, summing = measure_links(world.rank, world.ranks, group, world.device)
     small_messages = world.control or group
     cores: list[Any] = [None] * world.ranks
     dist.all_gather_object(cores, sorted(os.sched_getaffinity(0)), group=small_messages)
@@ -69,6 +70,7 @@ def decide(
             world.ranks,
             rank_batch=len(x),
             link=link,
+            summing=summing,
             update_s_per_byte=update_s_per_byte,
             state_copies=2 + slots,
             at_once=at_once if on_cpu and at_once < world.ranks else None,
@@ -139,13 +141,13 @@ def _optimiser_costs(make_optimiser: MakeOptimiser, like: torch.Tensor) -> tuple
     return seconds / parameter.nbytes, sum(slot.numel() for slot in slots) / parameter.numel()
 
 
-def measure_link(rank: int, ranks: int, group: dist.ProcessGroup, device: torch.device) -> MessageTime:
-    """Latency and bandwidth between ranks 0 and 1, and of an all-reduce among all ranks: medians of some tries.
+def measure_links(rank: int, ranks: int, group: dist.ProcessGroup, device: torch.device) -> tuple[Link, Link]:
+    """The link between ranks 0 and 1, and as it is in an all-reduce among all ranks: medians of some tries.
 
     Where there is one rank only, nothing is sent and the link is free. Called by all ranks; right on rank 0.
     """
     if ranks == 1:
-        return MessageTime(0.0, 0.0)
+        return Link(math.inf), Link(math.inf)
 
     def one_way_s(size: int) -> float:
         """Half a round trip of `size` bytes between ranks 0 and 1; 0 on all others."""
@@ -162,9 +164,14 @@ def measure_link(rank: int, ranks: int, group: dist.ProcessGroup, device: torch.
     # The first try makes connections.
     part_s = _median_s(lambda: dist.all_reduce(summed, group=group), device, lambda: dist.barrier(group=group))
     part_s /= 2 * (ranks - 1)
-    return MessageTime(
-        latency_s, max(0.0, large_s - latency_s) / LARGE, max(0.0, part_s - latency_s) / (SUMMED / ranks)
+    return (
+        Link(_rate(LARGE, large_s - latency_s), latency_s),
+        Link(_rate(SUMMED / ranks, part_s - latency_s), latency_s),
     )
+
+
+def _rate(size: float, seconds: float) -> float:
+    return size / seconds if seconds > 0 else math.inf
 
 
 def _median_s(work: Callable[[], object], device: torch.device, before: Callable[[], object] | None = None) -> float:
