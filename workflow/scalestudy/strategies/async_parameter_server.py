@@ -36,7 +36,9 @@ class AsyncParameterServer(ParameterServer):
         """
         message, weights = self.own_messages()
         ranks = self.world.ranks
-        replies: list[_Reply] = [_Reply(weights.data) for _ in range(ranks)]
+        replies = [torch.empty_like(weights.data) for _ in range(ranks)]
+        versions = [0] * ranks  # of the weights that each worker has
+        sending: dict[int, dist.Work | None] = {}
         self.records = {"time_s": [], "worker": [], "staleness": []}
         begin, version, left = time.perf_counter(), 0, ranks
         while left:
@@ -49,17 +51,18 @@ class AsyncParameterServer(ParameterServer):
             if wanted == STATE:
                 dist.send_object_list([slots_of(self.optimiser, self.model)], worker)
                 continue
-            reply = replies[worker]
             if wanted == PUSH:
                 self.set_learning_rate(rate_of_step(version // ranks))
                 self.optimiser.step()
-                record = time.perf_counter() - begin, worker, version - reply.version
+                record = time.perf_counter() - begin, worker, version - versions[worker]
                 for column, value in zip(self.records.values(), record, strict=True):
                     column.append(value)
                 version += 1
-            reply.send(weights.data, worker, version)
-        for reply in replies:
-            reply.wait()
+            if worker in sending:
+                wait(sending[worker])
+            replies[worker].copy_(weights.data)  # the server continues while they are on their way
+            versions[worker], sending[worker] = version, dist.isend(replies[worker], worker)
+        wait(*sending.values())
         return version // ranks
 
     def finish(self) -> None:
@@ -92,21 +95,3 @@ class AsyncParameterServer(ParameterServer):
     def optimiser_state(self) -> dict[str, torch.Tensor]:
         """As with synchronous servers, which all workers ask; here each question has its answer, so rank 0 alone asks."""
         return super().optimiser_state() if self.world.rank == 0 else {}
-
-
-class _Reply:
-    """The weights on their way to one worker, and their version; the server continues meanwhile."""
-
-    def __init__(self, weights: torch.Tensor) -> None:
-        self.message, self.version = torch.empty_like(weights), 0
-        self.sent: dist.Work | None = None
-
-    def send(self, weights: torch.Tensor, worker: int, version: int) -> None:
-        self.wait()
-        self.message.copy_(weights)
-        self.version = version
-        self.sent = dist.isend(self.message, worker)
-
-    def wait(self) -> None:
-        if self.sent is not None:
-            self.sent.wait()

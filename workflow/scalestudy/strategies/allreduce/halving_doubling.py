@@ -14,7 +14,7 @@ from scalestudy.strategies import nodes
 from scalestudy.strategies.allreduce.schedule import Scheduled, Sum
 from scalestudy.strategies.base import wait
 
-PIECES, LEAST_PIECE = 4, 2**18
+PIECES, MIN_PIECE = 4, 2**18
 """Into how many messages halving-doubling cuts what it swaps, and their least size in bytes."""
 
 
@@ -26,14 +26,15 @@ class HalvingDoubling(Scheduled):
         return SumByHalvingDoubling(group, nodes.everyone(self.world))
 
 
-def sum_by(name: str, group: dist.ProcessGroup | None, another: Callable[[], dist.ProcessGroup | None]) -> Sum | None:
-    """The algorithm of that name (`Algorithm` in catalogue.py) over the ranks of `group`; None outside of it.
+def sum_by(name: str, make_group: Callable[[], dist.ProcessGroup | None]) -> Sum | None:
+    """The algorithm of that name (`Algorithm` in catalogue.py) over the ranks of a new group; None outside of it.
 
-    `another` makes one more group of the same ranks. Every process calls this at the same time, in the group or not.
+    Every process calls this at the same time, in the group or not.
     """
+    group = make_group()
     if name == "ring":
         return None if group is None else partial(dist.all_reduce, group=group)
-    second = another()
+    second = make_group()
     return None if group is None or second is None else SumByHalvingDoubling(group, second)
 
 
@@ -150,4 +151,4 @@ class SumByHalvingDoubling:
 
 def _pieces(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """A message in pieces, as both sides cut it; none of an empty one, of which both sides know."""
-    return tensor.chunk(max(1, min(PIECES, tensor.nbytes // LEAST_PIECE))) if tensor.numel() else ()
+    return tensor.chunk(max(1, min(PIECES, tensor.nbytes // MIN_PIECE))) if tensor.numel() else ()

@@ -27,8 +27,7 @@ class Hierarchical(Scheduled):
         self.several = nodes.count(world) > 1
         backend = "gloo" if options.outer_transport == "gloo" else None
         self.through_host = backend is not None and world.device.type == "cuda"
-        leaders = nodes.leaders(world, backend)
-        self.between = sum_by(options.outer, leaders, lambda: nodes.leaders(world, backend))
+        self.between = sum_by(options.outer, lambda: nodes.leaders(world, backend))
         return self._sum
 
     def _sum(self, buffer: torch.Tensor) -> None:

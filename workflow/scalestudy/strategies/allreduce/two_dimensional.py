@@ -28,7 +28,7 @@ class TwoDimensional(Scheduled):
         self.parts = dist.get_world_size(self.inside)
         self.between = None
         if nodes.count(world) > 1:
-            self.between = sum_by(self.options.outer, nodes.across(world), lambda: nodes.across(world))
+            self.between = sum_by(self.options.outer, lambda: nodes.across(world))
         self.padded = torch.empty(0)
         return self._sum
 
