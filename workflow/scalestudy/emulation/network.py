@@ -29,7 +29,7 @@ The kernel passes up to 64 KiB with their headers as one packet. A bucket that c
 so much of a core that a link of 10 Gbit/s passes 4; so what reaches the relay is whole. Where the bucket holds a moment of
 the link, tokens are not lost while its timer is late: 10 Gbit/s then pass at 0.99 to 1.01 of their rate.
 """
-SEND_AHEAD_S, LEAST_AHEAD, MOST_AHEAD = 1 / 64, 2**17, 4 * 2**20
+SEND_AHEAD_S, MIN_AHEAD, MAX_AHEAD = 1 / 64, 2**17, 4 * 2**20
 """What a connection may send before it is acknowledged: so many seconds of its link, in bytes at least and at most.
 
 Linux allows 4 to 6 MiB, which is 3 to 5 ms of 10 Gbit/s. On a link a hundred times slower that would be half a second,
@@ -38,6 +38,8 @@ in which the messages of a later round share the link with those that a rank wai
 with a latency what the link carries in two round trips.
 """
 START_S = 10.0
+IS_ROOT = os.geteuid() == 0
+"""Others may make network namespaces in a user namespace of their own."""
 RELAY = Path(__file__).with_name("relay.py")
 LIMIT_BUFFERS = "cd /proc/sys/net/ipv4; for way in wmem rmem; do echo 4096 $1 $1 > tcp_$way || exit 1; done"
 """Sizes of TCP's buffers: least, at first, at most."""
@@ -49,8 +51,6 @@ class EmulatedNode:
 
     keeper: int
     address: str
-    of_user: bool
-    """Whether it lies in a user namespace, because this user is not root."""
     relay: int | None = None
     """The process that is the switch; None where it is a bridge."""
 
@@ -58,7 +58,7 @@ class EmulatedNode:
         """Move this process, which must have one thread, into the node; gloo will use its link."""
         libc = ctypes.CDLL(None, use_errno=True)
         for kind, flag in (("user", CLONE_NEWUSER), ("net", CLONE_NEWNET)):
-            if kind == "user" and not self.of_user:
+            if kind == "user" and IS_ROOT:
                 continue
             with open(f"/proc/{self.keeper}/ns/{kind}", "rb") as namespace:
                 if libc.setns(namespace.fileno(), flag):
@@ -77,22 +77,20 @@ def emulated_nodes(count: int, mib_per_s: float, latency_s: float = 0.0) -> Iter
 
     Raises Skipped, with the reason, where this system does not allow it.
     """
-    of_user = os.geteuid() != 0
     keepers: list[subprocess.Popen[bytes]] = []
     try:
-        switch = _keep(["unshare", *(["--user", "--map-root-user"] if of_user else []), "--net"], keepers)
-        into = ["nsenter", "--target", str(switch), "--user", "--preserve-credentials"] if of_user else []
-        held = [_keep([*into, "unshare", "--net"], keepers) for _ in range(count)]
-        nodes = [EmulatedNode(keeper, f"10.77.0.{i + 1}", of_user) for i, keeper in enumerate(held)]
+        switch = _keep(["unshare", *([] if IS_ROOT else ["--user", "--map-root-user"]), "--net"], keepers)
+        held = [_keep([*_into(switch), "unshare", "--net"], keepers) for _ in range(count)]
+        nodes = [EmulatedNode(keeper, f"10.77.0.{i + 1}") for i, keeper in enumerate(held)]
         rate, burst = int(mib_per_s * 2**20), WHOLE_PACKET if latency_s else MIN_BURST
         limit = f"root tbf rate {8 * rate}bit burst {max(burst, int(rate * BURST_S))} limit {QUEUE}"
-        _configure(switch, nodes, of_user, limit, is_bridged=not latency_s)
+        _configure(switch, nodes, limit, is_bridged=not latency_s)
         if latency_s:
-            relay = _relay(switch, count, of_user, latency_s, keepers)
+            relay = _relay(switch, count, latency_s, keepers)
             nodes = [replace(node, relay=relay) for node in nodes]
-        ahead = min(max(LEAST_AHEAD, int(rate * max(SEND_AHEAD_S, 4 * latency_s))), MOST_AHEAD)
+        ahead = min(max(MIN_AHEAD, int(rate * max(SEND_AHEAD_S, 4 * latency_s))), MAX_AHEAD)
         for node in nodes:
-            _in(node.keeper, of_user, ["sh", "-c", LIMIT_BUFFERS, "sh", str(ahead)])
+            _in(node.keeper, ["sh", "-c", LIMIT_BUFFERS, "sh", str(ahead)])
         yield nodes
     finally:
         for keeper in keepers:
@@ -129,11 +127,11 @@ def _keep(command: list[str], keepers: list[subprocess.Popen[bytes]]) -> int:
     raise Skipped(f"network namespaces cannot be made here ({said or 'no answer'}): {remedy}")
 
 
-def _relay(switch: int, ports: int, of_user: bool, latency_s: float, keepers: list[subprocess.Popen[bytes]]) -> int:
+def _relay(switch: int, ports: int, latency_s: float, keepers: list[subprocess.Popen[bytes]]) -> int:
     """Start the process that is the switch, which reads from all ports when this returns; returns its id."""
     started = subprocess.Popen(
         [
-            *_into(switch, of_user),
+            *_into(switch),
             *("setpriv", "--pdeathsig", "KILL", sys.executable, "-IS", str(RELAY), str(latency_s)),
             *(f"node{port}" for port in range(ports)),
         ],
@@ -149,31 +147,31 @@ def _relay(switch: int, ports: int, of_user: bool, latency_s: float, keepers: li
     return started.pid
 
 
-def _configure(switch: int, nodes: list[EmulatedNode], of_user: bool, limit: str, is_bridged: bool) -> None:
+def _configure(switch: int, nodes: list[EmulatedNode], limit: str, is_bridged: bool) -> None:
     """A link from the switch to each node, with a token bucket at both ends, and a bridge between them."""
     lines = ["link add bridge type bridge", "link set bridge up"] if is_bridged else []
     lines += [f"link add node{i} type veth peer name {INTERFACE} netns {node.keeper}" for i, node in enumerate(nodes)]
     lines += [f"link set node{i}{' master bridge' if is_bridged else ''} up" for i in range(len(nodes))]
-    _in(switch, of_user, ["ip", "-batch", "-"], lines)
-    _in(switch, of_user, ["tc", "-batch", "-"], [f"qdisc add dev node{i} {limit}" for i in range(len(nodes))])
+    _in(switch, ["ip", "-batch", "-"], lines)
+    _in(switch, ["tc", "-batch", "-"], [f"qdisc add dev node{i} {limit}" for i in range(len(nodes))])
     for i, node in enumerate(nodes):
         hardware = f"link set {INTERFACE} address 02:00:00:00:00:{i:02x} up"
         address = [hardware, f"addr add {node.address}/24 dev {INTERFACE}", "link set lo up"]
-        _in(node.keeper, of_user, ["ip", "-batch", "-"], address)
-        _in(node.keeper, of_user, ["tc", "-batch", "-"], [f"qdisc add dev {INTERFACE} {limit}"])
+        _in(node.keeper, ["ip", "-batch", "-"], address)
+        _in(node.keeper, ["tc", "-batch", "-"], [f"qdisc add dev {INTERFACE} {limit}"])
 
 
-def _into(process: int, of_user: bool) -> list[str]:
-    """What starts a command in the namespace of a process."""
-    return ["nsenter", "--target", str(process), *(["--user", "--preserve-credentials"] if of_user else []), "--net"]
+def _into(process: int) -> list[str]:
+    """What starts a command in the namespaces of a process."""
+    return ["nsenter", "--target", str(process), *([] if IS_ROOT else ["--user", "--preserve-credentials"]), "--net"]
 
 
-def _in(process: int, of_user: bool, command: list[str], lines: Sequence[str] = ()) -> None:
+def _in(process: int, command: list[str], lines: Sequence[str] = ()) -> None:
     """Run a command in the namespace of a process; `ip` and `tc` read their commands, one a line."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
     try:
         subprocess.run(
-            [*_into(process, of_user), *command],
+            [*_into(process), *command],
             input="".join(f"{line}\n" for line in lines),
             text=True,
             capture_output=True,

@@ -38,19 +38,13 @@ def build(options: Torchvision, *, classes: int, channels: int, image_size: tupl
     if channels == 1:
         # [batch, 1, height, width] as three equal channels, without a copy
         model.register_forward_pre_hook(lambda _, inputs: (inputs[0].expand(-1, 3, -1, -1),))
-    if not _takes(model, channels, image_size):
-        raise UserError(what, "loader.size", f"use larger ones; it was published with {published}x{published}")
-    return model
-
-
-def _takes(model: nn.Module, channels: int, image_size: tuple[int, int]) -> bool:
-    """Whether the network in training mode can take two such images."""
     try:
         with torch.no_grad():
             call_on_meta(model, (2, channels, *image_size))
     except (RuntimeError, ValueError, AssertionError):
-        return False
-    return True
+        remedy = f"use larger ones; it was published with {published}x{published}"
+        raise UserError(what, "loader.size", remedy) from None
+    return model
 
 
 def published_size(name: str) -> int:
