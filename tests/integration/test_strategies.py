@@ -23,7 +23,6 @@ from scalestudy.strategies.catalogue import (
 )
 from tests.integration.forked import on_processes
 from tests.integration.trainings import (
-    MODELS,
     RANKS,
     STEPS,
     Case,
@@ -34,6 +33,7 @@ from tests.integration.trainings import (
     rate,
     reference,
     share_of,
+    stop_and_resume,
     train_in_worlds,
 )
 
@@ -82,13 +82,13 @@ STATEFUL = [
 ]
 """Strategies that keep or gather their state in their own way, and one that does not."""
 STOPPED_RANKS = (1, 2, 4)
-STOPPED = {f"{name} stopped": Case("batchnorm", EXACT[name], stopped=True) for name in STATEFUL}
-STOPPED["async stopped"] = Case("mlp", ASYNC["async with 2 servers"], stopped=True)
+STOPPED = {f"{name} stopped": Case("batchnorm", EXACT[name], work=stop_and_resume) for name in STATEFUL}
+STOPPED["async stopped"] = Case("mlp", ASYNC["async with 2 servers"], work=stop_and_resume)
 
 
 def models_of(ranks: int) -> list[str]:
     """An MLP everywhere, and a residual network on one rank and on two nodes: an exchange depends on ranks, not on models."""
-    return [model for model in MODELS if ranks in {"mlp": RANKS, "batchnorm": (1, 2, 4)}[model]]
+    return [model for model, trained in {"mlp": RANKS, "batchnorm": (1, 2, 4)}.items() if ranks in trained]
 
 
 def cases_of(ranks: int) -> dict[str, Case]:
@@ -169,7 +169,7 @@ def test_servers_serve_every_step_and_end_with_the_training(trained: Any) -> Non
         results[server][name][0]
         for name, case in cases_of(ranks).items()
         for server in range(ranks, ranks + case.servers)
-        if not case.stopped
+        if not case.work
     }
     assert served == {STEPS}
 

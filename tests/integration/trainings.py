@@ -70,15 +70,9 @@ class ResNet(torchvision.models.ResNet):
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (MLP, (12,)),
     "batchnorm": (ResNet, (3, 16, 16)),
-}
-CUT: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "chain": (MLP, (12,)),
     "transformer": (Transformer, (6,)),
-    "resnet": (ResNet, (3, 16, 16)),
 }
-"""What pipelines cut into stages."""
-GHOSTS = ("batchnorm", "resnet")
-"""With BatchNorm, which normalises over the part of a batch that it sees at a time."""
+"""With the shapes of their samples. `batchnorm` normalises over the part of a batch that it sees at a time."""
 
 
 class NoExchange(Strategy):
@@ -94,8 +88,8 @@ class Case:
     dtype: torch.dtype = torch.float64
     per_node: int | None = None
     """Ranks per logical node; None: as PER_NODE has it."""
-    stopped: bool = False
-    """Stopped after STOP_AT steps, and resumed from the state by a new strategy and model."""
+    work: Callable[[Case, World, Path], Any] | None = None
+    """What each process does; None: `train`."""
 
     @property
     def servers(self) -> int:
@@ -108,12 +102,12 @@ class Case:
 
 def make_model(name: str, seed: int, dtype: torch.dtype) -> nn.Module:
     torch.manual_seed(seed)
-    return (MODELS | CUT)[name][0]().to(dtype)
+    return MODELS[name][0]().to(dtype)
 
 
 def make_batch(name: str, step: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1000 + step)
-    x = torch.randn(GLOBAL_BATCH, *(MODELS | CUT)[name][1], generator=generator, dtype=torch.float64)
+    x = torch.randn(GLOBAL_BATCH, *MODELS[name][1], generator=generator, dtype=torch.float64)
     return x.to(dtype), torch.randint(CLASSES, (GLOBAL_BATCH,), generator=generator)
 
 
@@ -143,7 +137,7 @@ def reference(model_name: str, parts: int) -> list[torch.Tensor]:
     """
     model = make_model(model_name, 0, torch.float64)
     optimiser = make_optimiser(model.parameters())
-    shares = parts if model_name in GHOSTS else 1
+    shares = parts if model_name == "batchnorm" else 1
     for step in range(STEPS):
         optimiser.zero_grad()
         x, y = make_batch(model_name, step, torch.float64)
@@ -163,26 +157,36 @@ def apply(model: nn.Module, optimiser: torch.optim.Optimizer, learning_rate: flo
     optimiser.step()
 
 
-def train(case: Case, world: World) -> Any:
-    """A rank's parameters after training; of a server the number of steps served, and its records."""
-    model = make_model(case.model, seed=world.rank, dtype=case.dtype)  # only rank 0 has the right weights
+def begun(case: Case, world: World, seed: int) -> tuple[Any, nn.Module]:
+    """A strategy that is ready for its first step, and the module that it returned."""
     strategy = build(case.strategy, world) if case.strategy else NoExchange(None, world)
-    module = strategy.prepare(model, make_optimiser)
+    if strategy.wants_example:
+        strategy.example = share_of(world.rank, world.ranks, case.model, 0, case.dtype)
+    return strategy, strategy.prepare(make_model(case.model, seed, case.dtype), make_optimiser)
+
+
+def weights_of(strategy: Strategy) -> list[torch.Tensor]:
+    """All parameters of the training, as a rank has them."""
+    with strategy.full_parameters() as model:
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def train(case: Case, world: World, _folder: Path) -> Any:
+    """A rank's parameters after training; of a server the number of steps served, and its records."""
+    strategy, module = begun(case, world, seed=world.rank)  # only rank 0 has the right weights
     if world.is_server:
         return strategy.serve(rate), strategy.records
     for step in range(STEPS):
         make_step(case, strategy, module, step)
-    with strategy.full_parameters():
-        parameters = [parameter.detach().clone() for parameter in model.parameters()]
+    weights = weights_of(strategy)
     strategy.finish()
-    return parameters
+    return weights
 
 
 def stop_and_resume(case: Case, world: World, folder: Path) -> Any:
-    """A rank's parameters after training with a stop between; of a server nothing."""
+    """A rank's parameters after STOP_AT steps, a stop, and the other steps by a new strategy and model; of a server nothing."""
     file = folder / "state.pt"
-    first = build(case.strategy, world)  # type: ignore[arg-type]
-    module = first.prepare(make_model(case.model, seed=world.rank, dtype=case.dtype), make_optimiser)
+    first, module = begun(case, world, seed=world.rank)
     if world.is_server:
         first.serve(rate)
     else:
@@ -194,20 +198,17 @@ def stop_and_resume(case: Case, world: World, folder: Path) -> Any:
             torch.save(state, file)
     dist.barrier()
     state = torch.load(file)
-    model = make_model(case.model, seed=100 + world.rank, dtype=case.dtype)
-    second = build(case.strategy, world)  # type: ignore[arg-type]
-    module = second.prepare(model, make_optimiser)
+    second, module = begun(case, world, seed=100 + world.rank)
     second.load_state(state)
     if world.is_server:
         second.serve(lambda step: rate(STOP_AT + step))
         return None
     for step in range(STOP_AT, STEPS):
         make_step(case, second, module, step)
-    with second.full_parameters():
-        parameters = [parameter.detach().clone() for parameter in model.parameters()]
+    weights = weights_of(second)
     second.finish()
     dist.barrier(group=world.workers)
-    return parameters
+    return weights
 
 
 def make_step(case: Case, strategy: Strategy, module: nn.Module, step: int) -> torch.Tensor:
@@ -234,7 +235,7 @@ def train_all(index: int, ranks: int, folder: Path, cases: dict[str, Case]) -> d
             if case.servers == servers:
                 per_node = case.per_node or PER_NODE[ranks]
                 world = World(index, ranks, servers, torch.device("cpu"), per_node, workers)  # type: ignore[arg-type]
-                results[name] = stop_and_resume(case, world, folder) if case.stopped else train(case, world)
+                results[name] = (case.work or train)(case, world, folder)
         dist.barrier()
         dist.destroy_process_group()
     return results
