@@ -179,11 +179,10 @@ def judged(claim: Sampled, kind: Kind, sides: Sides, looks: int = 1) -> tuple[bo
     """Whether the rule decides for the claim, and whether against it."""
     of, against = sides
     logs = claim.is_log
-    part = ClaimPart(
-        None,
-        rows(np.exp(of) if logs else of, kind.column, "of"),
-        rows(np.exp(against) if logs else against, kind.column, "against", first=of.shape[1] if kind.apart else 0),
-    )
+    left = rows(np.exp(of) if logs else of, kind.column, "of")
+    first = of.shape[1] if kind.apart else 0
+    right = rows(np.exp(against) if logs else against, kind.column, "against", first)
+    part = ClaimPart(None, (left, right))
     try:
         found = estimate(claim, part)
     except NotJudged:

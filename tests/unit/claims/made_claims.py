@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from scalestudy.claims.fixed import Fixed, with_plan
 from scalestudy.claims.judge import judge
 from scalestudy.claims.outcome import Verdict
-from scalestudy.claims.select import spec_rows
+from scalestudy.claims.select import Row, spec_rows
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
@@ -55,14 +53,11 @@ def study_with(folder: Path, *claims: str, repeats: int = 5, scale: str = "paper
     return read_studies(["s"], scale, Machine(), folder=folder)[0]
 
 
-def frame_of(study: Study, numbers: Numbers) -> pd.DataFrame:
+def rows_of(study: Study, numbers: Numbers) -> list[Row]:
     """Rows as `study_rows` gives them; `numbers` are a run's metrics, and its status where it is not valid."""
-    rows = []
-    for run in study.runs:
-        row: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
-        row |= {"status": "valid", "reason": "", "wall_s": 10.0, "instrument.device_name": "cpu"}
-        rows.append(row | dict(spec_rows([run])[0]) | dict(numbers(run)))
-    return pd.DataFrame(rows)
+    nothing: dict[str, Any] = dict.fromkeys(METRICS, math.nan)
+    valid = {"status": "valid", "reason": "", "wall_s": 10.0, "instrument.device_name": "cpu"}
+    return [{**nothing, **valid, **spec_rows([run])[0], **numbers(run)} for run in study.runs]
 
 
 def as_fixed(study: Study) -> dict[str, Fixed]:
@@ -73,4 +68,4 @@ def as_fixed(study: Study) -> dict[str, Fixed]:
 
 def verdicts(study: Study, numbers: Numbers, fixed: Mapping[str, Fixed] | None = None) -> list[Verdict]:
     """The verdicts on a study's claims, which were fixed before its runs unless `fixed` says otherwise."""
-    return judge(study, frame_of(study, numbers), as_fixed(study) if fixed is None else fixed)
+    return judge(study, rows_of(study, numbers), as_fixed(study) if fixed is None else fixed)

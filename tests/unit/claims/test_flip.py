@@ -62,7 +62,7 @@ FOUR = {"ranks": 4, "batch.global": 4}
 def test_the_nearest_step_that_would_change_the_verdict_is_named(
     claim: Direction, of: Side, against: Side, then: str
 ) -> None:
-    said = flip_text(claim, ClaimPart(None, of, against))
+    said = flip_text(claim, ClaimPart(None, (of, against)))
     assert said == [f"With a step of {then} in place of 100 ms the verdict would flip, if all else stayed"]
 
 
@@ -76,4 +76,4 @@ def test_the_nearest_step_that_would_change_the_verdict_is_named(
     ],
 )
 def test_nothing_is_computed_of_a_real_or_free_accelerator_or_an_overlapped_exchange(more: dict[str, Any]) -> None:
-    assert flip_text(CLAIM, ClaimPart(None, side(0.2, **more), side(0.1))) == []
+    assert flip_text(CLAIM, ClaimPart(None, (side(0.2, **more), side(0.1)))) == []

@@ -13,9 +13,9 @@ from scalestudy.claims.judge import judge
 from scalestudy.claims.outcome import Verdict
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
-from scalestudy.spec.study import Run
+from scalestudy.spec.study import Run, Study
 from tests.conftest import ROOT
-from tests.unit.claims.made_claims import CLAIM, DIRECTION, STUDY, Numbers, as_fixed, frame_of, study_with, verdicts
+from tests.unit.claims.made_claims import CLAIM, DIRECTION, STUDY, Numbers, as_fixed, rows_of, study_with, verdicts
 
 NOISE = (-0.010, 0.006, 0.000, -0.004, 0.008, 0.002, -0.007, 0.005, 0.001, -0.001)
 WILD = (-0.5, 0.4, 0.0, -0.3, 0.5)
@@ -88,22 +88,6 @@ def test_an_exact_claim(tmp_path: Path, ring: str, staged: float, verdict: str) 
     assert found.verdict == verdict
 
 
-def test_an_exact_claim_is_not_reproduced_by_a_part_of_its_checks(tmp_path: Path) -> None:
-    """The machine has no pair of nodes: half of the claim was never looked at."""
-    where = "kind: exact\n    checks:\n      - {column: status, of: {ranks: 1}, equals: valid}\n"
-    text = STUDY.format(repeats=1) + CLAIM.format(
-        id="c", text=f"{where}      - {{column: status, of: {{ranks: 8}}, equals: valid}}"
-    )
-    (tmp_path / "s.yaml").write_text(
-        text.replace("vary:", "vary:\n  ranks: {to: machine}").replace("parameter_server", "ring")
-    )
-    study = read_studies(["s"], "paper", Machine(device="cpu", cores_per_node=2), folder=tmp_path)[0]
-    (found,) = verdicts(study, lambda run: {})
-    assert (found.verdict, found.reason) == ("not testable here", "this machine does not have its runs")
-    (wrong,) = verdicts(study, lambda run: {"status": "invalid", "reason": "too short"})
-    assert wrong.verdict == "not reproduced"
-
-
 PUBLISHED = """kind: published
     column: training_time_s
     reference: [times]
@@ -157,14 +141,28 @@ def test_a_slope_on_logarithms_is_the_power_of_the_axis(tmp_path: Path, power: f
     assert (found.verdict, found.estimate) == (verdict, pytest.approx(power, abs=0.01))
 
 
-def test_a_slope_of_a_single_point_is_not_testable_here(tmp_path: Path) -> None:
-    text = STUDY.format(repeats=6) + CLAIM.format(
-        id="c", text=SLOPE.replace("train.epochs\n", "ranks\n").replace("where: {", "where: {train.epochs: 1, ")
-    )
-    (tmp_path / "s.yaml").write_text(text.replace("vary:", "vary:\n  ranks: {to: machine}"))
-    study = read_studies(["s"], "paper", Machine(device="cpu", cores_per_node=1), folder=tmp_path)[0]
-    (found,) = verdicts(study, lambda run: {"training_time_s": 1.0})
-    assert (found.verdict, found.reason) == ("not testable here", "this machine does not have its runs")
+PARTS = """kind: exact
+    checks:
+      - {column: status, of: {ranks: 1}, equals: valid}
+      - {column: status, of: {ranks: 8}, equals: valid}"""
+ONE_POINT = SLOPE.replace("train.epochs\n", "ranks\n").replace("where: {", "where: {train.epochs: 1, ")
+
+
+def study_on(folder: Path, cores: int, claim: str) -> Study:
+    """The study with this claim over as many ranks as a machine has cores."""
+    text = STUDY.format(repeats=3) + CLAIM.format(id="c", text=claim)
+    text = text.replace("vary:", "vary:\n  ranks: {to: machine}").replace("parameter_server", "ring")
+    (folder / "s.yaml").write_text(text)
+    return read_studies(["s"], "paper", Machine(device="cpu", cores_per_node=cores), folder=folder)[0]
+
+
+def test_half_of_the_checks_and_a_slope_of_one_point_are_not_testable_here(tmp_path: Path) -> None:
+    facts = study_on(tmp_path, 2, PARTS)
+    for study in (facts, study_on(tmp_path, 1, ONE_POINT)):
+        (found,) = verdicts(study, lambda run: {"training_time_s": 1.0})
+        assert (found.verdict, found.reason) == ("not testable here", "this machine does not have its runs")
+    (wrong,) = verdicts(facts, lambda run: {"status": "invalid", "reason": "too short"})
+    assert wrong.verdict == "not reproduced"
 
 
 SHARE = """kind: direction
@@ -178,25 +176,20 @@ SHARE = """kind: direction
     margin_reason: more than half"""
 
 
-def test_a_share_of_a_difference_is_taken_round_by_round(tmp_path: Path) -> None:
-    def numbers(run: Run) -> Mapping[str, Any]:
-        more = run.spec.train.epochs - 1
-        return {"setup_s": 1 + 3 * more * (1 + NOISE[run.spec.repeat]), "wall_s": 10 + 4 * more}
-
-    (found,) = verdicts(study_with(tmp_path, SHARE), numbers)
-    assert (found.verdict, found.estimate) == ("reproduced", pytest.approx(0.75, abs=0.01))
-
-
-def test_there_is_no_share_of_a_whole_that_is_not_larger(tmp_path: Path) -> None:
+def test_a_share_of_a_difference_is_taken_round_by_round_where_the_whole_is_larger(tmp_path: Path) -> None:
     """Of two epochs that take less time than one, set-up is no cause of taking longer."""
 
-    def numbers(run: Run) -> Mapping[str, Any]:
-        less = run.spec.train.epochs - 1
-        return {"setup_s": 9 - 3 * less * (1 + NOISE[run.spec.repeat]), "wall_s": 20 - 4 * less}
+    def numbers(longer: int) -> Numbers:
+        def of_run(run: Run) -> Mapping[str, Any]:
+            more = longer * (run.spec.train.epochs - 1)
+            return {"setup_s": 9 + 3 * more * (1 + NOISE[run.spec.repeat]), "wall_s": 20 + 4 * more}
 
-    (found,) = verdicts(study_with(tmp_path, SHARE), numbers)
-    assert found.verdict == "inconclusive"
-    assert "`wall_s` is not larger in every round" in found.reason
+        return of_run
+
+    study = study_with(tmp_path, SHARE)
+    (found,), (none,) = verdicts(study, numbers(1)), verdicts(study, numbers(-1))
+    assert (found.verdict, found.estimate) == ("reproduced", pytest.approx(0.75, abs=0.01))
+    assert none.verdict == "inconclusive" and "`wall_s` is not larger in every round" in none.reason
 
 
 def _ring(run: Run) -> bool:
@@ -282,15 +275,14 @@ def test_a_value_that_this_machine_skips_is_named(tmp_path: Path) -> None:
     assert (found.verdict, "; not compared here: epochs 2; " in found.sentence) == ("reproduced", True)
 
 
-def test_stand_ins_with_their_values_place_and_disturbed_runs_are_in_the_verdict(tmp_path: Path) -> None:
+def test_stand_ins_with_their_values_and_disturbed_runs_are_in_the_verdict(tmp_path: Path) -> None:
     base = (
         '{device: "emulated:infinite", model: resnet50, loader: {storage: {mib_per_s: 5}, memory_limit_mib: 13.5}, '
         "data: {source: synthetic_jpeg, samples: 64}, faults: [{kind: slow_decode, seconds: 0.2}]}"
     )
     study = study_with(tmp_path, DIRECTION + "\n    stand_ins: [One rank stands for eight]", base=base)
-    place = {"instrument.cpu": "AMD EPYC", "instrument.cores": "2", "instrument.device_name": "H100"}
-    (found,) = verdicts(study, lambda run: {**rates(80.0)(run), **place, "disturbed": run.spec.repeat == 0})
-    assert (found.basis, found.disturbed, found.measured_on) == ("with stand-ins", 2, ["AMD EPYC, 2 cores, H100"])
+    (found,) = verdicts(study, lambda run: {**rates(80.0)(run), "disturbed": run.spec.repeat == 0})
+    assert (found.basis, found.disturbed) == ("with stand-ins", 2)
     assert found.stand_ins == [
         "Computing takes no time",
         "A storage of 5 MiB/s with 0 ms per request is emulated",
@@ -400,10 +392,10 @@ def test_rounds_that_a_claim_leaves_out_are_none_of_its_rounds(tmp_path: Path) -
 
 def test_from_three_campaigns_on_a_verdict_says_where_the_next_is_expected(tmp_path: Path) -> None:
     study = study_with(tmp_path, DIRECTION)
-    frames = [frame_of(study, rates(level)) for level in (70.0, 80.0, 90.0)]
-    missing = frame_of(study, lambda run: {"status": "missing"})
-    (two,) = judge(study, frames[1], as_fixed(study), [frames[0], missing])
-    (three,) = judge(study, frames[1], as_fixed(study), [frames[0], frames[2]])
+    first, rows, last = (rows_of(study, rates(level)) for level in (70.0, 80.0, 90.0))
+    missing = rows_of(study, lambda run: {"status": "missing"})
+    (two,) = judge(study, rows, as_fixed(study), [first, missing])
+    (three,) = judge(study, rows, as_fixed(study), [first, last])
     assert (two.campaigns, two.next_low, two.estimate) == (2, None, three.estimate)
     # ln 0.7, 0.8, 0.9: mean -0.22839, s 0.12575; t(0.975, 2) = 4.302653, times √(4/3)
     assert (three.next_low, three.next_high) == (pytest.approx(0.4260, abs=1e-3), pytest.approx(1.4866, abs=3e-3))
@@ -440,21 +432,27 @@ def test_the_own_error_of_a_quotient_is_in_its_own_unit(tmp_path: Path) -> None:
     assert verdict.verdict == "reproduced"
 
 
-@pytest.mark.parametrize(("device", "basis"), [("cpu", "with stand-ins"), ("NVIDIA A100", "measured")])
-def test_cores_stand_for_gpus_where_a_document_speaks_of_speed(tmp_path: Path, device: str, basis: str) -> None:
-    study = study_with(tmp_path, DIRECTION + "\n    origin: document")
-    (found,) = verdicts(study, lambda run: {**rates(80.0)(run), "instrument.device_name": device})
-    assert found.basis == basis
+EMULATED = '{device: "emulated:infinite", model: resnet50, data: {source: synthetic_jpeg, samples: 64}}'
 
 
 @pytest.mark.parametrize(
-    ("column", "basis"), [("throughput_samples_per_s", "with stand-ins"), ("loader_samples_per_s", "measured")]
+    ("base", "column", "device", "basis"),
+    [
+        ("{}", "throughput_samples_per_s", "cpu", "with stand-ins"),
+        ("{}", "throughput_samples_per_s", "NVIDIA A100", "measured"),
+        (EMULATED, "throughput_samples_per_s", "cpu", "with stand-ins"),
+        (EMULATED, "loader_samples_per_s", "cpu", "measured"),
+    ],
 )
-def test_emulated_compute_stands_for_nothing_in_what_the_host_does(tmp_path: Path, column: str, basis: str) -> None:
-    base = '{device: "emulated:infinite", model: resnet50, data: {source: synthetic_jpeg, samples: 64}}'
+def test_cores_and_emulated_compute_stand_for_gpus_where_a_document_speaks_of_their_speed(
+    tmp_path: Path, base: str, column: str, device: str, basis: str
+) -> None:
     claim = DIRECTION.replace("throughput_samples_per_s", column) + "\n    origin: document"
-    study = study_with(tmp_path, claim, base=base)
-    (found,) = verdicts(study, lambda run: {column: rates(80.0)(run)["throughput_samples_per_s"]})
+    rate = rates(80.0)
+    (found,) = verdicts(
+        study_with(tmp_path, claim, base=base),
+        lambda run: {column: rate(run)["throughput_samples_per_s"], "instrument.device_name": device},
+    )
     assert found.basis == basis
 
 
@@ -494,10 +492,8 @@ def test_a_claim_that_was_changed_or_declared_after_its_first_run_is_marked(tmp_
 
 
 def test_a_verdict_says_which_of_its_numbers_programs_reported(tmp_path: Path) -> None:
-    def numbers(run: Run) -> Mapping[str, Any]:
-        return {**rates(80.0)(run), "throughput_samples_per_s_kind": "reported"}
-
-    (found,) = verdicts(study_with(tmp_path, DIRECTION), numbers)
+    reported = {"throughput_samples_per_s_kind": "reported"}
+    (found,) = verdicts(study_with(tmp_path, DIRECTION), lambda run: {**rates(80.0)(run), **reported})
     assert "; throughput reported by the program; " in found.sentence
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from scalestudy.claims.inference import Estimate, own_error
 from scalestudy.spec.columns import extrapolated_too_far, is_number, on_logarithms
-from scalestudy.spec.labels import number
+from scalestudy.spec.labels import decimals_of, fixed, number
 
 CONFIDENCE = 0.95
 CENSORED = "censored"
@@ -96,16 +96,3 @@ def with_interval(mean: float, low: float | None, high: float | None, factor: fl
         return f"{fixed(mean, decimals)} [{fixed(low, decimals)}, {fixed(high, decimals)}]"
     decimals = decimals_of(half)
     return f"{fixed(mean, decimals)} ± {fixed(half, decimals)}"
-
-
-def decimals_of(half_width: float) -> int:
-    """Decimal places that show two significant digits of a half-width; negative: tens, hundreds, … are rounded."""
-    # 0.0996 is 0.10, which has two digits after the point and not three.
-    exponent = math.floor(math.log10(half_width))
-    return 1 - (exponent + 1 if round(half_width / 10.0**exponent, 1) >= 10 else exponent)
-
-
-def fixed(value: float, decimals: int) -> str:
-    """A number rounded to decimal places, thousands separated."""
-    rounded = round(value, decimals)
-    return f"{rounded + 0.0:,.{max(0, decimals)}f}"

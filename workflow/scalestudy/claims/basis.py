@@ -152,14 +152,13 @@ def flip_text(claim: Sampled, part: ClaimPart) -> list[str]:
         return []
     if not (is_rate or claim.column in ("step_time_s", "data_stall")):
         return []
-    of, against = (_emulated_step(side) for side in (part.of, part.against or ()))
+    of, against = map(_emulated_step, part.sides)
     if of is None or against is None:
         return []
     low, high = claim.bounds
     # An efficiency is the throughput of a rank, over a base that both sides have.
     samples, others = (
-        side[0]["batch.global"] / (side[0]["ranks"] if claim.column == "efficiency" else 1)
-        for side in (part.of, part.against or part.of)
+        side[0]["batch.global"] / (side[0]["ranks"] if claim.column == "efficiency" else 1) for side in part.sides
     )
 
     def seconds(step: _Step, factor: float) -> float:

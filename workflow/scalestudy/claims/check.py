@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scalestudy.claims.basis import DOCUMENT
-from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Comparison, Exact, Published, Sampled
+from scalestudy.claims.model import AnyClaim, ClaimsOfDocument, Exact, Published, Sampled
 from scalestudy.claims.select import Row, chosen, configurations, parts_of, published_number, published_rows, spec_rows
 from scalestudy.errors import Problem, nearest, raise_problems
 from scalestudy.spec.base import KeyPath, Spec, dotted_keys, parse, shown, suggest
@@ -126,7 +126,7 @@ def _on(claim: AnyClaim, capacity: MachineCapacity) -> AnyClaim:
     if isinstance(claim, Exact):
         update["checks"] = tuple(check.model_copy(update={"of": resolved(check.of)}) for check in claim.checks)
     else:
-        update |= {key: resolved(side) for key, side in _sides(claim).items()}
+        update |= {key: resolved(side) for key, side in claim.sides.items()}
     return claim.model_copy(update=update)
 
 
@@ -156,10 +156,6 @@ def claim_problems(study: Study, may_lack: bool = False) -> Iterator[Problem]:
             yield replace(problem, path=(*path, *problem.path))
 
 
-def _sides(claim: Comparison) -> dict[str, dict[str, Any]]:
-    return {"of": claim.of, **({} if claim.against is None else {"against": claim.against})}
-
-
 def _problems(claim: AnyClaim, rows: list[Row], may_lack: bool) -> list[Problem]:
     """Problems of a claim, of the first step that finds any."""
     if isinstance(claim, Published):
@@ -169,9 +165,9 @@ def _problems(claim: AnyClaim, rows: list[Row], may_lack: bool) -> list[Problem]
         sides = [check.of for check in claim.checks]
         found = list(_exact_problems(claim, rows, keys))
     else:
-        sides = list(_sides(claim).values())
-        found = list(_column_problems(claim, keys)) or _margin_problems(claim) or _choice_problems(claim, rows, keys)
-        found = found or _part_problems(claim, rows, may_lack)
+        sides = list(claim.sides.values())
+        found = list(_column_problems(claim, keys)) or _margin_problems(claim)
+        found = found or _choice_problems(claim, rows, keys) or list(_part_problems(claim, rows, may_lack))
     key, of_claim = claim.follows_from, [row for side in sides for row in chosen(rows, claim.where, side)]
     if not found and key is not None and not any(row.get(key) for row in of_claim):
         known = {name for row in of_claim for name, value in row.items() if value}
@@ -199,34 +195,23 @@ def _column_problems(claim: Sampled, keys: set[str]) -> Iterator[Problem]:
 
 def _choice_problems(claim: Sampled | Published, rows: list[Row], keys: set[str], *kind: str) -> list[Problem]:
     """Sides that choose no row."""
-    choices = ({"where": claim.where, key: side} for key, side in _sides(claim).items())
+    choices = ({"where": claim.where, key: side} for key, side in claim.sides.items())
     return [each for choice in choices for each in choice_problems(rows, choice, keys, *kind)]
 
 
-def _part_problems(claim: Sampled | Published, rows: list[Row], may_lack: bool = False) -> list[Problem]:
-    """Sides with several configurations or published rows where there may be one, or with too few unless they `may_lack`."""
-    found: list[Problem] = []
+def _part_problems(claim: Sampled, rows: list[Row], may_lack: bool) -> Iterator[Problem]:
+    """Sides with several configurations where there may be one, or with too few unless they `may_lack`."""
     for part in parts_of(claim, rows):
         at = f" at `{claim.each}` {shown(part.value)}" if claim.each else ""
-        for key in _sides(claim):
-            found += _count_problems(claim, key, getattr(part, key), at, may_lack)
-        if isinstance(claim, Published) or may_lack or not part.of or part.against is None:
-            continue
-        if set(configurations(part.of)) == set(configurations(part.against)):
+        for key, side in zip(claim.sides, part.sides, strict=True):
+            yield from _count_problems(claim, key, side, at, may_lack)
+        if not may_lack and all(part.sides) and len(set(map(configurations, part.sides))) < len(part.sides):
             what = "`of` and `against` choose the same runs"
-            found.append(Problem(("against",), what, "choose other runs for one of them"))
-    return found
+            yield Problem(("against",), what, "choose other runs for one of them")
 
 
-def _count_problems(
-    claim: Sampled | Published, key: str, side: Sequence[Row], at: str, may_lack: bool
-) -> Iterator[Problem]:
-    """A side without rows, or with more of them than its claim compares."""
-    if isinstance(claim, Published):
-        if len(side) != 1:
-            remedy = "choose one by `where`, or by another value"
-            yield Problem((key,), f"`{key}` chooses {len(side)} published rows{at}, and needs one", remedy)
-        return
+def _count_problems(claim: Sampled, key: str, side: Sequence[Row], at: str, may_lack: bool) -> Iterator[Problem]:
+    """A side with fewer configurations than its claim compares, or with more."""
     count = len(configurations(side))
     if may_lack and count < (1 if claim.over is None else 2):
         return
@@ -294,11 +279,14 @@ def _published_problems(claim: Published) -> list[Problem]:
     if not (rows := published_rows(claim)):
         return [Problem(("column",), f"no row of these files has a number in `{claim.column}`", "name another column")]
     keys = {key for row in rows for key in row}
-    if found := _choice_problems(claim, rows, keys, "published row") or _part_problems(claim, rows):
+    if found := _choice_problems(claim, rows, keys, "published row"):
         return found
+    for key, side in claim.sides.items():
+        if (count := len(chosen(rows, claim.where, side))) != 1:
+            what = f"`{key}` chooses {count} published rows, and needs one"
+            return [Problem((key,), what, "choose one by `where`, or by another value")]
     try:
-        for part in parts_of(claim, rows):
-            published_number(claim, part)
+        published_number(claim)
     except ZeroDivisionError:
         return [Problem(("column",), "a published number that is divided by is 0", "choose other rows")]
     return []

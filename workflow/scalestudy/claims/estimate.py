@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from scalestudy.claims.inference import Estimate, own_error
-from scalestudy.claims.model import Sampled
+from scalestudy.claims.model import MIN_ROUNDS, Sampled
 from scalestudy.claims.select import ClaimPart, Row, number_of
 from scalestudy.spec.columns import (
     EFFICIENCIES,
@@ -20,8 +20,6 @@ from scalestudy.spec.columns import (
     provenance,
 )
 
-FEWEST = 2
-"""One round has no spread."""
 TIE = 1e-12
 """Distance of two shares that are equal but for rounding."""
 
@@ -54,8 +52,8 @@ def estimate(claim: Sampled, part: ClaimPart) -> Estimate:
     """
     _one_base(claim, part)
     rounds, own = _of_part(claim, part)
-    if len(rounds) < max(FEWEST, claim.repeats):
-        raise NotJudged(f"{len(rounds)} of at least {max(FEWEST, claim.repeats)} rounds have the number")
+    if len(rounds) < MIN_ROUNDS:
+        raise NotJudged(f"{len(rounds)} of at least {MIN_ROUNDS} rounds have the number")
     grid = _grid(claim, part, rounds) if claim.column in SHARES and claim.over is None else 0.0
     return Estimate(tuple(rounds), math.hypot(own, grid), claim.is_log, len(claim.looks))
 
@@ -66,12 +64,10 @@ def _of_part(claim: Sampled, part: ClaimPart) -> tuple[list[float], float]:
         return _slopes_of_part(claim, part)
     if claim.compared_as == "share":
         return _share(claim, part), 0.0
-    of = _one_configuration(claim, part.of)
-    if part.against is None:
-        return [of[key].value for key in _paired(claim, part, of)], _own(of)
-    against = _one_configuration(claim, part.against)
-    paired = _paired(claim, part, of, against)
-    return [of[key].value - against[key].value for key in paired], math.hypot(_own(of), _own(against))
+    of, *against = sides = [_one_configuration(claim, side) for side in part.sides]
+    paired = _paired(claim, part, *sides)
+    values = [of[key].value - math.fsum(side[key].value for side in against) for key in paired]
+    return values, math.hypot(*map(_own, sides))
 
 
 def _paired(claim: Sampled, part: ClaimPart, *sides: Mapping[int, Number]) -> list[int]:
@@ -88,7 +84,7 @@ def _paired(claim: Sampled, part: ClaimPart, *sides: Mapping[int, Number]) -> li
             found.add(provenance(row))
             found |= {(name,) for name in bases if row.get(name.replace("ranks", "apart")) == 1}
     together = [key for key in shared if len(places[key]) == 1]
-    if len(together) < max(FEWEST, claim.repeats) <= len(shared):
+    if len(together) < MIN_ROUNDS <= len(shared):
         apart = len(shared) - len(together)
         raise MeasuredApart(f"in {apart} of {len(shared)} rounds the sides have unlike periods or instruments")
     return together
@@ -101,13 +97,12 @@ def _grid(claim: Sampled, part: ClaimPart, rounds: Sequence[float]) -> float:
     """
     if min(_gaps(rounds)) > TIE:
         return 0.0
-    sides = [side for side in (part.of, part.against) if side is not None]
-    found = [_rounds(claim, side, claim.is_log) for side in sides]
+    found = [_rounds(claim, side, claim.is_log) for side in part.sides]
     gaps = _gaps(number.value for of_side in found for of_round in of_side.values() for number in of_round.values())
     steps = [gap for gap in gaps if gap > TIE]
     if not steps:
         raise NotJudged(f"all runs have the same `{claim.column}`: their spread is below its steps, and not known")
-    return min(steps) * math.sqrt(len(sides) / 12)
+    return min(steps) * math.sqrt(len(found) / 12)
 
 
 def _gaps(values: Iterable[float]) -> list[float]:
@@ -182,9 +177,8 @@ def _own(side: Mapping[int, Number]) -> float:
 
 def _share(claim: Sampled, part: ClaimPart) -> list[float]:
     """The difference in `column` over the difference in `per`, round by round."""
-    assert part.against is not None and claim.per is not None
-    of, against = (_one_configuration(claim, side, claim.column) for side in (part.of, part.against))
-    whole_of, whole_against = (_one_configuration(claim, side, claim.per) for side in (part.of, part.against))
+    of, against = (_one_configuration(claim, side, claim.column) for side in part.sides)
+    whole_of, whole_against = (_one_configuration(claim, side, claim.per) for side in part.sides)
     paired = _paired(claim, part, of, against, whole_of, whole_against)
     wholes = {key: whole_of[key].value - whole_against[key].value for key in paired}
     if any(whole <= 0 for whole in wholes.values()):
@@ -194,9 +188,9 @@ def _share(claim: Sampled, part: ClaimPart) -> list[float]:
 
 def _slopes_of_part(claim: Sampled, part: ClaimPart) -> tuple[list[float], float]:
     """The slope of each round's least-squares line; of two sides the ratio of their slopes, on logarithms."""
-    sides = [_slopes(claim, side, log=part.against is None) for side in (part.of, part.against) if side is not None]
+    sides = [_slopes(claim, side, log=len(part.sides) == 1) for side in part.sides]
     paired = _paired(claim, part, *sides)
-    if part.against is None:
+    if len(sides) == 1:
         return [sides[0][key].value for key in paired], _own(sides[0])
     if any(side[key].value <= 0 for side in sides for key in paired):
         raise NotJudged(f"`{claim.column}` does not grow over `{claim.over}`: its slopes have no ratio")

@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pandas as pd
-
 from scalestudy.claims import words
 from scalestudy.claims.basis import basis_of, flip_text, stand_ins_of
 from scalestudy.claims.estimate import MeasuredApart, NotJudged, estimate
@@ -30,7 +28,7 @@ from scalestudy.claims.inference import (
     rounds_needed,
     together,
 )
-from scalestudy.claims.model import AnyClaim, Check, Equivalence, Exact, Published, Sampled
+from scalestudy.claims.model import MIN_ROUNDS, AnyClaim, Check, Equivalence, Exact, Published, Sampled
 from scalestudy.claims.outcome import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict
 from scalestudy.claims.select import (
     ClaimPart,
@@ -39,11 +37,10 @@ from scalestudy.claims.select import (
     configurations,
     parts_of,
     published_number,
-    published_rows,
     rows_of_claim,
 )
 from scalestudy.errors import duration
-from scalestudy.spec.columns import kind_of, matches
+from scalestudy.spec.columns import is_number, kind_of, matches
 from scalestudy.spec.labels import column_label, counted, listed, lower
 from scalestudy.spec.study import Study
 
@@ -78,27 +75,21 @@ class _Estimated:
 
 
 def judge(
-    study: Study, frame: pd.DataFrame, fixed: Mapping[str, Fixed], others: Iterable[pd.DataFrame] = ()
+    study: Study, rows: Sequence[Row], fixed: Mapping[str, Fixed], others: Sequence[Sequence[Row]] = ()
 ) -> list[Verdict]:
     """A verdict for each claim of a study, in the order of the file.
 
-    `frame` holds its rows, one per run; `fixed` the claims as they were when their first runs were made; `others` the rows of
-    the machine's other campaigns, which decide nothing here and tell how much the next may differ.
+    `rows` has one row per run; `fixed` the claims as they were when their first runs were made; `others` the rows of the
+    machine's other campaigns, which decide nothing here and tell how much the next may differ.
     """
-    rows = _rows(frame)
     first = [_first(study, with_plan(claim, rows, fixed), rows) for claim in study.claims]
     estimated = [each for each in first if isinstance(each, _Estimated)]
     adjusted = holm(each.tested.p for each in estimated)
     undecided = sum(p > ERROR for p in adjusted)
-    campaigns = [_rows(each) for each in others]
-    final = iter(_decided(study, each, p, undecided, campaigns) for each, p in zip(estimated, adjusted, strict=True))
+    final = iter(_decided(study, each, p, undecided, others) for each, p in zip(estimated, adjusted, strict=True))
     verdicts = [next(final) if isinstance(each, _Estimated) else each for each in first]
     measured = {row["run"] for row in rows if row["status"] != "missing"}
     return [_with_change(verdict, fixed) if measured & set(verdict.runs) else verdict for verdict in verdicts]
-
-
-def _rows(frame: pd.DataFrame) -> list[Row]:
-    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 
 def _with_change(verdict: Verdict, fixed: Mapping[str, Fixed]) -> Verdict:
@@ -126,19 +117,11 @@ def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Est
         runs=list(dict.fromkeys(row["run"] for row in used)),
         basis=basis_of(claim, stand_ins),
         stand_ins=stand_ins,
-        measured_on=sorted({_place(row) for row in used if row.get("instrument.cpu")}),
         disturbed=sum(row.get("disturbed") is True for row in used),
     )
     if isinstance(claim, Exact):
         return _exact(study, claim, verdict, rows)
     return _estimated(claim, verdict, rows)
-
-
-def _place(row: Row) -> str:
-    """`AMD EPYC, 2 cores`, and the accelerator where there is one."""
-    device = row.get("instrument.device_name")
-    place = f"{row['instrument.cpu']}, {row.get('instrument.cores')} cores"
-    return place if device in (None, "", "cpu") else f"{place}, {device}"
 
 
 def _undecided(verdict: Verdict, rows: Sequence[Row], planned: int, problem: object) -> Verdict:
@@ -180,8 +163,6 @@ def _exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row]) ->
             return verdict.not_here(str(without[0]["reason"]))
         problem = f"{len(without)} of {len(verdict.runs)} runs do not have the value"
         return _undecided(verdict, without, len(verdict.runs), problem)
-    if held and len(repeats) < claim.repeats:
-        return verdict.too_few_planned(len(repeats), claim.repeats)
     outcome = REPRODUCED if held else NOT_REPRODUCED
     return verdict.decided(outcome, f"{'; '.join(said)}; {counted(len(repeats), 'round')}", n=len(repeats))
 
@@ -211,21 +192,14 @@ def _check_text(study: Study, check: Check, agreeing: int, values: Sequence[Any]
 
 def judge_published(study: Study, claim: Published, verdict: Verdict) -> Verdict:
     """Whether published rows agree with the document's statement of them, within its rounding."""
-    found = [(part, published_number(claim, part)) for part in parts_of(claim, published_rows(claim))]
-    worst, value = min(found, key=lambda each: _depth(claim, each[1]))
+    value = published_number(claim)
+    if claim.value is not None:  # the ends of a rounding are within it
+        holds = abs(value - claim.value) < (1 + SAME) * (claim.within or 0.0)
+    else:
+        holds = value > claim.above if claim.above is not None else value < (claim.below or 0.0)
     unit = f" {verdict.unit}" if verdict.unit else ""
-    said = (
-        f"by the published rows, {words.compared_text(study, claim, worst.value)}"
-        f" = {words.plain(value)}{unit}; required: {verdict.threshold}{unit}"
-    )
-    return verdict.decided(CONSISTENT if _depth(claim, value) > 0 else INCONSISTENT, said, estimate=value)
-
-
-def _depth(claim: Published, value: float) -> float:
-    """How far inside the document's statement the number lies; not above 0 outside. The ends of a rounding are inside."""
-    if claim.value is not None:
-        return (1 + SAME) * (claim.within or 0.0) - abs(value - claim.value)
-    return value - claim.above if claim.above is not None else (claim.below or 0.0) - value
+    number = f"{words.compared_text(study, claim)} = {words.plain(value)}{unit}; required: {verdict.threshold}{unit}"
+    return verdict.decided(CONSISTENT if holds else INCONSISTENT, f"by the published rows, {number}", estimate=value)
 
 
 # Numbers with an interval
@@ -239,9 +213,10 @@ def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict
         reasons = (str(row["reason"]) for part in every for row in part.rows if row["status"] == "skipped")
         return verdict.not_here(next(reasons, "this machine does not have its runs"))
     planned = min(Counter(row["configuration"] for row in _once(parts)).values())
-    needed = max(claim.repeats, claim.looks[0])
+    needed = max(MIN_ROUNDS, claim.looks[0])
     if planned < needed:
-        return verdict.too_few_planned(planned, needed, repeats_needed=needed)
+        reason = f"not judgeable at this scale: {counted(planned, 'round')} planned, at least {needed} needed"
+        return verdict.inconclusive(reason, repeats_needed=needed)
     missing = [row["repeat"] for row in _once(parts) if row["status"] == "missing"]
     complete = _rounds(parts).index(min(missing)) if missing else planned
     look = max((look for look in claim.looks if look <= complete), default=claim.looks[0])
@@ -263,10 +238,12 @@ def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict
 
 def _is_skipped(claim: Sampled, part: ClaimPart) -> bool:
     """Whether this machine has no runs of a side, the same ones on both, or a single point of a slope."""
-    sides = (part.of, part.against or part.of)
-    if part.of == part.against or any(all(row["status"] == "skipped" for row in side) for side in sides):
+    if len({configurations(side) for side in part.sides}) < len(part.sides):
         return True
-    return claim.over is not None and any(len(configurations(side)) < 2 for side in sides)
+    fewest = 1 if claim.over is None else 2
+    return any(
+        len(configurations(side)) < fewest or all(row["status"] == "skipped" for row in side) for side in part.sides
+    )
 
 
 def _rounds(parts: Sequence[ClaimPart]) -> list[int]:
@@ -277,11 +254,8 @@ def _rounds(parts: Sequence[ClaimPart]) -> list[int]:
 def _before(parts: Sequence[ClaimPart], look: int) -> list[ClaimPart]:
     """The rows of the rounds up to a look: later ones decide nothing before the next."""
     rounds = _rounds(parts)[:look]
-
-    def seen(side: Sequence[Row]) -> tuple[Row, ...]:
-        return tuple(row for row in side if row["repeat"] in rounds)
-
-    return [ClaimPart(one.value, seen(one.of), None if one.against is None else seen(one.against)) for one in parts]
+    seen = [[tuple(row for row in side if row["repeat"] in rounds) for side in part.sides] for part in parts]
+    return [ClaimPart(part.value, tuple(sides)) for part, sides in zip(parts, seen, strict=True)]
 
 
 def _once(parts: Sequence[ClaimPart]) -> list[Row]:
@@ -351,19 +325,13 @@ def _with_rounds(each: _Estimated, verdict: Verdict, error: float) -> Verdict:
 
 
 def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:
-    """Wall time in seconds and GPU hours of so many rounds of all configurations, each as long as its runs so far."""
-    seconds = hours = 0.0
-    by_configuration: dict[str, list[Row]] = {}
-    for row in _once(parts):
-        if row["status"] == "valid":
-            by_configuration.setdefault(row["configuration"], []).append(row)
-    for members in by_configuration.values():
-        walls = [float(row["wall_s"]) for row in members if row["wall_s"] is not None and math.isfinite(row["wall_s"])]
-        wall = rounds * math.fsum(walls) / len(walls) if walls else 0.0
-        seconds += wall
-        if members[0].get("instrument.device_name") not in (None, "", "cpu"):
-            hours += wall * float(members[0]["ranks"]) / 3600
-    return seconds, hours
+    """Wall time in seconds and GPU hours of so many rounds, each as long as the rounds so far."""
+    timed = [row for row in _once(parts) if is_number(row["wall_s"])]
+    of_devices = [row for row in timed if row.get("instrument.device_name") not in (None, "", "cpu")]
+    rounds_made = max(1, len({row["repeat"] for row in timed}))
+    seconds = math.fsum(row["wall_s"] for row in timed)
+    hours = math.fsum(row["wall_s"] * row["ranks"] for row in of_devices) / 3600
+    return rounds / rounds_made * seconds, rounds / rounds_made * hours
 
 
 def _one_after_the_other(part: ClaimPart) -> bool:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from scalestudy.files import canonical_json, sha256_text
 from scalestudy.spec.base import SCALES, Name, Scale, Spec, refused
 from scalestudy.spec.columns import SHARES, on_logarithms
+from scalestudy.spec.labels import unit_of
 
 Text = Annotated[str, Field(min_length=1)]
 Where = dict[str, Any]
@@ -56,36 +57,34 @@ class Claim(Spec):
 
 
 class Comparison(Claim):
-    """What is compared: one side, two sides, or a slope over an axis."""
+    """What is compared: one side, or two sides."""
 
     column: str
     """The measured column whose values are compared."""
-    per: str | None = None
-    """Each value is divided by the same run's value in this column; with `compare: share` see there."""
     where: Where = {}
     """Only runs with these values, on both sides; a list stands for any of its values."""
     of: Where = {}
     """The side that the claim is about, within `where`."""
     against: Where | None = None
     """The side that it is compared with, within `where`; without it the value itself is judged."""
-    compare: Literal["ratio", "difference", "share"] | None = None
-    """`of` over `against`, `of` less `against`, or the difference in `column` as a share of the difference in `per`,
-    which has to be above 0. Unset: the difference for columns between 0 and 1, such as accuracies, else the ratio."""
-    each: str | None = None
-    """The claim must hold for each value that this key of the runs has on either side."""
     margin_reason: Text
     """Why the limit or the margin is what it is."""
 
     @property
-    def compared_as(self) -> Literal["ratio", "difference", "share", "value"]:
-        """How the sides are compared; `value` where there is one side."""
-        if self.against is None:
-            return "value"
-        return self.compare or ("difference" if self.column in SHARES and self.per is None else "ratio")
+    def sides(self) -> dict[str, Where]:
+        """The sides by their keys."""
+        return {"of": self.of} if self.against is None else {"of": self.of, "against": self.against}
+
+    @property
+    def unit(self) -> str:
+        """The unit of what is compared; a ratio has none."""
+        return unit_of(self.column) if self.against is None else ""
 
 
 MAX_LOOKS = 5
 """Times that a claim may be judged: with more, each has too little of the permitted error to decide anything."""
+MIN_ROUNDS = 3
+"""Repeats that an interval needs. With two, t is 12.7: such an interval says only that two are few."""
 
 
 class _OfRuns(Spec):
@@ -99,25 +98,43 @@ class _OfRuns(Spec):
 
 
 class Sampled(_OfRuns, Comparison):
-    """A comparison of measured runs, repeated so that it has an interval."""
+    """A comparison of measured runs, or a slope over an axis, repeated so that it has an interval."""
 
+    per: str | None = None
+    """Each value is divided by the same run's value in this column; with `compare: share` see there."""
+    compare: Literal["ratio", "difference", "share"] | None = None
+    """`of` over `against`, `of` less `against`, or the difference in `column` as a share of the difference in `per`,
+    which has to be above 0. Unset: the difference for columns between 0 and 1, such as accuracies, else the ratio."""
+    each: str | None = None
+    """The claim must hold for each value that this key of the runs has on either side."""
     over: str | None = None
     """With one side: the slope of log `column` over the log of this column, over the side's configurations. With two
     sides: the slope of `column` over this column of `of` over that of `against`."""
     take: Literal["most", "least"] | None = None
     """Of several configurations on a side, the one with the highest or lowest mean; unset: there may be only one."""
-    repeats: Annotated[int, Field(ge=1, le=10_000)] = 3
-    """Fewest rounds that decide it."""
     looks: Annotated[tuple[int, ...], Field(max_length=MAX_LOOKS)] = ()
     """Numbers of rounds at which it may be judged, as `[5, 10]`; each time with its part of the permitted error. Unset: once,
     at the rounds that the study plans when the first run is made. Rounds beyond the last decide nothing."""
 
     @model_validator(mode="after")
     def _has_ascending_looks(self) -> Self:
-        if any(few >= more for few, more in pairwise((self.repeats - 1, *self.looks))):
-            what = f"`looks` {list(self.looks)} are not ascending numbers of rounds from {self.repeats} on"
-            raise refused(what, "order them, and leave out what is below `repeats`", "looks")
+        if any(few >= more for few, more in pairwise((MIN_ROUNDS - 1, *self.looks))):
+            what = f"`looks` {list(self.looks)} are not ascending numbers of rounds from {MIN_ROUNDS} on"
+            raise refused(what, "order them, and leave out what is too few", "looks")
         return self
+
+    @property
+    def compared_as(self) -> Literal["ratio", "difference", "share", "value"]:
+        """How the sides are compared; `value` where there is one side."""
+        if self.against is None:
+            return "value"
+        return self.compare or ("difference" if self.column in SHARES and self.per is None else "ratio")
+
+    @property
+    def unit(self) -> str:
+        """The unit of what is compared; a ratio, a share, a slope and a quotient have none."""
+        has_none = self.compared_as in ("ratio", "share") or self.over is not None or self.per is not None
+        return "" if has_none else unit_of(self.column)
 
     @property
     def is_log(self) -> bool:
@@ -203,12 +220,11 @@ class Exact(_OfRuns, Claim):
     """Only runs with these values."""
     checks: Annotated[tuple[Check, ...], Field(min_length=1)]
     """What has to be there: each a map of `column`, `of` (which runs) and `equals` (the value, or a list of values)."""
-    repeats: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Fewest rounds that decide it."""
 
 
 class Published(Comparison):
-    """Arithmetic on published rows: *consistent* or *inconsistent* with what the document says, never *reproduced*."""
+    """A published number, or the ratio of two: *consistent* or *inconsistent* with what the document says, never
+    *reproduced*."""
 
     kind: Literal["published"]
     """How it is judged."""

@@ -8,11 +8,10 @@ from typing import Any
 from scalestudy.claims import words
 from scalestudy.claims.basis import ELSEWHERE, INSTRUMENT_CHECK, MARKS, OURS, basis_of, label
 from scalestudy.claims.model import AnyClaim, Comparison, Published
-from scalestudy.spec.labels import counted
 
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
 NOT_RUN, NOT_HERE, CONSISTENT, INCONSISTENT = "not run", "not testable here", "consistent", "inconsistent"
-OF_INSTRUMENT = {REPRODUCED: "passed", NOT_REPRODUCED: "failed"}
+CHECK_OUTCOMES = {REPRODUCED: "passed", NOT_REPRODUCED: "failed"}
 """Verdicts of an instrument check."""
 
 
@@ -46,8 +45,6 @@ class Verdict:
     changed_after_measuring: bool = False
     p: float | None = None
     p_holm: float | None = None
-    measured_on: list[str] = field(default_factory=list)
-    """Processors and accelerators of its runs."""
     apart: int = 0
     """Rounds far from the others, as slow ones are: the number is that of the median round."""
     look: int | None = None
@@ -68,7 +65,7 @@ class Verdict:
         return cls(
             **{key: getattr(claim, key) for key in same},
             basis=basis_of(claim, ()),
-            unit=words.unit_of_claim(compared) if compared else "",
+            unit=compared.unit if compared else "",
             threshold=words.threshold_text(compared) if compared else "",
             margin_reason=compared.margin_reason if compared else "",
             n=1 if isinstance(claim, Published) else None,
@@ -90,12 +87,9 @@ class Verdict:
         return MARKS[self.verdict]
 
     @property
-    def finding_parts(self) -> tuple[str, str, str]:
-        """The sentence without the verdict that it begins with and without its full stop, as its verdict stands beside it:
-        before its number, the number with its interval, and the rest; no number: all before."""
-        finding = self.sentence.partition(": ")[2].strip().rstrip(".")
-        number = words.interval_text(self.estimate, self.low, self.high, self.unit)
-        return finding.partition(number) if "[" in number else (finding, "", "")
+    def finding(self) -> str:
+        """The sentence without the verdict that it begins with and without its full stop, where that stands beside it."""
+        return self.sentence.partition(": ")[2].strip().rstrip(".")
 
     def not_here(self, reason: str) -> Verdict:
         """*Not testable here*, with the reason."""
@@ -110,14 +104,9 @@ class Verdict:
         reason = f"{missing} of {planned} runs have no result"
         return replace(self, verdict=NOT_RUN, reason=reason, sentence=f"Not run: {reason}.", n=0)
 
-    def too_few_planned(self, rounds: int, needed: int, **more: Any) -> Verdict:
-        """*Inconclusive*, because the study plans fewer rounds than the claim needs."""
-        planned = f"{counted(rounds, 'round')} planned, at least {needed} needed"
-        return self.inconclusive(f"not judgeable at this scale: {planned}", **more)
-
     def decided(self, verdict: str, said: str, **more: Any) -> Verdict:
         """Decided either way; `said` follows the colon of its sentence."""
-        word = OF_INSTRUMENT.get(verdict, verdict) if self.basis == INSTRUMENT_CHECK else verdict
+        word = CHECK_OUTCOMES.get(verdict, verdict) if self.basis == INSTRUMENT_CHECK else verdict
         return replace(self, verdict=word, sentence=self._sentence(word, said), **more)
 
     def _sentence(self, verdict: str, said: str) -> str:

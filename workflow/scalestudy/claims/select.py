@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scalestudy.claims.model import Comparison, Exact, OfRuns, Published
+from scalestudy.claims.model import Exact, OfRuns, Published, Sampled
 from scalestudy.files import NUMBER, WHOLE, canonical_json, read_table
 from scalestudy.spec.columns import METRICS, agrees, columns_of_runs, is_number
 from scalestudy.spec.layout import REFERENCES
@@ -19,16 +19,15 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ClaimPart:
-    """One comparison of a claim: the value of its column `each` (None without), and the rows of its sides."""
+    """One comparison of a claim: the value of its column `each` (None without), and the rows of its one or two sides."""
 
     value: Any
-    of: tuple[Row, ...]
-    against: tuple[Row, ...] | None
+    sides: tuple[tuple[Row, ...], ...]
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        """The rows of both sides."""
-        return self.of + (self.against or ())
+    def rows(self) -> list[Row]:
+        """The rows of all sides."""
+        return [row for side in self.sides for row in side]
 
 
 def chosen(rows: Iterable[Row], *wheres: Mapping[str, Any]) -> tuple[Row, ...]:
@@ -36,15 +35,14 @@ def chosen(rows: Iterable[Row], *wheres: Mapping[str, Any]) -> tuple[Row, ...]:
     return tuple(row for row in rows if all(agrees(row, where) for where in wheres))
 
 
-def parts_of(claim: Comparison, rows: Sequence[Row]) -> list[ClaimPart]:
+def parts_of(claim: Sampled, rows: Sequence[Row]) -> list[ClaimPart]:
     """The comparisons of a claim: one, or one per value of `each`. A side with a single value, which the other does not have, is
     in all of them."""
-    of = chosen(rows, claim.where, claim.of)
-    against = None if claim.against is None else chosen(rows, claim.where, claim.against)
+    sides = tuple(chosen(rows, claim.where, side) for side in claim.sides.values())
     if claim.each is None:
-        return [ClaimPart(None, of, against)]
-    by_value: list[dict[str, list[Row]]] = [{}, {}]
-    for found, side in zip(by_value, (of, against or ()), strict=True):
+        return [ClaimPart(None, sides)]
+    by_value: list[dict[str, list[Row]]] = [{} for _ in sides]
+    for found, side in zip(by_value, sides, strict=True):
         for row in side:
             found.setdefault(canonical_json(row.get(claim.each)), []).append(row)
     # Values are those of the sides that have several; of the first side where neither has.
@@ -55,11 +53,7 @@ def parts_of(claim: Comparison, rows: Sequence[Row]) -> list[ClaimPart]:
         is_in_all = len(side) == 1 and not side.keys() <= values.keys()
         return tuple(next(iter(side.values())) if is_in_all else side.get(name, ()))
 
-    parts = []
-    for name, value in values.items():
-        left, right = (rows_at(side, name) for side in by_value)
-        parts.append(ClaimPart(value, left, None if against is None else right))
-    return parts
+    return [ClaimPart(value, tuple(rows_at(side, name) for side in by_value)) for name, value in values.items()]
 
 
 def rows_of_claim(claim: OfRuns, rows: Sequence[Row]) -> list[Row]:
@@ -78,9 +72,9 @@ def spec_rows(runs: Sequence[Run]) -> list[Row]:
     return [{**row, "run": run.id, "configuration": run.configuration} for run, row in rows]
 
 
-def configurations(side: Iterable[Row]) -> list[str]:
-    """The configurations of a side, each once."""
-    return list(dict.fromkeys(row["configuration"] for row in side))
+def configurations(side: Iterable[Row]) -> frozenset[str]:
+    """The configurations of a side."""
+    return frozenset(row["configuration"] for row in side)
 
 
 def number_of(row: Row, column: str, per: str | None) -> float | None:
@@ -92,30 +86,21 @@ def number_of(row: Row, column: str, per: str | None) -> float | None:
 
 
 def published_rows(claim: Published) -> list[Row]:
-    """The rows of a claim's reference files that have its columns, numbers as numbers, with the file's name as `reference`."""
-    needed = [column for column in (claim.column, claim.per) if column]
+    """The rows of a claim's reference files that have its column, numbers as numbers, with the file's name as `reference`."""
     rows = [
         {"reference": name, **{key: _value(cell) for key, cell in row.items()}}
         for name in claim.reference
         for row in read_table(REFERENCES / f"{name}.csv", numbers=METRICS)
     ]
-    return [row for row in rows if all(isinstance(row.get(column), (int, float)) for column in needed)]
+    return [row for row in rows if isinstance(row.get(claim.column), (int, float))]
 
 
-def published_number(claim: Published, part: ClaimPart) -> float:
+def published_number(claim: Published) -> float:
     """The number of a claim about published rows, of which there is one on each side. ZeroDivisionError where it has none."""
-    is_share = claim.compared_as == "share"
-
-    def of(row: Row) -> float:
-        return float(row[claim.column]) / (float(row[claim.per]) if claim.per and not is_share else 1.0)
-
-    (left,) = part.of
-    if part.against is None:
-        return of(left)
-    (right,) = part.against
-    if is_share:
-        return (of(left) - of(right)) / (float(left[str(claim.per)]) - float(right[str(claim.per)]))
-    return of(left) - of(right) if claim.compared_as == "difference" else of(left) / of(right)
+    rows = published_rows(claim)
+    sides = [chosen(rows, claim.where, side) for side in claim.sides.values()]
+    first, *second = (float(row[claim.column]) for (row,) in sides)
+    return first / second[0] if second else first
 
 
 def _value(cell: str) -> Any:

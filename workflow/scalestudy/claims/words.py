@@ -8,14 +8,8 @@ from typing import Any
 
 from scalestudy.claims.model import Comparison, Direction, Equivalence, Published, Quantity, Sampled
 from scalestudy.files import canonical_json
-from scalestudy.spec.labels import column_label, lower, unit_of, value_text
+from scalestudy.spec.labels import column_label, decimals_of, fixed, lower, unit_of, value_text
 from scalestudy.spec.study import Study
-
-
-def unit_of_claim(claim: Comparison) -> str:
-    """The unit of what a claim compares; of a ratio, a share or a slope none."""
-    has_none = claim.compared_as in ("ratio", "share") or getattr(claim, "over", None) or claim.per is not None
-    return "" if has_none else unit_of(claim.column)
 
 
 def threshold_text(claim: Comparison) -> str:
@@ -41,37 +35,29 @@ def interval_text(value: float | None, low: float | None, high: float | None, un
     if low is None or high is None or low == high:
         return f"{plain(value)} {unit}".strip()
     half = min(abs(high - value), abs(value - low)) or abs(high - low)
-    decimals = 1 - math.floor(math.log10(half)) if math.isfinite(half) else 2
-    mean, left, right = (_rounded(number, decimals) for number in (value, low, high))
+    decimals = decimals_of(half) if math.isfinite(half) else 2
+    mean, left, right = (fixed(each, decimals) if math.isfinite(each) else "∞" for each in (value, low, high))
     return f"{mean} [{left} … {right}] {unit}".strip()
-
-
-def _rounded(value: float, decimals: int) -> str:
-    if not math.isfinite(value):
-        return "∞"
-    return f"{round(value, decimals):,.{max(0, min(decimals, 12))}f}"
 
 
 def compared_text(study: Study, claim: Comparison, value: Any = None) -> str:
     """The number of a claim in words: `throughput: ring ÷ halving-doubling`; `value` is that of `each` where it has several."""
-    name = lower(column_label(claim.column))
-    if claim.per is not None and claim.compared_as != "share":
-        name += f" per {lower(column_label(claim.per))}"
-    elif claim.compared_as == "share":
-        name = f"part of {lower(column_label(str(claim.per)))} that is {name}"
-    if isinstance(claim, Sampled) and claim.over is not None:
-        log = "log " if claim.against is None else ""
-        name = f"slope of {log}{name} over {log}{lower(column_label(claim.over))}"
-    sides = [claim.of] if claim.against is None else [claim.of, claim.against]
-    if claim.each is not None and value is not None:
-        if not any(claim.each in side for side in sides):
-            name += f", {side_text(study, {claim.each: value})}"
-        sides = [{**side, claim.each: value} if isinstance(side.get(claim.each), list) else side for side in sides]
+    name, sign, sides = lower(column_label(claim.column)), "÷", list(claim.sides.values())
+    if isinstance(claim, Sampled):
+        if claim.compared_as == "share":
+            name = f"part of {lower(column_label(str(claim.per)))} that is {name}"
+        elif claim.per is not None:
+            name += f" per {lower(column_label(claim.per))}"
+        if claim.over is not None:
+            log = "log " if claim.against is None else ""
+            name = f"slope of {log}{name} over {log}{lower(column_label(claim.over))}"
+        if claim.each is not None and value is not None:
+            if not any(claim.each in side for side in sides):
+                name += f", {side_text(study, {claim.each: value})}"
+            sides = [{**side, claim.each: value} if isinstance(side.get(claim.each), list) else side for side in sides]
+        sign = "−" if claim.compared_as in ("difference", "share") else "÷"
     said = [side_text(study, side) for side in sides]
-    if not any(said):
-        return name
-    sign = "−" if claim.compared_as in ("difference", "share") else "÷"
-    return f"{name}: " + f" {sign} ".join(side or "the others" for side in said)
+    return f"{name}: " + f" {sign} ".join(side or "the others" for side in said) if any(said) else name
 
 
 def side_text(study: Study, where: Mapping[str, Any]) -> str:

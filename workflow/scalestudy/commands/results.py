@@ -165,15 +165,16 @@ def _judged(study: Study, machine: str, rows: pd.DataFrame) -> list[Verdict]:
     from scalestudy.analysis.summarise import study_rows
     from scalestudy.claims.fixed import fixed_claims
     from scalestudy.claims.judge import judge
+    from scalestudy.figures.groups import selected
 
-    others = [study_rows(study, name) for name in other_campaigns(machine)]
-    return judge(study, rows, fixed_claims(study, machine), others)
+    others = [selected(study_rows(study, name), {}) for name in other_campaigns(machine)]
+    return judge(study, selected(rows, {}), fixed_claims(study, machine), others)
 
 
 def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
     """A claim with its verdict, and each round's values: `of / against = ratio`, then the runs that they are of."""
     from scalestudy.analysis.summarise import study_rows
-    from scalestudy.claims.model import Comparison, Published
+    from scalestudy.claims.model import Exact, Published
     from scalestudy.claims.select import number_of, parts_of, published_rows, rows_of_claim
     from scalestudy.claims.words import compared_text, plain
     from scalestudy.figures.groups import selected
@@ -183,11 +184,10 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
     yield from (f"{study.name}: {claim.statement}", f"  {verdict.cited or claim.origin}", f"  {verdict.sentence}")
     if isinstance(claim, Published):
         for row in published_rows(claim):
-            values = ", ".join(f"{column} {plain(row[column])}" for column in (claim.column, claim.per) if column)
-            yield f"  {row['reference']}: {row.get('label') or ''}: {values}"
+            yield f"  {row['reference']}: {row.get('label') or ''}: {claim.column} {plain(row[claim.column])}"
         return
     rows = selected(study_rows(study, machine), {})
-    if not isinstance(claim, Comparison):
+    if isinstance(claim, Exact):
         for row in rows_of_claim(claim, rows):
             values = ", ".join(f"{check.column} {row.get(check.column)}" for check in claim.checks)
             yield f"  round {row['repeat'] + 1}: {values}  {run_folder(machine, row['run'])}"
@@ -197,12 +197,12 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
     for part in parts_of(claim, rows):
         yield f"  {compared_text(study, claim, part.value)}"
         for number in sorted({row["repeat"] for row in part.rows}):
-            sides = [[row for row in side if row["repeat"] == number] for side in (part.of, part.against or ())]
+            sides = [[row for row in side if row["repeat"] == number] for side in part.sides]
             numbers = [[number_of(row, claim.column, per) for row in side] for side in sides]
             texts = [", ".join("no result" if value is None else plain(value) for value in side) for side in numbers]
             equation = f" {signs.get(claim.compared_as, 'and')} ".join(filter(None, texts))
-            left, right = (side[0] if len(side) == 1 else None for side in numbers)
-            if left is not None and right and claim.compared_as in signs:
+            left, *others = (side[0] if len(side) == 1 else None for side in numbers)
+            if left is not None and claim.compared_as in signs and (right := others[0]):
                 equation += f" = {plain(left / right if claim.compared_as == 'ratio' else left - right)}"
             yield f"    round {number + 1}: {equation}"
             yield from (f"      {run_folder(machine, row['run'])}" for side in sides for row in side)
@@ -242,8 +242,6 @@ def denominator(verdicts: Sequence[Verdict]) -> list[str]:
     if lost := sum(before and not after for before, after in zip(decided, over_all, strict=True)):
         family = "would not stand if all studies' claims were one family (Holm)"
         said.append(f"Of {sum(decided)} decisions {lost} {family}.")
-    if places := dict.fromkeys(place for each in verdicts for place in each.measured_on):
-        said.append(f"Measured on {'; '.join(places)}.")
     return said
 
 
@@ -300,28 +298,29 @@ def compare(
     """
     from scalestudy.analysis.compare import compare, compare_nodes, exit_status
     from scalestudy.analysis.recorded import read_records
-    from scalestudy.report.comparison import configuration_names, headline, notes, shown_lines, write_comparison
+    from scalestudy.report import comparison as said
 
     if nodes == bool(before):
         raise UserError("give two folders or more, or one with --nodes", "compare", "see scalestudy compare --help")
     old, new = [read_records(name) for name in before], read_records(after)
-    names = configuration_names(new.name, study)
+    names = said.configuration_names(new.name, study)
     only = None if study is None else names
     if nodes:
         comparison = compare_nodes(new, margin, column, only)
     else:
         words = [word.strip() for word in across.split(",") if word.strip()]
         comparison = compare(old, new, margin, words, column, only)
-    click.echo(headline(comparison))
-    lines = shown_lines(comparison, names)
-    for shown in lines:
-        verdict, remarks = shown.row.change.verdict, f" ({shown.remarks})" if shown.remarks else ""
-        if verdict != "same":
-            click.echo(f"  {verdict:9} {shown.name.study}: {shown.name.text}: speed {shown.change}{remarks}")
+    click.echo(said.headline(comparison))
+    lines = said.named(comparison, names)
+    for name, row in lines:
+        if row.change.verdict != "same":
+            speed = f"{name.study}: {name.text}: speed {said.change_text(row.change)}"
+            remarks = said.remarks(row)
+            click.echo(f"  {row.change.verdict:9} {speed}" + (f" ({remarks})" if remarks else ""))
     ends = (new.name, "nodes") if nodes else (old[0].name, new.name)
-    click.echo("\n".join(notes(comparison)))
+    click.echo("\n".join(said.notes(comparison)))
     file = out or comparison_file(*ends)
-    write_comparison(comparison, lines, file)
+    said.write_comparison(comparison, lines, file)
     click.echo(f"  {file}")
     sys.exit(exit_status(comparison.verdicts))
 

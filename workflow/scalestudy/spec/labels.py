@@ -73,6 +73,19 @@ def number(value: float, digits: int = DIGITS) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def decimals_of(half_width: float) -> int:
+    """Decimal places that show two significant digits of a half-width; negative: tens, hundreds, … are rounded."""
+    # 0.0996 is 0.10, which has two digits after the point and not three.
+    exponent = math.floor(math.log10(half_width))
+    return 1 - (exponent + 1 if round(half_width / 10.0**exponent, 1) >= 10 else exponent)
+
+
+def fixed(value: float, decimals: int) -> str:
+    """A number rounded to decimal places, thousands separated."""
+    rounded = round(value, decimals)
+    return f"{rounded + 0.0:,.{max(0, decimals)}f}"
+
+
 def column_label(column: str) -> str:
     """What an axis or a table's head calls a column, without its unit."""
     if column in MEASURED:
