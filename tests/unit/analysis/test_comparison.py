@@ -6,13 +6,14 @@ import math
 
 import pytest
 
-from scalestudy.analysis.compare import MARGIN, judged
-from scalestudy.claims.inference import Estimate
+from scalestudy.analysis.compare import MARGIN, Change, of_repeats
 from tests.soak.verdict_rule import false_alarms, found_slower
 
 
-def logs(*ratios: float) -> Estimate:
-    return Estimate(tuple(math.log(ratio) for ratio in ratios), log=True)
+def changes(*configurations: tuple[float, ...], margin: float = 0.03, of_next: bool = False) -> list[Change]:
+    """What is found of configurations with these ratios."""
+    logs = {str(place): [math.log(ratio) for ratio in ratios] for place, ratios in enumerate(configurations)}
+    return list(of_repeats(logs, margin, of_next).values())
 
 
 @pytest.mark.parametrize(
@@ -24,24 +25,25 @@ def logs(*ratios: float) -> Estimate:
         ((0.90, 1.20, 0.80, 1.10), "undecided"),
         ((0.97, 0.98, 0.96, 0.97), "undecided"),
         ((0.9, 0.9, 0.9), "slower"),
+        ((0.9, 0.9), "undecided"),
     ],
 )
 def test_a_configuration_can_come_out_every_way(ratios: tuple[float, ...], verdict: str) -> None:
-    (change,) = judged([logs(*ratios)], margin=0.03)
+    (change,) = changes(ratios)
     assert change.verdict == verdict
     assert (change.reason == "") == (verdict != "undecided")
 
 
 def test_the_interval_of_the_next_number_is_twice_as_wide_as_that_of_the_mean_of_three() -> None:
-    (change,) = judged([Estimate(logs(0.8, 0.9, 1.0).rounds, log=True, of_next=True)], margin=0.0)
+    (change,) = changes((0.8, 0.9, 1.0), margin=0.0, of_next=True)
     # √(1 + 1/3) / √(1/3) = 2
     assert change.low == pytest.approx(math.exp(-0.109501 - 2 * 4.302653 * 0.111631 / math.sqrt(3)), abs=2e-5)
 
 
 def test_what_is_beyond_the_margin_alone_is_undecided_among_many() -> None:
-    close = logs(0.90, 0.93, 0.91)
-    assert judged([close], margin=0.03)[0].verdict == "slower"
-    among = judged([close, *([logs(1.0, 1.05, 0.95)] * 20)], margin=0.03)[0]
+    close = (0.90, 0.93, 0.91)
+    assert changes(close)[0].verdict == "slower"
+    among = changes(close, *[(1.0, 1.05, 0.95)] * 20)[0]
     assert among.verdict == "undecided"
     assert among.reason == "beyond the margin by itself, not among so many configurations"
     # As many as the test of 21 configurations needs, not that of one, which three pairs satisfy.
@@ -49,11 +51,10 @@ def test_what_is_beyond_the_margin_alone_is_undecided_among_many() -> None:
 
 
 def test_undecided_says_how_many_repeats_would_decide_it() -> None:
-    (change,) = judged([logs(0.94, 1.03, 0.97, 1.02)], margin=0.03)
+    (change,) = changes((0.94, 1.03, 0.97, 1.02))
     assert (change.verdict, change.reason) == ("undecided", "the interval is too wide")
     assert change.repeats_needed is not None and change.repeats_needed > 4
-    (of_campaigns,) = judged([Estimate(logs(0.94, 1.03, 0.97).rounds, log=True, of_next=True)], margin=0.03)
-    assert of_campaigns.repeats_needed is None
+    assert changes((0.94, 1.03, 0.97), of_next=True)[0].repeats_needed is None
 
 
 @pytest.mark.parametrize("n", [3, pytest.param(10, marks=pytest.mark.soak)])

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalestudy.analysis.recorded import Recorded, Records
 from scalestudy.analysis.stats import FEWEST
@@ -21,6 +22,7 @@ from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, Estimate, Region, 
 from scalestudy.errors import UserError, nearest
 from scalestudy.spec.columns import METRICS, RATE_UNITS, columns_of
 from scalestudy.spec.ids import configuration_id
+from scalestudy.spec.labels import counted
 from scalestudy.spec.run import emulated_parts
 
 SPEED = "throughput_samples_per_s"
@@ -35,6 +37,7 @@ deviation over the repeats of a `make run`): a smaller change is within what tha
 Verdict = Literal["slower", "same", "faster", "undecided"]
 Runs = Mapping[int, Recorded]
 """Runs of one configuration, by repeat."""
+Speeds = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Compared:
     change: Change
     before: float | None
     after: float | None
-    """Means of the column over the valid repeats that all have."""
+    """Means of the column over the repeats that are compared."""
     emulated: bool
     disturbed: int
     """Runs among those compared during which others used the machine."""
@@ -86,8 +89,8 @@ class MachineComparison:
     differences: Differences
     """In what the instruments differ; each was named as the question."""
     compared: tuple[Compared, ...]
-    left_out: Mapping[str, int]
-    """Numbers of configurations that are not compared, by where alone they were measured."""
+    left_out: int = 0
+    """Configurations that not all folders have."""
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -107,37 +110,29 @@ def compare(
 
     Raises UserError where they have nothing in common, or were not measured alike and `across` does not say so.
     """
-    if len({records.folder.resolve() for records in (*before, after)}) <= len(before):
+    every = (*before, after)
+    if len({records.folder.resolve() for records in every}) < len(every):
         raise UserError("two of them are the same folder", str(after.folder), "give each folder once")
     direction_of(column)
     sides = [
         {key: runs for key, runs in records.by_configuration().items() if _is_compared(key, runs, column, only)}
-        for records in (*before, after)
+        for records in every
     ]
-    new = sides[-1]
     common = [key for key in sides[0] if all(key in side for side in sides)]
     if not common:
-        what = f"{' and '.join(f'`{records.name}`' for records in (*before, after))} have no configuration in common"
+        what = f"{' and '.join(f'`{records.name}`' for records in every)} have no configuration in common"
         raise UserError(what, remedy="measure the same studies at the same scale in all of them")
-    rates = {key: [speeds(side[key], column) for side in sides] for key in common}
-    found = differences(pair for key in common for side in sides[:-1] for pair in _pairs(side[key], new[key]))
+    found = differences(pair for key in common for side in sides[:-1] for pair in _pairs(side[key], sides[-1][key]))
     refuse_unasked(found, across)
+    rates = {key: [speeds(side[key], column) for side in sides] for key in common}
     shared = {key: sorted(set(known[0]).intersection(*known[1:])) for key, known in rates.items()}
     logs = {key: np.log([[side[repeat] for repeat in shared[key]] for side in rates[key]]) for key in common}
     rows = []
-    for key, found_change in of_campaigns(logs, margin).items():
-        known = [[side[key][repeat] for repeat in shared[key]] for side in sides]
-        olds = [run for runs in known[:-1] for run in runs]
-        reason = found_change.reason if found_change.n else _why_not([side[key] for side in sides])
-        values, new_values = ([run.metric(column) for run in runs] for runs in (olds, known[-1]))
-        change = replace(found_change, reason=reason)
-        rows.append(_compared(column, change, new[key], values, new_values, [*olds, *known[-1]]))
-    old = set().union(*sides[:-1])
-    left_out = {
-        "before": len(old - new.keys()),
-        "after": len(new.keys() - old),
-        "in some of the campaigns before": len((old & new.keys()).difference(common)),
-    }
+    for key, change in of_campaigns(logs, margin).items():
+        used = [side[key][repeat] for side in sides for repeat in shared[key]]
+        olds, news = np.exp(logs[key][:-1]).ravel(), np.exp(logs[key][-1])
+        rows.append(_compared(column, change, [side[key] for side in sides], olds, news, used))
+    left_out = len(set().union(*sides)) - len(common)
     names = ", ".join(records.name for records in before), after.name
     return MachineComparison(tuple(before), after, names, column, margin, found, tuple(rows), left_out)
 
@@ -151,7 +146,6 @@ def compare_nodes(
     it. All were measured in one campaign, so that repeats vary. Raises UserError where fewer than MIN_NODES
     nodes did the same.
     """
-    direction = direction_of(column)
     kinds: dict[str, dict[str, Runs]] = {}
     for key, runs in records.by_configuration().items():
         spec = _one(runs).spec
@@ -161,34 +155,30 @@ def compare_nodes(
     if not compared:
         what = f"`{records.name}` has no runs that {MIN_NODES} nodes made by name"
         raise UserError(what, str(records.folder), "measure a study with `vary: {nodes: each}`")
-    units = {key: runs for members in compared for key, runs in members.items()}
-    own = {key: speeds(runs, column) for key, runs in units.items()}
-    others = {
-        key: _medians([own[other] for other in members if other != key]) for members in compared for key in members
-    }
-    ratios = {
-        key: [math.log(own[key][repeat] / middle[repeat]) for repeat in sorted(own[key].keys() & middle.keys())]
-        for key, middle in others.items()
-    }
+    units: dict[str, Runs] = {}
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for members in compared:
+        units |= members
+        own = {key: speeds(runs, column) for key, runs in members.items()}
+        for key in members:
+            middle = _medians([own[other] for other in members if other != key])
+            pairs[key] = [(middle[repeat], own[key][repeat]) for repeat in sorted(own[key].keys() & middle.keys())]
+    ratios = {key: [math.log(node / others) for others, node in found] for key, found in pairs.items()}
     rows = []
-    for key, of_ratios in of_repeats(ratios, margin).items():
-        change = replace(of_ratios, reason=of_ratios.reason if own[key] else _why_not([units[key]]))
-        of_others, of_node = ([value**direction for value in side[key].values()] for side in (others, own))
-        rows.append(_compared(column, change, units[key], of_others, of_node, list(units[key].values())))
+    for key, change in of_repeats(ratios, margin).items():
+        of_others, of_node = np.array(pairs[key]).reshape(-1, 2).T
+        rows.append(_compared(column, change, [units[key]], of_others, of_node, list(units[key].values())))
     names = "the other nodes", f"nodes of {records.name}"
-    return MachineComparison((), records, names, column, margin, {}, tuple(rows), {})
+    return MachineComparison((), records, names, column, margin, {}, tuple(rows))
 
 
 def _compared(
-    column: str,
-    change: Change,
-    runs: Runs,
-    before: Sequence[float | None],
-    after: Sequence[float | None],
-    used: Sequence[Recorded],
+    column: str, change: Change, sides: Sequence[Runs], before: Speeds, after: Speeds, used: Sequence[Recorded]
 ) -> Compared:
-    known = ([value for value in side if value is not None] for side in (before, after))
-    old, new = (sum(side) / len(side) if side else None for side in known)
+    """One configuration, of which the last of `sides` is after; `before` and `after` are speeds of the runs `used`."""
+    change = change if change.n else replace(change, reason=_why_not(sides))
+    direction, runs = direction_of(column), sides[-1]
+    old, new = (float(np.mean(side**direction)) if len(side) else None for side in (before, after))
     emulated = bool(emulated_parts(columns_of(run.spec) for run in runs.values()))
     disturbed = sum(bool(run.result.get("disturbed")) for run in used)
     reported = any(run.result["kinds"].get(column) == "reported" for run in used)
@@ -260,28 +250,13 @@ def of_campaigns(logs: Mapping[str, np.ndarray], margin: float) -> dict[str, Cha
         return of_repeats({key: list(each[-1:] - each[:-1]) for key, each in levels.items()}, margin, of_next=True)
     changes = of_repeats({key: list(each[-1] - each[:-1].mean(axis=0)) for key, each in logs.items()}, margin)
     reason = f"no gate: {before} of {MIN_CAMPAIGNS} campaigns before, and the interval is that of repeats"
-    return {
-        key: replace(change, verdict="undecided", reason=reason, repeats_needed=None) for key, change in changes.items()
-    }
+    undecided: Verdict = "undecided"
+    return {key: replace(each, verdict=undecided, reason=reason, repeats_needed=None) for key, each in changes.items()}
 
 
 def of_repeats(ratios: Mapping[str, Sequence[float]], margin: float, of_next: bool = False) -> dict[str, Change]:
-    """Change of each configuration, from its log-ratios: of repeats, or where the next is meant, of campaigns."""
-    enough = {key: tuple(values) for key, values in ratios.items() if len(values) >= FEWEST}
-    found = iter(judged([Estimate(values, log=True, of_next=of_next) for values in enough.values()], margin))
-    changes = {}
-    for key, values in ratios.items():
-        if key in enough:
-            changes[key] = next(found)
-            continue
-        pairs = "1 pair" if len(values) == 1 else f"{len(values)} pairs"
-        ratio = math.exp(math.fsum(values) / len(values)) if values else None
-        changes[key] = Change(ratio=ratio, n=len(values), reason=f"{pairs} of {FEWEST} that an interval needs")
-    return changes
-
-
-def judged(found: Sequence[Estimate], margin: float = MARGIN) -> list[Change]:
-    """The verdict on each configuration, from its log-ratios; `margin` is relative, 0.03 for 3 %.
+    """Change of each configuration, from its log-ratios: of repeats, or where the next is meant, of campaigns; `margin` is
+    relative, 0.03 for 3 %.
 
     *slower* and *faster*: beyond the margin, at 5 % over all configurations together (Holm, Scand. J. Statist. 6 (1979)
     65). Holm and not a false discovery rate: one false alarm stops a release, and its bound holds for configurations that
@@ -291,9 +266,18 @@ def judged(found: Sequence[Estimate], margin: float = MARGIN) -> list[Change]:
     """
     margins = Region(1 / (1 + margin), 1 + margin)
     within = replace(margins, one_sided=True)
-    beyond = [margins.p_outside(one) for one in found]
-    changes = []
-    for one, p, p_holm in zip(found, beyond, holm(beyond), strict=True):
+    enough = {key: tuple(values) for key, values in ratios.items() if len(values) >= FEWEST}
+    estimates = {key: Estimate(values, log=True, of_next=of_next) for key, values in enough.items()}
+    beyond = {key: margins.p_outside(one) for key, one in estimates.items()}
+    adjusted = dict(zip(beyond, holm(beyond.values()), strict=True))
+    changes = {}
+    for key, values in ratios.items():
+        if key not in estimates:
+            ratio = math.exp(math.fsum(values) / len(values)) if values else None
+            reason = f"{counted(len(values), 'pair')} of {FEWEST} that an interval needs"
+            changes[key] = Change(ratio=ratio, n=len(values), reason=reason)
+            continue
+        one, p, p_holm = estimates[key], beyond[key], adjusted[key]
         verdict: Verdict = "undecided"
         reason, needed = "", None
         if p_holm <= ERROR:
@@ -303,10 +287,11 @@ def judged(found: Sequence[Estimate], margin: float = MARGIN) -> list[Change]:
         else:
             by_itself = "beyond the margin by itself, not among so many configurations"
             reason = by_itself if p <= ERROR else "the interval is too wide"
-            is_inside = margins.low < one.value < margins.high
-            if not one.of_next:
-                needed = rounds_needed(within, one) if is_inside else rounds_needed(margins, one, ERROR / len(found))
-        changes.append(Change(verdict, one.value, *one.interval(1 - ERROR), one.n, p, p_holm, needed, reason))
+            if not of_next:
+                is_inside = margins.low < one.value < margins.high
+                region, error = (within, ERROR) if is_inside else (margins, ERROR / len(estimates))
+                needed = rounds_needed(region, one, error)
+        changes[key] = Change(verdict, one.value, *one.interval(1 - ERROR), one.n, p, p_holm, needed, reason)
     return changes
 
 

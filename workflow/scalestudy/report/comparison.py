@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from scalestudy.analysis.compare import Compared, MachineComparison, Verdict, told
+from scalestudy.analysis.compare import Change, Compared, MachineComparison, Verdict, told
 from scalestudy.analysis.workload import varied_columns
 from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, POWER
 from scalestudy.errors import UserError
@@ -57,46 +57,40 @@ def configuration_names(machine_name: str, study: str | None = None) -> dict[str
     return found
 
 
-@dataclass(frozen=True)
-class Shown:
-    """One line of every output."""
-
-    name: Name
-    row: Compared
-
-    @property
-    def change(self) -> str:
-        """`-4.2 % [-5.0, -3.4]`: the speed after against before, with no more decimals than its 95 % interval bears."""
-        change = self.row.change
-        if change.ratio is None:
-            return "–"
-        values = [100 * (value - 1) for value in (change.ratio, change.low, change.high) if value is not None]
-        half = (values[2] - values[1]) / 2 if len(values) == 3 else 1.0
-        decimals = 0 if half >= 5 else 1 if half >= 0.5 else 2
-        first, *ends = (f"{value:+.{decimals}f}" for value in values)
-        return f"{first} %" + (f" [{', '.join(ends)}]" if ends else "")
-
-    @property
-    def remarks(self) -> str:
-        """Why it is undecided and what would decide it, and all that has to be known of its numbers."""
-        row, needed = self.row, self.row.change.repeats_needed
-        repeats = f"{needed} repeats would decide it with a probability of {100 * POWER:.0f} %" if needed else ""
-        disturbed = f"{counted(row.disturbed, 'run')} disturbed" if row.disturbed else ""
-        reported = "reported by the program" if row.reported else ""
-        marks = ", ".join(filter(None, (reported, "emulated parts" if row.emulated else "", disturbed)))
-        return "; ".join(filter(None, (row.change.reason, repeats, marks)))
+def change_text(change: Change) -> str:
+    """`-4.2 % [-5.0, -3.4]`: the speed after against before, with no more decimals than its 95 % interval bears."""
+    if change.ratio is None:
+        return "–"
+    values = [100 * (value - 1) for value in (change.ratio, change.low, change.high) if value is not None]
+    half = (values[2] - values[1]) / 2 if len(values) == 3 else 1.0
+    decimals = 0 if half >= 5 else 1 if half >= 0.5 else 2
+    first, *ends = (f"{value:+.{decimals}f}" for value in values)
+    return f"{first} %" + (f" [{', '.join(ends)}]" if ends else "")
 
 
-def shown_lines(comparison: MachineComparison, names: Mapping[str, Name]) -> list[Shown]:
-    """Every configuration that was compared: slower first, then in the order of the studies."""
+def remarks(row: Compared) -> str:
+    """Why it is undecided and what would decide it, and all that has to be known of its numbers."""
+    needed = row.change.repeats_needed
+    repeats = f"{needed} repeats would decide it with a probability of {100 * POWER:.0f} %" if needed else ""
+    disturbed = f"{counted(row.disturbed, 'run')} disturbed" if row.disturbed else ""
+    reported = "reported by the program" if row.reported else ""
+    marks = ", ".join(filter(None, (reported, "emulated parts" if row.emulated else "", disturbed)))
+    return "; ".join(filter(None, (row.change.reason, repeats, marks)))
+
+
+def named(comparison: MachineComparison, names: Mapping[str, Name]) -> list[tuple[Name, Compared]]:
+    """Every configuration that was compared, with its name: slower first, then in the order of the studies."""
     order = {configuration: place for place, configuration in enumerate(names)}
-    rows = sorted(comparison.compared, key=lambda row: order.get(row.run.configuration, len(order)))
+
+    def place(row: Compared) -> tuple[int, int]:
+        return VERDICTS.index(row.change.verdict), order.get(row.run.configuration, len(order))
+
     found = []
-    for row in rows:
+    for row in sorted(comparison.compared, key=place):
         slug = row.run.run.rpartition("-")[0].rpartition(".r")[0]
         other = Name("other", "", f"{slug} ({row.run.configuration})")  # no study here has it
-        found.append(Shown(names.get(row.run.configuration, other), row))
-    return sorted(found, key=lambda shown: VERDICTS.index(shown.row.change.verdict))
+        found.append((names.get(row.run.configuration, other), row))
+    return found
 
 
 def headline(comparison: MachineComparison) -> str:
@@ -133,9 +127,8 @@ def notes(comparison: MachineComparison) -> list[str]:
         )
     if comparison.differences:
         found.append("The instruments differ, as asked: " + "; ".join(told(comparison.differences)) + ".")
-    for where, count in comparison.left_out.items():
-        if count:
-            found.append(f"Measured only {where}, and not compared: {counted(count, 'configuration')}.")
+    if comparison.left_out:
+        found.append(f"Not measured in all folders, and not compared: {counted(comparison.left_out, 'configuration')}.")
     for records in (*comparison.before, comparison.after):
         if records.unreadable:
             (run, why), count = records.unreadable[0], len(records.unreadable)
@@ -143,19 +136,16 @@ def notes(comparison: MachineComparison) -> list[str]:
     return found
 
 
-def write_comparison(comparison: MachineComparison, lines: Sequence[Shown], file: Path) -> None:
+def write_comparison(comparison: MachineComparison, lines: Sequence[tuple[Name, Compared]], file: Path) -> None:
     """Write a row per configuration; `ratio`, `low` and `high` are speed after over speed before."""
     rows = []
-    for shown in lines:
-        change, row = shown.row.change, shown.row
-        of_change = ("verdict", "ratio", "low", "high", "n", "p", "p_holm")
+    for name, row in lines:
+        column, unit = comparison.column, unit_of(comparison.column)
         rows.append(
             {
-                "study": shown.name.study, "scale": shown.name.scale, "configuration": shown.name.text,
-                **{key: getattr(change, key) for key in of_change},
-                "margin": comparison.margin, "repeats_needed": change.repeats_needed, "before": row.before,
-                "after": row.after, "column": comparison.column, "unit": unit_of(comparison.column),
-                "reported": row.reported, "emulated": row.emulated, "disturbed": row.disturbed, "reason": change.reason,
+                "study": name.study, "scale": name.scale, "configuration": name.text, **asdict(row.change),
+                "margin": comparison.margin, "before": row.before, "after": row.after, "column": column, "unit": unit,
+                "reported": row.reported, "emulated": row.emulated, "disturbed": row.disturbed,
             }
         )  # fmt: skip
     write_text(file, pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
