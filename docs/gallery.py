@@ -143,9 +143,7 @@ def made(study: Study, machine: str, note: str) -> Iterator[str]:
 
 def claim_row(claim: Verdict) -> str:
     """One verdict as a row of a table."""
-    return (
-        f"| {claim.label} | {plain(claim.statement)} | {plain(''.join(claim.finding_parts))} | {plain(claim.cited)} |"
-    )
+    return f"| {claim.label} | {plain(claim.statement)} | {plain(claim.finding)} | {plain(claim.cited)} |"
 
 
 PIXELS_PER_PIXEL = 1.45 * 72 / 200

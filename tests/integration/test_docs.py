@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -94,12 +95,12 @@ def test_a_page_of_the_gallery_is_made_from_results_and_verdicts(
     run = study.runs[0].id
     result = {"run": run, "status": "valid", "instrument": {"cpu": "Abacus 2", "cores": 2}}
     write_json(project.folder / "results/local/runs" / run / "result.json", result)
-    claims = project.folder / "results/local/mini/claims/tiny.json"
-    claims.parent.mkdir()
     said = "the ratio of throughput is 0.57 [0.53 … 0.61], below 0.95 is claimed; 3 rounds"
     number = {"estimate": 0.57, "low": 0.53, "high": 0.61}
-    claim = made("server", "reproduced", sentence=f"Reproduced: {said}.", statement="A server costs | much", **number)
-    write_json(claims, {"claims": [claim, made("other", "not testable here")]})
+    claim = made("server", "reproduced", f"Reproduced: {said}.", statement="A server costs | much", **number)
+    other = made("other", "not testable here", "Not testable here: it is.")
+    claims = {"claims": [asdict(claim), asdict(other)]}
+    write_json(project.folder / "results/local/mini/claims/tiny.json", claims)
     project.must("python", "docs/gallery.py", "--note", "It was a busy day.")
     page = (project.folder / "docs/gallery/tiny.md").read_text()
     escaped = said.replace("[", "\\[").replace("]", "\\]")

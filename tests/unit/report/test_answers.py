@@ -89,19 +89,6 @@ def test_an_answer_from_extrapolated_numbers_says_so_and_beyond_the_tested_facto
     assert far.left_out[0].endswith("training_time_s is extrapolated beyond the tested factor of 1,000")
 
 
-def test_a_key_of_ones_own_that_begins_as_a_count_of_runs_is_none() -> None:
-    Path("train.py").touch()
-    text = """
-question: How deep?
-base: {program: {command: "python train.py {n_layers}", files: [train.py]}}
-vary: {n_layers: [2, 4]}
-repeats: 3
-figures: [{kind: lines, x: n_layers, y: throughput_samples_per_s}]
-"""
-    answer = answer_of(summarised(more="", text=text), MACHINE)
-    assert answer.left_out == () and "at n layers 2 to" in answer.sentences[0]
-
-
 def test_a_figure_in_words_is_of_its_own_runs_whatever_keys_the_first_run_has() -> None:
     where = "where: {strategy.servers: 1}"
     text = SCALING.replace("kind: time_over_ranks, name: time,", f"kind: time_over_ranks, name: time, {where},")
@@ -189,11 +176,8 @@ def test_numbers_of_unlike_periods_or_versions_are_said_to_be_measured_apart() -
 
 def test_warnings_of_valid_runs_are_shown_each_kind_once() -> None:
     def warned(run: Run) -> dict[str, Any]:
-        wrong = {"status": "invalid", "reason": "x", "warnings": ["of no valid run"]}
-        return (
-            wrong
-            if run.spec.repeat == 0
-            else {"warnings": [f"page faults took {run.spec.ranks}.5 %", "layers are lost"]}
-        )
+        if run.spec.repeat == 0:
+            return {"status": "invalid", "reason": "x", "warnings": ["of no valid run"]}
+        return {"warnings": [f"page faults took {run.spec.ranks}.5 %", "layers are lost"]}
 
     assert warnings_of([summarised(warned)], MACHINE) == ["8 × page faults took 1.5 %", "8 × layers are lost"]
