@@ -36,7 +36,7 @@ from scalestudy.training.report import CheckpointCost, Evaluation, Report
 
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "extrapolation.npz"
 FIRST = 0.1
-NEEDED, MOST_HALF_WIDTH = 38, 0.10
+NEEDED, MAX_HALF_WIDTH = 38, 0.10
 """Of 40 runs, so that the lower end of the coverage's one-sided 95 % interval (Clopper and Pearson) is 0.85."""
 EPOCHS, SECONDS, BESIDE = 20, 125.0, 5
 """Of each run, the least that it takes, and how many are made side by side."""
@@ -260,8 +260,8 @@ def print_judged(judged: list[Judged]) -> bool:
         )
     held, widest = sum(each.holds for each in judged), max(each.half_width for each in judged)
     shortest = min(each.true_s for each in judged)
-    print(f"{held} of {len(judged)} intervals hold the measured time (needed: {NEEDED} of 40); widest half-width {widest:.1%} (at most {MOST_HALF_WIDTH:.0%}); shortest run {shortest:.0f} s")  # fmt: skip
-    return held >= NEEDED / 40 * len(judged) and widest <= MOST_HALF_WIDTH
+    print(f"{held} of {len(judged)} intervals hold the measured time (needed: {NEEDED} of 40); widest half-width {widest:.1%} (at most {MAX_HALF_WIDTH:.0%}); shortest run {shortest:.0f} s")  # fmt: skip
+    return held >= NEEDED / 40 * len(judged) and widest <= MAX_HALF_WIDTH
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 from scalestudy.results.extrapolate import RecurringCost, training_time
 from scalestudy.spec.columns import MAX_TESTED_FACTOR
-from tests.soak.extrapolation import MOST_HALF_WIDTH, NEEDED, judge
+from tests.soak.extrapolation import MAX_HALF_WIDTH, NEEDED, judge
 
 
 def test_steps_evaluations_and_checkpoints_are_counted_as_often_as_they_are_to_come() -> None:
@@ -48,7 +48,7 @@ def test_recorded_runs_took_what_was_said_after_their_first_part(first: float) -
 
 
 def test_intervals_after_the_first_tenth_of_a_quiet_run_are_narrow_enough_to_be_of_use() -> None:
-    assert max(each.half_width for each in judge()) <= MOST_HALF_WIDTH
+    assert max(each.half_width for each in judge()) <= MAX_HALF_WIDTH
 
 
 LONG_RUNS = Path(__file__).parents[1] / "data/long_runs.npz"

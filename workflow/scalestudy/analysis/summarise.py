@@ -27,7 +27,7 @@ from scalestudy.spec.run import emulated_parts
 from scalestudy.spec.study import Run, Study
 
 DECODER = "instrument.decoder"
-LONGEST_GAP = timedelta(hours=12)
+MAX_GAP = timedelta(hours=12)
 """Between the end of one run and the start of the next, within one period."""
 EXTRAPOLATED = ("training_time_s", "time_to_train_s", "epoch_time_s")
 """Metrics that a run cut short does not measure in full; they have a kind, and an interval of their own."""
@@ -134,7 +134,7 @@ def periods_of(rows: pd.DataFrame) -> pd.Series[Any]:
     """
     started = pd.to_datetime(rows["started"][rows["started"] != ""], utc=True, format="ISO8601").sort_values()
     ended = started + pd.to_timedelta(rows["wall_s"].fillna(0.0).loc[started.index], unit="s")
-    begins_another: pd.Series[bool] = started - ended.cummax().shift() > LONGEST_GAP
+    begins_another: pd.Series[bool] = started - ended.cummax().shift() > MAX_GAP
     return (begins_another.cumsum() + 1).reindex(rows.index, fill_value=0)
 
 

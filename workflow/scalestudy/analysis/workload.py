@@ -7,7 +7,7 @@ from scalestudy.spec.study import Study
 
 GEOMETRY = {"ranks", "nodes", "ranks_per_node", "seed", "repeat"}
 NEVER_IN_STEP = ("model", "data.source", "device", "dtype")
-OF_EXCHANGE = ("strategy", "network")
+EXCHANGE_KEYS = ("strategy", "network")
 """What a run on one rank without exchange does not use."""
 
 
@@ -18,7 +18,7 @@ def series_of(study: Study) -> dict[str, str]:
 
 def workload_of(study: Study) -> dict[str, str]:
     """For each run, its workload: series that differ in nothing but how ranks exchange share one."""
-    return _groups(study, OF_EXCHANGE)
+    return _groups(study, EXCHANGE_KEYS)
 
 
 def _groups(study: Study, left_out: tuple[str, ...]) -> dict[str, str]:
