@@ -15,7 +15,7 @@ from torch import nn
 
 from scalestudy.measure.allocator import return_freed_memory, trim
 from scalestudy.measure.memory import PeakMemory
-from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World, slots_of
+from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World, kept, slots_of
 from scalestudy.strategies.catalogue import Pipeline as Options
 from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.nodes import everyone
@@ -129,17 +129,25 @@ class Pipeline(Strategy):
 
     def state(self) -> dict[str, torch.Tensor]:
         """As every strategy's; with the plan, so that a resumed run is split as before and computes the same bits."""
-        with self.full_parameters():
-            state = super().state()
-        for rank, peak_bytes in enumerate(self.gather(self.peak_bytes or 0)):
+        self._note_peak()
+        named, stored, stage = self.stage.tensors(), self.model.state_dict(), self.stage
+        of_stage = [name for name, owner in stage.owners.items() if owner == stage.number and name in stored]
+        whole = stage.replica == 0  # of the other replicas only buffers, which are their own
+        part = {name: kept(named[name]) for name in of_stage if whole or name not in self.shapes}
+        gathered = self.gather((part, slots_of(self.optimiser, self.model) if whole else {}, self.peak_bytes or 0))
+        state: dict[str, torch.Tensor] = {}
+        for rank, (tensors, slots, peak_bytes) in enumerate(gathered):
             state[PEAK_KEY.format(rank)] = torch.tensor(peak_bytes)
+            own = f"rank{rank}" if rank >= self.plan.stages else "model"
+            state |= {f"{own}.{name}": tensor for name, tensor in tensors.items()} | slots
+        if gathered:
             state[PLAN_KEY] = torch.frombuffer(bytearray(LAYOUT.dump_json(self.layout)), dtype=torch.uint8)
+            names = {tensor: name for name, tensor in named.items()}
+            for name, tensor in self.model.state_dict(keep_vars=True).items():
+                if f"model.{name}" not in state:  # a second name of a tensor
+                    state[f"model.{name}"] = state[f"model.{names[tensor]}"].clone()
+        self.memory.restart()
         return state
-
-    def optimiser_state(self) -> dict[str, torch.Tensor]:
-        """As every strategy's, of all stages; replicas have the same."""
-        own = slots_of(self.optimiser, self.model) if self.stage.replica == 0 else {}
-        return {name: slot for slots in self.gather(own) for name, slot in slots.items()}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Resume from the result of `state`, split as then where there are as many ranks, else as chosen now."""
@@ -147,8 +155,12 @@ class Pipeline(Strategy):
         if before != self.layout and before.plan.stages * before.plan.replicas == self.world.ranks:
             self.stage.gather()
             self._install(before)
-        with self.full_parameters():
-            super().load_state(state)
+        named = self.stage.tensors()
+        with torch.no_grad():
+            for name, stage in self.stage.owners.items():
+                if f"model.{name}" in state and stage == self.stage.number:
+                    named[name].copy_(state.get(f"rank{self.world.rank}.{name}", state[f"model.{name}"]))
+        self.load_optimiser_state(state)
         if before == self.layout and (peak := state.get(PEAK_KEY.format(self.world.rank))) is not None:
             self.peak_bytes = int(peak) or None
 
