@@ -6,7 +6,7 @@ import difflib
 import functools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,7 @@ def claims_at(written: Sequence[Written], capacity: MachineCapacity) -> tuple[An
         if key in SAME_AT_EVERY_SCALE
     ]
     found, problems = parse(_Claims, {"claims": [dict(each.data) for each in written]})
-    raise_claim_problems([*fixed, *problems], written)
+    raise_problems([*fixed, *problems], lambda path: written[int(path[1])].where(path[2:]))
     assert found is not None
     return tuple(_on(claim, capacity) for claim in found.claims)
 
@@ -128,11 +128,6 @@ def _on(claim: AnyClaim, capacity: MachineCapacity) -> AnyClaim:
     else:
         update |= {key: resolved(side) for key, side in claim.sides.items()}
     return claim.model_copy(update=update)
-
-
-def raise_claim_problems(problems: Iterable[Problem], written: Sequence[Written]) -> None:
-    """Raise UserError with the line of each problem of a claim; nothing where there is none."""
-    raise_problems(problems, lambda path: written[int(path[1])].where(path[2:]))
 
 
 # Against the runs

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from scalestudy.claims.check import claim_problems, claims_at, raise_claim_problems, written_claims
+from scalestudy.claims.check import claim_problems, claims_at, written_claims
 from scalestudy.errors import Problem, UserError, raise_all, raise_problems
 from scalestudy.files import canonical_json
 from scalestudy.spec.answer import answer_problems
-from scalestudy.spec.axes import Combination, Combinations, applied, combinations, merged, place_of
+from scalestudy.spec.axes import Combination, Expansion, applied, combinations, merged
 from scalestudy.spec.base import KeyPath, dotted_keys, parse, printable, shown, suggest
 from scalestudy.spec.check_figures import NoRun, figure_problems
 from scalestudy.spec.check_run import run_problems
@@ -21,44 +20,19 @@ from scalestudy.spec.columns import columns_of, columns_of_runs, matches
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id
 from scalestudy.spec.labels import counted
 from scalestudy.spec.machine import Machine, geometry, machine_problems
-from scalestudy.spec.machine_axes import MachineCapacity, NoHosts
-from scalestudy.spec.program import own_keys
+from scalestudy.spec.machine_axes import MachineCapacity
 from scalestudy.spec.run import Measure, RunSpec, one_or_more
 from scalestudy.spec.sizes import in_bytes
 from scalestudy.spec.study import Run, Study
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import YamlDocument, dotted
 
-MAX_RUNS = 50_000
 MAX_ERRORS = 20
 KWARGS = ("model.kwargs.", "data.kwargs.")
 """Beginnings of dotted keys that may end in anything."""
 
-
 Configuration = tuple[RunSpec, Combination]
 """A validated run at repeat 0, and the combination that it is made from."""
-
-
-@dataclass(frozen=True)
-class _Expansion:
-    """Inputs of one expansion, and the runs that it leaves out because of the machine."""
-
-    document: YamlDocument
-    scale: str
-    base: Mapping[str, Any]
-    found: Combinations
-    capacity: MachineCapacity
-    changes: Mapping[str, Any]
-    left_out: Counter[str] = field(default_factory=Counter)
-    """Runs by reason."""
-    beyond: list[UserError] = field(default_factory=list)
-    """The errors that these are if no run remains."""
-
-    def error(self, problem: Problem, entry: Combination) -> UserError:
-        """A problem of a run, with the place of its key and the combination that has it."""
-        where = place_of(self.document, self.scale, problem.path, self.changes, entry.place)
-        settings = f" (with {entry})" if entry.point else ""
-        return UserError(f"{problem.what}{settings}", where, problem.remedy)
 
 
 def expand(
@@ -76,27 +50,22 @@ def expand(
     they alone are for; a study of which nothing remains is wrong. `changes` replace values of keys; then duplicate runs
     count once, and what shows or judges other runs is left out.
     """
-
-    def where(path: KeyPath) -> str:
-        at_scale = ("scales", scale, *path)
-        return document.where(path if document.at(at_scale[:3]) is None else at_scale)
-
     changes = changes or {}
     base = merged(merged({}, spec.base), spec.at(scale).base)
     device = changes.get("device", base.get("device"))
     capacity = MachineCapacity(machine, machine_name, device if isinstance(device, str) else None)
-    found = combinations(document, spec, scale, capacity, changes)
-    expansion = _Expansion(document, scale, base, found, capacity, changes)
-    _check_keys(expansion)
-    configurations = _configurations(expansion)
+    expansion = Expansion(document, spec, scale, base, capacity, changes)
+    entries = combinations(expansion)
+    _check_keys(expansion, entries)
+    configurations = _configurations(expansion, entries)
     if not configurations and expansion.beyond:
         raise expansion.beyond[0]
     if not configurations:
-        raise UserError(f"`exclude` leaves no run at scale `{scale}`", where(("exclude",)), "exclude fewer")
+        raise UserError(f"`exclude` leaves no run at scale `{scale}`", expansion.where(("exclude",)), "exclude fewer")
     if changes:
         firsts = {configuration_id(each[0]): each for each in reversed(configurations)}
         configurations = list(firsts.values())[::-1]
-    rounds = _rounds(configurations, found.repeats)
+    rounds = _rounds(configurations, expansion.repeats)
     raise_all(list(_duplicates(expansion, configurations, rounds[0])))
 
     def resolved(part: Any) -> Any:
@@ -105,14 +74,16 @@ def expand(
 
     explained = _explained(expansion, configurations) if spec.explain else ()
     written = written_claims(document, name, scale)
-    unjudged = f"{counted(len(written), 'claim')}: judged only with the keys as the file has them"
+    left_out = [f"{counted(n, 'run')}: {what}" if n else what for what, n in expansion.left_out.items()]
+    if changes and written:
+        left_out.append(f"{counted(len(written), 'claim')}: judged only with the keys as the file has them")
     study = Study(
         name=name,
         title=spec.title or name.replace("_", " "),
         question=spec.question,
         source=spec.source,
         scale=scale,
-        repeats=found.repeats,
+        repeats=expansion.repeats,
         runs=tuple(itertools.chain.from_iterable(rounds)),
         varied=tuple(dict.fromkeys(setting.key for _, entry in configurations for setting in entry.point)),
         labels=_labels(expansion, configurations),
@@ -126,23 +97,24 @@ def expand(
         target_accuracy=spec.part(scale, "target_accuracy"),
         explained=explained,
         cannot_show=(spec if scale == "paper" else spec.at(scale)).cannot_show or "",
-        left_out=(
-            *(f"{counted(n, 'run')}: {what}" for what, n in expansion.left_out.items()),
-            *([unjudged] if changes and written else []),
-        ),
+        left_out=tuple(left_out),
     )
     rows = columns_of_runs(study.runs)
     # Another machine may have the runs that this one lacks, and the keys that they alone have.
-    may_lack = bool(expansion.beyond) or any(one.of_machine for each in found.all() for one in each.point)
+    may_lack = bool(expansion.beyond) or any(one.of_machine for entry in entries for one in entry.point)
     keys = {*(key for row in rows for key in row), *(dotted_keys(RunSpec) if may_lack else ())}
-    found_wrong = [*figure_problems(study, rows, keys), *answer_problems(study, rows, keys)]
+    problems = [
+        *figure_problems(study, rows, keys),
+        *answer_problems(study, rows, keys),
+        *claim_problems(study, may_lack),
+    ]
     # With other values for keys, no part of the study needs to have its runs.
-    lacking = [each for each in found_wrong if changes or (may_lack and isinstance(each, NoRun))]
-    raise_problems([each for each in found_wrong if each not in lacking], where)
-    of_claims = list(claim_problems(study, may_lack))
-    unmet = [each for each in of_claims if may_lack and isinstance(each, NoRun)]
-    raise_claim_problems([each for each in of_claims if each not in unmet], written)
-    lacking += unmet
+    lacking = [each for each in problems if changes or (may_lack and isinstance(each, NoRun))]
+
+    def where(path: KeyPath) -> str:
+        return written[int(path[1])].where(path[2:]) if path[0] == "claims" else expansion.where(path)
+
+    raise_problems([each for each in problems if each not in lacking], where)
     return _without(study, {each.path[:2]: each.what for each in reversed(lacking)})
 
 
@@ -159,50 +131,42 @@ def _without(study: Study, absent: Mapping[KeyPath, str]) -> Study:
     return replace(study, **fitting, left_out=tuple(left_out))
 
 
-def _check_keys(expansion: _Expansion) -> None:
-    """Raise UserError for unknown dotted keys, keys that vary twice, wrong `repeats` in `include`, too many runs."""
-    document, found, known = expansion.document, expansion.found, dotted_keys(RunSpec)
-    own = own_keys(expansion.base, known)
-    varied = [setting.key for axis in found.axes for setting in (axis[0] if axis else ())]
-    settings = [*itertools.chain.from_iterable(itertools.chain.from_iterable(found.axes))]
-    settings += itertools.chain.from_iterable(each.point for each in found.include)
-    problems = [Problem((key,), f"`{key}` varies twice", "keep one of them") for key in varied if varied.count(key) > 1]
-    removed = document.at(("scales", expansion.scale, "vary")) or ()
-    for key in [*(setting.key for setting in settings), *(key for rule in found.exclude for key in rule), *removed]:
-        if key not in known and key not in own and not key.startswith(KWARGS):
-            problems.append(Problem((key,), f"unknown key `{printable(key)}`", suggest(key, known)))
-    where = {p: place_of(document, expansion.scale, p.path, expansion.changes) for p in problems}
-    errors = [UserError(problem.what, place, problem.remedy) for problem, place in where.items()]
-    for each in found.include:
-        if type(each.repeats) is not int or not 1 <= each.repeats <= found.repeats:
-            what = f"must be a whole number from 1 to the study's {found.repeats}, not {shown(each.repeats)}"
-            errors.append(UserError(what, document.where((*each.place, "repeats")), "raise the study's `repeats`"))
-    count = (math.prod(len(axis) for axis in found.axes) + len(found.include)) * found.repeats
-    if count > MAX_RUNS:
-        what = f"makes {count:,} runs; at most {MAX_RUNS:,} are expanded"
-        errors.append(UserError(what, document.where(("vary",)), "vary fewer keys, or vary them together with `zip`"))
+def _check_keys(expansion: Expansion, entries: list[Combination]) -> None:
+    """Raise UserError for unknown dotted keys, keys that vary twice, wrong `repeats` in `include`."""
+    document, known = expansion.document, dotted_keys(RunSpec)
+    crossed = entries[0].point if entries else ()
+    counts = Counter(setting.key for setting in crossed)
+    twice = {each.key: each.place for each in crossed if counts[each.key] > 1}
+    errors = [UserError(f"`{key}` varies twice", place, "keep one of them") for key, place in twice.items()]
+    places = {each.key: each.place for entry in entries for each in entry.point}
+    exclude = enumerate(expansion.spec.part(expansion.scale, "exclude"))
+    places |= {key: expansion.where(("exclude", index, key)) for index, rule in exclude for key in rule}
+    removed = ("scales", expansion.scale, "vary")
+    places |= {key: document.where((*removed, key)) for key in document.at(removed) or ()}
+    for key, place in places.items():
+        if key not in known and key not in expansion.own_keys and not key.startswith(KWARGS):
+            errors.append(UserError(f"unknown key `{printable(key)}`", place, suggest(key, known)))
+    most = expansion.repeats
+    for each in entries:
+        if type(each.repeats) is not int or not 1 <= each.repeats <= most:
+            what = f"must be a whole number from 1 to the study's {most}, not {shown(each.repeats)}"
+            errors.append(UserError(what, expansion.where((*each.part, "repeats")), "raise the study's `repeats`"))
     raise_all(errors)
 
 
-def _configurations(expansion: _Expansion) -> list[Configuration]:
+def _configurations(expansion: Expansion, entries: list[Combination]) -> list[Configuration]:
     """Every combination as a validated run."""
-    found, capacity = expansion.found, expansion.capacity
+    capacity, exclude = expansion.capacity, expansion.spec.part(expansion.scale, "exclude")
     configurations: list[Configuration] = []
     errors: dict[tuple[KeyPath, str], UserError] = {}
-    for entry in found.all():
+    for entry in entries:
         data = applied(expansion.base, entry.point)
         # A run on nodes by name gets the ranks that fill them, where the study sets none.
         hosts, per_node = one_or_more(data.get("hosts")), data.get("ranks_per_node")
         if isinstance(hosts, tuple) and "ranks" not in data:
             data["ranks"] = len(hosts) * (per_node if type(per_node) is int else capacity.end("ranks", "node"))
         run, problems = parse(RunSpec, data)
-        of_machine = any(setting.of_machine for setting in entry.point)
-        if entry.place == ("vary",) and any(_is_excluded(data, run, rule) for rule in found.exclude):
-            continue
-        if lacks := next((setting.lacks for setting in entry.point if setting.lacks), ""):
-            where = place_of(expansion.document, expansion.scale, ("hosts",), expansion.changes, entry.place)
-            expansion.left_out[lacks] += entry.repeats
-            expansion.beyond.append(NoHosts(lacks, where, "choose a machine of several nodes"))
+        if entry.part == ("vary",) and any(_is_excluded(data, run, rule) for rule in exclude):
             continue
         if run is not None:
             problems = [*own_code_problems(run), *run_problems(run, capacity.machine)]
@@ -213,7 +177,7 @@ def _configurations(expansion: _Expansion) -> list[Configuration]:
                 what = "`explain` of a program is set by the study's `explain`"
                 problems.append(Problem(("program", "explain"), what, "set `explain` of the study"))
             # A run that exceeds the machine is left out, and one that does not suit a number which the machine chose.
-            beyond = problems if of_machine else []
+            beyond = problems if any(setting.of_machine for setting in entry.point) else []
             if not problems:
                 beyond = list(machine_problems(run, capacity.machine, capacity.name))
             if beyond:
@@ -254,7 +218,7 @@ def _rounds(configurations: list[Configuration], repeats: int) -> list[list[Run]
     return rounds
 
 
-def _explained(expansion: _Expansion, configurations: list[Configuration]) -> tuple[Run, ...]:
+def _explained(expansion: Expansion, configurations: list[Configuration]) -> tuple[Run, ...]:
     """A run for each configuration that explains it; none where several processes start the command."""
     if any(run.program is None for run, _ in configurations):
         remedy = "leave it out; for a run of the project's own loop, scalestudy explain RUN prints its measured parts"
@@ -273,16 +237,16 @@ def _explained(expansion: _Expansion, configurations: list[Configuration]) -> tu
     return tuple(made.values())
 
 
-def _duplicates(expansion: _Expansion, configurations: list[Configuration], runs: list[Run]) -> Iterator[UserError]:
+def _duplicates(expansion: Expansion, configurations: list[Configuration], runs: list[Run]) -> Iterator[UserError]:
     """Combinations that are one run: it would appear twice in every figure."""
     first: dict[str, Combination] = {}
     for run, (_, entry) in zip(runs, configurations, strict=True):
         if (other := first.setdefault(run.id, entry)) is not entry:
-            remedy = f"leave one out; the other is {dotted(other.place)}: {other}"
-            yield expansion.error(Problem((), "makes the same run as another combination", remedy), entry)
+            remedy = f"leave one out; the other is {dotted(other.part)}: {other}"
+            yield UserError(f"{entry} makes the same run as another combination", expansion.where(entry.part), remedy)
 
 
-def _labels(expansion: _Expansion, configurations: list[Configuration]) -> dict[str, dict[str, str]]:
+def _labels(expansion: Expansion, configurations: list[Configuration]) -> dict[str, dict[str, str]]:
     """For each varied key, the label of each value that its column can have; a size is its own label."""
     labels: dict[str, dict[str, str]] = {}
     for run, entry, setting in ((*each, setting) for each in configurations for setting in each[1].point):

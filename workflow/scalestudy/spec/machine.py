@@ -66,19 +66,20 @@ class Transport(Spec):
     """Between nodes: `NET/IB` or `NET/Socket`; unset: a slower one is a warning."""
 
 
-def _are_hosts(given: tuple[str, ...]) -> tuple[str, ...]:
+def _unfolded(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Each name of lists with ranges."""
     try:
-        names = [name for part in given for name in slurm_hosts(part)]
+        names = tuple(name for part in given for name in slurm_hosts(part))
     except ValueError as error:
         raise refused(str(error), "write names, or ranges such as `node[01-16]`") from None
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise refused(f"the host `{twice}` is named twice", "name each host once")
-    return given
+    return names
 
 
 HostLists = Annotated[
-    tuple[Annotated[str, Field(pattern=HOSTS)], ...], BeforeValidator(one_or_more), AfterValidator(_are_hosts)
+    tuple[Annotated[str, Field(pattern=HOSTS)], ...], BeforeValidator(one_or_more), AfterValidator(_unfolded)
 ]
 
 
@@ -128,11 +129,6 @@ class Machine(Spec):
     """What use costs; unset: no cost is shown."""
     sources: dict[str, str] = {}
     """Source of each value."""
-
-    @property
-    def host_names(self) -> tuple[str, ...]:
-        """Each of its nodes by name; none where the file does not say."""
-        return tuple(name for part in self.hosts for name in slurm_hosts(part))
 
     @property
     def cores(self) -> int:

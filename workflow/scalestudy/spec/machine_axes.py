@@ -30,7 +30,7 @@ class MachineAxis(Spec):
 
 
 class NoHosts(UserError):
-    """The machine has too few nodes with names."""
+    """The machine has too few nodes, or does not name them."""
 
 
 def powers_of_two(end: int) -> list[int]:
@@ -68,19 +68,15 @@ class MachineCapacity:
         return self.devices * nodes or self.machine.cores * (1 if on_cores else nodes)
 
     def groups(self, word: str) -> list[tuple[str, ...]]:
-        """Nodes of each run of `nodes: each` or `pairs`. Raises NoHosts where there is none."""
-        hosts = self.machine.host_names
+        """Nodes of each run of `nodes: each` or `pairs`: no pair of one node. Raises NoHosts where nodes have no names."""
+        hosts = self.machine.hosts
         if not hosts and self.machine.nodes in (None, 1):
             hosts = (THIS_HOST,)
         if not hosts:
             what = f"machine `{self.name}` does not name its nodes"
             remedy = 'add `hosts: ["node[01-16]"]`, the names that `sinfo -h -o %N`, `pbsnodes -a` or `qhost` prints'
             raise NoHosts(what, machine_file(self.name), remedy)
-        groups = list(itertools.combinations(hosts, 1 if word == "each" else 2))
-        if not groups:
-            what = f"`nodes: {word}` needs two nodes, and machine `{self.name}` has one"
-            raise NoHosts(what, remedy="choose a machine of several nodes")
-        return groups
+        return list(itertools.combinations(hosts, 1 if word == "each" else 2))
 
     def resolve(self, where: Mapping[str, Any]) -> dict[str, Any]:
         """A choice of runs with numbers for `{to: …}`, and with sizes of data in bytes, as the runs have them."""

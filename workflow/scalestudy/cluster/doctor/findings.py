@@ -191,6 +191,6 @@ def _of_cluster(
     what = f"{machine_file}: `nodes: {machine.nodes}`, and {system} has {len(in_queues)} nodes in its queues"
     todo = f"set `nodes: {len(in_queues)}` there: jobs with more nodes would never run"
     yield 0 < len(in_queues) < (machine.nodes or 0), what, todo
-    unknown = sorted(set(machine.host_names) - names) if names else []
+    unknown = sorted(set(machine.hosts) - names) if names else []
     what = f"{machine_file}: `hosts` names {', '.join(unknown[:5])}, which {system} does not have"
     yield bool(unknown), what, f"correct them as {system} writes them: jobs on others would never run"
