@@ -92,8 +92,8 @@ def test_check_lists_the_errors_of_every_study_once(folder: Path, capsys: pytest
     (folder / "config/studies/wrong.yaml").write_text("question: How?\nbase: {modle: mlp}\n")
     assert cli.run_command(["check"]) == 2
     assert capsys.readouterr().err == (
-        "scalestudy: config/studies/all.yaml: `all` is the name of a rule of the workflow\n"
-        "    rename the file\n"
+        "scalestudy: config/studies/all.yaml: `all` cannot be the name of a study\n"
+        "    use at most 64 lower-case letters, digits and `_`, starting with a letter, and not the name of a rule\n"
         "config/studies/wrong.yaml:2: base.modle: unknown key\n"
         "    did you mean `model`?\n"
     )

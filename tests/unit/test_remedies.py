@@ -14,6 +14,7 @@ from scalestudy.cli import cli
 from scalestudy.commands.one_run import from_settings
 from scalestudy.spec import check_run
 from scalestudy.spec.base import parse
+from scalestudy.spec.machine import Machine
 from scalestudy.spec.run import RunSpec
 from tests.conftest import ROOT
 
@@ -59,6 +60,8 @@ CASES = [
     (f"{FILES} data.shard.format=lmdb loader.memory_limit_mib=9", "use shards", "data.shard.format=tar"),
     ("data.source=synthetic stage.to=scratch", "leave `stage.to` out", "stage.to=null"),
     (f"{FILES} data.shard.format=lmdb stage.to=scratch stage.share=by_shard", "`data.shard.format: tar`", "data.shard.format=tar"),
+    ("data.source=synthetic_jpeg data.scale='9000000 TB'", "write it as `64 MiB`", "data.scale='64 MiB'"),
+    (f"{FILES} data.scale='2x node memory' strategy=ring ranks=2 ranks_per_node=1", "set `memory_gib`", "data.scale='64 GiB'"),
     (f"{FILES} data.shard.format=tar loader.origin={SECRET}", "leave it out of the address", "loader.origin=https://example.org/data"),
     (f"{FILES} data.shard.format=tar stage.to=scratch stage.from={SECRET}", "leave it out of the address", "stage.from=https://example.org/data"),
 ]  # fmt: skip
@@ -69,13 +72,13 @@ MORE_CASES = [
     # The same of values that cannot be combined, of programs, and of published step times.
     (f"{FILES} data.shard.format=raw", "add `preprocess: raw`", "data.preprocess=raw"),
     (f"{FILES} data.preprocess=raw data.shard.format=tar", "use `format: raw`", "data.shard.format=raw"),
-    ("data.source=synthetic_jpeg data.scale='9000000 TB'", "write it as `64 MiB`", "data.scale='64 MiB'"),
     ("model=resnet50 device=emulated:p100 batch.per_rank=9999", "choose a batch per rank from 16 to 128", "batch.per_rank=128"),
     ("model=resnet50 device=emulated:p10", "did you mean `p100`", "device=emulated:p100"),
     ("strategy=ring ranks=2 'faults=[{kind: killed_rank, rank: 2, at_step: 3}]'", "counted from 0", "'faults=[{kind: killed_rank, rank: 1, at_step: 3}]'"),
     (f"{PROGRAM} program.command='python a.py --x {{x}}'", "set it in `program.keys`", "program.keys.x=1"),
     (f"{PROGRAM} program.keys.x=1", "add it, or leave it out", "program.command='python a.py {x}'"),
     (f"{PROGRAM} batch.per_rank=8", "write `{batch.per_rank}` into the command", "program.command='python a.py {batch.per_rank}'"),
+    (f"{PROGRAM} program.keys.loss=1", "another name", "program.keys.loss=null program.keys.x=1 program.command='python a.py {x}'"),
     (f"{PROGRAM} program.command='python \"a.py'", "close its quotes", "program.command='python a.py'"),
     (f"{PROGRAM} program.metrics.step=step", "put brackets around the number", "program.metrics.step='step ([0-9]+)'"),
     (f"{PROGRAM} program.metrics.loss='loss (.+)'", "add the pattern of the step", "program.metrics.step='step ([0-9]+)'"),
@@ -84,7 +87,7 @@ MORE_CASES = [
 
 def remedies_of(settings: str) -> list[str]:
     spec, problems = parse(RunSpec, from_settings(tuple(shlex.split(settings)), "try"))
-    return [each.remedy for each in (problems if spec is None else check_run.run_problems(spec))]
+    return [each.remedy for each in (problems if spec is None else check_run.run_problems(spec, Machine()))]
 
 
 @pytest.mark.parametrize(("settings", "words", "change"), [*CASES, *MORE_CASES])
@@ -97,13 +100,13 @@ def rows_of(settings: str) -> list[int]:
     """Numbers of the rows of the check that settings offend."""
     spec, problems = parse(RunSpec, from_settings(tuple(shlex.split(settings)), "try"))
     assert spec is not None, problems
-    rows = [*check_run._of_every_run(spec), *(check_run._of_training(spec) if spec.program is None else ())]
+    rows = [*check_run._of_every_run(spec), *(check_run._of_training(spec, Machine()) if spec.program is None else ())]
     return [number for number, row in enumerate(rows) if row[0]]
 
 
 def test_each_check_of_a_run_has_a_case_that_follows_its_remedy() -> None:
     spec = RunSpec()
-    rows = len(check_run._of_every_run(spec)) + len(check_run._of_training(spec))
+    rows = len(check_run._of_every_run(spec)) + len(check_run._of_training(spec, Machine()))
     assert {number for settings, _, _ in CASES for number in rows_of(settings)} == set(range(rows))
 
 

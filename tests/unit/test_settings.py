@@ -12,7 +12,7 @@ from scalestudy.commands.one_run import checked_run, from_settings, refuse_forei
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.config import changes_of
-from scalestudy.spec.ids import own_code, run_id
+from scalestudy.spec.ids import run_id
 
 
 def message_about(*settings: str) -> str:
@@ -87,7 +87,6 @@ def test_a_program_that_was_edited_after_its_run_was_planned_is_named(here: Path
     folder = here / "results/local/runs" / run_id(spec)
     write_json(folder / "spec.json", spec.plain())
     script.write_text("second", encoding="utf-8")
-    own_code.cache_clear()
     with pytest.raises(UserError) as error:
         train_from_spec(folder / "result.json")
     assert error.value.remedy == "train.py was changed since the run was planned: run the same command again"

@@ -17,7 +17,7 @@ from scalestudy.analysis.rows import read_rows
 from scalestudy.analysis.summarise import periods_of, study_rows, summarise, time_to_accuracy
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
-from scalestudy.spec.columns import MEASURED, OF_A_ROW, columns_of
+from scalestudy.spec.columns import MEASURED, ROW_COLUMNS, columns_of
 from scalestudy.spec.layout import result_file, run_folder
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import INSTRUMENT, MACHINE, SCALING, read_study, write_results
@@ -147,7 +147,7 @@ def test_emulated_parts_mark_a_run_and_an_emulated_device_has_no_instrument(
 
 def test_every_column_of_a_row_is_a_key_or_measured_or_one_that_no_key_of_ones_own_may_be_called(study: Study) -> None:
     write_results(study)
-    known = {*MEASURED, *OF_A_ROW, *(key for run in study.runs for key in columns_of(run.spec))}
+    known = {*MEASURED, *ROW_COLUMNS, *(key for run in study.runs for key in columns_of(run.spec))}
     ends = ("_low", "_high", "_kind")
     others = [name for name in study_rows(study, MACHINE).columns if not name.startswith("instrument.")]
     assert [name for name in others if name not in known and not name.endswith(ends)] == []

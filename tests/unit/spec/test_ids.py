@@ -12,7 +12,7 @@ from scalestudy.files import sha256_text
 from scalestudy.models.catalogue import AnyModel, OwnModel
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
-from scalestudy.spec.ids import dataset_id, own_code, run_id
+from scalestudy.spec.ids import dataset_id, run_id
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.catalogue import AnyStrategy
@@ -170,7 +170,6 @@ def test_the_content_of_own_code_is_part_of_the_id(project: Path) -> None:
     ids = []
     for code in ("class Net: pass\n", "class Net: depth = 2\n", "class Net: pass\n"):
         (project / "config/extensions/nets.py").write_text(code)
-        own_code.cache_clear()
         ids.append(run_id(run_of({"model": {"import": "nets:Net"}})))
     assert ids[0] == ids[2] != ids[1]
     assert ids[0].startswith("Net.digits.single.x1.r0-")

@@ -8,7 +8,6 @@ import pytest
 
 from scalestudy.spec import study_json
 from scalestudy.spec.config import read_machine
-from scalestudy.spec.ids import own_code
 from scalestudy.spec.read_study import read_studies
 from scalestudy.spec.study_json import expanded_study, stored_study, write_study
 from tests.conftest import ROOT
@@ -61,7 +60,6 @@ def test_a_study_whose_program_changes_is_expanded_again(project: Path) -> None:
     ids = []
     for script in ("first = 1\n", "second = 2\n"):
         (project / "train.py").write_text(script)
-        own_code.cache_clear()
         assert stored_study("local", "paper", "a") is None
         ids.append(expanded_study("local", "paper", "a").runs[0].id)
         assert stored_study("local", "paper", "a") is not None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scalestudy.claims.model import Claim, OfRuns, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row
 from scalestudy.errors import UserError
-from scalestudy.spec.columns import OF_THE_HOST
+from scalestudy.spec.columns import DEVICE_FREE_COLUMNS
 from scalestudy.spec.run import is_compute_emulated
 from scalestudy.spec.step_times import INFINITE, emulated_step_time
 
@@ -41,7 +41,7 @@ MARKS = {
     "not testable here": "–",
 }
 """Each verdict with its mark, in the order in which verdicts are listed."""
-NOT_OF_DEVICES = ("accuracy", "auroc", "loss", "parameters", "stages", *OF_THE_HOST)
+NOT_OF_DEVICES = ("accuracy", "auroc", "loss", "parameters", "stages", *DEVICE_FREE_COLUMNS)
 """Columns that do not depend on how fast a device is."""
 
 LIMITS = {
@@ -76,7 +76,7 @@ def stand_ins_of(claim: OfRuns, runs: Sequence[Run], rows: Sequence[Mapping[str,
         if isinstance(claim, Sampled)
         else {one.column for one in claim.checks}
     )
-    if judged <= {*OF_THE_HOST}:
+    if judged <= {*DEVICE_FREE_COLUMNS}:
         keys = [{**columns, "device": None} for columns in keys]
     sentences = [sentence for columns in keys for sentence in _of_run(columns)]
     ranks = [columns["ranks"] for columns in keys if not is_compute_emulated(columns)]

@@ -23,7 +23,7 @@ from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import METRICS
 from scalestudy.spec.config import read_machine, read_site
-from scalestudy.spec.ids import dataset_id, own_code_now, run_id
+from scalestudy.spec.ids import dataset_id, own_code, own_code_problems, run_id
 from scalestudy.spec.labels import speed_text
 from scalestudy.spec.layout import CHECKPOINTS, EXTENSIONS, RESULTS, manifest_file
 from scalestudy.spec.machine import Machine
@@ -41,7 +41,7 @@ def train_from_spec(out: Path) -> None:
     spec = checked_run(plain, str(file))
     if folder.parent.name == "runs" and (identity := run_id(spec)) != folder.name:
         what, remedy = f"describes another run than its folder names: {identity}", "delete it; it will be written again"
-        if own := own_code_now(spec, EXTENSIONS):
+        if own := own_code(spec):
             remedy = f"{' or '.join(own)} was changed since the run was planned: run the same command again"
         raise UserError(what, str(file), remedy)
     machine = read_machine(folder.parent.parent.name) if folder.parent.name == "runs" else Machine()
@@ -176,7 +176,7 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
 def checked_run(data: Any, where: str) -> RunSpec:
     """Plain data as a possible run, with the size of its data in bytes; all its errors are raised together."""
     spec, problems = parse(RunSpec, data)
-    problems = problems if spec is None else list(run_problems(spec))
+    problems = problems if spec is None else [*own_code_problems(spec), *run_problems(spec, Machine())]
     raise_problems(problems, lambda path: f"{where}: {dotted(path)}")
     assert spec is not None
     return in_bytes(spec, Machine())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,17 +96,12 @@ def new(name: str | None, program: str | None) -> None:
     Example: scalestudy new --program train.py
     """
     from scalestudy.program.draft import draft, words_of
-    from scalestudy.spec.base import NAME
     from scalestudy.spec.layout import STUDIES
-    from scalestudy.spec.study_file import RESERVED
+    from scalestudy.spec.study_file import refuse_study_name
 
     name = name or (f"my_{words_of(program)[1].stem}" if program else "")
     file = STUDIES / f"{name}.yaml"
-    if not re.fullmatch(NAME, name) or name in RESERVED:
-        remedy = (
-            "scalestudy new NAME: lower-case letters, digits and `_`, starting with a letter; not the name of a rule"
-        )
-        raise UserError(f"`{name}` cannot be the name of a study", "new", remedy)
+    refuse_study_name(name, "new")
     if file.exists():
         raise UserError("is there already, and is not replaced", str(file), "choose another name, or edit it")
     if program is not None:

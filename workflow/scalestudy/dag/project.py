@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,13 +16,13 @@ from scalestudy.errors import UserError, nearest, raise_all
 from scalestudy.files import read_json
 from scalestudy.site_fault import CHANGES, SITE
 from scalestudy.spec import layout
-from scalestudy.spec.base import NAME, SCALES, parse
+from scalestudy.spec.base import SCALES, parse
 from scalestudy.spec.config import BUDGET, FOR_EXECUTOR, Site, changes_of, read_config, read_machine, read_site
 from scalestudy.spec.ids import configuration_id, dataset_id, run_id
 from scalestudy.spec.read_study import find_studies, read_studies
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.study import Run, Study
-from scalestudy.spec.study_file import RESERVED
+from scalestudy.spec.study_file import is_study_name
 
 OTHER = "other"
 
@@ -113,7 +112,7 @@ class Project:
     @property
     def names(self) -> list[str]:
         """The names of all configured studies, including those with errors that can be targets."""
-        wrong = (name for name in self.found.wrong if re.fullmatch(NAME, name) and name not in RESERVED)
+        wrong = (name for name in self.found.wrong if is_study_name(name))
         return sorted({*(study.name for study in self.chosen), *wrong})
 
     def is_configured(self, machine: str, scale: str) -> bool:

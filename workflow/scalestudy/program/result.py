@@ -19,7 +19,7 @@ from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.results.result import outcome
 from scalestudy.results.validity import MIN_WINDOW_S, throttled
 from scalestudy.spec.columns import METRICS, SPEEDS
-from scalestudy.spec.ids import own_code_now, run_id_with
+from scalestudy.spec.ids import own_code, run_id_with
 from scalestudy.spec.run import MIN_WINDOW_STEPS
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
@@ -182,7 +182,7 @@ def _speed(evidence: Evidence) -> dict[str, float | None]:
 
 def _code_is_that_of_the_id(evidence: Evidence) -> Iterator[str]:
     job = evidence.job
-    if run_id_with(job.spec, own_code_now(job.spec, job.extensions)) != job.run:
+    if run_id_with(job.spec, own_code(job.spec, job.extensions)) != job.run:
         yield "a file of the program was changed meanwhile: run the command again for the files as they are now"
 
 

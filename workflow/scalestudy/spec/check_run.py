@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from scalestudy.data.catalogue import FORMAT_OF_SHARD, MODES, TENSOR_SOURCES, OwnData
-from scalestudy.errors import Problem
+from scalestudy.errors import Problem, UserError
 from scalestudy.spec.base import dotted_keys, shown
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.program import program_problems
 from scalestudy.spec.run import MAX_REPEATS, THIS_HOST, RunSpec, SlowDecode
-from scalestudy.spec.sizes import MOST_BYTES, size_in_bytes
-from scalestudy.spec.step_times import STEP_TIMES, BatchTooFar, NotTimed, published_rows
+from scalestudy.spec.sizes import MAX_BYTES, size_in_bytes
+from scalestudy.spec.step_times import STEP_TIMES, published_rows
 from scalestudy.strategies.catalogue import Horovod, Pipeline
 
 Row = tuple[object, str, str, str]
@@ -26,31 +26,19 @@ SECRET = re.compile(r"(?i)(?:^|[&;])[a-z_-]*(?:sig|signature|token|secret|passwo
 """Parts of an address that give access: signed addresses of S3, Azure and Google have them."""
 
 
-def run_problems(spec: RunSpec, machine: Machine | None = None) -> Iterator[Problem]:
+def run_problems(spec: RunSpec, machine: Machine) -> Iterator[Problem]:
     """Find settings of a spec that are impossible on any machine, or that this one leaves open."""
-    rows = [*_of_every_run(spec), *(_of_training(spec) if spec.program is None else ())]
+    rows = _of_every_run(spec)
     if spec.program is not None:
         yield from program_problems(spec, dotted_keys(RunSpec))
     else:
-        yield from _size_problems(spec, machine or Machine())
+        rows += _of_training(spec, machine)
         yield from _accelerator_problems(spec)
+        for index, fault in enumerate(spec.faults):
+            if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
+                what = f"there is no rank {fault.rank} among {spec.ranks}"
+                yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
     yield from (Problem(tuple(key.split(".")), what, remedy) for is_wrong, key, what, remedy in rows if is_wrong)
-    for index, fault in enumerate(spec.faults if spec.program is None else ()):
-        if not isinstance(fault, SlowDecode) and fault.rank >= spec.ranks:
-            what = f"there is no rank {fault.rank} among {spec.ranks}"
-            yield Problem(("faults", index, "rank"), what, "ranks are counted from 0")
-
-
-def _size_problems(spec: RunSpec, machine: Machine) -> Iterator[Problem]:
-    """Check the size of its data. A size relative to other nodes' memory needs `memory_gib` of their machine."""
-    size = spec.data.scale
-    if isinstance(size, str) and not 1 <= size_in_bytes(size, node_memory_bytes=1 << 40) <= MOST_BYTES:
-        remedy = "write it as `64 MiB`, `1.5 GB` or `2x node memory`"
-        yield Problem(("data", "scale"), f"{shown(size)} is not a size from 1 byte to 1 EB", remedy)
-    is_elsewhere = max(machine.nodes or 1, geometry(spec, machine)[0]) > 1
-    if is_elsewhere and machine.memory_gib is None and isinstance(size, str) and size.endswith("node memory"):
-        remedy = "set `memory_gib` in the machine file, or write the size as `64 GiB`"
-        yield Problem(("data", "scale"), f"{shown(size)}: the memory of the run's nodes is unknown here", remedy)
 
 
 def _accelerator_problems(spec: RunSpec) -> Iterator[Problem]:
@@ -60,9 +48,7 @@ def _accelerator_problems(spec: RunSpec) -> Iterator[Problem]:
         return  # outside of a project there is no table; the run itself reports it
     try:
         published_rows(spec.model.name, spec.accelerator, spec.rank_batch)
-    except BatchTooFar as error:
-        yield Problem(("batch", "global" if batch.per_rank is None else "per_rank"), error.what, error.remedy)
-    except NotTimed as error:
+    except UserError as error:
         yield Problem(("device",), error.what, error.remedy)
 
 
@@ -107,7 +93,7 @@ def _of_every_run(spec: RunSpec) -> list[Row]:
     ]  # fmt: skip
 
 
-def _of_training(spec: RunSpec) -> list[Row]:
+def _of_training(spec: RunSpec, machine: Machine) -> list[Row]:
     """Strategy, numbers, batch, precision, loader and staging of the project's own trainer."""
     strategy, ranks, batch, loader, dtype = spec.strategy, spec.ranks, spec.batch, spec.loader, spec.dtype
     name, most = strategy.name, strategy.max_ranks
@@ -126,6 +112,7 @@ def _of_training(spec: RunSpec) -> list[Row]:
     # Images that are used where they lie may be ranges of containers: only opening them tells.
     modes = () if not form or (form == "files" and loader.mode == "shards") else MODES[form]
     storage, unread = loader.storage, "origin" if loader.storage is None else "storage"
+    size, is_elsewhere = spec.data.scale, max(machine.nodes or 1, geometry(spec, machine)[0]) > 1
     is_staged, is_one_file = spec.stage.to is not None, is_tensors or stored == "lmdb" or (stored == "files" and is_raw)
     return [
         (most is not None and ranks > most, "ranks",
@@ -183,6 +170,11 @@ def _of_training(spec: RunSpec) -> list[Row]:
          "leave `stage.to` out, or use other data"),
         (is_staged and not is_own and source != "synthetic" and spec.stage.share == "by_shard" and is_one_file, "stage.share",
          "the data is one file, and nodes cannot have shards of it", "use `all`, or `data.shard.format: tar` or `raw`"),
+        (isinstance(size, str) and not 1 <= size_in_bytes(size, node_memory_bytes=1 << 40) <= MAX_BYTES, "data.scale",
+         f"{shown(size)} is not a size from 1 byte to 1 EB", "write it as `64 MiB`, `1.5 GB` or `2x node memory`"),
+        (is_elsewhere and machine.memory_gib is None and str(size).endswith("node memory"), "data.scale",
+         f"{shown(size)}: the memory of the run's nodes is unknown here",
+         "set `memory_gib` in the machine file, or write the size as `64 GiB`"),
         (_has_secret(loader.origin), "loader.origin", HOLDS_SECRET, FROM_ENVIRONMENT),
         (_has_secret(spec.stage.from_), "stage.from", HOLDS_SECRET, FROM_ENVIRONMENT),
     ]  # fmt: skip

@@ -190,7 +190,7 @@ DERIVED: dict[str, Column] = {
 MEASURED = {**METRICS, **DERIVED}
 
 STATUSES = ("valid", "invalid", "skipped", "missing")
-OF_A_ROW = (
+ROW_COLUMNS = (
     "run", "configuration", "status", "reason", "kind", "emulated", "oversubscribed", "disturbed", "started", "unchecked",
     "exchange_shares_cores", "training_samples", "round", "period", "drift", "drift_low", "drift_high", "drifted",
     "baseline_ranks", "own_baseline_ranks", "baseline_apart", "own_baseline_apart", "scaling",
@@ -216,7 +216,7 @@ MAX_TESTED_FACTOR = 1000.0
 EFFICIENCIES = {"efficiency": "baseline_ranks", "own_efficiency": "own_baseline_ranks"}
 """Ratios of throughputs, each with the column that holds the rank count of its base."""
 
-OF_THE_HOST = (
+DEVICE_FREE_COLUMNS = (
     "loader_samples_per_s", "stage_s", "staged_bytes", "preparation_s", "preparation_cpu_s", "dataset_bytes", "read_bytes",
 )  # fmt: skip
 """Columns that no accelerator has a part in, real or emulated."""

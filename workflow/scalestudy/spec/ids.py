@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -27,7 +26,7 @@ DATA_VERSION = 1
 
 def run_id(spec: RunSpec) -> str:
     """`small_cnn.digits.allreduce.x2.r0-0123456789ab`: the same for the same question, wherever it is asked."""
-    return run_id_with(spec, {target: own_code(target) for _, target in _own_targets(spec)})
+    return run_id_with(spec, own_code(spec))
 
 
 def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
@@ -67,23 +66,24 @@ def dataset_id(data: DatasetSpec) -> str:
     """`synthetic_jpeg-0123456789ab`: the same for the same form of the same data."""
     form: dict[str, Any] = {"data_version": DATA_VERSION, **data.plain()}
     if isinstance(data, OwnData):
-        form["own_code"] = own_code(data.import_)
+        form["own_code"] = _digest(own_file(data.import_))
     return f"{_slug(str(data.source if isinstance(data, OwnData) else form['source']))}-{_digits(form)}"
 
 
 def own_code_problems(spec: RunSpec) -> Iterator[Problem]:
-    """Check the user's own model, data or program, without running its code."""
+    """Files of the user's own model, data or program that do not exist."""
     for path, target in _own_targets(spec):
-        try:
-            own_code(target)
-        except UserError as error:
-            yield Problem(path, error.what, error.remedy)
+        file = own_file(target)
+        if not file.is_file() and ":" in target:
+            found = ", ".join(sorted(each.name for each in EXTENSIONS.glob("*.py"))) or "no Python file"
+            yield Problem(path, f"`{target}` names {file}, which does not exist", f"{EXTENSIONS} holds {found}")
+        elif not file.is_file():
+            yield Problem(path, f"`{target}` does not exist", "name a file from the project's folder")
 
 
-def own_code_now(spec: RunSpec, extensions: Path) -> dict[str, str]:
+def own_code(spec: RunSpec, extensions: Path = EXTENSIONS) -> dict[str, str]:
     """By `import`, the SHA-256 of each file of the user's own that a run trains with, as it is now; "" for one that is gone."""
-    files = {target: own_file(target, extensions) for _, target in _own_targets(spec)}
-    return {target: sha256_file(file) if file.is_file() else "" for target, file in files.items()}
+    return {target: _digest(own_file(target, extensions)) for _, target in _own_targets(spec)}
 
 
 def _own_targets(spec: RunSpec) -> list[tuple[tuple[str, str], str]]:
@@ -93,18 +93,10 @@ def _own_targets(spec: RunSpec) -> list[tuple[tuple[str, str], str]]:
     return [*found, *((("program", "files"), file) for file in (spec.program.files if spec.program else ()))]
 
 
-def own_file(target: str, extensions: Path) -> Path:
+def own_file(target: str, extensions: Path = EXTENSIONS) -> Path:
     """The file that `file:class` names, or a program's file."""
     return extensions / f"{target.partition(':')[0]}.py" if ":" in target else extensions.parents[1] / target
 
 
-@functools.cache
-def own_code(target: str) -> str:
-    """SHA-256 of the file that `file:class` names below config/extensions/, or of a program's file."""
-    file = own_file(target, EXTENSIONS)
-    if file.is_file():
-        return sha256_file(file)
-    if ":" not in target:
-        raise UserError(f"`{target}` does not exist", remedy="name a file from the project's folder")
-    found = ", ".join(sorted(path.name for path in EXTENSIONS.glob("*.py"))) or "no Python file"
-    raise UserError(f"`{target}` names {file}, which does not exist", remedy=f"{EXTENSIONS} holds {found}")
+def _digest(file: Path) -> str:
+    return sha256_file(file) if file.is_file() else ""

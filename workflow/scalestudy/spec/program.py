@@ -12,15 +12,15 @@ from pydantic import Field
 
 from scalestudy.errors import Problem
 from scalestudy.spec.base import Spec, suggest
-from scalestudy.spec.columns import MEASURED, OF_A_ROW, flat
+from scalestudy.spec.columns import MEASURED, ROW_COLUMNS, flat
 
 if TYPE_CHECKING:
     from scalestudy.spec.run import RunSpec
 
 PLACEHOLDER = re.compile(r"\{([a-z_][a-z0-9_]*(?:\.[a-z_][a-z0-9_]*)*)\}")
-OF_LAUNCH = ("rank", "node_rank", "master_addr", "master_port", "folder")
+LAUNCH_PLACEHOLDERS = ("rank", "node_rank", "master_addr", "master_port", "folder")
 """Placeholders whose values are known at the start of the run."""
-OF_EVERY_RUN = (
+COMMON_KEYS = (
     "program", "ranks", "nodes", "hosts", "ranks_per_node", "threads_per_rank", "seed", "repeat", "device", "launch",
     "heartbeat_timeout_s", "measure.warmup_steps", "measure.steps", "measure.minutes", "measure.whole_program",
 )  # fmt: skip
@@ -61,7 +61,7 @@ class Program(Spec):
 
     def uses(self, key: str) -> bool:
         """Whether a key of the run has a meaning for this program."""
-        names = (*OF_EVERY_RUN, *self.placeholders)
+        names = (*COMMON_KEYS, *self.placeholders)
         batch = key.startswith("batch.") and {"batch.per_rank", "batch.global"} & set(names)
         return bool(batch) or any(key == name or key.startswith(f"{name}.") for name in names)
 
@@ -74,7 +74,7 @@ class Program(Spec):
 
 def _text(value: Any) -> str:
     """Return a value as a command line has it."""
-    return {True: "true", False: "false", None: ""}.get(value) if isinstance(value, bool | None) else str(value)  # type: ignore[return-value]
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def own_keys(base: Mapping[str, Any], run_keys: tuple[str, ...]) -> set[str]:
@@ -82,7 +82,7 @@ def own_keys(base: Mapping[str, Any], run_keys: tuple[str, ...]) -> set[str]:
     program = base.get("program")
     command = program.get("command") if isinstance(program, dict) else None
     names = PLACEHOLDER.findall(command) if isinstance(command, str) else []
-    return set(names) - set(run_keys) - set(OF_LAUNCH)
+    return set(names) - set(run_keys) - set(LAUNCH_PLACEHOLDERS)
 
 
 def program_problems(spec: RunSpec, run_keys: tuple[str, ...]) -> Iterator[Problem]:
@@ -94,12 +94,12 @@ def program_problems(spec: RunSpec, run_keys: tuple[str, ...]) -> Iterator[Probl
     except ValueError as error:
         yield Problem(("program", "command"), f"cannot be split into words: {error}", "close its quotes")
     for name in program.placeholders:
-        if name not in (*run_keys, *OF_LAUNCH, *program.keys):
+        if name not in (*run_keys, *LAUNCH_PLACEHOLDERS, *program.keys):
             what = f"`{{{name}}}` is no key of a run, and has no value as a key of your own"
             remedy = f"set it in `program.keys` or vary it; {suggest(name, run_keys)}"
             yield Problem(("program", "command"), what, remedy)
     for name in program.keys:
-        if name in (*run_keys, *MEASURED, *OF_A_ROW):
+        if name in (*run_keys, *MEASURED, *ROW_COLUMNS):
             what = "is a key of the run" if name in run_keys else "is a column of the results"
             yield Problem(("program", "keys", name), what, "give your own key another name")
         elif name not in program.placeholders:

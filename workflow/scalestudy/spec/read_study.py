@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError, nearest, raise_all
-from scalestudy.spec.base import NAME, shown
+from scalestudy.spec.base import shown
 from scalestudy.spec.config import checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.machine_axes import NoHosts
 from scalestudy.spec.study import Study
-from scalestudy.spec.study_file import RESERVED, StudySpec
+from scalestudy.spec.study_file import StudySpec, refuse_study_name
 from scalestudy.spec.yamlfile import read_yaml
 
 
@@ -62,16 +61,20 @@ def find_studies(
     where there is no study at all, or none of a given name.
     """
     folder = Path(folder)
-    known = sorted({path.stem for path in folder.glob("[!.]*.y*ml")})
+    known = {path.stem: path for path in sorted(folder.glob("[!.]*.y*ml"), reverse=True)}
     if not known and names is None:
         raise UserError("there is no study here", str(folder), "add one; docs/reference/study.md has an example")
-    wanted = known if names is None else list(dict.fromkeys(names))
+    wanted = sorted(known) if names is None else list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in known]
     raise_all([UserError(f"there is no study {shown(name)}", str(folder), nearest(name, known)) for name in unknown])
     found = StudiesFound()
     for name in wanted:
         try:
-            document = read_yaml(_file_of(name, folder))
+            file = known[name]
+            if file.suffix != ".yaml":
+                raise UserError("a study's file name ends in `.yaml`", str(file), f"rename it {name}.yaml")
+            refuse_study_name(name, str(file))
+            document = read_yaml(file)
             spec = checked(StudySpec, document)
             if scale == "paper" or scale in spec.scales:
                 study = expand(document, spec, name, scale, machine, machine_name, changes)
@@ -85,16 +88,3 @@ def find_studies(
             if names is not None or not isinstance(error, NoHosts):
                 found.wrong[name] = error
     return found
-
-
-def _file_of(name: str, folder: Path) -> Path:
-    """The file of a study; its name is the study's and a part of paths."""
-    file = folder / f"{name}.yaml"
-    if not (file.exists() or file.is_symlink()):
-        raise UserError("a study's file name ends in `.yaml`", str(folder / f"{name}.yml"), f"rename it {name}.yaml")
-    if name in RESERVED:
-        raise UserError(f"`{name}` is the name of a rule of the workflow", str(file), "rename the file")
-    if not re.fullmatch(NAME, name):
-        remedy = "use at most 64 lower-case letters, digits and `_`, starting with a letter"
-        raise UserError("the file name is the study's name and part of paths", str(file), remedy)
-    return file

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from scalestudy.data.catalogue import Digits, NamedData, OwnData
 from scalestudy.models.catalogue import NamedModel, OwnModel, SmallCNN
 from scalestudy.spec.base import Spec
-from scalestudy.spec.columns import OF_THE_HOST, is_number
+from scalestudy.spec.columns import DEVICE_FREE_COLUMNS, is_number
 from scalestudy.spec.program import Program
 from scalestudy.strategies.catalogue import AnyStrategy, Single
 
@@ -361,6 +361,6 @@ EMULATED = {
 def emulated_parts(rows: Iterable[Mapping[str, Any]], column: str = "") -> tuple[str, ...]:
     """Parts of the system that are emulated in any of these runs, where the column depends on them."""
     rows = list(rows)
-    compute = ("compute",) if column not in OF_THE_HOST and any(map(is_compute_emulated, rows)) else ()
+    compute = ("compute",) if column not in DEVICE_FREE_COLUMNS and any(map(is_compute_emulated, rows)) else ()
     emulated = (part for part, keys in EMULATED.items() if any(is_number(row.get(key)) for row in rows for key in keys))
     return (*compute, *emulated)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) *([KMGT]i?B|x node memory)$")
 UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
-MOST_BYTES = 10**18
+MAX_BYTES = 10**18
 
 
 def size_in_bytes(size: str, node_memory_bytes: int) -> float:
@@ -37,4 +37,4 @@ def kilobytes(size: Any, machine: Machine) -> Any:
     if isinstance(size, list):
         return [kilobytes(one, machine) for one in size]
     count = size_in_bytes(size, machine.memory_bytes) if isinstance(size, str) else 0
-    return f"{max(1, round(count / 1000))} KB" if 0 < count <= MOST_BYTES else size
+    return f"{max(1, round(count / 1000))} KB" if 0 < count <= MAX_BYTES else size

@@ -14,7 +14,7 @@ from scalestudy.spec.layout import reference_file
 STEP_TIMES = reference_file("step_times")
 INFINITE = "infinite"
 """The accelerator that takes no time."""
-FURTHEST = 2.0
+MAX_BEYOND = 2.0
 """How far below the smallest and above the largest published batch a step time is still inferred, as a factor."""
 
 
@@ -29,20 +29,12 @@ class PublishedStepTime:
     source: str
 
 
-class NotTimed(UserError):
-    """There is no published step time of this model on this accelerator."""
-
-
-class BatchTooFar(UserError):
-    """No step time is published for a batch near the asked one."""
-
-
 def emulated_step_time(model: str, accelerator: str, rank_batch: int, table: Path = STEP_TIMES) -> float:
     """Seconds that the accelerator takes to train one batch: batch over the published training throughput.
 
     Between two published batch sizes, the logarithm of the throughput is linear in that of the batch. Beyond them, up to
     a factor of 2, the line through the two nearest rows continues; a single row's throughput is taken as it is. `infinite`
-    takes no time. Raises BatchTooFar beyond that factor, UserError where the table has no such model or accelerator.
+    takes no time. Raises UserError beyond that factor, and where the table has no such model or accelerator.
     """
     rows = published_rows(model, accelerator, rank_batch, table)
     if not rows:
@@ -66,18 +58,18 @@ def published_rows(
     of_accelerator = [row for row in published if row.accelerator == accelerator]
     if not of_accelerator:
         remedy = nearest(accelerator, {row.accelerator for row in published} | {INFINITE})
-        raise NotTimed(f"no step times are known for accelerator `{accelerator}`", str(table), remedy)
+        raise UserError(f"no step times are known for accelerator `{accelerator}`", str(table), remedy)
     rows = sorted((row for row in of_accelerator if row.model == model), key=lambda row: row.batch)
     if not rows:
         remedy = nearest(model, {row.model for row in of_accelerator})
-        raise NotTimed(f"no step time of `{model}` on `{accelerator}` is known", str(table), remedy)
-    if not rows[0].batch / FURTHEST <= rank_batch <= rows[-1].batch * FURTHEST:
+        raise UserError(f"no step time of `{model}` on `{accelerator}` is known", str(table), remedy)
+    if not rows[0].batch / MAX_BEYOND <= rank_batch <= rows[-1].batch * MAX_BEYOND:
         batches = ", ".join(str(row.batch) for row in rows)
-        what = f"step times of `{model}` on `{accelerator}` are published for batches of {batches}, and none near the "
-        first, last = math.ceil(rows[0].batch / FURTHEST), math.floor(rows[-1].batch * FURTHEST)
-        raise BatchTooFar(
-            f"{what}{rank_batch} of a rank", str(table), f"choose a batch per rank from {first} to {last}"
+        what = (
+            f"step times of `{model}` on `{accelerator}` are published for batches of {batches}, none near {rank_batch}"
         )
+        first, last = math.ceil(rows[0].batch / MAX_BEYOND), math.floor(rows[-1].batch * MAX_BEYOND)
+        raise UserError(what, str(table), f"choose a batch per rank from {first} to {last}")
     exact = [row for row in rows if row.batch == rank_batch]
     begin = min(max(sum(row.batch < rank_batch for row in rows) - 1, 0), max(len(rows) - 2, 0))
     return tuple(exact[:1] or rows[begin : begin + 2])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from scalestudy.claims.model import AnyClaim
+from scalestudy.errors import UserError
 from scalestudy.figures.catalogue import FigureSpec, TableSpec
 from scalestudy.spec.answer import AnswerSpec
-from scalestudy.spec.base import Spec, refused
+from scalestudy.spec.base import NAME, Spec, printable, refused
 from scalestudy.spec.machine_axes import KEYS, HostWord, MachineAxis
 from scalestudy.spec.run import MAX_REPEATS
 
@@ -65,6 +67,18 @@ Repeats = Annotated[int, Field(ge=1, le=MAX_REPEATS)]
 
 RESERVED = ("all", "claims", "dataset", "figure", "judge", "report", "spec", "study", "summarise", "table", "train")
 """Names of the rules in workflow/rules/, which are targets of Snakemake as names of studies are."""
+
+
+def is_study_name(name: str) -> bool:
+    """Whether a study can have this name, which is a part of paths too."""
+    return re.fullmatch(NAME, name) is not None and name not in RESERVED
+
+
+def refuse_study_name(name: str, where: str) -> None:
+    """UserError for a name that no study can have."""
+    if not is_study_name(name):
+        remedy = "use at most 64 lower-case letters, digits and `_`, starting with a letter, and not the name of a rule"
+        raise UserError(f"`{printable(name)}` cannot be the name of a study", where, remedy)
 
 
 class ScaleSpec(Spec):

@@ -24,7 +24,7 @@ from scalestudy.measure.instrument import of_rank
 from scalestudy.measure.placement import placement
 from scalestudy.measure.system import rows_of_rank
 from scalestudy.measure.timers import StepTimer
-from scalestudy.spec.ids import own_code_now, own_file
+from scalestudy.spec.ids import own_code, own_file
 from scalestudy.strategies.base import World
 from scalestudy.training.job import Job
 from scalestudy.training.replica import Replica
@@ -88,7 +88,7 @@ class Recorder:
         report.overlapped, report.forward_apart = replica.strategy.overlapped, replica.times_forward
         report.stage = data.staging
         report.node_steps = None if data.share is None else data.share.steps
-        report.own_code = own_code_now(self.job.spec, self.job.extensions)
+        report.own_code = own_code(self.job.spec, self.job.extensions)
         named = [own_file(target, Path()).name for target in report.own_code]
         imported = imported_from(self.job.extensions) if named else {}
         report.imported = {name: digest for name, digest in sorted(imported.items()) if name not in named}
