@@ -94,7 +94,7 @@ def test_what_a_kind_cannot_draw_is_an_error(study: Study, tmp_path: Path, figur
 
 
 def test_a_table_of_a_key_is_an_error(study: Study, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="`strategy` is a key of a run, and values are measured"):
+    with pytest.raises(UserError, match="`strategy` is not measured"):
         read_study(tmp_path, f"{SCALING}  - {{name: wrong, values: [strategy]}}\n", "tables")
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 NEEDED = {"lines": ("x", "y"), "bars": ("x", "y"), "stacked": ("x",)}
 """Columns that a kind of figure has to be given."""
+COLUMNS = ("x", "y", "prediction", "series", "panel")
+"""Keys of a figure whose values are columns."""
 OPTIONS = ("log_x", "log_y", "mark", "reference")
 USED = {"bars": (), "stacked": (), "accuracy_over_time": ("log_x", "log_y"), "staleness": (), "timeline": ()}
 """The OPTIONS that these kinds of figure draw; other kinds draw all."""
@@ -41,27 +43,20 @@ def figure_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Colle
             if name in names:
                 yield Problem((*path, "name"), f"two {group} have the name `{name}`", "give one of them another name")
             names.add(name)
-            for key, column in _columns_used(drawing):
+            for column in drawing.where:
                 if column not in known:
-                    yield unknown_column((*path, *key), column, known)
+                    yield unknown_column((*path, "where", column), column, known)
             # Measured columns cannot be judged yet.
             where = {key: value for key, value in drawing.where.items() if key in keys}
             for problem in choice_problems(rows, {"where": where}, keys):
                 yield replace(problem, path=(*path, *problem.path))
             if isinstance(drawing, FigureSpec):
-                yield from _kind_problems(drawing, path)
+                yield from _kind_problems(drawing, known, path)
             else:
-                yield from _table_problems(drawing, keys, path)
-
-
-def _columns_used(drawing: FigureSpec | TableSpec) -> Iterator[tuple[KeyPath, str]]:
-    yield from ((("where", column), column) for column in drawing.where)
-    if isinstance(drawing, TableSpec):
-        yield from ((("values", index), value) for index, value in enumerate(drawing.values))
-        return
-    for key in ("x", "y", "prediction", "series", "panel"):
-        if (column := getattr(drawing, key)) is not None:
-            yield (key,), column
+                for position, value in enumerate(drawing.values):
+                    if value not in MEASURED:
+                        remedy = suggest(value, MEASURED)
+                        yield Problem((*path, "values", position), f"{shown(value)} is not measured", remedy)
 
 
 def unknown_column(path: KeyPath, column: str, known: Iterable[str]) -> Problem:
@@ -92,15 +87,11 @@ def choice_problems(
     yield NoRun((list(choices)[-1],), f"no {kind} agrees with all of {keys}", "remove a key")
 
 
-def _table_problems(table: TableSpec, keys: Collection[str], path: KeyPath) -> Iterator[Problem]:
-    """Keys of a run among the values."""
-    for index, value in enumerate(table.values):
-        if value in keys:
-            remedy = "leave it out: a table begins with the keys that its study varies"
-            yield Problem((*path, "values", index), f"`{value}` is a key of a run, and values are measured", remedy)
-
-
-def _kind_problems(figure: FigureSpec, path: KeyPath) -> Iterator[Problem]:
+def _kind_problems(figure: FigureSpec, known: Collection[str], path: KeyPath) -> Iterator[Problem]:
+    for key in COLUMNS:
+        column = getattr(figure, key)
+        if column is not None and column not in known:
+            yield unknown_column((*path, key), column, known)
     kind, prediction, reference = figure.kind, figure.prediction, figure.reference
     for key in ("x", "y"):
         is_given = getattr(figure, key) is not None
@@ -118,5 +109,5 @@ def _kind_problems(figure: FigureSpec, path: KeyPath) -> Iterator[Problem]:
         what = f"`{prediction}` is not a prediction that a figure of kind `{kind}` can show"
         yield Problem((*path, "prediction"), what, f"with kind `lines` there is {', '.join(PREDICTED)}")
     if reference is not None and not (file := reference_file(reference)).is_file():
-        known = [each.stem for each in REFERENCES.glob("*.csv")]
-        yield Problem((*path, "reference"), f"there is no {file}", nearest(reference, known))
+        files = [each.stem for each in REFERENCES.glob("*.csv")]
+        yield Problem((*path, "reference"), f"there is no {file}", nearest(reference, files))
