@@ -61,7 +61,7 @@ def files(kind: str, *begins: str, level: str = "##") -> str:
 
 def _kind_of(kind: str, section: Section) -> str:
     """A study's own keys, and those of its scales, figures and tables, are four kinds."""
-    part = re.search(r"`(scales|figures|tables|claims)", section.title)
+    part = re.search(r"`(scales|figures|tables)", section.title)
     return part[1].rstrip("s") if kind == "study" and part else kind
 
 
@@ -74,9 +74,9 @@ def run_keys() -> str:
 def choices(kind: str, more: Callable[[str], str] = lambda name: "", level: str = "##") -> str:
     """Every choice of `kind` with its keys; what several choices share stands once, at the end."""
     of = of_kind(kind)
-    if kind == "faults":  # a list: its items' keys are shown below it
+    if kind in ("claims", "faults"):  # a list: its items' keys are shown below it
         of = [
-            replace(section, keys=[replace(key, name=f"faults.{key.name}") for key in section.keys]) for section in of
+            replace(section, keys=[replace(key, name=f"{kind}.{key.name}") for key in section.keys]) for section in of
         ]
     owners: dict[Key, list[str]] = {}
     for section in of:
@@ -202,7 +202,7 @@ def packages() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "config": lambda: files("config", "`config/config.yaml`"),
     "study": lambda: files("study", "A study:", "A study's `scales", "A study's `figures`", "A study's `tables`"),
-    "claims": lambda: files("claim", "`claims` of a study"),
+    "claims": lambda: choices("claims"),
     "machine": lambda: files("machine", "A machine:"),
     "site": lambda: files("site", "A site:"),
     "run": run_keys,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -42,7 +42,7 @@ def schemas() -> dict[str, Schema]:
     """Schema of each kind of file, by name."""
     dialect = "https://json-schema.org/draft/2020-12/schema"
     made = {name: {"$schema": dialect, **_generated(model)} for name, model in MODELS.items()}
-    _add_run(made["study"], _generated(RunSpec))
+    _add_run(made["study"])
     return made
 
 
@@ -79,37 +79,31 @@ class _Described(GenerateJsonSchema):
         return made
 
 
-def _generated(model: type[Spec]) -> Schema:
-    return model.model_json_schema(by_alias=True, schema_generator=_Described)
+class _Partial(_Described):
+    """The same with nothing required, and null for each key."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        made: Schema = super().model_schema(schema)
+        made.pop("required", None)
+        for key, value in made["properties"].items():
+            notes = {note: value[note] for note in ("description", "default") if note in value}
+            made["properties"][key] = {**notes, "anyOf": [value, {"type": "null"}]}
+        return made
 
 
-def _changed(schema: Any, change: Callable[[Schema], Schema]) -> Any:
-    """A schema with each of its maps changed, the innermost first."""
-    if isinstance(schema, list):
-        return [_changed(item, change) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return change({key: _changed(value, change) for key, value in schema.items()})
+def _generated(model: type[Spec], generator: type[GenerateJsonSchema] = _Described) -> Schema:
+    return model.model_json_schema(by_alias=True, schema_generator=generator)
 
 
-def _add_run(study: Schema, run: Schema) -> None:
+def _add_run(study: Schema) -> None:
     """Let `base` hold any part of a run, with null for removed keys."""
-    part = _changed(run, _optional)
+    part = _generated(RunSpec, _Partial)
     study["$defs"] |= part.pop("$defs")
     study["$defs"]["Part"] = {**part, "description": "Keys of a run; null removes what is set below."}
     del part["properties"]["repeat"]
     for owner in (study, study["$defs"]["ScaleSpec"]):
         properties = owner["properties"]
         properties["base"] = {"$ref": "#/$defs/Part", "description": properties["base"]["description"]}
-
-
-def _optional(node: Schema) -> Schema:
-    """A map with nothing required and null allowed for each key."""
-    part = {key: value for key, value in node.items() if key != "required"}
-    for key, value in part.get("properties", {}).items():
-        notes = {note: value[note] for note in ("description", "default") if note in value}
-        part["properties"][key] = {**notes, "anyOf": [value, {"type": "null"}]}
-    return part
 
 
 @dataclass(frozen=True)
@@ -148,7 +142,7 @@ def key_reference() -> list[Section]:
         section("A study's `scales.mini` and `scales.node`", study, "ScaleSpec"),
         section("A study's `figures`", study, "FigureSpec"),
         section("A study's `tables`", study, "TableSpec"),
-        _claims(study),
+        *_choices("claims", study),
         section("A run: `base`, and dotted in `vary`, `zip`, `exclude`, `include`, `scalestudy try`", run),
         *(choice for key in ("model", "strategy", "data", "faults") for choice in _choices(key, run)),
         section("A machine: `config/machines/<name>.yaml`", made["machine"]),
@@ -184,40 +178,23 @@ def _resolved(schema: Schema, whole: Schema) -> Schema:
     return dict(whole["$defs"][schema["$ref"].rpartition("/")[2]]) if "$ref" in schema else schema
 
 
-def _choices(key: str, run: Schema) -> Iterator[Section]:
-    """A section for each model, strategy, source or fault."""
-    value = run["properties"][key]
-    for member in (_resolved(member, run) for member in _members(value.get("items", value))):
+def _choices(key: str, whole: Schema) -> Iterator[Section]:
+    """A section for each model, strategy, source, fault or kind of claim."""
+    value = whole["properties"][key]
+    for member in (_resolved(member, whole) for member in _members(value.get("items", value))):
         if "properties" not in member:
             continue
         properties = dict(member["properties"])
-        by = next((name for name in ("name", "source", "kind") if name in properties), "")
+        by = next((name for name in ("kind", "name", "source") if name in properties), "")
         names = _names(properties.pop(by, {}))
         title = f"`{names[0]}`" if len(names) == 1 else "by its name in torchvision" if names else "your own"
         text = f"{member['description']}\n\n`{'`, `'.join(names)}`" if len(names) > 1 else member["description"]
-        keys = _rows({**member, "properties": properties}, run, "" if "items" in value else f"{key}.")
+        keys = _rows({**member, "properties": properties}, whole, "" if "items" in value else f"{key}.")
         yield Section(f"`{key}`: {title}", text, list(keys), (key, title))
 
 
 def _names(schema: Schema) -> list[str]:
     return list(schema.get("enum", [schema["const"]] if "const" in schema else []))
-
-
-def _claims(study: Schema) -> Section:
-    """One section for all kinds of claim; a key that some kinds lack begins with the names of the others."""
-    members = [_resolved(member, study) for member in _members(study["properties"]["claims"]["items"])]
-    kinds = {_names(each["properties"]["kind"])[0]: each for each in members}
-    keys: dict[str, Key] = {}
-    for owner in kinds.values():
-        for key, value in owner["properties"].items():
-            having = [name for name, each in kinds.items() if key in each["properties"]]
-            prefix = "" if len(having) == len(kinds) else f"For {', '.join(having)}. "
-            takes = _type({"enum": list(kinds)}) if key == "kind" else _type(value)
-            meaning = prefix + " ".join(value["description"].split())
-            keys.setdefault(key, Key(key, takes, _default(key, value, owner), meaning))
-    lines = "".join(f"\n- **{name}**: {' '.join(each['description'].split())}" for name, each in kinds.items())
-    text = f"Each is of one of these kinds.\n{lines}"
-    return Section("`claims` of a study, and of a document in `config/claims/`", text, list(keys.values()))
 
 
 def _default(key: str, value: Schema, schema: Schema) -> str:
