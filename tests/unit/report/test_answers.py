@@ -23,7 +23,7 @@ answers:
       two: {column: throughput_samples_per_s, where: {strategy: allreduce, ranks: 2}}
       gain: {ratio: [two, one]}
       gpu: {accelerator: a100, model: resnet50, batch: 128}
-  - say: "An exchange takes {exchange:ms}, known to {exchange:±%}."
+  - say: "An exchange takes {exchange:unit}, known to {exchange:±%}."
     numbers: {exchange: {column: exchange_s, where: {strategy: parameter_server, ranks: 2}}}
 """
 
@@ -115,7 +115,6 @@ def test_a_number_is_written_in_the_unit_of_its_column_that_suits_it() -> None:
     assert Number(4.2e9, 4.1e9, 4.3e9, n=5, unit="B/s").text("unit") == "4.20 ± 0.10 GB/s"
     assert Number(2.5e-5, None, None, unit="s").text("unit") == "25 µs"
     assert Number(1.5, None, None).text("unit") == "1.5"
-    assert Number(512.0, None, None, 1, unit="MiB").text("GiB") == "0.5 GiB"
     with pytest.raises(NoNumber, match="no half-width"):
         Number(0.0, 0.0, 0.0, n=3).text("±%")
 
@@ -138,8 +137,7 @@ def test_first_answers_are_those_that_studies_declare_and_no_more_than_fit() -> 
     ("wrong", "right", "said"),
     [
         ("{gain}", "{gian}", "no number is named `gian`"),
-        ("{exchange:ms}", "{exchange:mss}", "`mss` is no format"),
-        ("{exchange:ms}", "{exchange:MiB}", "`exchange_s` is not in `MiB`"),
+        ("{exchange:unit}", "{exchange:ms}", "`ms` is no format"),
         ("exchange_s, where", "exchnge_s, where", "`exchnge_s` is not measured"),
         ("[two, one]", "[two, three]", "no number above is named `three`"),
         ("strategy: parameter_server, ranks: 2", "ranks: 2", "chooses 2 configurations, not one"),

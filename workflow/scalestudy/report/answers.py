@@ -17,7 +17,7 @@ from scalestudy.analysis.stats import FEWEST, with_interval
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
-from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, UNITS, AnswerSpec, fields_of
+from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, PER_CENT, AnswerSpec, fields_of
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, STATUSES
 from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
 from scalestudy.spec.layout import study_folder
@@ -55,7 +55,7 @@ class Number:
     kinds: tuple[str, ...] = ()
     """Of KINDS; several of a ratio."""
     unit: str = ""
-    """Unit of its column; a ratio has none."""
+    """Unit of its column; of a ratio, none where both have one unit."""
     places: frozenset[str] = frozenset()
     """Periods and instruments of its runs, from summary.csv."""
 
@@ -74,22 +74,19 @@ class Number:
         n = min((n for n in (self.n, other.n) if n), default=0)
         emulated = tuple(dict.fromkeys((*self.emulated, *other.emulated)))
         kinds = tuple(dict.fromkeys((*self.kinds, *other.kinds)))
+        unit = f"{self.unit}/{other.unit}" if self.unit and other.unit and self.unit != other.unit else ""
         places = self.places | other.places
-        return Number(ratio, low, high, n, self.disturbed + other.disturbed, emulated, kinds, places=places)
+        return Number(ratio, low, high, n, self.disturbed + other.disturbed, emulated, kinds, unit, places)
 
     def text(self, form: str) -> str:
-        """The number in a unit, with its interval as far as it has one; its half-width alone for `±%`."""
+        """The number, with its interval as far as it has one; its half-width alone for `±%`."""
         if form == HALF_WIDTH:
             if self.low is None or self.high is None:
                 raise NoNumber(f"{self.n} runs give no interval")
             if self.mean <= 0:
                 raise NoNumber("a number of 0 or less has no half-width in per cent")
             return f"{number(100 * max(self.high / self.mean - 1, 1 - self.low / self.mean), 2)} %"
-        if form == OWN_UNIT:
-            factor, unit = friendly(self.unit, [self.mean])
-        else:
-            own = UNITS.get(self.unit, 1.0) if form else 1.0
-            factor, unit = UNITS[form] / own, form
+        factor, unit = {PER_CENT: (0.01, form), OWN_UNIT: friendly(self.unit, [self.mean])}.get(form, (1.0, ""))
         return f"{with_interval(self.mean, self.low, self.high, factor)} {unit}".strip()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from scalestudy.errors import Problem, UserError
-from scalestudy.spec.base import Spec, shown, suggest
+from scalestudy.spec.base import Name, Spec, shown, suggest
 from scalestudy.spec.check_figures import choice_problems
 from scalestudy.spec.columns import MEASURED
 from scalestudy.spec.step_times import published_rows
@@ -18,16 +18,13 @@ from scalestudy.spec.step_times import published_rows
 if TYPE_CHECKING:
     from scalestudy.spec.study import Study
 
-UNITS = {"": 1.0, "%": 0.01, "ms": 1e-3, "min": 60.0, "h": 3600.0, "MiB": 2.0**20, "GiB": 2.0**30}
-"""Units that a number may be written in, each as a factor on the column's own unit."""
-COLUMN_UNITS = {"%": ("",), "ms": ("s",), "min": ("s",), "h": ("s",), "MiB": ("B", "MiB"), "GiB": ("B", "MiB")}
-"""Units of a column that a format fits."""
+PER_CENT = "%"
+"""Format of a share in per cent."""
 HALF_WIDTH = "±%"
 """Format of a number's half-width alone, in per cent of the number."""
 OWN_UNIT = "unit"
 """Format of a number in the unit of its column that suits it, with the unit: `4.2 GB/s`."""
-
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+FORMATS = (PER_CENT, HALF_WIDTH, OWN_UNIT)
 
 
 class NumberSpec(Spec):
@@ -51,8 +48,8 @@ class AnswerSpec(Spec):
     """One sentence of the answer to a study's question, left out where one of its numbers is missing or invalid."""
 
     say: Annotated[str, Field(min_length=1, max_length=400)]
-    """The sentence, with `{name}` where a number stands; `{name:ms}` writes it in that unit, `{name:±%}` its half-width,
-    `{name:unit}` the unit of its column that suits it."""
+    """The sentence, with `{name}` where a number stands; `{name:unit}` has its unit, `{name:%}` is in per cent,
+    `{name:±%}` is its half-width."""
     numbers: dict[Name, NumberSpec] = {}
     """The numbers by name: each of `column` and `where`, of `accelerator`, `model` and `batch`, or of `ratio`."""
 
@@ -79,14 +76,11 @@ def answer_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Colle
         for name, form in asked:
             if name not in answer.numbers:
                 yield Problem(path, f"no number is named {shown(name)}", suggest(name, answer.numbers))
-            if form not in (*UNITS, HALF_WIDTH, OWN_UNIT):
-                remedy = f"there is {', '.join([*UNITS, HALF_WIDTH, OWN_UNIT][1:])}"
-                yield Problem(path, f"{shown(form)} is no format of a number", remedy)
+            if form not in ("", *FORMATS):
+                yield Problem(path, f"{shown(form)} is no format of a number", f"there is {', '.join(FORMATS)}")
             column = answer.numbers[name].column if name in answer.numbers else None
-            unit = MEASURED[column].unit if column in MEASURED else ""
-            if column in MEASURED and unit not in COLUMN_UNITS.get(form, (unit,)):
-                remedy = f"{{{name}:{OWN_UNIT}}} writes it in its own unit"
-                yield Problem(path, f"`{column}` is not in {shown(form)}", remedy)
+            if form == PER_CENT and column in MEASURED and MEASURED[column].unit:
+                yield Problem(path, f"`{column}` is no share", f"{{{name}:{OWN_UNIT}}} writes it in its own unit")
         names = list(answer.numbers)
         for place, (name, number) in enumerate(answer.numbers.items()):
             for problem in _number_problems(study, rows, keys, number, names[:place]):
