@@ -25,8 +25,8 @@ KNOWN = reference_file("accelerators")
 MAKERS = ("nvidia", "tesla", "geforce", "amd", "instinct", "radeon")
 """Words that a name of a machine does without."""
 PRECISIONS = ("float64", "float32", "tf32", "float16", "bfloat16")
-OF_SHEET = (*PRECISIONS, "device_link_gb_per_s")
-"""Columns of numbers of a data sheet."""
+NUMBERS = (*PRECISIONS, "device_link_gb_per_s")
+"""Columns of numbers in a data sheet."""
 CPUS = Path("/sys/devices/system/cpu")
 
 
@@ -85,7 +85,7 @@ def sheet_of(found: Accelerators) -> Mapping[str, str] | None:
     """The row of the accelerator's data sheet; None where it is not listed."""
     if len({device.name for device in found.devices}) != 1 or not KNOWN.is_file():
         return None
-    rows = read_table(KNOWN, ("device_name", "source"), numbers=OF_SHEET)
+    rows = read_table(KNOWN, ("device_name", "source"), numbers=NUMBERS)
     return next((row for row in rows if row["device_name"] == found.devices[0].name), None)
 
 
@@ -93,23 +93,21 @@ def text_of(facts: Mapping[str, Any], sheet: Mapping[str, str] | None) -> str:
     """The machine file."""
     day = date.today().isoformat()
     what = f"{facts['devices_per_node']} x {facts.get('device_name', 'accelerators')}"
-    here = {"description": f"{what}, found by `machine: auto` on {day}", **facts}
-    of_sheet: dict[str, Any] = {}
     lines = [
         "# yaml-language-server: $schema=../../workflow/schemas/machine.schema.json",
         "# Written by `machine: auto`. Change what is wrong, and add prices: it is not written again.",
     ]
+    keys = {"description": f"{what}, found by `machine: auto` on {day}", **facts}
     if sheet is None:
         lines.append(f"# The data sheet of this accelerator is not in {KNOWN}: set its peaks yourself.")
     else:
-        values = {name: float(sheet[name]) for name in OF_SHEET if sheet.get(name)}
-        of_sheet |= {"accelerator": sheet["accelerator"]} if sheet.get("accelerator") else {}
-        of_sheet["peak_tflops"] = {name: values[name] for name in PRECISIONS if name in values}
-        if "device_link_gb_per_s" in values:
-            of_sheet["device_link_gb_per_s"] = values["device_link_gb_per_s"]
-    sources = dict.fromkeys(of_sheet, sheet["source"]) if sheet else {}
-    lines += [f"{key}: {json.dumps(value)}" for key, value in {**here, **of_sheet}.items()]
-    return "\n".join([*lines, f"sources: {json.dumps(sources, indent=2)}\n"])
+        numbers = {name: float(sheet[name]) for name in NUMBERS if sheet.get(name)}
+        peaks = {name: numbers[name] for name in PRECISIONS if name in numbers}
+        link = numbers.get("device_link_gb_per_s")
+        stated = {"accelerator": sheet.get("accelerator") or None, "peak_tflops": peaks, "device_link_gb_per_s": link}
+        stated = {key: value for key, value in stated.items() if value is not None}
+        keys |= {**stated, "sources": dict.fromkeys(stated, sheet["source"])}
+    return "\n".join([*lines, *(f"{key}: {json.dumps(value)}" for key, value in keys.items()), ""])
 
 
 def _refuse_another(file: Path, facts: Mapping[str, Any]) -> None:
