@@ -12,7 +12,6 @@ import ctypes
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -37,10 +36,10 @@ in which the messages of a later round share the link with those that a rank wai
 1.3 times as long as with this limit). A connection needs two of the kernel's 64 KiB packets to keep going, and over a link
 with a latency what the link carries in two round trips.
 """
-START_S = 10.0
 IS_ROOT = os.geteuid() == 0
 """Others may make network namespaces in a user namespace of their own."""
 RELAY = Path(__file__).with_name("relay.py")
+HOLD = ["sh", "-c", "echo; exec sleep infinity"]
 LIMIT_BUFFERS = "cd /proc/sys/net/ipv4; for way in wmem rmem; do echo 4096 $1 $1 > tcp_$way || exit 1; done"
 """Sizes of TCP's buffers: least, at first, at most."""
 
@@ -79,14 +78,15 @@ def emulated_nodes(count: int, mib_per_s: float, latency_s: float = 0.0) -> Iter
     """
     keepers: list[subprocess.Popen[bytes]] = []
     try:
-        switch = _keep(["unshare", *([] if IS_ROOT else ["--user", "--map-root-user"]), "--net"], keepers)
-        held = [_keep([*_into(switch), "unshare", "--net"], keepers) for _ in range(count)]
+        switch = _keep(["unshare", *([] if IS_ROOT else ["--user", "--map-root-user"]), "--net"], HOLD, keepers)
+        held = [_keep([*_into(switch), "unshare", "--net"], HOLD, keepers) for _ in range(count)]
         nodes = [EmulatedNode(keeper, f"10.77.0.{i + 1}") for i, keeper in enumerate(held)]
         rate, burst = int(mib_per_s * 2**20), WHOLE_PACKET if latency_s else MIN_BURST
         limit = f"root tbf rate {8 * rate}bit burst {max(burst, int(rate * BURST_S))} limit {QUEUE}"
         _configure(switch, nodes, limit, is_bridged=not latency_s)
         if latency_s:
-            relay = _relay(switch, count, latency_s, keepers)
+            program = [sys.executable, "-IS", str(RELAY), str(latency_s), *(f"node{port}" for port in range(count))]
+            relay = _keep(_into(switch), program, keepers)
             nodes = [replace(node, relay=relay) for node in nodes]
         ahead = min(max(MIN_AHEAD, int(rate * max(SEND_AHEAD_S, 4 * latency_s))), MAX_AHEAD)
         for node in nodes:
@@ -99,52 +99,25 @@ def emulated_nodes(count: int, mib_per_s: float, latency_s: float = 0.0) -> Iter
             keeper.wait()
 
 
-def _keep(command: list[str], keepers: list[subprocess.Popen[bytes]]) -> int:
-    """Start a process in a new namespace; returns its id once it is there."""
+def _keep(namespace: list[str], command: list[str], keepers: list[subprocess.Popen[bytes]]) -> int:
+    """Start a process in a namespace, which ends with this one; returns its id once it has written a line."""
     try:
         keeper = subprocess.Popen(
             # Asked for last: entering a user namespace would clear it.
-            [*command, "setpriv", "--pdeathsig", "KILL", "sleep", "infinity"],
+            [*namespace, "setpriv", "--pdeathsig", "KILL", *command],
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
     except FileNotFoundError as error:
         raise Skipped(f"an emulated network needs `{error.filename}` (Debian: util-linux, iproute2)") from None
     keepers.append(keeper)
-    own = Path("/proc/self/ns/net").readlink()
-    deadline = time.monotonic() + START_S
-    while keeper.poll() is None and time.monotonic() < deadline:
-        try:
-            is_new = Path(f"/proc/{keeper.pid}/ns/net").readlink() != own
-            if is_new and Path(f"/proc/{keeper.pid}/comm").read_text(encoding="utf-8").strip() == "sleep":
-                return keeper.pid
-        except OSError:
-            pass
-        time.sleep(0.005)
-    keeper.kill()
-    said = keeper.stderr.read().decode(errors="replace").strip() if keeper.stderr else ""
-    remedy = "run as root, or enable unprivileged user namespaces"
-    raise Skipped(f"network namespaces cannot be made here ({said or 'no answer'}): {remedy}")
-
-
-def _relay(switch: int, ports: int, latency_s: float, keepers: list[subprocess.Popen[bytes]]) -> int:
-    """Start the process that is the switch, which reads from all ports when this returns; returns its id."""
-    started = subprocess.Popen(
-        [
-            *_into(switch),
-            *("setpriv", "--pdeathsig", "KILL", sys.executable, "-IS", str(RELAY), str(latency_s)),
-            *(f"node{port}" for port in range(ports)),
-        ],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    keepers.append(started)
-    assert started.stdout is not None and started.stderr is not None
-    if not started.stdout.readline():
-        said = started.stderr.read().decode(errors="replace").strip().splitlines()
-        raise Skipped(f"an emulated network cannot have a latency here: {said[-1] if said else 'no answer'}")
-    return started.pid
+    assert keeper.stdout is not None and keeper.stderr is not None
+    if not keeper.stdout.readline():
+        said = keeper.stderr.read().decode(errors="replace").strip().splitlines()
+        remedy = "run as root, or enable unprivileged user namespaces"
+        raise Skipped(f"an emulated network cannot be made here: {said[-1] if said else 'no answer'}: {remedy}")
+    return keeper.pid
 
 
 def _configure(switch: int, nodes: list[EmulatedNode], limit: str, is_bridged: bool) -> None:
