@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from torch import nn
 from scalestudy.errors import UserError
 from scalestudy.strategies.catalogue import Pipeline
 from scalestudy.strategies.cost import Link
-from scalestudy.strategies.pipeline import schedule, stage
+from scalestudy.strategies.pipeline import schedule
 from scalestudy.strategies.pipeline.partition import BlockCosts, between, partition, stage_bytes, stage_times
 from scalestudy.strategies.pipeline.plan import Blocks, Devices, choose, fewest_devices, possible_cuts
 from scalestudy.strategies.pipeline.profile import profile
@@ -207,15 +205,3 @@ class Undecided(nn.Module):
 def test_a_model_that_decides_by_its_data_is_refused_in_a_sentence() -> None:
     with pytest.raises(UserError, match="the model cannot be traced"):
         trace(Undecided(), torch.randn(2, 4))
-
-
-def test_ranks_exchange_tensors_of_several_types_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of a set of types is another in each process that is not a fork of the same one."""
-    types = (torch.float32, torch.int64, torch.float64, torch.int32, torch.float16, torch.bfloat16, torch.uint8)
-    tensors = {str(kind): torch.zeros(1, dtype=kind) for kind in types}
-    of_rank: Any = SimpleNamespace(plan=SimpleNamespace(stages=1), number=0, shapes={}, first=0, replica_group=None)
-    of_rank.tensors, of_rank.owners = lambda: tensors, dict.fromkeys(tensors, 0)
-    sent: list[str] = []
-    monkeypatch.setattr(stage.dist, "broadcast", lambda data, *_, **__: sent.append(str(data.dtype)))
-    stage.PipelineStage.gather(of_rank)
-    assert sent == sorted(tensors)

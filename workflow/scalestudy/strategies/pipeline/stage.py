@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch import nn
 
 from scalestudy.errors import UserError
-from scalestudy.strategies.flat import FlatBuffer
 from scalestudy.strategies.nodes import own_group
 from scalestudy.strategies.pipeline import schedule
 from scalestudy.strategies.pipeline.plan import PipelinePlan
@@ -127,12 +126,7 @@ class PipelineStage:
         for name, stage in self.owners.items():
             if stage != self.number and name in self.shapes:
                 tensors[name].data = tensors[name].data.new_empty(self.shapes[name])
-        for stage in range(self.plan.stages):
-            # In one order on all ranks: that of a set is each process's own.
-            for dtype in sorted({tensor.dtype for tensor in tensors.values()}, key=str):
-                own = [tensors[n] for n, owner in self.owners.items() if owner == stage and tensors[n].dtype == dtype]
-                if own:
-                    flat = FlatBuffer(own)
-                    flat.pack(own)
-                    dist.broadcast(flat.data, self.first + stage, group=self.replica_group)
-                    flat.unpack(own)
+        for name, stage in self.owners.items():
+            whole = tensors[name].detach().contiguous()
+            dist.broadcast(whole, self.first + stage, group=self.replica_group)
+            tensors[name].copy_(whole)
