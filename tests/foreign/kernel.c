@@ -12,13 +12,11 @@ Context *kernel_new(void);
 void kernel_free(Context *);
 int kernel_choose(int most);
 typedef struct {
-    int64_t sample;
     const uint8_t *bytes;
     int64_t start, size, name;
     int32_t descriptor, status;
 } Picture;
-void kernel_batch(Context *, Picture *, const char *, int, int, int, double, const double *, int, int, uint8_t *,
-                  volatile int64_t *);
+void kernel_batch(Context *, Picture *, const char *, int, int, int, double, const double *, int, int, uint8_t *);
 
 static uint64_t state = 88172645463325252ull;
 
@@ -51,16 +49,15 @@ static uint8_t *damaged(const char *name, size_t *size) {
 static int show(Context *context, const uint8_t *data, size_t size, int height, int width, int side, int even) {
     Picture *picture = calloc(1, sizeof *picture);
     double *draws = malloc(23 * sizeof *draws);
-    int64_t *progress = malloc(2 * sizeof *progress);
     uint8_t *out = malloc((size_t)side * side * 3);
     for (int k = 0; k < 23; k++) draws[k] = below(1 << 20) / (double)(1 << 20);
     picture->bytes = data, picture->size = (int64_t)size, picture->name = -1;
     int crop = !!below(3);
-    kernel_batch(context, picture, "", 1, height, width, 2e6, crop || below(2) ? draws : NULL, crop, side, out, progress);
+    kernel_batch(context, picture, "", 1, height, width, 2e6, crop || below(2) ? draws : NULL, crop, side, out);
     int status = picture->status;
     for (int k = 0; even >= 0 && k < side * side * 3; k++)
         if (status || out[k] != even) exit(4);
-    free(picture), free(draws), free(progress), free(out);
+    free(picture), free(draws), free(out);
     return status;
 }
 

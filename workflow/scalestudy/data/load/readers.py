@@ -91,8 +91,7 @@ class IndexedReader:
         if self._throttle is not None or not isinstance(self.store, FolderStore):
             return None
         found = np.zeros(len(indices), PICTURE)
-        found["sample"], found["start"], found["size"] = indices, self.starts[indices], self.sizes[indices]
-        found["name"] = -1
+        found["start"], found["size"], found["name"] = self.starts[indices], self.sizes[indices], -1
         names = bytearray()
         for place, sample in zip(found, indices.tolist(), strict=True):
             name = self.name(sample)

@@ -28,15 +28,7 @@ BUILD = "python3 -m scalestudy.data.decode.kernel.build"
 """The command that builds it, where there are a C compiler and libjpeg-turbo's headers."""
 INSTRUCTIONS = ("plain C", "SSSE3", "AVX2")
 PICTURE = np.dtype(
-    [
-        ("sample", "i8"),
-        ("bytes", "u8"),
-        ("start", "i8"),
-        ("size", "i8"),
-        ("name", "i8"),
-        ("descriptor", "i4"),
-        ("status", "i4"),
-    ]
+    [("bytes", "u8"), ("start", "i8"), ("size", "i8"), ("name", "i8"), ("descriptor", "i4"), ("status", "i4")]
 )
 """Where one picture's bytes are. `bytes`: their address; 0: they are `size` bytes of a file, from `start` on. `name`: where
 the file's path begins among all names; -1: it is open as `descriptor`."""
@@ -60,7 +52,7 @@ class Kernel:
         self._c.kernel_free.argtypes = [address]
         self._c.kernel_batch.restype = None
         self._c.kernel_batch.argtypes = [
-            address, address, ctypes.c_char_p, *[number] * 3, ctypes.c_double, address, number, number, address, address
+            address, address, ctypes.c_char_p, *[number] * 3, ctypes.c_double, address, number, number, address
         ]  # fmt: skip
         self.instructions = INSTRUCTIONS[self._c.kernel_choose(most)]
         self._local = threading.local()
@@ -75,20 +67,18 @@ class Kernel:
         *,
         max_pixels: int = MAX_PIXELS,
         stored: tuple[int, int] = (0, 0),
-        progress: NDArray[np.int64] | None = None,
     ) -> list[int]:
         """Write a view of each picture into `out`, uint8 [B, side, side, 3]; the rows that the kernel does not take.
 
         It takes JPEGs of at most `max_pixels`, or, with `stored`, pixels of this height and width. Others are progressive
         JPEGs, CMYK, PNG, and what is damaged or cannot be read. `pictures`: PICTURE [B]; each of their `names` ends with a 0.
         `draws`: uniform numbers [B, DRAWS] (scalestudy.data.decode.images); None: the centre, never mirrored. `crop`: a random
-        view, not the centre. `progress` gets each sample and the time of its begin.
+        view, not the centre.
         """
         count, side = out.shape[:2]
         assert out.shape == (count, side, side, 3) and len(pictures) == count and (draws is not None or not crop)
-        progress = np.zeros(2, np.int64) if progress is None else progress
         places = _address(pictures), names, count, *stored, max_pixels, None if draws is None else _address(draws)
-        self._c.kernel_batch(self._context().pointer, *places, crop, side, _address(out), _address(progress))
+        self._c.kernel_batch(self._context().pointer, *places, crop, side, _address(out))
         return np.flatnonzero(pictures["status"]).tolist()
 
     def _context(self) -> _Context:
@@ -119,7 +109,7 @@ def _address(array: NDArray[Any]) -> int:
 def in_memory(*buffers: Any) -> NDArray[np.void]:
     """PICTURE [B] of buffers, which have to live as long."""
     wholes = [np.frombuffer(data, np.uint8) for data in buffers]
-    return np.array([(0, whole.ctypes.data, 0, whole.size, -1, 0, 0) for whole in wholes], PICTURE)
+    return np.array([(whole.ctypes.data, 0, whole.size, -1, 0, 0) for whole in wholes], PICTURE)
 
 
 @functools.cache

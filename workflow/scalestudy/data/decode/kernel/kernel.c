@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <math.h>
-#include <time.h>
 #include <unistd.h>
 #include <jpeglib.h>
 #if defined(__x86_64__)
@@ -33,7 +32,6 @@ enum { ATTEMPTS = 10, DRAWS = 2 * ATTEMPTS + 3, TINY = 16 }; /* as in decode/ima
 
 /* One picture of a batch: where its bytes are, and what became of it. */
 typedef struct {
-    int64_t sample;       /* its number */
     const uint8_t *bytes; /* in memory; NULL: in a file */
     int64_t start, size;  /* where in that file */
     int64_t name;         /* the file: where its path begins in `names`; -1: it is open as `descriptor` */
@@ -431,18 +429,13 @@ static const uint8_t *read_file(Context *context, const Picture *picture, const 
 /* Write a view of each picture into out[count][side][side][3], and what became of it into its status.
 
    `names`: paths of files, each ending with a 0. `draws`: [count][DRAWS] uniform numbers; NULL: the centre, not mirrored. `crop`: a random view, and not the centre.
-   `height`, `width`: of stored pixels; 0: pictures are JPEG. JPEGs of more than `most_pixels` are not taken.
-   `progress`: since when, in nanoseconds of the monotonic clock [1], which sample [0] is worked on. */
+   `height`, `width`: of stored pixels; 0: pictures are JPEG. JPEGs of more than `most_pixels` are not taken. */
 void kernel_batch(Context *context, Picture *pictures, const char *names, int count, int height, int width,
-                  double most_pixels, const double *draws, int crop, int side, uint8_t *out, volatile int64_t *progress) {
+                  double most_pixels, const double *draws, int crop, int side, uint8_t *out) {
     for (int at = 0; at < count; at++) {
         Picture *picture = pictures + at;
         const double *own = draws ? draws + (size_t)at * DRAWS : NULL;
         uint8_t *target = out + (size_t)at * side * side * 3;
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        progress[1] = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-        progress[0] = picture->sample;
         const uint8_t *data = picture->bytes ? picture->bytes : read_file(context, picture, names);
         if (!data) picture->status = UNREAD;
         else if (!height) picture->status = show_jpeg(context, data, (size_t)picture->size, own, crop, most_pixels, side, target);
