@@ -90,7 +90,7 @@ class Manifest:
     left_out: int = 0
     """Images, links and rows of tables of the source that cannot be used, left out by `on_error: skip`."""
     left_out_list: list[str] = field(default_factory=list)
-    """The first LISTED of them: name and what is wrong."""
+    """The first MAX_LISTED of them: name and what is wrong."""
 
     def split(self, name: Split) -> SplitInfo:
         """Samples and bytes of one split."""
@@ -98,7 +98,7 @@ class Manifest:
 
 
 _ADAPTER = TypeAdapter(Manifest)
-LISTED = 100
+MAX_LISTED = 100
 """Most things that a manifest lists as left out."""
 
 

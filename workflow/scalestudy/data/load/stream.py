@@ -12,7 +12,7 @@ from scalestudy.data.load.readers import IndexedReader, Indices
 
 BLOCK_BYTES = 4 << 20
 """Bytes of one request: large enough that a latency of tens of milliseconds hardly counts."""
-GAP_BYTES = 64 << 10
+MAX_GAP_BYTES = 64 << 10
 """Largest gap between two samples fetched in one request (headers of a tar, samples not needed)."""
 CONNECTIONS = 4
 
@@ -156,7 +156,7 @@ def _blocks(storage: IndexedReader, samples: Indices, first_use: Indices) -> lis
         if (
             block is None
             or block.name != name
-            or start - (block.start + block.size) > GAP_BYTES
+            or start - (block.start + block.size) > MAX_GAP_BYTES
             or start + size - block.start > BLOCK_BYTES
         ):
             block = _Block(name, start, 0, int(first_use[k]), [])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from scalestudy.data.load.dataset import opened
 from scalestudy.data.load.readers import DatasetHandle
-from scalestudy.data.sources.samples import Dataset, Indices, Transform
+from scalestudy.data.sources.samples import Transform
 from scalestudy.errors import UserError
 from scalestudy.measure.allocator import keep_freed_memory
 from scalestudy.processes import die_with
@@ -56,45 +56,40 @@ def shared_ring(memory: int, slots: int, slot_bytes: int) -> NDArray[np.uint8]:
     return np.frombuffer(mmap.mmap(memory, slots * slot_bytes), np.uint8).reshape(slots, slot_bytes)
 
 
-class Worker:
-    """Makes batches; opens the data for the first one, so that an error of it is raised where that batch is due."""
-
-    def __init__(self, work: Work, memory: int) -> None:
-        self.work, self.ring = work, shared_ring(memory, work.slots, work.slot_bytes)
-        self.dataset: Dataset | None = None
-
-    def make(self, epoch: int, indices: Indices, slot: int) -> MadeBatch | Failure:
-        """Make one batch; errors are returned, not raised."""
-        memory = self.ring[slot]
-        try:
-            time.sleep(self.work.slow_decode_s)
-            self.dataset = self.dataset or opened(self.work.handle)
-            x, y = self.dataset.arrays(indices, epoch, self.work.transform, memory)
-        except UserError as error:
-            return error.what, error.where, error.remedy
-        except Exception:
-            return f"a loader's worker process failed:\n{traceback.format_exc()}"
-        if not np.may_share_memory(x, memory):
-            copy = memory[: x.nbytes].view(x.dtype).reshape(x.shape)
-            copy[:] = x
-            x = copy
-        return MadeBatch(x.shape, x.dtype.str, x.strides, y)
-
-
 def main() -> None:
-    """Make batches until the loader's process closes the connection or ends."""
+    """Make batches until the loader's process closes the connection or ends; errors are sent, not raised."""
     connection, memory, parent = Connection(int(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with(parent)  # a worker that waits sees its connection end; one that computes does not
     keep_freed_memory()
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with suppress(EOFError, ConnectionError):
-        worker = Worker(connection.recv(), memory)
+        work: Work = connection.recv()
+        ring, data = shared_ring(memory, work.slots, work.slot_bytes), None
         os.close(memory)
         # In a thread: otherwise this process and the loader's could each wait for the other to read a large message.
         threading.Thread(target=_receive, args=(connection, tasks), daemon=True).start()
         while (task := tasks.get()) is not None:
-            connection.send(worker.make(*task))
+            epoch, indices, slot = task
+            made: MadeBatch | Failure
+            try:
+                time.sleep(work.slow_decode_s)
+                data = data or opened(work.handle)
+                made = _in_slot(ring[slot], *data.arrays(indices, epoch, work.transform, ring[slot]))
+            except UserError as error:
+                made = error.what, error.where, error.remedy
+            except Exception:
+                made = f"a loader's worker process failed:\n{traceback.format_exc()}"
+            connection.send(made)
+
+
+def _in_slot(slot: NDArray[np.uint8], x: NDArray[Any], y: NDArray[Any]) -> MadeBatch:
+    """The batch, x copied into its slot unless it was made there."""
+    if not np.may_share_memory(x, slot):
+        copy = slot[: x.nbytes].view(x.dtype).reshape(x.shape)
+        copy[:] = x
+        x = copy
+    return MadeBatch(x.shape, x.dtype.str, x.strides, y)
 
 
 def _receive(connection: Connection, tasks: queue.SimpleQueue[Any]) -> None:

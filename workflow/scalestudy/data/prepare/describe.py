@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scalestudy.data.index import Index, fingerprint
-from scalestudy.data.manifest import INDEX, LISTED, Manifest, Split, SplitInfo, Task
+from scalestudy.data.manifest import INDEX, MAX_LISTED, Manifest, Split, SplitInfo, Task
 from scalestudy.data.prepare.select import Selection
 from scalestudy.data.scale import wanted_samples
 from scalestudy.data.sources import EncodedImages, Generated, Labels
@@ -62,7 +62,7 @@ def describe_pictures(
         index="" if manifest.format == "raw" else INDEX,
         fingerprint=fingerprint(indexes),
         left_out=len(left_out),
-        left_out_list=left_out[:LISTED],
+        left_out_list=left_out[:MAX_LISTED],
     )
 
 

@@ -41,7 +41,7 @@ from scalestudy.files import atomic_path, sha256_text, write_json
 
 BLOCK_SAMPLES = 1 << 16
 """Samples of arrays copied at once."""
-PER_FOLDER = 1000
+MAX_FILES_PER_FOLDER = 1000
 """Most files in one folder."""
 FIRST_MAP_BYTES = 1 << 26
 
@@ -189,7 +189,7 @@ class _Split:
         return converted(self.spec, self.source, self.split, int(self.selection.order[number]))
 
     def _path(self, number: int, data: bytes) -> str:
-        return f"{self.split}/{number // PER_FOLDER:06d}/{number:09d}.{_suffix(data)}"
+        return f"{self.split}/{number // MAX_FILES_PER_FOLDER:06d}/{number:09d}.{_suffix(data)}"
 
     def _as_file(self, number: int) -> Converted:
         """Convert and write: on a network file system, making files takes longest."""

@@ -145,8 +145,6 @@ def _completed(
     """Make the copies whole, with the lock held; returns the bytes copied."""
     entry.folder.mkdir(exist_ok=True)
     numbers = missing(files, entry.folder)
-    if entry.facts["state"] == "whole" and not len(numbers):
-        return 0  # another process was faster
     limit = None if site.staged_gib is None else int(site.staged_gib * 2**30)
     facts = {"state": "copying", "bytes": files.bytes}
     cache.make_room(entry, int(files.sizes[numbers].sum()), limit, facts)
