@@ -220,20 +220,8 @@ def test_emulated_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_
     assert marked == {("allreduce", 4), ("parameter_server", 2), ("parameter_server", 4)}
 
 
-def begun(started: str, wall_s: float = 60.0) -> dict[str, Any]:
-    return {"started": started, "wall_s": wall_s}
-
-
-def test_a_gap_of_more_than_twelve_hours_begins_another_period() -> None:
-    rows = [
-        begun("2026-12-03T08:00:00+00:00"),
-        begun("2026-11-20T08:00:00+00:00"),
-        begun("2026-11-20T19:59:00+00:00"),
-        begun(""),
-    ]
-    assert periods_of(pd.DataFrame(rows)).tolist() == [2, 1, 1, 0]
-
-
-def test_a_run_that_takes_a_day_is_followed_in_the_same_period() -> None:
-    rows = [begun("2026-11-20T08:00:00+00:00", 24 * 3600), begun("2026-11-21T09:00:00+00:00", math.nan)]
-    assert periods_of(pd.DataFrame(rows)).tolist() == [1, 1]
+def test_more_than_twelve_hours_after_a_run_has_ended_begins_another_period() -> None:
+    hours = ("2026-12-03T08:00:00+00:00", "2026-11-20T08:00:00+00:00", "2026-11-20T19:59:00+00:00", "")
+    assert periods_of(pd.DataFrame({"started": hours, "wall_s": 60.0})).tolist() == [2, 1, 1, 0]
+    after_a_day = pd.DataFrame({"started": ["2026-11-20T08:00:00+00:00", "2026-11-21T09:00:00+00:00"]})
+    assert periods_of(after_a_day.assign(wall_s=[24 * 3600.0, math.nan])).tolist() == [1, 1]

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.analysis.recorded import Recorded, Records
-from scalestudy.analysis.stats import FEWEST
 from scalestudy.claims.inference import ERROR, MIN_CAMPAIGNS, Estimate, Region, holm, rounds_needed
+from scalestudy.claims.model import MIN_REPEATS
 from scalestudy.errors import UserError, nearest
 from scalestudy.spec.columns import METRICS, RATE_UNITS, columns_of
 from scalestudy.spec.ids import configuration_id
@@ -91,11 +91,6 @@ class MachineComparison:
     compared: tuple[Compared, ...]
     left_out: int = 0
     """Configurations that not all folders have."""
-
-    @property
-    def verdicts(self) -> list[Verdict]:
-        """Of each configuration."""
-        return [row.change.verdict for row in self.compared]
 
 
 def compare(
@@ -266,7 +261,7 @@ def of_repeats(ratios: Mapping[str, Sequence[float]], margin: float, of_next: bo
     """
     margins = Region(1 / (1 + margin), 1 + margin)
     within = replace(margins, one_sided=True)
-    enough = {key: tuple(values) for key, values in ratios.items() if len(values) >= FEWEST}
+    enough = {key: tuple(values) for key, values in ratios.items() if len(values) >= MIN_REPEATS}
     estimates = {key: Estimate(values, log=True, of_next=of_next) for key, values in enough.items()}
     beyond = {key: margins.p_outside(one) for key, one in estimates.items()}
     adjusted = dict(zip(beyond, holm(beyond.values()), strict=True))
@@ -274,7 +269,7 @@ def of_repeats(ratios: Mapping[str, Sequence[float]], margin: float, of_next: bo
     for key, values in ratios.items():
         if key not in estimates:
             ratio = math.exp(math.fsum(values) / len(values)) if values else None
-            reason = f"{counted(len(values), 'pair')} of {FEWEST} that an interval needs"
+            reason = f"{counted(len(values), 'pair')} of {MIN_REPEATS} that an interval needs"
             changes[key] = Change(ratio=ratio, n=len(values), reason=reason)
             continue
         one, p, p_holm = estimates[key], beyond[key], adjusted[key]
@@ -295,8 +290,9 @@ def of_repeats(ratios: Mapping[str, Sequence[float]], margin: float, of_next: bo
     return changes
 
 
-def exit_status(verdicts: Sequence[Verdict]) -> int:
+def exit_status(comparison: MachineComparison) -> int:
     """Of a gate: 1 where any is slower, else 3 where any is undecided, else 0."""
+    verdicts = [row.change.verdict for row in comparison.compared]
     return 1 if "slower" in verdicts else 3 if "undecided" in verdicts else 0
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scalestudy.claims.inference import Estimate, own_error
+from scalestudy.claims.model import MIN_REPEATS
 from scalestudy.spec.columns import extrapolated_too_far, is_number, on_logarithms
 from scalestudy.spec.labels import decimals_of, fixed, number
 
@@ -16,8 +17,6 @@ CENSORED = "censored"
 """Kind of a number of which a run says only that it is larger than `<column>_low`."""
 SYMMETRIC = 1.25
 """An interval is written as ± where its two sides differ by less than this factor."""
-FEWEST = 3
-"""Repeats that an interval needs. With two, t is 12.7: such an interval says only that two are few."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def interval(
     estimate = Estimate(tuple(math.log(value) if log else value for value in finite), own_error(own, log), log)
     # Of one value the mean is that value, to the last digit.
     mean = finite[0] if n == 1 else math.exp(estimate.mean) if log else estimate.mean
-    low, high = estimate.student(CONFIDENCE) if n >= FEWEST else (None, None)
+    low, high = estimate.student(CONFIDENCE) if n >= MIN_REPEATS else (None, None)
     return Interval(mean, low, high, n)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from scalestudy.claims.inference import Estimate, own_error
-from scalestudy.claims.model import MIN_ROUNDS, Sampled
+from scalestudy.claims.model import MIN_REPEATS, Sampled
 from scalestudy.claims.select import ClaimPart, Row, number_of
 from scalestudy.spec.columns import (
     EFFICIENCIES,
@@ -52,8 +52,8 @@ def estimate(claim: Sampled, part: ClaimPart) -> Estimate:
     """
     _one_base(claim, part)
     rounds, own = _of_part(claim, part)
-    if len(rounds) < MIN_ROUNDS:
-        raise NotJudged(f"{len(rounds)} of at least {MIN_ROUNDS} rounds have the number")
+    if len(rounds) < MIN_REPEATS:
+        raise NotJudged(f"{len(rounds)} of at least {MIN_REPEATS} rounds have the number")
     grid = _grid(claim, part, rounds) if claim.column in SHARES and claim.over is None else 0.0
     return Estimate(tuple(rounds), math.hypot(own, grid), claim.is_log, len(claim.looks))
 
@@ -84,7 +84,7 @@ def _paired(claim: Sampled, part: ClaimPart, *sides: Mapping[int, Number]) -> li
             found.add(provenance(row))
             found |= {(name,) for name in bases if row.get(name.replace("ranks", "apart")) == 1}
     together = [key for key in shared if len(places[key]) == 1]
-    if len(together) < MIN_ROUNDS <= len(shared):
+    if len(together) < MIN_REPEATS <= len(shared):
         apart = len(shared) - len(together)
         raise MeasuredApart(f"in {apart} of {len(shared)} rounds the sides have unlike periods or instruments")
     return together

@@ -28,7 +28,7 @@ from scalestudy.claims.inference import (
     rounds_needed,
     together,
 )
-from scalestudy.claims.model import MIN_ROUNDS, AnyClaim, Check, Equivalence, Exact, Published, Sampled
+from scalestudy.claims.model import MIN_REPEATS, AnyClaim, Check, Equivalence, Exact, Published, Sampled
 from scalestudy.claims.outcome import CONSISTENT, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, Verdict
 from scalestudy.claims.select import (
     ClaimPart,
@@ -213,7 +213,7 @@ def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict
         reasons = (str(row["reason"]) for part in every for row in part.rows if row["status"] == "skipped")
         return verdict.not_here(next(reasons, "this machine does not have its runs"))
     planned = min(Counter(row["configuration"] for row in _once(parts)).values())
-    needed = max(MIN_ROUNDS, claim.looks[0])
+    needed = max(MIN_REPEATS, claim.looks[0])
     if planned < needed:
         reason = f"not judgeable at this scale: {counted(planned, 'round')} planned, at least {needed} needed"
         return verdict.inconclusive(reason, repeats_needed=needed)

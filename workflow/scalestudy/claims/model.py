@@ -83,7 +83,7 @@ class Comparison(Claim):
 
 MAX_LOOKS = 5
 """Times that a claim may be judged: with more, each has too little of the permitted error to decide anything."""
-MIN_ROUNDS = 3
+MIN_REPEATS = 3
 """Repeats that an interval needs. With two, t is 12.7: such an interval says only that two are few."""
 
 
@@ -118,8 +118,8 @@ class Sampled(_OfRuns, Comparison):
 
     @model_validator(mode="after")
     def _has_ascending_looks(self) -> Self:
-        if any(few >= more for few, more in pairwise((MIN_ROUNDS - 1, *self.looks))):
-            what = f"`looks` {list(self.looks)} are not ascending numbers of rounds from {MIN_ROUNDS} on"
+        if any(few >= more for few, more in pairwise((MIN_REPEATS - 1, *self.looks))):
+            what = f"`looks` {list(self.looks)} are not ascending numbers of rounds from {MIN_REPEATS} on"
             raise refused(what, "order them, and leave out what is too few", "looks")
         return self
 

@@ -322,7 +322,7 @@ def compare(
     file = out or comparison_file(*ends)
     said.write_comparison(comparison, lines, file)
     click.echo(f"  {file}")
-    sys.exit(exit_status(comparison.verdicts))
+    sys.exit(exit_status(comparison))
 
 
 @click.command(name="forget")

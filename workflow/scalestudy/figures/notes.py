@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scalestudy.analysis.scaling import Base
-from scalestudy.analysis.stats import CENSORED, FEWEST, with_interval
+from scalestudy.analysis.stats import CENSORED, with_interval
+from scalestudy.claims.model import MIN_REPEATS
 from scalestudy.errors import UserError
 from scalestudy.figures.chart import Chart, Line, Panel
 from scalestudy.files import canonical_json
@@ -58,9 +59,9 @@ def repeats(lines: Iterable[Line]) -> str:
     roles = {line.role for line in measured}
     if "part" in roles:
         return f"{text}bar; arithmetic means"
-    if counts[-1] < FEWEST:
+    if counts[-1] < MIN_REPEATS:
         return f"{text}point{' (dots)' if counts[-1] > 1 else ''}: too few for an interval"
-    few = f" (from {FEWEST} runs on)" if counts[0] < FEWEST else ""
+    few = f" (from {MIN_REPEATS} runs on)" if counts[0] < MIN_REPEATS else ""
     drawn = "point; band" if "band" in roles else "point (dots); whiskers"
     return f"{text}{drawn}: 95 % interval of the mean{few}"
 

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.transforms import ScaledTranslation, Transform
 
-from scalestudy.analysis.stats import FEWEST
+from scalestudy.claims.model import MIN_REPEATS
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
 from scalestudy.figures.notes import DISTURBED
 from scalestudy.figures.style import FONT, GREY, HOLLOW, INK, PANEL_WIDTH, QUIET, SHADE, bar_look, line_look
@@ -334,7 +334,7 @@ def _band(axes: Axes, line: Line) -> None:
     every = max(1, math.ceil(len(xs) / MAX_MARKS))
     axes.plot(xs, [point.y for point in line.points], **look, markevery=(line.style % every, every), zorder=2.5)
     for point in line.points:
-        if 1 < point.n < FEWEST:
+        if 1 < point.n < MIN_REPEATS:
             _whisker(axes, point.x, point, look["color"], 2.4, axes.transData)
     last = line.points[-1]
     _signs(axes, last.x, last.y, replace(last, emulated=()), look["color"], axes.transData)

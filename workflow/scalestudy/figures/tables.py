@@ -12,9 +12,10 @@ import pandas as pd
 
 from scalestudy.analysis.rows import read_rows
 from scalestudy.analysis.scaling import bases
-from scalestudy.analysis.stats import CENSORED, FEWEST, with_interval
+from scalestudy.analysis.stats import CENSORED, with_interval
 from scalestudy.analysis.summarise import numbers_of
 from scalestudy.analysis.workload import varied_columns, workload_of
+from scalestudy.claims.model import MIN_REPEATS
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import TableSpec
 from scalestudy.figures.groups import OWN_PANEL, Row, by, selected
@@ -173,10 +174,10 @@ def _notes(
     empty = [column_label(value).lower() for value in spec.values if value not in shown]
     kinds = {record[f"{value}_kind"] for record in records for value in shown}
     counts = [record["n"] for record in records if any(record[value] is not None for value in shown)]
-    meaning = f"an interval needs {FEWEST} runs"
-    if max(counts, default=1) >= FEWEST:
+    meaning = f"an interval needs {MIN_REPEATS} runs"
+    if max(counts, default=1) >= MIN_REPEATS:
         meaning = "values are means and 95 % intervals (times, rates, sizes, ratios: on logarithms)"
-        meaning += f"; below {FEWEST} runs the mean alone" if min(counts) < FEWEST else ""
+        meaning += f"; below {MIN_REPEATS} runs the mean alone" if min(counts) < MIN_REPEATS else ""
     crowded = "efficiency" in spec.values and any(row["oversubscribed"] for row in rows)
     found = [
         f"n: valid runs; {meaning}",

@@ -13,7 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scalestudy.analysis.stats import FEWEST, with_interval
+from scalestudy.analysis.stats import with_interval
+from scalestudy.claims.model import MIN_REPEATS
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
@@ -187,9 +188,9 @@ def _number(study: Study, configuration: str, column: str, rows: Rows) -> Number
     names = (column, f"{column}_low", f"{column}_high")
     mean, low, high = (float(row[name]) if row.get(name) else None for name in names)
     kind = row.get(f"{column}_kind") or ""
-    if low is None and valid >= FEWEST and kind == "extrapolated":
+    if low is None and valid >= MIN_REPEATS and kind == "extrapolated":
         raise NoNumber(f"{column} is extrapolated beyond the tested factor of {MAX_TESTED_FACTOR:,.0f}")
-    if mean is None or not math.isfinite(mean) or (low is None and valid >= FEWEST):
+    if mean is None or not math.isfinite(mean) or (low is None and valid >= MIN_REPEATS):
         raise NoNumber(f"not all of its runs have {column}")
     emulated = emulated_parts([study.configurations({})[configuration]], column)
     places = frozenset(map(canonical_json, json.loads(row.get("measured_in") or "[]")))
@@ -203,7 +204,7 @@ def _marks(numbers: Sequence[Number]) -> str:
     emulated = dict.fromkeys(part for number in measured for part in number.emulated)
     kinds = dict.fromkeys(kind for number in measured for kind in number.kinds)
     fewest = min((number.n for number in measured if number.low is None), default=0)
-    why = f"n = {fewest}, so without an interval" if fewest < FEWEST else "without an interval: a number may be 0"
+    why = f"n = {fewest}, so without an interval" if fewest < MIN_REPEATS else "without an interval: a number may be 0"
     marks = [
         f"on emulated {' and '.join(emulated)}" if emulated else "",
         *(KINDS[kind] for kind in kinds),

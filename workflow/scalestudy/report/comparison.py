@@ -95,7 +95,7 @@ def named(comparison: MachineComparison, names: Mapping[str, Name]) -> list[tupl
 
 def headline(comparison: MachineComparison) -> str:
     """The answer in one sentence."""
-    counts = Counter(comparison.verdicts)
+    counts = Counter(row.change.verdict for row in comparison.compared)
     said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
     before, after = comparison.names
     return f"{after} against {before}: {said}, of {counted(len(comparison.compared), 'configuration')}"
