@@ -156,20 +156,14 @@ def test_an_answer_that_cannot_be_made_is_refused_before_any_run(wrong: str, rig
         read_study(Path.cwd(), SCALING + DECLARED.replace(wrong, right, 1))
 
 
-def test_an_answer_from_reported_numbers_says_so() -> None:
-    reported = {"kinds": {"throughput_samples_per_s": "reported"}}
-    answer = answer_of(summarised(lambda run: reported), MACHINE)
-    assert answer.sentences[0].endswith("a GPU takes 938 (reported by the program).")
-    assert "reported" not in answer.sentences[1], "the exchange is measured"
-
-
-def test_numbers_of_unlike_periods_or_versions_are_said_to_be_measured_apart() -> None:
+def test_numbers_that_are_reported_or_of_unlike_periods_are_marked() -> None:
     def later(run: Run) -> dict[str, Any]:
-        return {"started": f"2026-11-{27 if run.spec.ranks == 2 else 20}T10:00:00+00:00"}
+        begun = f"2026-11-{27 if run.spec.ranks == 2 else 20}T10:00:00+00:00"
+        return {"kinds": {"throughput_samples_per_s": "reported"}, "started": begun}
 
     answer = answer_of(summarised(later), MACHINE)
-    assert answer.sentences[0].endswith("(measured apart).")
-    assert "measured apart" not in answer.sentences[1]
+    assert answer.sentences[0].endswith("a GPU takes 938 (reported by the program; measured apart).")
+    assert "(" not in answer.sentences[1], "one number, and measured"
 
 
 def test_warnings_of_valid_runs_are_shown_each_kind_once() -> None:
