@@ -98,9 +98,8 @@ def chart_over(
     ]
     sources = tuple(dict.fromkeys(row["source"] for row in shown))
     in_bases = {run for _, base in shown_bases for run in base.runs} if y == "efficiency" else set()
-    base_runs = [row for row in base_rows.to_dict("records") if row["run"] in in_bases]
-    # pandas says no more of its keys than that they can be hashed.
-    return replace(finished(figure, runs, groups, panels, *said, base_runs=base_runs), sources=sources)  # type: ignore[arg-type]
+    base_runs = [row for row in selected(base_rows, {}) if row["run"] in in_bases]
+    return replace(finished(figure, runs, groups, panels, *said, base_runs=base_runs), sources=sources)
 
 
 def finished(

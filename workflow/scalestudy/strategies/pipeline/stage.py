@@ -69,7 +69,7 @@ class PipelineStage:
     """The stage of one rank; rank = replica × stages + stage. Made by all ranks at the same time."""
 
     def __init__(self, layout: Layout, model: nn.Module, traced: Traced, shapes: dict[str, torch.Size], rank: int):
-        self.layout, self.plan, self.model, self.traced = layout, layout.plan, model, traced
+        self.plan, self.model, self.traced = layout.plan, model, traced
         self.shapes = shapes
         """Of the whole model's parameters, which are empty where another stage holds them."""
         stages = self.plan.stages
