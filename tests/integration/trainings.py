@@ -143,18 +143,13 @@ def reference(model_name: str, parts: int) -> list[torch.Tensor]:
         x, y = make_batch(model_name, step, torch.float64)
         for xs, ys in zip(x.chunk(shares), y.chunk(shares), strict=True):
             (functional.cross_entropy(model(xs), ys) / shares).backward()  # type: ignore[no-untyped-call]
-        apply(model, optimiser, rate(step))
+        for parameter in model.parameters():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        for group in optimiser.param_groups:
+            group["lr"] = rate(step)
+        optimiser.step()
     return [parameter.detach() for parameter in model.parameters()]
-
-
-def apply(model: nn.Module, optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
-    """One step of the optimiser, with zero for gradients that are not there."""
-    for parameter in model.parameters():
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    for group in optimiser.param_groups:
-        group["lr"] = learning_rate
-    optimiser.step()
 
 
 def begun(case: Case, world: World, seed: int) -> tuple[Any, nn.Module]:
