@@ -57,28 +57,19 @@ def test_as_many_gpus_are_found_as_nvml_has(see: See, count: int) -> None:
     assert bus_ids(2) == ["0000:10:00.0", "0000:11:00.0" if count > 1 else "0000:10:00.0"]
 
 
-def of_amd(folder: Path, heap_type: int, gib: int) -> Path:
-    """Memory of a stand-in GPU as the kernel describes it."""
-    bank = folder / f"{heap_type}-{gib}" / "1" / "mem_banks" / "0"
-    bank.mkdir(parents=True)
-    (bank / "properties").write_text(f"heap_type {heap_type}\nsize_in_bytes {gib << 30}\nflags 0\n")
-    return folder / f"{heap_type}-{gib}"
-
-
-def test_a_driver_by_which_people_train_is_one_of_nvidia_or_of_amd_with_its_own_memory(tmp_path: Path) -> None:
-    inside_a_processor, with_memory = of_amd(tmp_path, 1, 2), of_amd(tmp_path, 2, 64)
-    assert not has_gpu_to_train_on(tmp_path, with_memory)
-    (tmp_path / "kfd").touch()
+def test_a_driver_by_which_people_train_is_one_of_nvidia_or_of_amd_with_rocm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "dxg").touch()
-    assert has_gpu_to_train_on(tmp_path, with_memory)
-    assert not has_gpu_to_train_on(tmp_path, inside_a_processor)
-    assert not has_gpu_to_train_on(tmp_path, of_amd(tmp_path, 0, 512))
-    hidden = of_amd(tmp_path, 2, 32)
-    (hidden / "1/mem_banks/0/properties").unlink()
-    (hidden / "1/mem_banks/0/properties").mkdir()  # as a container that may not use it: reading it fails
-    assert not has_gpu_to_train_on(tmp_path, hidden)
+    (tmp_path / "rocm-smi").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not has_gpu_to_train_on(tmp_path)
+    (tmp_path / "kfd").touch()
+    assert has_gpu_to_train_on(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert not has_gpu_to_train_on(tmp_path)
     (tmp_path / "nvidia0").touch()
-    assert has_gpu_to_train_on(tmp_path, inside_a_processor)
+    assert has_gpu_to_train_on(tmp_path)
 
 
 AMD = {"kind": "cuda", "devices": [{"name": "AMD Stand-in", "memory_bytes": 64 << 30, "bus_id": "0000:c1:00.0"}] * 2}

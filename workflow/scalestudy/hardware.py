@@ -13,20 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scalestudy.limits import kernel_text
 from scalestudy.nvml import Nvml, NvmlDevice, NvmlError
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that hide accelerators from a process."""
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg", "accel/accel*")
 """In /dev: NVIDIA's driver, AMD's, that of Windows, and the kernel's class of compute accelerators."""
-KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
-OWN_MEMORY = ("1", "2")
-"""Heap types of memory that is the device's own, KFD_IOC_HEAP_TYPE_FB_PUBLIC and _PRIVATE (amdkfd)."""
-MIN_OWN_BYTES = 4 << 30
-"""A GPU of AMD with less memory of its own is one inside a processor, which few people mean to train on."""
 ON_PURPOSE = "set `device: cpu`, or hide what is here (CUDA_VISIBLE_DEVICES=-1), to measure the CPU on purpose"
-PROGRAMS = ("nvidia-smi", "rocm-smi", "amd-smi", "xpu-smi")
+ROCM = ("rocm-smi", "amd-smi")
+PROGRAMS = ("nvidia-smi", *ROCM, "xpu-smi")
 UNUSABLE = "the driver of one is here, and torch finds none that it can use"
 ASK_S = 120
 QUESTION = """
@@ -129,15 +124,13 @@ def is_any_there(devices: Path = Path("/dev")) -> bool:
     return any(any(devices.glob(pattern)) for pattern in DEVICE_FILES) or any(map(shutil.which, PROGRAMS))
 
 
-def has_gpu_to_train_on(devices: Path = Path("/dev"), topology: Path = KFD_NODES) -> bool:
-    """Whether the driver of a GPU is here that people buy to train on: of NVIDIA, or of AMD with memory of its own."""
-    if any(devices.glob(DEVICE_FILES[0])):
-        return True
-    for bank in topology.glob("*/mem_banks/*/properties") if (devices / "kfd").exists() else ():
-        said = dict(line.split(maxsplit=1) for line in kernel_text(bank).splitlines())
-        if said.get("heap_type") in OWN_MEMORY and int(said.get("size_in_bytes", 0)) >= MIN_OWN_BYTES:
-            return True
-    return False
+def has_gpu_to_train_on(devices: Path = Path("/dev")) -> bool:
+    """Whether the driver of a GPU is here that people train on: of NVIDIA, or of AMD with a tool of ROCm.
+
+    AMD's driver alone may be that of a GPU inside a processor.
+    """
+    has_rocm = (devices / "kfd").exists() and any(map(shutil.which, ROCM))
+    return has_rocm or any(devices.glob(DEVICE_FILES[0]))
 
 
 def visible(found: Sequence[NvmlDevice], named: str | None) -> list[Device]:
