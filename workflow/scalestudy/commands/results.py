@@ -389,7 +389,7 @@ MAX_LINE, MAX_REFUTED = 200, 3
 def summary(machine: str, scale: str, studies: str) -> None:
     """Answer the studies' questions, count the verdicts, and list omissions with reasons.
 
-    Files come first, so that the answers stand where the terminal ends.
+    Counts come first, so that the answers stand where the terminal ends.
 
     Example: scalestudy summary
     """
@@ -411,8 +411,13 @@ def summary(machine: str, scale: str, studies: str) -> None:
                 continue
             if result["status"] != "valid":
                 left_out[f"{study.name}: {result['status']}: {result['reason']}"] += 1
+        files = [figure_file(machine, scale, study.name, figure.file_name) for figure in study.figures]
+        files += [table_file(machine, scale, study.name, table.name) for table in study.tables]
+        newest_s = _newest_result_s(study, machine)
+        current = sum(file.exists() and file.stat().st_mtime >= newest_s for file in files)
         counts = ", ".join(f"{count} {status}" for status, count in states.items())
-        _print_products(study, machine, f"{counts} of {len(runs)} runs")
+        products = f"{current} of {len(files)} figures and tables up to date"
+        click.echo(f"{study.title}: {counts} of {len(runs)} runs; {products}")
     click.echo(f"\n{this_machine(found, machine)}")
     answers, unanswered = first_answers(found, machine)
     said = [
@@ -449,18 +454,6 @@ def ends_of_jobs(machine: str) -> dict[str, str]:
         if run is not None and event.get("cause") is not None:
             causes[run[1]] = event["cause"]
     return causes
-
-
-def _print_products(study: Study, machine: str, counts: str) -> None:
-    """Print the numbers of a study's runs, figures and tables, and those that are not up to date."""
-    files = [figure_file(machine, study.scale, study.name, figure.file_name) for figure in study.figures]
-    files += [table_file(machine, study.scale, study.name, table.name, "md") for table in study.tables]
-    there = sum(file.exists() for file in files)
-    click.echo(f"{study.title}: {counts}; {there} of {len(files)} figures and tables")
-    newest_s = _newest_result_s(study, machine)
-    for file in files:
-        if not file.exists() or file.stat().st_mtime < newest_s:
-            click.echo(f"          {file}  ({'older than its runs' if file.exists() else 'not made'})")
 
 
 def _newest_result_s(study: Study, machine: str) -> float:
