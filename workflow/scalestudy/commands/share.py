@@ -23,7 +23,6 @@ FILES = ("spec.json", "result.json", "steps.parquet", "system.parquet", "exchang
 CODE = ("workflow", "envs", "profiles/default", "profiles/local")
 TOP = ("Snakefile", "pyproject.toml", "LICENSE", "CITATION.cff", "README.md", "Makefile")
 NO_CODE = ("__pycache__", "built")
-PRODUCTS = ("figures/{}/*", "tables/{}/*", "studies/{}/*", "claims/{}.*")
 
 
 @click.command(name="export")
@@ -46,9 +45,10 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
         remedy = f"make it first: snakemake {study} --profile profiles/local"
         raise UserError(f"no run of `{study}` has a result on `{machine}`", study, remedy)
     folder = RESULTS / machine / scale
-    products = [path for pattern in PRODUCTS for path in sorted(folder.glob(pattern.format(study)))]
-    drawn = {figure.file_name for figure in found.figures} | {table.name for table in found.tables}
-    products = [path for path in products if path.stem in drawn or path.parents[1].name not in ("figures", "tables")]
+    patterns = [f"studies/{study}/*", f"claims/{study}.*"]
+    patterns += [f"figures/{study}/{figure.file_name}.*" for figure in found.figures]
+    patterns += [f"tables/{study}/{table.name}.*" for table in found.tables]
+    products = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     outputs = [str(path) for path in products if path.is_file() and path.suffix != ".log"]
     of_runs = [str(path) for run in runs for name in FILES if (path := run_folder(machine, run) / name).exists()]
     name, campaign = machine_and_campaign(machine)
