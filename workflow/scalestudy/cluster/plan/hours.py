@@ -70,8 +70,6 @@ class PlannedJob:
     """Its place among the jobs, and its column of the drawn seconds if it takes any."""
     seen: AnnouncedJob
     study: str = ""
-    strategy: str = ""
-    ranks: int = 0
     resources: Resources = NO_REQUEST
     estimate: TimeEstimate = UNKNOWN
     again_s: float = 0.0
@@ -257,13 +255,12 @@ def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
         if asked.runtime != known.runtime:  # it goes on in other jobs than those of its own walltime
             fits = asked.runtime is not None and estimate.high_s <= 60 * asked.runtime
             asked = dataclasses.replace(asked, links=1 if fits else walltime(estimate, asked.runtime)[1])
-        again_s, strategy = planner.expectation.again_s, run.spec.strategy.name
-        return PlannedJob(column, seen, study, strategy, run.spec.ranks, asked, estimate, again_s)
+        return PlannedJob(column, seen, study, asked, estimate, planner.expectation.again_s)
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
         needed, estimate = project.of_dataset(dataset)
         asked = NO_REQUEST if project.prepares_data else _as_announced(needed, seen)
-        return PlannedJob(column, seen, "data", resources=asked, estimate=estimate)
+        return PlannedJob(column, seen, "data", asked, estimate)
     return PlannedJob(column, seen)
 
 

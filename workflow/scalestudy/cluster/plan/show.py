@@ -148,8 +148,6 @@ def _job(plan: Plan, job: PlannedJob) -> Row:
     return {
         **found,
         "study": job.study,
-        "strategy": job.strategy or None,
-        "ranks": job.ranks or None,
         "resources": job.resources.plain(),
         **_row(plan, [job]),
         "note": "; ".join(filter(None, (job.estimate.note, job.estimate.assumed))),
