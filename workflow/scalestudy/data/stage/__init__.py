@@ -38,12 +38,10 @@ from scalestudy.data.stores import Store, store_at
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 from scalestudy.files import sha256_text, write_json
-from scalestudy.locks import Patience
 from scalestudy.spec.config import Site
 
 LOOKED_S = 600.0
 """Copies found whole so recently are not checked again: the ranks of a node come one after the other."""
-RETRY_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -106,31 +104,19 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
         name = f"{manifest.id}-{sha256_text(manifest.fingerprint + (source.listing if source else ''))[:12]}"
         name += ("" if share.whole else f"-{share.part}of{share.of}") + (f"-{options.label}" if options.label else "")
         entry = CacheEntry(cache.scratch_folder(site), name)
-        copied, patience = 0, Patience(f"the copies in {entry.folder}, which another process uses or makes")
-        while not _usable(entry, files):
-            # Without waiting: another process may have made the copies meanwhile, and use them until its run ends.
-            if not entry.take():
-                patience.look(RETRY_S)
-                continue
-            try:
-                with full_disk_reported(entry.folder, cache.LARGER):
-                    copied += _completed(entry, manifest_path, manifest, files, store, options, site)
-            finally:
-                # The lock cannot become a shared one without being released for a moment: check again.
-                entry.let_go()
+        entry.share()
+        with entry.making(), full_disk_reported(entry.folder, cache.LARGER):
+            is_whole = _is_whole(entry, files)
+            copied = 0 if is_whole else _completed(entry, manifest_path, manifest, files, store, options, site)
+            os.utime(entry.record_file)  # it is used now
     took, local = time.monotonic() - begin, entry.folder / "manifest.json"
     return Staged(local, share, took, copied, files.bytes, len(files.sizes), entry)
 
 
-def _usable(entry: CacheEntry, files: WantedFiles) -> bool:
-    """Whether the copies are whole; then this process holds a shared lock on them."""
-    entry.share()
+def _is_whole(entry: CacheEntry, files: WantedFiles) -> bool:
+    """Whether the copies are whole, with the lock of those who make them held."""
     looked = abs(time.time() - entry.last_used_s) < LOOKED_S  # a clock may have been set back
-    if entry.facts["state"] == "whole" and (looked or not len(missing(files, entry.folder))):
-        os.utime(entry.record_file)  # it is used now
-        return True
-    entry.let_go()
-    return False
+    return entry.facts["state"] == "whole" and (looked or not len(missing(files, entry.folder)))
 
 
 def _completed(
@@ -142,7 +128,7 @@ def _completed(
     options: StageOptions,
     site: Site,
 ) -> int:
-    """Make the copies whole, with the lock held; returns the bytes copied."""
+    """Make the copies whole; returns the bytes copied."""
     entry.folder.mkdir(exist_ok=True)
     numbers = missing(files, entry.folder)
     limit = None if site.staged_gib is None else int(site.staged_gib * 2**30)

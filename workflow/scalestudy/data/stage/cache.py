@@ -1,7 +1,8 @@
 """The copies on one node: which processes use them, which make them, and which copies are removed for new ones.
 
-Next to each folder of copies lie `<name>.lock` (shared by users, exclusive for the process that copies or removes) and
-`<name>.json` (its bytes, and whether it is whole). A lock ends with the process that holds it. All of it can be deleted
+Next to each folder of copies lie `<name>.lock` (shared by those who use or make it, exclusive for the process that removes
+it), `<name>.making.lock` (exclusive for the process that copies) and `<name>.json` (its bytes, and whether it is whole). A
+lock ends with the process that holds it. All of it can be deleted
 while no run uses it; a folder without `<name>.json` is never touched.
 """
 
@@ -12,6 +13,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -71,13 +73,20 @@ class CacheEntry:
             return 0.0
 
     def share(self) -> None:
-        """Wait for a shared lock, with which others only read."""
+        """Take a shared lock: until `let_go`, no other process removes it."""
         self._held = open(self._lock, "a+b", buffering=0)  # noqa: SIM115 (held by a run)
-        lock_patiently(self._held, f"the process that makes the copies in {self.folder}", fcntl.LOCK_SH, WAIT_S)
+        lock_patiently(self._held, f"the process that removes the copies in {self.folder}", fcntl.LOCK_SH)
+
+    @contextlib.contextmanager
+    def making(self) -> Iterator[None]:
+        """Only one process at a time is in this block."""
+        with open(self.root / f"{self.name}.making.lock", "a+b", buffering=0) as lock:
+            lock_patiently(lock, f"the process that makes the copies in {self.folder}", poll_s=WAIT_S)
+            yield
 
     def take(self) -> bool:
         """Take the lock for this process alone; False where another process has it."""
-        self._held = open(self._lock, "a+b", buffering=0)  # noqa: SIM115 (held while it copies)
+        self._held = open(self._lock, "a+b", buffering=0)  # noqa: SIM115 (held while it is removed)
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
