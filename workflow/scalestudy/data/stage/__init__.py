@@ -20,15 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalestudy.data.disk import full_disk_reported, sync
-from scalestudy.data.manifest import (
-    INDEX,
-    Manifest,
-    bulk_folder,
-    index_file,
-    is_in_place,
-    read_manifest,
-    write_manifest,
-)
+from scalestudy.data.manifest import INDEX, bulk_folder, index_file, is_in_place, read_manifest, write_manifest
 from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import cache
 from scalestudy.data.stage.cache import CacheEntry
@@ -37,7 +29,7 @@ from scalestudy.data.stage.wanted import Share, WantedFiles, wanted
 from scalestudy.data.stores import Store, store_at
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
-from scalestudy.files import sha256_text, write_json
+from scalestudy.files import sha256_text
 from scalestudy.spec.config import Site
 
 LOOKED_S = 600.0
@@ -106,11 +98,18 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
         entry = CacheEntry(cache.scratch_folder(site), name)
         entry.share()
         with entry.making(), full_disk_reported(entry.folder, cache.LARGER):
-            is_whole = _is_whole(entry, files)
-            copied = 0 if is_whole else _completed(entry, manifest_path, manifest, files, store, options, site)
+            copied = 0
+            if not _is_whole(entry, files):
+                copied = _copied(entry, files, store, options, site)
+                if manifest.index:
+                    shutil.copyfile(index_file(manifest_path, manifest), entry.folder / INDEX)
+                local = dataclasses.replace(manifest, bulk=".", index=manifest.index and INDEX)
+                write_manifest(entry.folder / "manifest.json", local)
+                sync(entry.folder)
+                entry.record("whole", files.bytes)
             os.utime(entry.record_file)  # it is used now
-    took, local = time.monotonic() - begin, entry.folder / "manifest.json"
-    return Staged(local, share, took, copied, files.bytes, len(files.sizes), entry)
+    place, took = entry.folder / "manifest.json", time.monotonic() - begin
+    return Staged(place, share, took, copied, files.bytes, len(files.sizes), entry)
 
 
 def _is_whole(entry: CacheEntry, files: WantedFiles) -> bool:
@@ -119,34 +118,18 @@ def _is_whole(entry: CacheEntry, files: WantedFiles) -> bool:
     return entry.facts["state"] == "whole" and (looked or not len(missing(files, entry.folder)))
 
 
-def _completed(
-    entry: CacheEntry,
-    manifest_path: Path,
-    manifest: Manifest,
-    files: WantedFiles,
-    store: Store,
-    options: StageOptions,
-    site: Site,
-) -> int:
-    """Make the copies whole; returns the bytes copied."""
+def _copied(entry: CacheEntry, files: WantedFiles, store: Store, options: StageOptions, site: Site) -> int:
+    """Copy the files that are missing; returns the bytes copied."""
     entry.folder.mkdir(exist_ok=True)
     numbers = missing(files, entry.folder)
     limit = None if site.staged_gib is None else int(site.staged_gib * 2**30)
-    facts = {"state": "copying", "bytes": files.bytes}
-    cache.make_room(entry, int(files.sizes[numbers].sum()), limit, facts)
+    cache.make_room(entry, int(files.sizes[numbers].sum()), files.bytes, limit)
     if options.cold and store.local:
         drop(store.path(files.name(number)) for number in numbers.tolist())
     throttles = [options.throttle] if options.throttle is not None else []
     if options.mib_per_s is not None:
         throttles.append(Throttle(options.mib_per_s, 0.0, None))
-    copied = Copier(store, files, entry.folder, throttles).copy(numbers, options.streams)
-    if manifest.index:
-        shutil.copyfile(index_file(manifest_path, manifest), entry.folder / INDEX)
-    local = dataclasses.replace(manifest, bulk=".", index=INDEX if manifest.index else "")
-    write_manifest(entry.folder / "manifest.json", local)
-    sync(entry.folder)
-    write_json(entry.record_file, {**facts, "state": "whole"})
-    return copied
+    return Copier(store, files, entry.folder, throttles).copy(numbers, options.streams)
 
 
 __all__ = ["Share", "StageOptions", "Staged", "staged"]

@@ -72,6 +72,10 @@ class CacheEntry:
         except FileNotFoundError:
             return 0.0
 
+    def record(self, state: str, size: int) -> None:
+        """Record that its files, of `size` bytes together, are `copying` or `whole`."""
+        write_json(self.record_file, {"state": state, "bytes": size})
+
     def share(self) -> None:
         """Take a shared lock: until `let_go`, no other process removes it."""
         self._held = open(self._lock, "a+b", buffering=0)  # noqa: SIM115 (held by a run)
@@ -116,16 +120,16 @@ def entries(root: Path) -> list[CacheEntry]:
     return sorted(found, key=lambda entry: entry.last_used_s)
 
 
-def make_room(entry: CacheEntry, needed_bytes: int, limit_bytes: int | None, facts: dict[str, Any]) -> None:
-    """Make room for an entry's copies before the first byte is copied, then record `facts`.
+def make_room(entry: CacheEntry, needed: int, whole: int, limit: int | None) -> None:
+    """Make room for an entry's copies before the first byte is copied, and record them.
 
-    The longest unused copies are removed. `needed_bytes` are still to be copied, `facts["bytes"]` is the total. Raises
-    UserError where there is not enough room.
+    The longest unused copies are removed. `needed` of its `whole` bytes are still to be copied; all copies may take `limit`
+    bytes. Raises UserError where there is not enough room.
     """
     with open(entry.root / "room.lock", "a+b", buffering=0) as lock:
         lock_patiently(lock, "another process that makes room for its copies")
         others = [other for other in entries(entry.root) if other.name != entry.name]
-        while short := _short(entry.root, others, needed_bytes, facts["bytes"], limit_bytes):
+        while short := _short(entry.root, others, needed, whole, limit):
             gone = next((other for other in others if other.remove()), None)
             if gone is None:
                 remedy = (
@@ -133,7 +137,7 @@ def make_room(entry: CacheEntry, needed_bytes: int, limit_bytes: int | None, fac
                 )
                 raise UserError(short, str(entry.root), remedy)
             others.remove(gone)
-        write_json(entry.record_file, facts)
+        entry.record("copying", whole)
 
 
 def _short(root: Path, others: list[CacheEntry], needed: int, whole: int, limit: int | None) -> str:
