@@ -60,8 +60,8 @@ def files(kind: str, *begins: str, level: str = "##") -> str:
 
 
 def _kind_of(kind: str, section: Section) -> str:
-    """A study's own keys, and those of its scales, figures and tables, are four kinds."""
-    part = re.search(r"`(scales|figures|tables)", section.title)
+    """A study's own keys, and those of its figures and tables, are three kinds."""
+    part = re.search(r"`(figures|tables)", section.title)
     return part[1].rstrip("s") if kind == "study" and part else kind
 
 
@@ -201,7 +201,7 @@ def packages() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "config": lambda: files("config", "`config/config.yaml`"),
-    "study": lambda: files("study", "A study:", "A study's `scales", "A study's `figures`", "A study's `tables`"),
+    "study": lambda: files("study", "A study:", "A study's `figures`", "A study's `tables`"),
     "claims": lambda: choices("claims"),
     "machine": lambda: files("machine", "A machine:"),
     "site": lambda: files("site", "A site:"),

@@ -139,7 +139,6 @@ def key_reference() -> list[Section]:
     return [
         section("`config/config.yaml`", made["config"]),
         section("A study: `config/studies/<name>.yaml`", study),
-        section("A study's `scales.mini` and `scales.node`", study, "ScaleSpec"),
         section("A study's `figures`", study, "FigureSpec"),
         section("A study's `tables`", study, "TableSpec"),
         *_choices("claims", study),

@@ -62,8 +62,16 @@ VaryAxis = Annotated[
     Discriminator(_kind_of_axis),
 ]
 VaryAxes = Annotated[dict[str, VaryAxis | None], AfterValidator(_set_by_machine)]
-TargetAccuracy = Annotated[float, Field(gt=0, lt=1)]
-Repeats = Annotated[int, Field(ge=1, le=MAX_REPEATS)]
+EMPTY: dict[str, Any] = {
+    "repeats": 1,
+    "zip": [],
+    "exclude": [],
+    "include": [],
+    "figures": [],
+    "tables": [],
+    "answers": [],
+}
+"""Parts of a study that neither its file nor the scale sets."""
 
 RESERVED = ("all", "claims", "dataset", "figure", "judge", "report", "spec", "study", "summarise", "table", "train")
 """Names of the rules in workflow/rules/, which are targets of Snakemake as names of studies are."""
@@ -82,34 +90,37 @@ def refuse_study_name(name: str, where: str) -> None:
 
 
 class ScaleSpec(Spec):
-    """What one scale changes: maps are merged, lists replaced, null removes."""
+    """What a scale may set anew: maps are merged, lists replaced, null removes."""
 
     base: dict[str, Any] = {}
-    """Changes to `base`; a map with another `source` or `name` replaces that of the file."""
+    """The run that everything else is a variation of: keys of a run. A scale's map with another `source` or `name` replaces
+    that of the file."""
     vary: VaryAxes = {}
-    """Axes replaced or, by null, removed."""
+    """Dotted key to values; all are crossed. A value may be `{value: …, label: …}`. Of `ranks`, `nodes` and `loader.workers`,
+    `{to: machine}` is 1, 2, 4, … up to what the machine has; `{to: node}`, up to what one node has. `nodes: each` is every
+    node of the machine by name, `nodes: pairs` every two of them, with `ranks_per_node` ranks or one per device."""
     zip: list[Axes] | Axes | None = None
-    """Replaces `zip`."""
+    """Dotted keys that vary together: one axis, or a list of axes."""
     exclude: list[dict[str, Any]] | None = None
-    """Replaces `exclude`."""
+    """Combinations left out: each a map of dotted keys to values that must all agree."""
     include: list[dict[str, Value]] | None = None
-    """Replaces `include`."""
-    repeats: Repeats | None = None
-    """Replaces `repeats`."""
+    """Single combinations added on top of `base`: each a map of dotted keys to values, with `repeats` where fewer do."""
+    repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS)] | None = None
+    """How often each configuration is measured; unset: once."""
     figures: list[FigureSpec] | None = None
-    """Replaces `figures`."""
+    """What is drawn."""
     tables: list[TableSpec] | None = None
-    """Replaces `tables`."""
+    """What is tabulated."""
     answers: list[AnswerSpec] | None = None
-    """Replaces `answers`."""
-    target_accuracy: TargetAccuracy | None = None
-    """Replaces `target_accuracy`."""
+    """The answer to the question, one sentence or two; without any, the first figure of lines or bars is put into words."""
+    target_accuracy: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Held-out accuracy (or AUROC, where there is no accuracy) whose first time is the column `time_to_accuracy_s`."""
     cannot_show: str | None = None
-    """What of the question this scale cannot answer, and why; a sentence."""
+    """What of the question the scale cannot answer, and why; a sentence."""
 
 
-class StudySpec(Spec):
-    """A study file."""
+class StudySpec(ScaleSpec):
+    """A study file, as it is at the scale `paper`."""
 
     question: str
     """What the study answers, as a question."""
@@ -117,36 +128,12 @@ class StudySpec(Spec):
     """Its name in reports; unset: the file's name."""
     source: str = ""
     """Where the experiment comes from: document, section, figure."""
-    base: dict[str, Any] = {}
-    """The run that everything else is a variation of: keys of a run."""
-    vary: VaryAxes = {}
-    """Dotted key to values; all are crossed. A value may be `{value: …, label: …}`. Of `ranks`, `nodes` and `loader.workers`,
-    `{to: machine}` is 1, 2, 4, … up to what the machine has; `{to: node}`, up to what one node has. `nodes: each` is every
-    node of the machine by name, `nodes: pairs` every two of them, with `ranks_per_node` ranks or one per device."""
-    zip: list[Axes] | Axes = []
-    """Dotted keys that vary together: one axis, or a list of axes."""
-    exclude: list[dict[str, Any]] = []
-    """Combinations left out: each a map of dotted keys to values that must all agree."""
-    include: list[dict[str, Value]] = []
-    """Single combinations added on top of `base`: each a map of dotted keys to values, with `repeats` where fewer do."""
-    repeats: Repeats = 1
-    """How often each configuration is measured."""
     explain: bool = False
     """Of a `program`: one more run per configuration says where the time of a step goes, as `scalestudy explain` does."""
     scales: dict[Literal["mini", "node"], ScaleSpec] = {}
-    """`mini` and `node`, as changes to the rest of the file, which is `paper`."""
-    figures: list[FigureSpec] = []
-    """What is drawn."""
-    tables: list[TableSpec] = []
-    """What is tabulated."""
-    answers: list[AnswerSpec] = []
-    """The answer to the question, one sentence or two; without any, the first figure of lines or bars is put into words."""
+    """`mini` and `node`: of the keys above, those that are others there."""
     claims: list[AnyClaim] = []
     """Statements of our own that runs are judged against; those of documents are in config/claims/."""
-    target_accuracy: TargetAccuracy | None = None
-    """Held-out accuracy (or AUROC, where there is no accuracy) whose first time is the column `time_to_accuracy_s`."""
-    cannot_show: str | None = None
-    """What of the question the scale `paper` cannot answer, and why; a sentence."""
 
     def at(self, scale: str) -> ScaleSpec:
         """Changes of one scale."""
@@ -154,5 +141,5 @@ class StudySpec(Spec):
 
     def part(self, scale: str, key: str) -> Any:
         """A part that a scale may replace, as that scale has it."""
-        changed = getattr(self.at(scale), key)
-        return getattr(self, key) if changed is None else changed
+        values = getattr(self.at(scale), key), getattr(self, key), EMPTY.get(key)
+        return next((value for value in values if value is not None), None)
