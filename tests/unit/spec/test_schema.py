@@ -12,6 +12,7 @@ import pytest
 from scalestudy.spec.config import Config, Site, checked
 from scalestudy.spec.expand_study import expand
 from scalestudy.spec.machine import Machine
+from scalestudy.spec.run import RunSpec
 from scalestudy.spec.schema import schemas
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml, read_yaml
@@ -29,14 +30,16 @@ def complaints(kind: str, data: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
-def test_a_shipped_study_agrees_with_model_and_schema(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+def test_a_shipped_study_agrees_with_model_and_schema(file: Path) -> None:
     document = read_yaml(file)
-    spec = checked(StudySpec, document)
+    checked(StudySpec, document)
     assert complaints("study", document.data) == []
-    assert complaints("run", expand(document, spec, file.stem, "paper", Machine()).runs[0].spec.full()) == []
     first = file.read_text(encoding="utf-8").splitlines()[0]
     assert first == "# yaml-language-server: $schema=../../workflow/schemas/study.schema.json"
+
+
+def test_a_run_agrees_with_its_schema() -> None:
+    assert complaints("run", RunSpec().full()) == []
 
 
 @pytest.mark.parametrize(("name", "text"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
