@@ -29,6 +29,31 @@ def test_the_same_seed_data_and_ranks_give_the_same_weights_bit_for_bit(tmp_path
     assert weights(tmp_path / "a") != weights(tmp_path / "c")
 
 
+LISTS_MODULES = """
+import sys
+from torch import nn
+
+class Lists(nn.Linear):
+    def __init__(self, classes, channels):
+        super().__init__(64 * channels, classes)
+
+    def forward(self, x):
+        names = [name for name in sys.modules if name.split(".")[0] in ("scalestudy", "snakemake_executor_plugin_multinode")]
+        open("modules", "w").write(" ".join(names))
+        return super().forward(x.flatten(1))
+"""
+
+
+def test_a_run_of_one_rank_whose_data_is_there_loads_no_modules_of_others(tmp_path: Path) -> None:
+    (tmp_path / "config/extensions").mkdir(parents=True)
+    (tmp_path / "config/extensions/modules.py").write_text(LISTS_MODULES)
+    settings = ("model={import: 'modules:Lists'}", "strategy=allreduce", "ranks=1", "train.epochs=1")
+    for _ in ("the data is prepared", "it is there"):
+        run(tmp_path / "out", *settings, cwd=tmp_path)
+    names = (tmp_path / "modules").read_text().split()
+    assert "scalestudy.training.evaluator" in names and len(names) <= 110, names
+
+
 FINDINGS = """
 import numpy as np
 class Findings:

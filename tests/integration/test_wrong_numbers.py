@@ -25,7 +25,7 @@ from scalestudy.data.manifest import read_manifest
 from scalestudy.data.pagecache import drop, read_bytes, resident_bytes, warm
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.results.metrics import metrics
-from scalestudy.results.reports import read_reports
+from scalestudy.results.records import read_reports
 from scalestudy.results.validity import RunEvidence, invalid_reason
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec

@@ -29,7 +29,7 @@ import numpy as np
 
 from scalestudy.data.manifest import Manifest, SplitInfo
 from scalestudy.results.metrics import training_time
-from scalestudy.results.reports import Measured
+from scalestudy.results.records import Measured
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.training.report import CheckpointCost, Evaluation, Report
@@ -106,11 +106,11 @@ def make(case: Case, out: Path) -> None:
     import pandas as pd
 
     from scalestudy.data.prepare.datasets import prepare
-    from scalestudy.emulation.faults import Faults
     from scalestudy.launch import launch
     from scalestudy.spec.config import Site
     from scalestudy.spec.machine import Machine
     from scalestudy.training import trainer
+    from scalestudy.training.faults import Faults
 
     class EvaluatorOfEmulated(trainer.Evaluator):
         """A stand-in: emulated runs make no evaluation, because there is nothing to score. This one waits for it."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from scalestudy import hardware
+from scalestudy import hardware, limits
 
 SOURCE = Path(__file__).with_name("nvml.c")
 LIBRARY = "libnvidia-ml.so.1"
@@ -43,7 +43,7 @@ def environment(folder: Path, count: int, **more: str) -> dict[str, str]:
 def seen_here(patch: pytest.MonkeyPatch, folder: Path, count: int, **more: str) -> None:
     """Let this process see that many stand-in GPUs, until the test ends."""
     loads(patch, ctypes.CDLL(str(library(folder))))
-    for name in (*hardware.VISIBLE, "SCALESTUDY_MACHINE"):
+    for name in (*limits.VISIBLE, "SCALESTUDY_MACHINE"):
         patch.delenv(name, raising=False)
     for name, value in {"STAND_IN_GPUS": str(count), **more}.items():
         patch.setenv(name, value)

@@ -14,7 +14,8 @@ from types import SimpleNamespace
 
 import torch
 
-from scalestudy.program.observe import INJECTED, REQUEST
+from scalestudy.processes import REQUEST
+from scalestudy.program.observe import INJECTED
 
 LOOKS_FIRST = """
 import importlib.util, sys, types

@@ -19,8 +19,7 @@ from scalestudy.data.manifest import Manifest, SplitInfo
 from scalestudy.errors import UserError
 from scalestudy.launch import largest_batch
 from scalestudy.results.metrics import expected_read_bytes, intervals, metrics
-from scalestudy.results.records import facts_of_hosts
-from scalestudy.results.reports import Measured
+from scalestudy.results.records import Measured, facts_of_hosts
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import pause_warnings, window_warnings
 from scalestudy.spec.columns import METRICS, SPEEDS

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from scalestudy.limits import VISIBLE
 from scalestudy.nvml import Nvml, NvmlDevice, NvmlError
 
-VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-"""Variables that hide accelerators from a process."""
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg", "accel/accel*")
 """In /dev: NVIDIA's driver, AMD's, that of Windows, and the kernel's class of compute accelerators."""
 ON_PURPOSE = "set `device: cpu`, or hide what is here (CUDA_VISIBLE_DEVICES=-1), to measure the CPU on purpose"

@@ -1,4 +1,4 @@
-"""Cores and memory that this process may use: the least of the machine's, its affinity and its control groups' limits.
+"""What this process may use. Cores and memory: the least of the machine's, its affinity and its control groups' limits.
 
 A container, a scheduler or a login node limits a process by control groups (cgroups(7)) of version 1 or 2. A limit of a
 parent group holds for its children.
@@ -13,6 +13,8 @@ from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""Variables that hide accelerators from a process."""
 
 
 def usable_cores() -> int:

@@ -1,15 +1,23 @@
-"""Processes: which one is which, the driver of a run, and how one learns that another has ended."""
+"""Processes: their identity, the driver of a run, and how they end."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 DRIVER = "SCALESTUDY_DRIVER"
 """Variable with the identity of the driver: the Snakemake process on this machine that started a run and waits for it."""
 PR_SET_PDEATHSIG = 1
+REQUEST = "SCALESTUDY_EXPLAIN"
+"""Environment variable of a program that is observed; program/inject/scalestudy_hooks/ describes the keys of its JSON."""
+GRACE_S = 3.0
+"""From SIGTERM to SIGKILL."""
 
 
 def identity(process: int) -> str | None:
@@ -50,3 +58,21 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def end_program(out: str) -> None:
+    """End the processes of a program whose records go to `out`, by their environment: launchers start sessions of their own."""
+    processes = [process for process in psutil.process_iter() if _is_of(process, out)]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            with suppress(psutil.Error):
+                process.send_signal(number)
+        _, processes = psutil.wait_procs(processes, GRACE_S)
+
+
+def _is_of(process: psutil.Process, out: str) -> bool:
+    try:
+        request = process.environ().get(REQUEST)
+        return request is not None and Path(json.loads(request)["out"]).is_relative_to(out)
+    except (psutil.Error, OSError, ValueError):
+        return False

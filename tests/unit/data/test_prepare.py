@@ -17,8 +17,8 @@ from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import bulk_folder, read_manifest
 from scalestudy.data.prepare import datasets as module
 from scalestudy.data.prepare.datasets import ensure, prepare
-from scalestudy.data.prepare.describe import is_whole
 from scalestudy.data.scale import stratified_order, wanted_samples
+from scalestudy.data.verify import is_whole
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 from tests.unit.data.conftest import Prepared, dataset_spec, photo

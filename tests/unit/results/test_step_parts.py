@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scalestudy.results.metrics import STEPS_TOGETHER, parts_of_steps, speed
-from scalestudy.results.reports import Measured
+from scalestudy.results.records import Measured
 from scalestudy.training.report import Report
 from tests.unit.test_training import job, manifest, spec
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from scalestudy.errors import Skipped, UserError
-from scalestudy.training.oom import is_oom, oom_as_skip
+from scalestudy.training.world import is_oom, oom_as_skip
 
 GIB = 2**30
 OUT_OF_MEMORY = (

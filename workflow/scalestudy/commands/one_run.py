@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
+from scalestudy.data.verify import is_usable
 from scalestudy.errors import UserError, raise_problems
 from scalestudy.files import now_at_most, read_json, write_json
 from scalestudy.host_lock import WaitedTooLong, measured_run
 from scalestudy.launch.trainer_lock import LOCK, only_trainer
 from scalestudy.limits import free_memory_bytes
-from scalestudy.results.parts import step_in_words
 from scalestudy.results.stored import is_skipped
 from scalestudy.spec.base import parse
 from scalestudy.spec.check_run import run_problems
@@ -86,6 +86,8 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
             kind = result["kinds"].get(name, "")
             click.echo(f"  {METRICS[name].label:24} {value:>12,.4g} {METRICS[name].unit} {kind}".rstrip())
     if result["metrics"].get("step_time_s") is not None:
+        from scalestudy.results.parts import step_in_words
+
         click.echo("\n".join(step_in_words(result)["sentences"]))
     if result["status"] == "invalid":
         sys.exit(1)
@@ -144,7 +146,6 @@ def _show_batch(batch: int, answer: int | str) -> None:
 
 
 def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine) -> dict[str, Any]:
-    from scalestudy.data.prepare.datasets import ensure, prepare
     from scalestudy.launch import attempts, launch
     from scalestudy.launch.failures import NodeFailed, RankFailed
     from scalestudy.launch.job_environment import JobEnvironment
@@ -153,11 +154,8 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
 
     try:
         with measured_run(f"run {identity}", JobEnvironment().deadline or math.inf):
-            # A program has its own data.
-            if spec.program is None and manifest.exists():
-                ensure(manifest, read_site())
-            elif spec.program is None:
-                prepare(spec.data, manifest, None, read_site())
+            if spec.program is None:  # a program has its own data
+                _provide_data(spec, manifest)
             return launch.run(identity, spec, manifest, out, machine)
     except (attempts.Stopped, WaitedTooLong) as stop:
         if isinstance(stop, WaitedTooLong):
@@ -171,6 +169,19 @@ def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Mach
         message = f"scalestudy: {identity}: {what}; no result is written"
         print("\n".join(filter(None, [message, details, AGAIN])), file=sys.stderr, flush=True)
         sys.exit(1)
+
+
+def _provide_data(spec: RunSpec, manifest: Path) -> None:
+    """Prepare the run's data where it was not yet, or was purged since."""
+    site = read_site()
+    if manifest.exists() and is_usable(manifest, site):
+        return
+    from scalestudy.data.prepare.datasets import ensure, prepare
+
+    if manifest.exists():
+        ensure(manifest, site)
+    else:
+        prepare(spec.data, manifest, None, site)
 
 
 def checked_run(data: Any, where: str) -> RunSpec:

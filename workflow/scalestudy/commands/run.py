@@ -146,7 +146,8 @@ def prepare(out: Path, text: str, bulk: Path | None, again: bool) -> None:
     Example: scalestudy prepare --spec '{"source": "digits"}' --out /tmp/digits/manifest.json
     """
     from scalestudy.data.manifest import is_in_place, read_manifest
-    from scalestudy.data.prepare.datasets import described_by, prepare
+    from scalestudy.data.prepare.datasets import prepare
+    from scalestudy.data.verify import described_by
     from scalestudy.host_lock import beside_measured_runs
     from scalestudy.spec.config import read_site
 

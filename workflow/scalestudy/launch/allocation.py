@@ -95,3 +95,8 @@ def _chosen(hosts: Sequence[str], found: Allocation | None) -> list[int]:
         what = f"the run is about {'node' if len(missing) == 1 else 'nodes'} {', '.join(missing)}, and {has}"
         raise UserError(what, "hosts", "start it in a job on those nodes; a profile that submits asks for them")
     return sorted(index for index in indices if index is not None)
+
+
+def mpi_by_srun(site: Site, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether ranks that speak MPI are started by srun here, in place of mpirun."""
+    return site.srun_mpi is not None and bool(environment.get("SLURM_JOB_ID"))

@@ -18,12 +18,11 @@ from scalestudy.files import read_json, write_json
 from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.signals import EndedBySignal
 from scalestudy.measure.instrument import code_digest
-from scalestudy.program.resume import STATE_FOLDER
-from scalestudy.spec.layout import CHECKPOINTS, STATE_FILE, STOP_FILE
+from scalestudy.spec.layout import CHECKPOINTS, PROGRAM_STATE, STATE_FILE, STOP_FILE
 from scalestudy.training.control_files import write_state
 
 RECORD = "links.json"
-OURS = re.compile(r"step-[0-9]{9}|\.step-[0-9]{9}\.partial|damaged-step-[0-9]{9}|" + STATE_FOLDER)
+OURS = re.compile(r"step-[0-9]{9}|\.step-[0-9]{9}\.partial|damaged-step-[0-9]{9}|" + PROGRAM_STATE)
 """Names of the folders that training/checkpoint.py makes, and of that with a program's state."""
 KILLED = "ended without a message; its time is that to its last checkpoint"
 
@@ -187,7 +186,7 @@ def _note_end(chain: Chain, error: Exception) -> None:
     names = [path.name for path in chain.checkpoints.glob("step-*") if OURS.fullmatch(path.name)]
     cause, progress = str(error).partition("\n")[0], int(max(names).removeprefix("step-")) if names else 0
     chain.attempts[-1].end(progress, cause)
-    if isinstance(error, UserError) and not progress and not (chain.checkpoints / STATE_FOLDER).exists():
+    if isinstance(error, UserError) and not progress and not (chain.checkpoints / PROGRAM_STATE).exists():
         chain.clear()  # it never began
     else:
         chain.save()

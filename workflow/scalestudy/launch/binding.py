@@ -38,8 +38,9 @@ def deal(binding: str, cpus: Sequence[Cpu], near: Sequence[Sequence[int]], threa
 
 def bind(job: Job, rank: int, devices: int) -> None:
     """Restrict this process to its CPUs, before it starts threads. `devices`: how many of its neighbours have a GPU."""
-    if (binding := job.spec.launch.binding) != "none":
-        neighbours = job.on_host(job.host_of(rank))
-        near = [near_device(bus_id) for bus_id in bus_ids(devices)] + [[]] * (len(neighbours) - devices)
-        cpus = topology(sorted(os.sched_getaffinity(0)))
-        os.sched_setaffinity(0, deal(binding, cpus, near, job.resolved.threads_per_rank)[job.local_rank(rank)])
+    neighbours = job.on_host(job.host_of(rank))
+    near = [near_device(bus_id) for bus_id in bus_ids(devices)] + [[]] * (len(neighbours) - devices)
+    cpus = topology(sorted(os.sched_getaffinity(0)))
+    os.sched_setaffinity(
+        0, deal(job.spec.launch.binding, cpus, near, job.resolved.threads_per_rank)[job.local_rank(rank)]
+    )

@@ -19,6 +19,7 @@ from typing import IO
 from scalestudy.files import read_json
 from scalestudy.launch import launchers
 from scalestudy.launch.agent import AGENT_CONFIG, AS_JSON, AgentConfig
+from scalestudy.launch.allocation import mpi_by_srun
 from scalestudy.launch.connections import Connections
 from scalestudy.launch.failures import SETTLE_S, Failure, NodeFailed, RankFailed, failure_with_log, raise_cause
 from scalestudy.launch.ranks import INTERVAL_S
@@ -70,7 +71,7 @@ class Control:
         descriptor = os.open(self.job.folder / AGENT_CONFIG, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "wb") as stream:
             stream.write(AS_JSON.dump_json(config, by_alias=True))
-        by_mpirun = self.launcher == "mpirun" and not launchers.mpi_by_srun(read_site())
+        by_mpirun = self.launcher == "mpirun" and not mpi_by_srun(read_site())
         script = launchers.write_script(self.job.folder, by_mpirun=by_mpirun)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log, "wb") as output:

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from scalestudy.processes import die_with
-from scalestudy.program.observe import end_processes
+from scalestudy.processes import die_with, end_program
 
 IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """By a run's ranks, agents and keeper: the process that started them decides when they end."""
@@ -47,7 +46,7 @@ def _keep(parent: int, scratch: Path | None) -> None:
         while os.getppid() == parent:
             signal.sigwait({signal.SIGUSR1})
         if scratch is not None:
-            end_processes(str(scratch))
+            end_program(str(scratch))
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(scratch, ignore_errors=True)  # a process that was still writing has ended by now
         os.killpg(0, signal.SIGKILL)

@@ -17,8 +17,6 @@ from scalestudy.launch.job_environment import JobEnvironment
 from scalestudy.launch.keeper import keeper
 from scalestudy.launch.ranks import run_here
 from scalestudy.launch.resolve import check_promised_gpus, network_of, resolve
-from scalestudy.program.result import explained_result, program_result
-from scalestudy.program.resume import EXPLAINED, save_if_stopped
 from scalestudy.results.records import write_samples
 from scalestudy.results.result import measured_result, skipped
 from scalestudy.results.stored import append_history, write_result
@@ -70,16 +68,18 @@ def _measure(chain: attempts.Chain, spec: RunSpec, manifest_file: Path, machine:
             chain.run, spec, resolved, manifest_file.resolve(), scratch, EXTENSIONS.resolve(),
             (folder / "log").resolve(), where.hosts, where.away, run_folder=folder.resolve(),
             resume=chain.resume and chain.resume.resolve(),
-            network=tuple(nodes), deadline=JobEnvironment().deadline,
+            relays=tuple(node.relay for node in nodes[:1] if node.relay), deadline=JobEnvironment().deadline,
         )  # fmt: skip
         with signals.handled(scratch, spec.program):
             if where.launcher == "local":
-                samples = run_here(job, group)
+                samples = run_here(job, group, nodes)
             else:
                 from scalestudy.launch.control import Control
 
                 samples = Control(job, where.launcher).run()
             if spec.program is not None:
+                from scalestudy.program.resume import save_if_stopped
+
                 save_if_stopped(job)
         memory_bytes = write_samples(samples, folder / "system.parquet")
         if (scratch / STOPPED).exists():  # the ranks stopped on purpose
@@ -87,9 +87,9 @@ def _measure(chain: attempts.Chain, spec: RunSpec, manifest_file: Path, machine:
         wall_s = time.perf_counter() - begin
         if manifest is not None:
             outcome = measured_result(job, manifest, wall_s, memory_bytes, folder, samples)
-        elif spec.program is not None and spec.program.explain:
-            outcome = explained_result(job, wall_s, read_json(scratch / EXPLAINED))
         else:
+            from scalestudy.program.result import program_result
+
             outcome = program_result(job, wall_s, memory_bytes, samples)
         if spec.keep == "weights":
             with atomic_path(folder / "weights.safetensors") as temporary:  # also on another file system

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scalestudy.launch import mpi
-from scalestudy.spec.config import Site, read_site
+from scalestudy.launch.allocation import mpi_by_srun
+from scalestudy.spec.config import read_site
 from scalestudy.training.job import Job
 
 # Options of the job with which srun would give its one task per node less than the node.
@@ -128,11 +129,6 @@ def node_commands(launcher: str, hosts: Sequence[str], script: Path, *, away: bo
             # The remote shell, whichever it is, gets quoted words.
             return [*here, *([*SSH, host, f"{shlex.join(run)} {index}"] for index, host in others)]
     raise AssertionError(launcher)
-
-
-def mpi_by_srun(site: Site, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether ranks that speak MPI are started by srun here, in place of mpirun."""
-    return site.srun_mpi is not None and bool(environment.get("SLURM_JOB_ID"))
 
 
 def environment_for(launcher: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ MODULES = (
     "scalestudy.results.result",
 )
 """None of them starts threads that a fork would miss, or touches a GPU: a process may fork ranks afterwards."""
-RUN_MODULES = ("scalestudy.launch.launch", "scalestudy.data.prepare.datasets", "pyarrow.parquet", "pandas")
+RUN_MODULES = ("scalestudy.launch.launch", "pyarrow.parquet", "pandas")
 """Imports of a run's supervisor besides."""
 
 

@@ -17,12 +17,11 @@ from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalestudy.errors import REMEDIES, Skipped, UserError, of_system
 from scalestudy.extensions import of_own_file
 from scalestudy.hardware import bus_ids
-from scalestudy.launch import binding
 from scalestudy.launch.failures import (
     DONE,
     LOST_PARTNER,
@@ -38,11 +37,12 @@ from scalestudy.launch.keeper import IGNORED_SIGNALS
 from scalestudy.launch.preload import preload
 from scalestudy.measure.allocator import keep_freed_memory
 from scalestudy.measure.system import UNMEASURED, Sampler
-from scalestudy.processes import die_with
-from scalestudy.program.observe import end_processes
-from scalestudy.program.resume import metrics_folder
+from scalestudy.processes import die_with, end_program
 from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
+
+if TYPE_CHECKING:
+    from scalestudy.emulation.network import EmulatedNode
 
 INTERVAL_S = 1.0
 # What gloo, NCCL and their stores say when the process at the other end has gone.
@@ -50,7 +50,7 @@ PARTNER_IS_GONE = ("closed by peer", "reset by peer", "broken pipe", "remote pro
                    "connection was likely closed", "failed to recv", "connection refused")  # fmt: skip
 
 
-def run_here(job: Job, group: int) -> list[dict[str, float]]:
+def run_here(job: Job, group: int, network: Sequence[EmulatedNode] = ()) -> list[dict[str, float]]:
     """Run all processes to their end, in the process group `group`; returns samples of their use.
 
     Raises RankFailed, UserError or Skipped, with every process ended.
@@ -59,7 +59,7 @@ def run_here(job: Job, group: int) -> list[dict[str, float]]:
         preload()
     else:
         job = replace(job, store=("127.0.0.1", rendezvous.free_port()))
-    ranks = Ranks(job, range(job.processes), group)
+    ranks = Ranks(job, range(job.processes), group, network=network)
     try:
         ranks.start()
         while ranks.running and not ranks.failures:
@@ -112,9 +112,16 @@ class Heartbeats:
 class Ranks:
     """The processes of one machine, or those of them that one agent of mpirun has."""
 
-    def __init__(self, job: Job, ranks: Sequence[int], group: int, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        ranks: Sequence[int],
+        group: int,
+        environment: dict[str, str] | None = None,
+        network: Sequence[EmulatedNode] = (),
+    ) -> None:
         self.job, self.ranks, self.group = job, list(ranks), group
-        self.environment = environment or {}
+        self.environment, self.network = environment or {}, network
         self.host = job.host_of(self.ranks[0])
         self.processes: list[BaseProcess] = []
         self.failures: list[Failure] = []
@@ -183,7 +190,7 @@ class Ranks:
         if self.sampler is not None:
             self.sampler.stop()
         if self.job.spec.program is not None:
-            end_processes(str(metrics_folder(self.job)))
+            end_program(str(self.job.folder))
         for log in map(self.job.log_of, self.ranks):
             if log.exists() and log.stat().st_size == 0:
                 log.unlink()
@@ -228,8 +235,8 @@ class Ranks:
         for number in IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # the process that started it decides when it ends
         _write_to(self.job.log_of(rank))
-        if self.job.network:
-            self.job.network[self.job.node_of(rank)].enter()  # while this process has one thread
+        if self.network:
+            self.network[self.job.node_of(rank)].enter()  # while this process has one thread
         self.heartbeats.start(slot)
         os.environ.update(self.environment)
         os.environ.update(rendezvous.environment(self.job, rank))
@@ -239,7 +246,10 @@ class Ranks:
     def _train(self, rank: int) -> int:
         status = DONE
         try:
-            binding.bind(self.job, rank, self._ranks_with_device())
+            if self.job.spec.launch.binding != "none":
+                from scalestudy.launch.binding import bind
+
+                bind(self.job, rank, self._ranks_with_device())
             if self.job.spec.program is not None:
                 from scalestudy.program.trainer import main as run_program
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 from scalestudy.errors import Skipped
 from scalestudy.hardware import ON_PURPOSE, accelerators
-from scalestudy.launch import mpi
-from scalestudy.launch.allocation import Allocation, where_to_run
-from scalestudy.launch.launchers import mpi_by_srun
+from scalestudy.launch.allocation import Allocation, mpi_by_srun, where_to_run
 from scalestudy.site_fault import SiteFault, lacking, site_file
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
@@ -87,6 +85,8 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
 
 def _check_mpi(spec: RunSpec, site: Site) -> None:
     """Require an mpirun with known options."""
+    from scalestudy.launch import mpi
+
     family, strategy = mpi.family("mpirun"), spec.strategy
     if family is None or (strategy.needs_build and family is not mpi.OPEN):
         names = [mpi.OPEN.name] if strategy.needs_build else [one.name for one in mpi.FAMILIES]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -13,14 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
+from scalestudy.processes import REQUEST, end_program
 
 INJECTED = Path(__file__).parent / "inject"
-REQUEST = "SCALESTUDY_EXPLAIN"
-"""Environment variable with the request; inject/scalestudy_hooks/ describes its keys."""
 FORWARDED_BY_OPEN_MPI = "OMPI_MCA_mca_base_env_list"
-GRACE_S = 3.0
-"""From SIGTERM to SIGKILL."""
 LAST_LINES = 8
 
 
@@ -111,7 +106,7 @@ def observe(
     except OSError as error:
         return [Observation((), 0.0, f"{command[0]} cannot be started: {error.strerror}")] * len(exchange)
     finally:
-        end_processes(request["out"])
+        end_program(request["out"])
     seconds = time.monotonic() - begin
     windows = [read_ranks(folder, number) for number in range(len(exchange))]
     failures = [_failure(ranks, status, timeout_s, folder, log) for ranks in windows]
@@ -127,24 +122,6 @@ def hooked(request: dict[str, Any], command: Sequence[str]) -> dict[str, str]:
         passed = filter(None, [os.environ.get(FORWARDED_BY_OPEN_MPI, ""), "PYTHONPATH", REQUEST])
         made[FORWARDED_BY_OPEN_MPI] = ";".join(passed)
     return made
-
-
-def end_processes(out: str) -> None:
-    """End the processes whose records go to `out`, by their environment: launchers start sessions of their own."""
-    processes = [process for process in psutil.process_iter() if _is_of(process, out)]
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in processes:
-            with suppress(psutil.Error):
-                process.send_signal(number)
-        _, processes = psutil.wait_procs(processes, GRACE_S)
-
-
-def _is_of(process: psutil.Process, out: str) -> bool:
-    try:
-        request = process.environ().get(REQUEST)
-        return request is not None and Path(json.loads(request)["out"]).is_relative_to(out)
-    except (psutil.Error, OSError, ValueError):
-        return False
 
 
 def read_ranks(folder: Path, window: int) -> tuple[Rank, ...]:

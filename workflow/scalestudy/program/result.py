@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from scalestudy.files import read_json
 from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.measure.window import relative_half_width
-from scalestudy.program.resume import earlier, metrics_folder, records
+from scalestudy.program.resume import EXPLAINED, earlier, metrics_folder, records
 from scalestudy.program.trace import Trace, Traces, Window, windows
 from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.results.result import outcome
@@ -80,6 +81,8 @@ def program_result(
 
     `samples` are the use of the hosts' processes, second by second.
     """
+    if (explained := job.folder / EXPLAINED).exists():
+        return _explained_result(job, wall_s, read_json(explained))
     evidence = _evidence(job)
     reports = [
         Report(window.trace.rank, window_clock=(window.marks[0].clock_s, window.marks[-1].clock_s))
@@ -120,7 +123,7 @@ def program_result(
     }
 
 
-def explained_result(job: Job, wall_s: float, explained: dict[str, Any]) -> dict[str, Any]:
+def _explained_result(job: Job, wall_s: float, explained: dict[str, Any]) -> dict[str, Any]:
     """The result of a run in which parts of a program's steps were taken away; `explained` as `scalestudy explain` has it."""
     values = {**dict.fromkeys(METRICS), "step_time_s": explained["step_s"], "wall_s": wall_s}
     return {

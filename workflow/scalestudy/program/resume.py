@@ -10,13 +10,11 @@ from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
 from scalestudy.measure.instrument import code_digest
 from scalestudy.program.trace import OF_MARK, Earlier, Mark, Traces
-from scalestudy.spec.layout import CHECKPOINTS, STOP_FILE
+from scalestudy.spec.layout import CHECKPOINTS, PROGRAM_STATE, STOP_FILE
 from scalestudy.training.control_files import AGREED, EXIT_STOPPED, REQUEST, STOPPED
 from scalestudy.training.job import Job
 
 STATE, DEADLINE = "SCALESTUDY_STATE", "SCALESTUDY_DEADLINE"
-STATE_FOLDER = "program"
-"""Folder of the state below the run's checkpoints."""
 EXPLAINED = "explained.json"
 """File in a job's scratch folder: where the time of a step goes."""
 OVER = "window_over"
@@ -31,7 +29,7 @@ def metrics_folder(job: Job) -> Path:
 
 
 def _state_file(job: Job) -> Path:
-    return job.run_folder / CHECKPOINTS / STATE_FOLDER / "state"
+    return job.run_folder / CHECKPOINTS / PROGRAM_STATE / "state"
 
 
 def _can_resume(job: Job) -> bool:

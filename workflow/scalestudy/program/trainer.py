@@ -22,8 +22,9 @@ from typing import IO, Any
 from scalestudy import PROGRAM_FOLDER
 from scalestudy.errors import Skipped, UserError
 from scalestudy.files import write_json
+from scalestudy.processes import GRACE_S, end_program
 from scalestudy.program import resume
-from scalestudy.program.observe import GRACE_S, end_processes, hooked
+from scalestudy.program.observe import hooked
 from scalestudy.program.resume import EXPLAINED, OVER, metrics_folder
 from scalestudy.program.trace import Earlier, Traces, windows
 from scalestudy.spec.columns import columns_of
@@ -137,7 +138,7 @@ def _wait(process: subprocess.Popen[bytes], job: Job, traces: Traces) -> int:
             over.touch()
         if over.exists():
             process.send_signal(signal.SIGTERM)
-            end_processes(str(folder))
+            end_program(str(folder))
             with suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE_S)
             process.kill()  # its environment may not show that it is of this run
@@ -146,7 +147,7 @@ def _wait(process: subprocess.Popen[bytes], job: Job, traces: Traces) -> int:
         time.sleep(POLL_S)
     assert job.spec.program is not None
     if job.spec.program.once_per != "rank":  # else commands of other ranks on this host go on, or save their state
-        end_processes(str(folder))
+        end_program(str(folder))
     status = process.returncode
     if status == 0 or over.exists() or resume.has_stopped(job, status):
         return 0

@@ -19,8 +19,7 @@ from scalestudy.measure.timers import MARKS, PHASES
 from scalestudy.measure.window import quantile, relative_half_width
 from scalestudy.results.extrapolate import ExtrapolatedTime, RecurringCost
 from scalestudy.results.extrapolate import training_time as extrapolated
-from scalestudy.results.records import staleness
-from scalestudy.results.reports import Measured
+from scalestudy.results.records import Measured, staleness
 from scalestudy.spec.columns import METRICS, PREDICTED
 from scalestudy.spec.run import RunSpec
 from scalestudy.training.job import Job

@@ -12,8 +12,7 @@ from typing import Any
 from scalestudy.data.manifest import Manifest
 from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.results.metrics import Values, intervals, kinds, metrics
-from scalestudy.results.records import HostFacts, facts_of_hosts, staleness, write_events, write_steps
-from scalestudy.results.reports import read_reports
+from scalestudy.results.records import HostFacts, facts_of_hosts, read_reports, staleness, write_events, write_steps
 from scalestudy.results.transports import mpi_transports, transports_named
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import pause_warnings, warnings, window_warnings

@@ -8,13 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from scalestudy.data.load.images import begins_with_jpeg
 from scalestudy.data.load.sampler import planned_checksums
 from scalestudy.data.manifest import Manifest
 from scalestudy.errors import UserError
 from scalestudy.results.metrics import Values, epoch_steps
 from scalestudy.results.reads import Reads, judge_reads
-from scalestudy.results.reports import Measured
+from scalestudy.results.records import Measured
 from scalestudy.results.transports import Transports, transports_of, unknown_transport, unpromised_transports
 from scalestudy.spec.columns import NOT_JPEG
 from scalestudy.spec.ids import run_id_with
@@ -47,6 +46,8 @@ class RunEvidence:
         """How ranks decoded images, in all attempts at the run; each way once. Empty where no image was decoded."""
         if self.manifest.format == "tensors" or self.job.spec.loader.mode == "synthetic":
             return []
+        from scalestudy.data.load.images import begins_with_jpeg
+
         with suppress(OSError, EOFError, UserError):  # the data is on other nodes, or gone
             if self.manifest.payload == "coded" and not begins_with_jpeg(self.job.manifest, self.manifest):
                 return [NOT_JPEG]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from scalestudy.measure.window import change_of_halves
-from scalestudy.results.reports import Measured
+from scalestudy.results.records import Measured
 from scalestudy.results.transports import Transports, nccl_warnings
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report

@@ -17,6 +17,8 @@ REFERENCES = Path("config/reference")
 """Published numbers, one CSV file each."""
 CHECKPOINTS = "checkpoint"
 """Folder of a run's checkpoints."""
+PROGRAM_STATE = "program"
+"""Below it, the folder of a program's state."""
 BETWEEN = "+"
 """Stands between machine and campaign in the name of a folder of results."""
 STATE_FILE = "state.json"

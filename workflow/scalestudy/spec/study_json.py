@@ -13,8 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, sha256_file, sha256_text, write_json
-from scalestudy.hardware import VISIBLE
-from scalestudy.limits import usable_cores, usable_memory_bytes
+from scalestudy.limits import VISIBLE, usable_cores, usable_memory_bytes
 from scalestudy.site_fault import CHANGES
 from scalestudy.spec.layout import CLAIMS, EXTENSIONS, STUDIES, machine_file, reference_file, study_folder
 from scalestudy.spec.study import Study

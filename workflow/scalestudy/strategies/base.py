@@ -41,6 +41,12 @@ class World:
         return self.rank >= self.ranks
 
 
+def group_of(ranks: Iterable[int], backend: str | None = None) -> dist.ProcessGroup | None:
+    """Make a group of these ranks; None on a process that is not in it. Every process calls this at the same time."""
+    group = dist.new_group(list(ranks), backend=backend)
+    return group if isinstance(group, dist.ProcessGroup) else None
+
+
 class Strategy:
     """One rank's side of an exchange.
 

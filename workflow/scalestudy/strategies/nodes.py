@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from scalestudy.strategies.base import World
+from scalestudy.strategies.base import World, group_of
 
 # 2.7 has no `…_single`.
 reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -41,12 +41,6 @@ def across(world: World) -> dist.ProcessGroup:
     """The group of the ranks at this rank's place on every node. Every process calls this at the same time."""
     step = world.ranks_per_node
     return own_group([range(place, world.ranks, step) for place in range(min(step, world.ranks))])
-
-
-def group_of(ranks: Iterable[int], backend: str | None = None) -> dist.ProcessGroup | None:
-    """Make a group of these ranks; None on a process that is not in it. Every process calls this at the same time."""
-    group = dist.new_group(list(ranks), backend=backend)
-    return group if isinstance(group, dist.ProcessGroup) else None
 
 
 def own_group(groups: Iterable[Iterable[int]]) -> dist.ProcessGroup:

@@ -6,11 +6,11 @@ import time
 
 import torch
 
-from scalestudy.emulation.faults import Faults
 from scalestudy.measure.instrument import code_digest
 from scalestudy.spec.layout import CHECKPOINTS
 from scalestudy.training import checkpoint, control_files
 from scalestudy.training.agreement import Agreement
+from scalestudy.training.faults import Faults
 from scalestudy.training.recorder import Recorder
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import CheckpointCost, Report

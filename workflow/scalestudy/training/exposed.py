@@ -25,7 +25,7 @@ def pairs_of_steps(replica: Replica, step_s: float, trained_s: float) -> list[tu
     an exchange cannot be held back, and where a few pairs would take too long.
     """
     strategy, world, spec = replica.strategy, replica.world, replica.spec
-    if world.ranks == 1 or not strategy.overlapped or not strategy.can_hold_back or spec.batch.accumulate > 1:
+    if not strategy.overlapped or not strategy.can_hold_back or spec.batch.accumulate > 1:
         return []
     count = min(MAX_PAIRS, int(max(MIN_BUDGET_S, MAX_SHARE * trained_s) / (2 * step_s)))
     if world.device.type == "cuda" and torch.cuda.mem_get_info(world.device)[0] < replica.state_bytes:

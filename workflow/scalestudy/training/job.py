@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalestudy.emulation.network import EmulatedNode
 from scalestudy.spec.run import RunSpec
 
 
@@ -55,8 +54,8 @@ class Job:
     """The folder of the result, on a file system that all ranks see: checkpoints, and a file that asks to stop."""
     resume: Path | None = None
     """The run's own checkpoint to resume from."""
-    network: tuple[EmulatedNode, ...] = ()
-    """Emulated nodes, in order; none where the run uses the network that is there."""
+    relays: tuple[int, ...] = ()
+    """The process that is the switch of an emulated network, where there is one: its CPU time is the run's own."""
     deadline: float | None = None
     """When this job will be killed, seconds since 1970."""
 
@@ -71,11 +70,6 @@ class Job:
         """Whether several ranks compute on one accelerator: then NCCL cannot be used."""
         ranks_of_host = -(-self.spec.ranks // len(self.hosts))
         return self.resolved.device == "cuda" and 0 < self.resolved.devices < ranks_of_host
-
-    @property
-    def relays(self) -> list[int]:
-        """The process that is the switch of the emulated network, where there is one: its CPU time is the run's own."""
-        return [node.relay for node in self.network[:1] if node.relay]
 
     @property
     def processes(self) -> int:

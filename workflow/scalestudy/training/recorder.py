@@ -17,7 +17,6 @@ from scalestudy.data.io_accounting import uncounted_file_system
 from scalestudy.data.load.loader import Delivered, Loader
 from scalestudy.data.load.sampler import MODULUS, sample_checksum
 from scalestudy.data.pagecache import read_bytes
-from scalestudy.emulation.faults import Faults
 from scalestudy.extensions import imported_from
 from scalestudy.files import write_json
 from scalestudy.measure.instrument import of_rank
@@ -26,6 +25,7 @@ from scalestudy.measure.system import rows_of_rank
 from scalestudy.measure.timers import StepTimer
 from scalestudy.spec.ids import own_code, own_file
 from scalestudy.strategies.base import World
+from scalestudy.training.faults import Faults
 from scalestudy.training.job import Job
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import CheckpointCost, KernelUsage, Report

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from torch import nn
 
 from scalestudy.data.load.dataset import Dataset
 from scalestudy.data.load.normalise import normalise
-from scalestudy.emulation.accelerator import Emulated
 from scalestudy.models import outputs
 from scalestudy.models.build import build as build_model
 from scalestudy.spec.run import Optimiser
@@ -25,6 +24,9 @@ from scalestudy.strategies.build import build as build_strategy
 from scalestudy.training import checkpoint
 from scalestudy.training.job import Job
 from scalestudy.training.training_data import TrainingData
+
+if TYPE_CHECKING:
+    from scalestudy.emulation.accelerator import Emulated
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -160,6 +162,8 @@ class Replica:
     def _stepped(self) -> nn.Module:
         """The module that steps call: the model, compiled or emulated where the spec asks for it."""
         if self.job.resolved.step_time_s is not None:
+            from scalestudy.emulation.accelerator import Emulated
+
             self.emulator = Emulated(self.model, self.job.resolved.step_time_s / self.spec.batch.accumulate)
             return self.emulator
         if self.spec.compile:

@@ -6,30 +6,30 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from scalestudy.data.load.loader import Loader, on_device
-from scalestudy.emulation.faults import Faults
 from scalestudy.files import write_json
 from scalestudy.measure.timers import StepTimer
-from scalestudy.training import control_files, tracing
+from scalestudy.training import control_files
 from scalestudy.training.agreement import Agreed, Agreement
 from scalestudy.training.checkpointer import Checkpointer
 from scalestudy.training.evaluator import Evaluator
-from scalestudy.training.exposed import pairs_of_steps
+from scalestudy.training.faults import Faults
 from scalestudy.training.first_steps import FirstSteps
 from scalestudy.training.job import Job
-from scalestudy.training.oom import oom_as_skip
 from scalestudy.training.recorder import Recorder
 from scalestudy.training.replica import Replica
 from scalestudy.training.schedule import Schedule
-from scalestudy.training.tracing import Spans
 from scalestudy.training.training_data import TrainingData
-from scalestudy.training.world import barrier, join
+from scalestudy.training.world import barrier, join, oom_as_skip
+
+if TYPE_CHECKING:
+    from scalestudy.training.tracing import Spans
 
 
 class Trainer:
@@ -62,7 +62,9 @@ class Trainer:
             # The result is near: a request to stop is met by finishing.
             (self.job.folder / control_files.AGREED).touch()
         report = self.recorder.report
-        if report.steps_done and not self.spec.measure.whole_program:
+        if report.steps_done and self.world.ranks > 1 and not self.spec.measure.whole_program:
+            from scalestudy.training.exposed import pairs_of_steps
+
             step_s = report.loop_s / report.steps_done
             report.exchange_pairs = pairs_of_steps(self.replica, step_s, report.loop_s)
         self.evaluator.at_end()
@@ -165,6 +167,8 @@ class Trainer:
         """Trace the steps that the spec asks for, on the batches after the last one that was trained on."""
         if not self.spec.measure.trace_steps:
             return
+        from scalestudy.training import tracing
+
         first, replica, spans = self.recorder.report.steps_done, self.replica, tracing.Spans()
         # Batches are made ahead of the last step too, as in the middle of a training.
         ahead = self.spec.loader.workers * self.spec.loader.prefetch

@@ -21,8 +21,6 @@ from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import NodeShare, batches, node_steps, steps_per_epoch
 from scalestudy.data.manifest import Manifest, read_manifest
 from scalestudy.data.pagecache import drop, resident_bytes, warm
-from scalestudy.emulation.page_cache import CacheLimit
-from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 from scalestudy.files import sha256_text
 from scalestudy.limits import free_memory_bytes
@@ -34,6 +32,7 @@ from scalestudy.training.report import Staging
 
 if TYPE_CHECKING:
     from scalestudy.data.stage import Share, Staged
+    from scalestudy.emulation.page_cache import CacheLimit
 
 DIGESTED = 32
 """Samples of the user's own that are compared with each other."""
@@ -62,8 +61,11 @@ class TrainingData:
         self.staging: Staging | None = None
         self.share = None if copies is None or copies.share.whole else _node_share(job, copies.share)
         """Where each node has samples of its own and no others."""
-        limit = self.spec.loader.memory_limit_mib
-        self.cache_limit = CacheLimit(int(limit * 2**20 / job.resolved.ranks_per_node)) if limit else None
+        self.cache_limit: CacheLimit | None = None
+        if limit := self.spec.loader.memory_limit_mib:
+            from scalestudy.emulation.page_cache import CacheLimit
+
+            self.cache_limit = CacheLimit(int(limit * 2**20 / job.resolved.ranks_per_node))
         self.slow_decode_s = sum(fault.seconds for fault in self.spec.faults if isinstance(fault, SlowDecode))
         """An injected fault: what each batch takes longer."""
 
@@ -209,6 +211,8 @@ def _copies(job: Job, rank: int) -> Staged:
 
     spec, node, storage, throttle = job.spec, job.node_of(rank), job.spec.loader.storage, None
     if storage is not None:
+        from scalestudy.emulation.storage import Throttle
+
         throttle = Throttle(storage.mib_per_s, storage.latency_ms, str(job.folder / f"storage.{node}"))
     # Logical nodes of one machine have copies of their own, as real ones do.
     labels = [f"node{node}"] if len(job.hosts) == 1 and job.resolved.nodes > 1 else []

@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalestudy.data.index import mapped_array
-from scalestudy.data.load.images import ImageDataset
-from scalestudy.data.load.readers import DatasetHandle
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, read_manifest
 from scalestudy.data.sources import source_module
-from scalestudy.data.sources.samples import ArrayBatch, Indices, Memory, TensorDataset, Transform
+from scalestudy.data.sources.samples import ArrayBatch, DatasetHandle, Indices, Memory, TensorDataset, Transform
 from scalestudy.data.sources.samples import Dataset as Dataset  # noqa: PLC0414 (named by those who open it)
-from scalestudy.emulation.storage import Throttle
 
 if TYPE_CHECKING:
     from scalestudy.spec import run
@@ -35,6 +32,8 @@ def open_dataset(
     if loader is None:
         return opened(DatasetHandle(manifest_file, split))
     if (storage := loader.storage) is not None:
+        from scalestudy.emulation.storage import Throttle
+
         throttle = Throttle(storage.mib_per_s, storage.latency_ms, str(place) if place else None)
     return opened(DatasetHandle(manifest_file, split, loader.mode, loader.origin, loader.shuffle_buffer, throttle))
 
@@ -43,6 +42,8 @@ def opened(handle: DatasetHandle) -> Dataset:
     """Open a dataset as another process did."""
     manifest = read_manifest(handle.manifest)
     if manifest.format != "tensors":
+        from scalestudy.data.load.images import ImageDataset
+
         return ImageDataset(handle, manifest)
     data: Dataset
     if manifest.bulk:

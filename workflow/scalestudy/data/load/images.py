@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from scalestudy.data import counter_rng
 from scalestudy.data.decode import images
 from scalestudy.data.index import Index, mapped_array, mapped_index
-from scalestudy.data.load.readers import DatabaseReader, DatasetHandle, IndexedReader, MemoryReader
+from scalestudy.data.load.readers import DatabaseReader, IndexedReader, MemoryReader
 from scalestudy.data.load.sampler import storage_order
 from scalestudy.data.load.stream import StreamReader
 from scalestudy.data.manifest import Manifest, Split, bulk_folder, index_file, replace_remedy, shard_names
-from scalestudy.data.sources.samples import ArrayBatch, Dataset, Indices, Memory, Transform
+from scalestudy.data.sources.samples import ArrayBatch, Dataset, DatasetHandle, Indices, Memory, Transform
 from scalestudy.data.stores import store_at
 from scalestudy.errors import UserError
 
@@ -47,7 +47,7 @@ class ImageDataset(Dataset):
             self.handle = dataclasses.replace(handle, memory=self.reader.place)
         elif self.mode == "stream":
             assert isinstance(self.storage, IndexedReader)
-            self.reader = StreamReader(self.storage)
+            self.reader = self.feed = StreamReader(self.storage)
             self.stream = storage_order(self.index.shard, self.index.start, self.samples, handle.shuffle_buffer)
 
     @property

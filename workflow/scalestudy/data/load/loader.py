@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalestudy.data.load.images import ImageDataset
 from scalestudy.data.load.page_locked import Batch
-from scalestudy.data.load.stream import StreamReader
-from scalestudy.data.load.workers import BatchTask, Processes, Threads, Workers
+from scalestudy.data.load.workers import BatchTask, Threads, Workers
 from scalestudy.data.sources.samples import Dataset
-from scalestudy.emulation.page_cache import CacheLimit
 from scalestudy.spec import run
+
+if TYPE_CHECKING:
+    from scalestudy.emulation.page_cache import CacheLimit
 
 Delivered = tuple[int, NDArray[np.int64]]
 """Epoch and sample indices of one batch."""
@@ -44,10 +45,12 @@ class Loader:
         slow_decode_s: float = 0.0,
         cache_limit: CacheLimit | None = None,
     ) -> None:
-        self._plan = plan
-        reader = dataset.reader if isinstance(dataset, ImageDataset) else None
-        self._stream = reader if isinstance(reader, StreamReader) else None
-        kind: type[Workers] = (Threads if spec.kind == "threads" else Processes) if spec.workers else Workers
+        self._plan, self._feed = plan, dataset.feed
+        kind: type[Workers] = Threads if spec.workers else Workers
+        if spec.workers and spec.kind == "processes":
+            from scalestudy.data.load.processes import Processes
+
+            kind = Processes
         self._workers = kind(dataset, spec, seed, slow_decode_s, cache_limit)
         self.delivered: deque[Delivered] = deque()
         """The batches that were handed out, oldest first, until somebody takes them from here."""
@@ -69,13 +72,13 @@ class Loader:
 
     def _planned(self) -> Plan:
         """The plan; a stream gets each epoch's samples when the first batch of them is due to be made."""
-        if self._stream is None:
+        if self._feed is None:
             yield from self._plan
             return
         for epoch, group in itertools.groupby(self._plan, key=lambda item: item[0]):
             batches = [indices for _, indices in group]
             ahead = self._workers.slots * max(map(len, batches))
-            self._stream.follow(epoch, np.concatenate(batches), ahead)
+            self._feed.follow(epoch, np.concatenate(batches), ahead)
             for indices in batches:
                 yield epoch, indices
 
@@ -86,8 +89,8 @@ class Loader:
 
     def close(self) -> None:
         """End the workers."""
-        if self._stream is not None:
-            self._stream.leave()
+        if self._feed is not None:
+            self._feed.leave()
         self._workers.close()
 
     def __enter__(self) -> Loader:

@@ -12,49 +12,23 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
-from scalestudy.data.catalogue import MODES, Mode
 from scalestudy.data.decode.kernel import PICTURE
 from scalestudy.data.index import Index
-from scalestudy.data.manifest import Split, database_key, replace_remedy
+from scalestudy.data.manifest import database_key, replace_remedy
 from scalestudy.data.stores import FolderStore, Store
-from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
 
+if TYPE_CHECKING:
+    from scalestudy.emulation.storage import Throttle
+
 Indices = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class DatasetHandle:
-    """Everything that another process needs to open the same dataset."""
-
-    manifest: Path
-    split: Split
-    mode: Mode | None = None
-    """None: the first mode of the format."""
-    origin: str | None = None
-    """A folder or an http(s) address that holds the same files as the bulk."""
-    shuffle_buffer: int = 1000
-    """Samples from which a stream draws the next."""
-    throttle: Throttle | None = None
-    """An emulated storage, which the processes of a node share."""
-    memory: str | None = None
-    """File of the samples that mode `memory` keeps, which worker processes share."""
-
-    def mode_of(self, format: str) -> Mode:
-        """The input mode; UserError where data of this format does not have it."""
-        has = MODES[format]
-        if self.mode is not None and self.mode not in has:
-            what = f"data of format `{format}` cannot be read in mode `{self.mode}`"
-            raise UserError(what, "loader.mode", f"set it to one of: {', '.join(has)}")
-        return self.mode or has[0]
 
 
 class IndexedReader:

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data.load.dataset import opened
-from scalestudy.data.load.readers import DatasetHandle
-from scalestudy.data.sources.samples import Transform
+from scalestudy.data.sources.samples import DatasetHandle, Transform
 from scalestudy.errors import UserError
 from scalestudy.measure.allocator import keep_freed_memory
 from scalestudy.processes import die_with

@@ -12,35 +12,27 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from scalestudy.data.catalogue import AnyData
 from scalestudy.data.disk import full_disk_reported, sync
 from scalestudy.data.index import refuse_unlearnable
 from scalestudy.data.manifest import (
-    REMEDY,
     SPLITS,
     Manifest,
     bulk_folder,
-    index_file,
     is_in_place,
     read_manifest,
     write_manifest,
 )
-from scalestudy.data.prepare.describe import describe_live, is_whole
+from scalestudy.data.prepare.describe import describe_live
 from scalestudy.data.prepare.select import KEPT, usable_in_place
-from scalestudy.data.source_files import refuse_changed, source_files
 from scalestudy.data.sources import Arrays, EncodedImages, Generated, source_module
+from scalestudy.data.verify import RECORD, described_by, is_there, is_usable, record_of, source_files
 from scalestudy.errors import Skipped, UserError
-from scalestudy.files import canonical_json
 from scalestudy.locks import lock_patiently
 from scalestudy.spec.config import Site
 from scalestudy.spec.ids import dataset_id
-from scalestudy.spec.run import Data
 
 ROOM = f"free some space there, or set `paths.data` to a larger place; {KEPT} in `.*.making-kept` there"
-RECORD = "manifest.json"
-"""The copy of the manifest inside a bulk, written last: a bulk that has it was whole."""
 
 
 def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Site, *, again: bool = False) -> Manifest:
@@ -52,13 +44,13 @@ def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Si
     """
     identity = dataset_id(spec)
     bulk = (bulk_root.absolute() / identity) if bulk_root is not None else manifest_path.parent / "bulk"
-    manifest = None if again else _found(bulk, identity)  # the lock of what is there may be another user's
+    manifest = None if again else record_of(bulk, identity)  # the lock of what is there may be another user's
     with full_disk_reported(manifest_path.parent, ROOM):
         manifest_path.parent.mkdir(parents=True, exist_ok=True)
         if manifest is None:
             with full_disk_reported(bulk, ROOM), _alone_with(bulk) as work:
                 try:
-                    meanwhile = None if again else _found(bulk, identity)
+                    meanwhile = None if again else record_of(bulk, identity)
                     manifest = meanwhile or _made(spec, bulk, work, manifest_path, site)
                 except Skipped as reason:
                     manifest = Manifest(identity, "skipped", spec.plain(), reason=str(reason))
@@ -76,32 +68,20 @@ def ensure(manifest_path: Path, site: Site | None = None) -> Manifest:
     where the source's files changed.
     """
     manifest, site = read_manifest(manifest_path), site or Site()
-    spec = described_by(manifest, manifest_path)
-    refuse_changed(manifest.source_files, source_files(spec, site), manifest_path)
-    if manifest.status == "skipped" or _whole(manifest_path, manifest):
+    if is_usable(manifest_path, site):
         return manifest
     bulk = manifest_path.parent / "bulk" if is_in_place(manifest) else bulk_folder(manifest_path, manifest)
     with full_disk_reported(bulk, ROOM), _alone_with(bulk) as work:
-        if _whole(manifest_path, manifest):  # made meanwhile by the process that held the lock
+        if is_there(manifest_path, manifest):  # made meanwhile by the process that held the lock
             return manifest
         try:
-            again = _made(spec, bulk, work, manifest_path, site)
+            again = _made(described_by(manifest, manifest_path), bulk, work, manifest_path, site)
         except Skipped as reason:
             raise UserError(f"the data was removed and cannot be made again: {reason}", str(bulk)) from None
     if again.fingerprint != manifest.fingerprint:
         what = "the data was removed; made again, it differs from what the manifest describes"
         raise UserError(what, str(manifest_path), "delete the manifest to use the data as it is now")
     return manifest
-
-
-def described_by(manifest: Manifest, manifest_path: Path) -> AnyData:
-    """The form of the data that a manifest is about; UserError where this version does not have it."""
-    try:
-        spec: AnyData = TypeAdapter(Data).validate_json(canonical_json(manifest.spec))
-    except ValidationError as error:
-        what = f"is not a manifest: `spec`: {error.errors()[0]['msg']}"
-        raise UserError(what, str(manifest_path), REMEDY) from None
-    return spec
 
 
 def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site) -> Manifest:
@@ -186,23 +166,3 @@ def _alone_with(bulk: Path) -> Iterator[Path]:
                 shutil.rmtree(work, ignore_errors=True)  # no later attempt would look there
         else:
             yield bulk.with_name(f".{bulk.name}.making-kept")
-
-
-def _whole(manifest_path: Path, manifest: Manifest) -> bool:
-    """Whether what the manifest describes is there; of files used where they lie, whether their folder is."""
-    if not manifest.bulk:
-        return True
-    bulk = bulk_folder(manifest_path, manifest)
-    if is_in_place(manifest):
-        return bulk.is_dir() and index_file(manifest_path, manifest).is_file()
-    found = _found(bulk, manifest.id)
-    return found is not None and found.fingerprint == manifest.fingerprint
-
-
-def _found(bulk: Path, identity: str) -> Manifest | None:
-    """The record of a bulk, where it is that of this dataset and none of its files was purged."""
-    try:
-        record = read_manifest(bulk / RECORD)
-    except UserError:
-        return None
-    return record if record.id == identity and is_whole(bulk, record) else None

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +14,6 @@ from scalestudy.data.scale import wanted_samples
 from scalestudy.data.sources import EncodedImages, Generated, Labels
 from scalestudy.errors import UserError
 from scalestudy.files import canonical_json, sha256_text
-
-NOT_OURS = ("manifest.json", "lock.mdb")
-"""Files in a bulk that its size leaves out: the manifest's copy, and what readers of a database leave."""
 
 
 def describe_live(manifest: Manifest, scale: float | str, source: Generated) -> Manifest:
@@ -78,22 +72,3 @@ def shape_of(shape: tuple[int, ...]) -> dict[str, Any]:
 def task_of(labels: Labels) -> Task:
     """`multilabel` where a sample has any number of labels."""
     return "multilabel" if labels.ndim == 2 else "classification"
-
-
-def is_whole(bulk: Path, manifest: Manifest) -> bool:
-    """Whether all files of a stored bulk are there, by their number or their bytes."""
-    if manifest.format in ("shards", "database"):
-        return size_of(bulk) == manifest.bulk_bytes
-    files = manifest.train.samples + manifest.test.samples + 1 if manifest.format == "files" else 4
-    return sum(1 for _ in _files(bulk)) == files
-
-
-def size_of(folder: Path) -> int:
-    """Bytes of the files of a bulk."""
-    return sum(Path(place, name).stat().st_size for place, name in _files(folder))
-
-
-def _files(folder: Path) -> Iterator[tuple[str, str]]:
-    """Folder and name of all files below a folder, except NOT_OURS and hidden ones, which desktops and NFS leave."""
-    for place, _, names in os.walk(folder):
-        yield from ((place, name) for name in names if name not in NOT_OURS and name[0] != ".")

@@ -31,11 +31,12 @@ from scalestudy.data.decode import images
 from scalestudy.data.disk import FULL
 from scalestudy.data.index import joined, write_index
 from scalestudy.data.manifest import INDEX, SPLITS, Manifest, Split, SplitInfo, database_key, shard_name
-from scalestudy.data.prepare.describe import describe_pictures, shape_of, size_of, task_of
+from scalestudy.data.prepare.describe import describe_pictures, shape_of, task_of
 from scalestudy.data.prepare.parts import IMAGES_PER_PART, Job, Kept, Part, begin_work, end_work, stored
 from scalestudy.data.prepare.select import Converted, Selection, converted, evenly_spread, plan_of, selected
 from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Arrays, EncodedImages
+from scalestudy.data.verify import size_of
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path, sha256_text, write_json
 

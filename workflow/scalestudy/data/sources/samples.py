@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalestudy.data import counter_rng
+from scalestudy.data.catalogue import MODES, Mode
 from scalestudy.data.decode import images
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.errors import UserError
@@ -21,12 +23,39 @@ from scalestudy.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-    from scalestudy.data.load.readers import DatasetHandle
     from scalestudy.data.load.sampler import StorageOrder
+    from scalestudy.data.load.stream import StreamReader
+    from scalestudy.emulation.storage import Throttle
 
 Indices = NDArray[np.int64]
 ArrayBatch = tuple[NDArray[Any], NDArray[Any]]
 Memory = NDArray[np.uint8] | None
+
+
+@dataclass(frozen=True)
+class DatasetHandle:
+    """Everything that another process needs to open the same dataset."""
+
+    manifest: Path
+    split: Split
+    mode: Mode | None = None
+    """None: the first mode of the format."""
+    origin: str | None = None
+    """A folder or an http(s) address that holds the same files as the bulk."""
+    shuffle_buffer: int = 1000
+    """Samples from which a stream draws the next."""
+    throttle: Throttle | None = None
+    """An emulated storage, which the processes of a node share."""
+    memory: str | None = None
+    """File of the samples that mode `memory` keeps, which worker processes share."""
+
+    def mode_of(self, format: str) -> Mode:
+        """The input mode; UserError where data of this format does not have it."""
+        has = MODES[format]
+        if self.mode is not None and self.mode not in has:
+            what = f"data of format `{format}` cannot be read in mode `{self.mode}`"
+            raise UserError(what, "loader.mode", f"set it to one of: {', '.join(has)}")
+        return self.mode or has[0]
 
 
 class Transform(NamedTuple):
@@ -46,6 +75,8 @@ class Dataset(ABC):
     """How it was opened, so that a worker process can open it too."""
     stream: StorageOrder | None = None
     """The storage order of samples, where the input mode reads them in sequence."""
+    feed: StreamReader | None = None
+    """Their reader then."""
 
     def __init__(self, manifest: Manifest, split: Split) -> None:
         self.samples = manifest.split(split).samples
