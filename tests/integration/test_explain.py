@@ -12,7 +12,7 @@ import pytest
 from tests.integration.tries import SCALESTUDY
 
 BEGIN = """
-    import time, torch
+    import os, socket, time, torch
     import torch.distributed as dist
     torch.set_num_threads(1)
 
@@ -20,37 +20,31 @@ BEGIN = """
         loss = torch.nn.functional.cross_entropy(model(x), y)
         optimiser.zero_grad(); loss.backward(); optimiser.step()
 
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    rank = int(os.fork() == 0)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     model = torch.nn.Linear(16, 4)
 """
+"""Two ranks that share one import of torch."""
 TWO_RANKS = """
-    dist.init_process_group("gloo")
     model = torch.nn.parallel.DistributedDataParallel(model)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
     while True:
-        if dist.get_rank() == 1: time.sleep(0.05)
+        if rank == 1: time.sleep(0.05)
         step(model, optimiser, torch.randn(4, 16), torch.randint(4, (4,)))
 """
 SHARDED = """
     from torch.distributed.fsdp import fully_shard
-    dist.init_process_group("gloo")
     fully_shard(model)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
     while True:
-        if dist.get_rank() == 1: time.sleep(0.05)
+        if rank == 1: time.sleep(0.05)
         loss = model(torch.randn(4, 16)).square().mean()
         optimiser.zero_grad(); loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
 """
-STARTS_TWO = """
-import os, socket, subprocess, sys
-with socket.create_server(("127.0.0.1", 0)) as free:
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-command = [sys.executable, *sys.argv[1:]]
-ranks = [subprocess.Popen(command, env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
-sys.exit(max(rank.wait() for rank in ranks))
-"""
-"""A launcher that imports no torch."""
 
 
 @pytest.mark.parametrize(
@@ -60,7 +54,7 @@ def test_a_slow_rank_is_named(tmp_path, text):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(BEGIN) + textwrap.dedent(text), encoding="utf-8")
     words = ["--steps", "8", "--minutes", "0.05", "--json"]
-    command = [SCALESTUDY, "explain", *words, "--", sys.executable, "-c", STARTS_TWO, str(script)]
+    command = [SCALESTUDY, "explain", *words, "--", sys.executable, str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.project import Project, make_project
 from tests.integration.tries import made as has_result
 
-TRY = "scalestudy try device=cpu train.epochs=10 optimiser.learning_rate=0.05 --out $(mktemp -d -p $HERE)/run"
+TRY = "scalestudy try device=cpu train.epochs=4 optimiser.learning_rate=0.05 --out $(mktemp -d -p $HERE)/run"
 COLD = f"env SCALESTUDY_WARM=0 {TRY}"
 """Where a warm server would not have the limits or the network of its client."""
 SMALL = f"{TRY} train.epochs=3 batch.per_rank=8"

@@ -51,6 +51,12 @@ def test_samples_that_a_program_does_not_report_are_those_of_the_batches_that_ho
     assert result._speed(evidence)["throughput_samples_per_s"] == pytest.approx(80)
 
 
+def test_a_program_that_ends_before_its_window_is_told_to_train_longer(tmp_path: Path) -> None:
+    write(tmp_path / "reported.0.7.jsonl", 0.1)
+    [reason] = result._window_is_long_enough(evidence_in(tmp_path, Measure(warmup_steps=1, steps=40)))
+    assert reason == "the program ended after 10 steps of the window: let it train longer"
+
+
 @pytest.mark.parametrize("limit", [{}, {"steps": 40}, {"minutes": 0.05}])
 def test_a_program_that_counts_its_steps_anew_in_each_epoch_has_no_speed(tmp_path: Path, limit: dict[str, Any]) -> None:
     lines = [json.dumps({"clock": 0.1 * done, "step": done % 20}) for done in range(90)]

@@ -62,6 +62,10 @@ def test_a_line_that_ends_with_a_carriage_return_is_read_before_the_next_output(
         assert next(lines) == "lo\u2588 2\r"
 
 
+def test_text_in_the_place_of_a_number_is_passed_over() -> None:
+    assert [trainer._number("loss", text) for text in ("1,200.5", "n/a", None)] == [1200.5, None, None]
+
+
 def test_a_line_that_is_still_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     file = tmp_path / "steps.0.jsonl"
     file.write_text('{"clock": 1.0}\n{"clo', encoding="utf-8")
@@ -81,9 +85,9 @@ def test_a_second_process_that_prints_its_steps_later_begins_no_new_count(tmp_pa
     for count in range(1, len(lines) + 1):
         file.write_text("".join(lines[:count]), encoding="utf-8")
         [trace] = (traces := read(tmp_path)).of("matched")
-        assert not trace.counts_anew(measure, is_live=True)
+        assert not trace.counts_anew(is_live=True)
         assert traces.is_over(measure) == trace.is_over(measure)
-    assert not trace.counts_anew(measure)
+    assert not trace.counts_anew()
     (window,) = windows([trace], measure)
     assert (window.steps, window.seconds) == (20, pytest.approx(2.0)), "the process that is ahead is timed"
 
@@ -95,7 +99,7 @@ def test_a_count_that_begins_anew_ends_a_run_once_as_many_steps_have_followed(tm
         steps = [step % 20 if step < 40 else 20 for step in range(done)]
         file.write_text("".join(f'{{"clock": {index}, "step": {step}}}\n' for index, step in enumerate(steps)), "utf-8")
         [trace] = (traces := read(tmp_path)).of("matched")
-        found.append((trace.counts_anew(measure), traces.is_over(measure)))
+        found.append((trace.counts_anew(), traces.is_over(measure)))
     assert found == [(False, False), (True, False), (True, False), (True, True), (True, True)]
     assert [window.steps for window in windows([trace], measure)] == [18], "what follows is no part of the window"
 

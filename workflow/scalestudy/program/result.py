@@ -210,7 +210,7 @@ def _window_is_long_enough(evidence: Evidence) -> Iterator[str]:
             "no step was seen after the warm-up: lower measure.warmup_steps, call `scalestudy.report`, give "
             "`program.metrics`, or set measure.whole_program"
         )
-    elif slowest.trace.counts_anew(measure) and not slowest.trace.is_over(measure):
+    elif slowest.trace.counts_anew() and not slowest.trace.is_over(measure):
         yield f"the program counts its steps anew after {slowest.steps} steps of the window: have it count on over all epochs"
     elif slowest.steps < MIN_WINDOW_STEPS or slowest.seconds < MIN_WINDOW_S:
         yield (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 from scalestudy.errors import UserError
 from scalestudy.files import read_json, write_json
 from scalestudy.measure.instrument import code_digest
-from scalestudy.program.trace import OF_MARK, Earlier, Mark, Traces
+from scalestudy.program.trace import Earlier, Mark, Traces
 from scalestudy.spec.layout import CHECKPOINTS, PROGRAM_STATE, STOP_FILE
 from scalestudy.training.control_files import AGREED, EXIT_STOPPED, REQUEST, STOPPED
 from scalestudy.training.job import Job
@@ -65,8 +64,6 @@ def save_if_stopped(job: Job) -> None:
     if (metrics_folder(job) / OVER).exists() or not has_stopped(job, 0):
         return
     (job.folder / AGREED).touch()
-    import torch
-
     from scalestudy.training import checkpoint
 
     stat = _state_file(job).stat() if _state_file(job).exists() else None
@@ -76,40 +73,32 @@ def save_if_stopped(job: Job) -> None:
         raise UserError(what, STATE, f"write it to that file before `sys.exit({EXIT_STOPPED})`")
     traces = Traces(metrics_folder(job), earlier(job))
     traces.refresh()
-    tensors = {trace.name: torch.tensor(_rows(trace.marks), dtype=torch.float64) for trace in traces.known.values()}
+    marks = {trace.name: [list(vars(mark).values()) for mark in trace.marks] for trace in traces.known.values()}
     before = 0 if job.resume is None else checkpoint.read_facts(job.resume)["step"]
     # Another state is progress, also of a program that reports no steps.
     step = max([before + 1, *(trace.marks[-1].step for trace in traces.of(traces.source or ""))])
     facts = {"run": job.run, "code": code_digest(), "state": stamp}
     folder = _state_file(job).parent.parent
-    checkpoint.write(folder, step, 0, tensors, {}, {"records": records(job)}, facts, lambda value: [value])
+    report = {"marks": marks, "records": records(job)}
+    checkpoint.write(folder, step, 0, {}, {}, report, facts, lambda value: [value])
     write_json(job.folder / STOPPED, {"step": step, "cause": f"because its command ended with status {EXIT_STOPPED}"})
 
 
 def earlier(job: Job) -> Earlier:
     """Return the marks of the run's earlier attempts."""
-    if job.resume is None:
-        return {}
-    from scalestudy.training import checkpoint
-
-    return {name: [_mark(row) for row in rows.tolist()] for name, rows in checkpoint.read_rank(job.resume, 0).items()}
+    return {name: [Mark(*row) for row in rows] for name, rows in _saved(job).get("marks", {}).items()}
 
 
 def records(job: Job) -> list[dict[str, Any]]:
     """Return what hooks recorded on each rank, or had recorded in the run's earlier attempts where there is nothing new."""
     found = [read_json(file) for file in metrics_folder(job).glob("rank.*.json")]
-    if found or job.resume is None:
-        return found
+    return found or list(_saved(job).get("records", []))
+
+
+def _saved(job: Job) -> dict[str, Any]:
+    """What the checkpoint of the earlier attempts holds; nothing where there is none."""
+    if job.resume is None:
+        return {}
     from scalestudy.training import checkpoint
 
-    return list(checkpoint.read_facts(job.resume)["reports"][0]["records"])
-
-
-def _rows(marks: list[Mark]) -> list[list[float]]:
-    values = ([getattr(mark, name) for name in OF_MARK] for mark in marks)
-    return [[math.nan if value is None else float(value) for value in row] for row in values]
-
-
-def _mark(row: list[float]) -> Mark:
-    clock_s, step, *values = row
-    return Mark(clock_s, int(step), *(None if math.isnan(value) else value for value in values))
+    return dict(checkpoint.read_facts(job.resume)["reports"][0])

@@ -178,7 +178,8 @@ class Loader:
 
     def samples(self, batch, torch):
         """Count the samples of a batch by its first tensor, or take the loader's batch size where the first batch disagrees."""
-        counted, size = batch_size(batch, torch), self.settings["batch_size"]
+        lengths = (tensor.size(0) for tensor in tensors_of(batch, torch) if tensor.dim())
+        counted, size = next(filter(None, lengths), 0), self.settings["batch_size"]
         if self.counts_samples is None:  # the first batch is a whole one
             self.counts_samples = size in (None, 1, counted) or self.length == 1
         return counted if self.counts_samples else size
@@ -192,9 +193,7 @@ class Loader:
 
     def hand_out(self, torch, batch):
         """Remember the versions of a batch's tensors: the script may work on them in place."""
-        tensors = []
-        mapped(batch, lambda tensor: tensors.append(tensor) or tensor, torch)
-        self.given = [(tensor, tensor._version) for tensor in tensors]
+        self.given = [(tensor, tensor._version) for tensor in tensors_of(batch, torch)]
 
     def look_for_change(self):
         """Note whether the script changed the batch that it was given last."""
@@ -218,18 +217,15 @@ class Loader:
         return batch
 
 
-def batch_size(batch, torch):
-    """Return the length of a batch's first tensor; 0 where it has none."""
+def tensors_of(batch, torch):
+    """Yield the tensors of a batch, in order."""
     if isinstance(batch, torch.Tensor):
-        return batch.size(0) if batch.dim() else 0
+        yield batch
+        return
     if not isinstance(batch, (dict, list, tuple)):
         batch = getattr(batch, "data", ())
-    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
-    for part in parts:
-        size = batch_size(part, torch)
-        if size:
-            return size
-    return 0
+    for part in batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ():
+        yield from tensors_of(part, torch)
 
 
 def copied(tensor):
