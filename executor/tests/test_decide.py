@@ -13,7 +13,7 @@ from snakemake_executor_plugin_multinode.records import Attempt
 from snakemake_executor_plugin_multinode.schedulers import Cause, Request, State, Status
 from snakemake_executor_plugin_multinode.status_files import Began, End, RunState
 
-LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30)
+LIMITS = Limits(poll_s=10, settle_s=15, lost_s=30)
 ASKED = Request("", Path(), Path(), 1, 1, 0, 1, None, None, None)
 WELL = End(0, "", 100, 200, "node1")
 FAILED = End(1, "", 100, 200, "node1")

@@ -18,7 +18,7 @@ from snakemake_executor_plugin_multinode.records import Records, job_key
 from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Request, State, Status
 from snakemake_executor_plugin_multinode.site import SchedulerSettings
 
-LIMITS = Limits(poll_s=10, settle_s=15, completing_s=120, lost_s=30, per_s=10)
+LIMITS = Limits(poll_s=10, settle_s=15, lost_s=30, per_s=10)
 
 
 class StillClock:

@@ -275,13 +275,6 @@ def test_what_was_not_deleted_is_told_by_name(kind: str, code: int, printed: str
     assert all(words.startswith(("scancel: ", "qdel: ")) for words in found.values())
 
 
-@pytest.mark.parametrize(("kind", "command"), [("slurm", "scancel"), ("sge", "qdel"), ("pbs", "qdel")])
-def test_a_deletion_that_hangs_deletes_nothing_and_names_its_command_once(kind: str, command: str) -> None:
-    hanging = NoAnswer(f"{command} did not answer within 90 s")
-    left = Replies(**{command: hanging}).scheduler(kind).cancel(JOBS)
-    assert left == dict.fromkeys("abc", str(hanging))
-
-
 def test_pbs_deletes_one_job_after_the_other_since_a_list_with_a_forgotten_id_ends_its_server() -> None:
     replies = Replies(
         **{

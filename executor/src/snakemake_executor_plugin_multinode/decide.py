@@ -19,6 +19,8 @@ from snakemake_executor_plugin_multinode.verdict import LOST_ANSWERS, verdict
 
 SILENT_S = 4 * BEAT_S
 """Seconds without a heartbeat after which a job counts as silent."""
+COMPLETING_S = 120.0
+"""How long a scheduler may report a job as running after its script has ended: it copies output back, or hangs."""
 WAITS = (State.QUEUED, State.HELD)
 
 
@@ -30,8 +32,6 @@ class Limits:
     """Between two queries to the scheduler."""
     settle_s: float = 15.0
     """How long a file written on a node may take to appear here, and the scheduler to know why a job ended."""
-    completing_s: float = 120.0
-    """How long a scheduler may report a job as running after its script has ended: it copies output back, or hangs."""
     lost_s: float = 30.0
     """How long the scheduler must not know a job before the job counts as lost."""
     per_s: float = 5.0
@@ -127,7 +127,7 @@ def _patience_s(job: MonitoredJob, state: JobState, answered: bool, alive: bool,
     """
     unsure = answered and state.status is None and state.answers < LOST_ANSWERS
     if alive or unsure:
-        return limits.completing_s
+        return COMPLETING_S
     terminated = state.end is not None and state.end.signal == "TERM"
     return math.inf if terminated and not answered and not job.attempt.cancelled else limits.settle_s
 

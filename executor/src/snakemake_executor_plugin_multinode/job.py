@@ -68,8 +68,6 @@ class MonitoredJob:
     state: JobState = JobState(Phase.NEW, 0.0)
     adopted: bool = False
     """Whether a driver before this one submitted its last attempt."""
-    known_s: float = 0.0
-    """Since when this driver knows that attempt: answers to earlier queries say nothing about it."""
     unsaved: bool = False
     """Whether its id is known and not yet on disk."""
 
@@ -99,10 +97,11 @@ class Action(Enum):
     FORBID = "prevent it from starting, if it has not started"
     REQUEUED = "let its scheduler run it a second time"
     SUCCEED = "report its success"
-    CONTINUE = "submit another attempt that continues it"
-    RESUBMIT = "submit it once more, since it never began"
-    START_OVER = "start over, whatever there was before"
     FAIL = "report its failure"
+    CONTINUE = "continues in a new job"
+    RESUBMIT = "is submitted once more, since it never began"
+    START_OVER = "is made again, whatever there was before"
+    """The last three submit another attempt; their values end a sentence about the job."""
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class JobMonitor:
         else:
             self._is_over("query", "the scheduler answers again")
         for job in self.submitted():
-            if job.known_s < answer.asked_s:
+            if job.state.since_s < answer.asked_s:  # an earlier answer says nothing about this state
                 self._apply_status(job, answer.statuses.get(job.attempt.name), answer.asked_s)
         self.orphans.apply_statuses(answer.statuses, answer.asked_s)
 
@@ -257,8 +257,7 @@ class JobMonitor:
             return
         except NoAnswer as error:
             self._no_answer("submission", str(error))
-        now_s = self.now_s()
-        job.adopted, job.known_s, job.state = False, now_s, JobState(Phase.SUBMITTED, now_s)
+        job.adopted, job.state = False, JobState(Phase.SUBMITTED, self.now_s())
         if job.attempt.id is None:
             return
         self._is_over("submission")
@@ -281,24 +280,17 @@ class JobMonitor:
         self.records.note_end(job.record, end)
         job.record.over = over
         self.submitter.room()
-        which = f"{job.label}: job {job.id}"
-        match decision.action:
-            case Action.SUCCEED:
-                self._succeed(job)
-                return
-            case Action.FAIL:
-                log = self.records.folder_of(job.key) / f"{attempt.name}.log"
-                place = f" The job's own output: {log}." if log.exists() else ""
-                self._fail(job, f"job {job.id}: {decision.why}.{place}")
-                return
-            case Action.CONTINUE:
-                self.tell.warn(f"{which}: {decision.why}; it continues in a new job")
-            case Action.RESUBMIT:
-                self.tell.say(f"{which} {decision.why}; it is submitted now")
-            case Action.START_OVER:
-                self.tell.say(f"{which}: {decision.why}; it is made again")
+        if decision.action is Action.SUCCEED:
+            self._succeed(job)
+        elif decision.action is Action.FAIL:
+            log = self.records.folder_of(job.key) / f"{attempt.name}.log"
+            place = f" The job's own output: {log}." if log.exists() else ""
+            self._fail(job, f"job {job.id}: {decision.why}.{place}")
+        else:
+            self.tell.warn(f"{job.label}: job {job.id}: {decision.why}; it {decision.action.value}")
+            if decision.action is Action.START_OVER:
                 job.record = Record(job.key, job.label, outputs=job.outputs)
-        job.state = JobState(Phase.TO_SUBMIT, self.now_s())
+            job.state = JobState(Phase.TO_SUBMIT, self.now_s())
 
     def _fail(self, job: MonitoredJob, why: str) -> None:
         """Report a failure, also of a job that was never submitted."""

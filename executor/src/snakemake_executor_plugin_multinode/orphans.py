@@ -13,7 +13,7 @@ from dataclasses import replace
 from snakemake_executor_plugin_multinode.decide import Limits, apply_status, decide
 from snakemake_executor_plugin_multinode.job import Action, JobState, MonitoredJob, Phase
 from snakemake_executor_plugin_multinode.observe import Evidence
-from snakemake_executor_plugin_multinode.records import Attempt, Record, Records
+from snakemake_executor_plugin_multinode.records import Attempt, Records
 from snakemake_executor_plugin_multinode.schedulers import State, Status
 
 
@@ -26,7 +26,7 @@ class Orphans:
         for record in records.all():
             if record.open:
                 job = MonitoredJob(None, record.key, record.label, "", (), None, lambda _: None)
-                _take_over(job, record, now_s())
+                job.record, job.adopted, job.state = record, True, JobState(Phase.SUBMITTED, now_s())
                 self.jobs[record.key] = job
 
     def adopt(self, job: MonitoredJob) -> list[Attempt]:
@@ -39,7 +39,7 @@ class Orphans:
         self.jobs.pop(job.key, None)
         if record.open:
             record.outputs = job.outputs
-            _take_over(job, record, self.now_s())
+            job.record, job.adopted, job.state = record, True, JobState(Phase.SUBMITTED, self.now_s())
             return []
         orphans = [orphan for orphan in self.jobs.values() if orphan.record.open]
         writers = [orphan.attempt for orphan in orphans if set(orphan.record.outputs) & set(job.outputs)]
@@ -52,7 +52,7 @@ class Orphans:
     def apply_statuses(self, statuses: Mapping[str, Status], asked_s: float) -> None:
         """Take an answer of the scheduler."""
         for job in self.jobs.values():
-            if job.known_s < asked_s:
+            if job.state.since_s < asked_s:
                 job.state = apply_status(job.state, statuses.get(job.attempt.name), asked_s, self.now_s())
 
     def round(self, names: set[str]) -> None:
@@ -80,9 +80,3 @@ class Orphans:
         job.record.over = evidence.end is not None and evidence.end.code == 0 and evidence.ended_before_driver
         if not job.record.over:
             del self.jobs[job.key]
-
-
-def _take_over(job: MonitoredJob, record: Record, now_s: float) -> None:
-    """Follow the submission of an earlier driver."""
-    job.record, job.adopted, job.known_s = record, True, now_s
-    job.state = JobState(Phase.SUBMITTED, now_s)

@@ -81,12 +81,22 @@ def _interrupted(e: Ending) -> Decision:
     """An unrequested end without success."""
     at_walltime = e.status is None and (e.end is None or bool(e.signal)) and _reached_walltime(e)
     if e.cause is None and e.signal == "TERM" and e.unrecorded and e.runtime_min is not None and not at_walltime:
-        return e.decision(Action.FAIL, _deleted(e))
+        # A user's `qdel` is not undone.
+        why = "ended by signal TERM before its walltime, and the scheduler has no record of it: deleted by somebody, or"
+        saved = "; it has saved, and the same command resumes it" if e.own_state == "checkpointed" else ""
+        return e.decision(Action.FAIL, f"{why} preempted{saved}")
     if e.own_state == "checkpointed":
         why = e.run.cause or "stopped at a checkpoint"
         return _continue(e, f"preempted ({e.words}): {why}" if e.cause is Cause.PREEMPTED else why)
-    if why := _site_fault(e, at_walltime):
-        return _fault(e, why)
+    fault = ""
+    if e.cause is Cause.NODE and e.status is not None:
+        where = f" {', '.join(e.status.nodes)}" if e.status.nodes else ""
+        fault = f"the node{where} or its software failed ({e.words})"
+    elif e.end is None and e.cause is None and not at_walltime:
+        where = f" on {e.host}" if e.host else ""
+        fault = f"lost: it began{where}, left no exit status, and the scheduler no longer knows it"
+    if fault:
+        return _fault(e, fault)
     if e.cause is Cause.WALLTIME or at_walltime:
         return _walltime(e, e.words or "by its start and its end; the scheduler says nothing of it")
     if e.cause is Cause.PREEMPTED:
@@ -95,29 +105,12 @@ def _interrupted(e: Ending) -> Decision:
     return e.decision(Action.FAIL, _how(e))
 
 
-def _site_fault(e: Ending, at_walltime: bool) -> str:
-    """A sentence where the node or the scheduler is the cause, else empty."""
-    if e.cause is Cause.NODE and e.status is not None:
-        where = f" {', '.join(e.status.nodes)}" if e.status.nodes else ""
-        return f"the node{where} or its software failed ({e.words})"
-    if e.end is None and e.cause is None and not at_walltime:
-        where = f" on {e.host}" if e.host else ""
-        return f"lost: it began{where}, left no exit status, and the scheduler no longer knows it"
-    return ""
-
-
 def _reached_walltime(e: Ending) -> bool:
     """Whether a job about which the scheduler reports nothing ran as long as it might."""
     if e.ran_s is None or e.runtime_min is None:
         return False
     limit_s = 60.0 * e.runtime_min
     return e.ran_s >= limit_s - min(WALLTIME_MARGIN_S, WALLTIME_MARGIN * limit_s)
-
-
-def _deleted(e: Ending) -> str:
-    """Ended by TERM long before its walltime, without a recorded reason: a user's `qdel` is not undone."""
-    why = "ended by signal TERM before its walltime, and the scheduler has no record of it: deleted by somebody, or preempted"
-    return f"{why}; it has saved, and the same command resumes it" if e.own_state == "checkpointed" else why
 
 
 def _failed_by_itself(e: Ending) -> bool:
