@@ -25,21 +25,6 @@ NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 Note = dict[str, str]
 
 
-class Patience:
-    """A wait in a loop: prints its reason after SAY_AFTER_S and then every SAY_AGAIN_S."""
-
-    def __init__(self, what: str) -> None:
-        self._what, self._begin, self._next = what, time.monotonic(), SAY_AFTER_S
-
-    def look(self, poll_s: float = POLL_S) -> None:
-        """Called in each turn of the loop; sleeps."""
-        waited = time.monotonic() - self._begin
-        if waited >= self._next:
-            self._next = waited + SAY_AGAIN_S
-            print(f"scalestudy: waiting for {self._what}, for {waited:.0f} s now", file=sys.stderr, flush=True)
-        time.sleep(poll_s)
-
-
 def lock_patiently(
     stream: IO[Any],
     what: str,
@@ -47,15 +32,23 @@ def lock_patiently(
     poll_s: float = POLL_S,
     lock: Callable[[IO[Any], int], Any] = fcntl.flock,
 ) -> None:
-    """Lock an open file; a wait prints its reason and the file. OSError where it has no locks."""
-    patience = Patience(f"{what} ({stream.name})")
+    """Lock an open file. OSError where it has no locks.
+
+    A wait prints its reason and the file after SAY_AFTER_S, and then every SAY_AGAIN_S.
+    """
+    begin, due_s = time.monotonic(), SAY_AFTER_S
     while True:
         try:
             lock(stream, kind | fcntl.LOCK_NB)
+            return
         except (BlockingIOError, PermissionError):  # POSIX leaves it open which of them
-            patience.look(poll_s)
-        else:
-            break
+            waited_s = time.monotonic() - begin
+        if waited_s >= due_s:
+            due_s = waited_s + SAY_AGAIN_S
+            print(
+                f"scalestudy: waiting for {what} ({stream.name}), for {waited_s:.0f} s now", file=sys.stderr, flush=True
+            )
+        time.sleep(poll_s)
 
 
 def try_lock(stream: IO[Any], kind: int = fcntl.LOCK_EX) -> bool | None:

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from scalestudy.errors import UserError
 from scalestudy.files import expanded, read_json, write_json
-from scalestudy.locks import lock_patiently
+from scalestudy.locks import lock_patiently, try_lock
 from scalestudy.spec.config import Site
 
 WAIT_S = 0.02
@@ -91,9 +91,7 @@ class CacheEntry:
     def take(self) -> bool:
         """Take the lock for this process alone; False where another process has it."""
         self._held = open(self._lock, "a+b", buffering=0)  # noqa: SIM115 (held while it is removed)
-        try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(self._held):
             self.let_go()
         return self._held is not None
 
