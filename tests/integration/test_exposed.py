@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import closing
 from pathlib import Path
@@ -29,7 +28,8 @@ def slow(group, bucket):  # type: ignore[no-untyped-def]  # torch refuses annota
     return work.get_future().then(lambda done: done.value()[0])
 
 
-def one_rank(rank: int, folder: Path) -> None:
+def one_rank(rank: int, folder: Path) -> list[list[tuple[float, float]]]:
+    """Pairs of steps, and those of steps that take too long."""
     job = job_of(folder, "nothing")
     world = join(job, rank)
     with closing(TrainingData.open(job, rank)) as data:
@@ -37,17 +37,15 @@ def one_rank(rank: int, folder: Path) -> None:
         replica.module.register_comm_hook(world.workers, slow)  # type: ignore[operator]
         pairs = pairs_of_steps(replica, step_s=0.01, trained_s=1.0)
         too_long = pairs_of_steps(replica, step_s=10.0, trained_s=1.0)
-    if rank == 0:
-        (folder / "pairs.json").write_text(json.dumps([pairs, too_long]))
     dist.barrier()
     dist.destroy_process_group()
+    return [pairs, too_long]
 
 
 def test_what_an_exchange_adds_to_a_step_is_found_by_holding_it_back(tmp_path: Path) -> None:
     job = job_of(tmp_path, "nothing")
     prepare(job.spec.data, job.manifest, None, Site())
-    on_processes(RANKS, tmp_path, one_rank, tmp_path)
-    pairs, too_long = json.loads((tmp_path / "pairs.json").read_text())
+    (pairs, too_long), _ = on_processes(RANKS, tmp_path, one_rank, tmp_path)
     assert (len(pairs), too_long) == (10, [])
     added = sorted(exchanging - alone for exchanging, alone in pairs)
     assert EXCHANGE_S * 0.8 < added[len(added) // 2] < EXCHANGE_S * 10  # a busy machine wakes ranks late

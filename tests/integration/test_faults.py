@@ -82,7 +82,7 @@ def steps_of(base: Path) -> dict[str, Step]:
     [images] = (path.name for path in base.glob("results/data/image_folder-*"))
     [run] = (path.name for path in base.glob("results/local/runs/*.x2.r0-*"))
     manifest, result = f"results/data/{images}/manifest.json", f"results/local/runs/{run}/result.json"
-    summary, figure = "results/local/mini/studies/tiny", "results/local/mini/figures/tiny/ends"
+    figure = "results/local/mini/figures/tiny/ends"
     return {
         "prepare": Step(
             ("scalestudy", "prepare", "--spec", json.dumps(PICTURES), "--out", manifest), manifest,
@@ -94,11 +94,6 @@ def steps_of(base: Path) -> dict[str, Step]:
             (result, f"results/local/runs/{run}/*.parquet", f"results/local/runs/{run}/*.safetensors"),
             "*/checkpoint/.step-*.partial/checkpoint.json", "*/data/digits-*/manifest.json",
             lambda folder: trained(folder / f"results/local/runs/{run}"),
-        ),
-        "summarise": Step(
-            ("scalestudy", "summarise", "--study", "tiny"), f"{summary}/runs.parquet", (f"{summary}/*.parquet", f"{summary}/*.csv"),
-            "*/studies/tiny/.summary.*", "*/runs/*/result.json",
-            lambda folder: digests(folder, [f"{summary}/runs.parquet", f"{summary}/summary.csv"]),
         ),
         "figure": Step(
             ("scalestudy", "figure", "--study", "tiny", "--name", "ends"), f"{figure}.svg", (f"{figure}.*",),
@@ -307,8 +302,8 @@ FAULTS = {
     "unreadable": Fault(unreadable, r"Input/output error"),
     "driver killed": Fault(driver_killed),
 }
-STEPS = ("prepare", "train", "summarise", "figure")
-DAILY = {("prepare", "disk full"), ("prepare", "driver killed"), ("summarise", "unreadable"), ("figure", "sigterm"),
+STEPS = ("prepare", "train", "figure")
+DAILY = {("prepare", "disk full"), ("prepare", "driver killed"), ("figure", "unreadable"), ("figure", "sigterm"),
          ("figure", "read-only")}  # fmt: skip
 """Of training, test_checkpoint.py has kills; test_driver.py has a second driver."""
 CASES = [
