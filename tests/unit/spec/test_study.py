@@ -71,7 +71,6 @@ def test_repeats_go_round_by_round_with_the_seed_one_higher_each() -> None:
     study = made("base: {seed: 10}\nvary: {batch.per_rank: [8, 16]}\nrepeats: 3")
     seen = [(run.spec.repeat, run.spec.seed, run.spec.batch.per_rank) for run in study.runs]
     assert seen == [(0, 10, 8), (0, 10, 16), (1, 11, 8), (1, 11, 16), (2, 12, 8), (2, 12, 16)]
-    assert [run.spec.seed for run in study.runs] == [10, 10, 11, 11, 12, 12]
     assert len({run.id for run in study.runs}) == 6
     assert len({run.configuration for run in study.runs}) == 2
 

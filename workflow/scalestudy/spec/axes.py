@@ -12,7 +12,7 @@ from typing import Any
 
 from scalestudy.errors import Problem, UserError
 from scalestudy.spec.base import KeyPath, dotted_keys, printable, shown
-from scalestudy.spec.machine_axes import HOST_WORDS, MachineAxis, MachineCapacity, NoHosts, powers_of_two
+from scalestudy.spec.machine_axes import HOST_WORDS, MachineAxis, MachineCapacity, NoHosts
 from scalestudy.spec.program import own_keys
 from scalestudy.spec.run import MAX_REPEATS, RunSpec
 from scalestudy.spec.study_file import Labelled, StudySpec
@@ -110,7 +110,8 @@ class Expansion:
         """The settings of one key: of a list, up to what the machine has, or its nodes by name."""
         of_machine = isinstance(values, MachineAxis)
         if isinstance(values, MachineAxis):
-            values = powers_of_two(self.capacity.end(key, values.to))
+            end = self.capacity.end(key, values.to)
+            values = [*(1 << power for power in range(end.bit_length()) if 1 << power < end), end]
         elif isinstance(values, str):
             key, values = "hosts", self._hosts(values, place)
         path = ("program", "keys", key) if key in self.own_keys else tuple(key.split("."))

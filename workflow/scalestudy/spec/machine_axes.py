@@ -33,11 +33,6 @@ class NoHosts(UserError):
     """The machine has too few nodes, or does not name them."""
 
 
-def powers_of_two(end: int) -> list[int]:
-    """1, 2, 4, … below `end`, and `end`."""
-    return [*(1 << power for power in range(end.bit_length()) if 1 << power < end), end]
-
-
 @dataclass(frozen=True)
 class MachineCapacity:
     """Nodes, devices and cores of one machine, for the runs of one study."""

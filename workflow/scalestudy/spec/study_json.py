@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from scalestudy.errors import UserError
 from scalestudy.files import read_json, sha256_file, sha256_text, write_json
 from scalestudy.limits import VISIBLE, usable_cores, usable_memory_bytes
 from scalestudy.site_fault import CHANGES
@@ -63,10 +62,7 @@ def stored_study(machine: str, scale: str, name: str) -> Study | None:
     known = data.get("origin") or {}
     if known != origin(machine, name, known.get("files", ())):
         return None
-    try:
-        return _adapter().validate_json(json.dumps(data["study"]))
-    except (ValidationError, KeyError):
-        raise UserError("is not a study", str(file), "delete it; it will be made again") from None
+    return _adapter().validate_json(json.dumps(data["study"]))
 
 
 def expanded_study(machine: str, scale: str, name: str) -> Study:
