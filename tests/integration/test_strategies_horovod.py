@@ -26,16 +26,11 @@ def train_without_end(index: int, ranks: int, folder: Path, cases: dict[str, Cas
     return train_all(index, ranks, folder, cases)
 
 
-@pytest.fixture(scope="session")
-def horovod() -> None:
-    """Skip the tests of this file, with the reason, where Horovod is not installed."""
+@pytest.fixture(scope="module", params=RANKS, ids=lambda ranks: f"{ranks} ranks")
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Any]:
+    """The number of ranks, and the result of every case by name and rank; skipped, with the reason, without Horovod."""
     if reason := missing_build(Horovod(name="horovod")):
         pytest.skip(reason)
-
-
-@pytest.fixture(scope="module", params=RANKS, ids=lambda ranks: f"{ranks} ranks")
-def trained(horovod: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Any]:
-    """The number of ranks, and the result of every case by name and rank."""
     ranks: int = request.param
     folder = tmp_path_factory.mktemp(f"horovod{ranks}")
     return ranks, on_processes(ranks, folder, train_without_end, ranks, folder, CASES)

@@ -75,13 +75,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 """With the shapes of their samples. `batchnorm` normalises over the part of a batch that it sees at a time."""
 
 
-class NoExchange(Strategy):
-    """The negative control: every rank trains alone."""
-
-
 @dataclass(frozen=True)
 class Case:
-    """One short training; `strategy` None is the negative control."""
+    """One short training; `strategy` None is the negative control: every rank trains alone."""
 
     model: str
     strategy: AnyStrategy | None
@@ -154,7 +150,7 @@ def reference(model_name: str, parts: int) -> list[torch.Tensor]:
 
 def begun(case: Case, world: World, seed: int) -> tuple[Any, nn.Module]:
     """A strategy that is ready for its first step, and the module that it returned."""
-    strategy = build(case.strategy, world) if case.strategy else NoExchange(None, world)
+    strategy = build(case.strategy, world) if case.strategy else Strategy(None, world)
     if strategy.wants_example:
         strategy.example = share_of(world.rank, world.ranks, case.model, 0, case.dtype)
     return strategy, strategy.prepare(make_model(case.model, seed, case.dtype), make_optimiser)
