@@ -59,7 +59,7 @@ def test_bars_are_drawn_without_the_modules_of_other_kinds(study: Study, tmp_pat
     write_study(study, MACHINE)
     words = ["figure", "--machine", MACHINE, "--scale", study.scale, "--study", study.name, "--name", "bars"]
     command = [sys.executable, "-c", COUNTS_MODULES, *words]
-    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) <= 48
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) <= 45
 
 
 def test_the_parts_of_a_step_sum_to_it(study: Study, tmp_path: Path) -> None:

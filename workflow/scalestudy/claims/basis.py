@@ -12,8 +12,8 @@ from scalestudy.claims.model import Claim, OfRuns, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row
 from scalestudy.errors import UserError
 from scalestudy.spec.columns import DEVICE_FREE_COLUMNS
-from scalestudy.spec.run import is_compute_emulated
-from scalestudy.spec.step_times import INFINITE, emulated_step_time
+from scalestudy.spec.run import INFINITE, is_compute_emulated
+from scalestudy.spec.step_times import emulated_step_time
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Run

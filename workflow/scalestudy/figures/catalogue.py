@@ -1,12 +1,22 @@
-"""The kinds of figure and their options. Imports no matplotlib: studies are checked where none is."""
+"""What a study shows: kinds of figure, tables and answers, and their options. Imports no matplotlib: studies are checked where none is."""
 
 from __future__ import annotations
 
+import string
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from scalestudy.spec.base import Name, Spec
+
+PER_CENT = "%"
+"""Format of a share in per cent."""
+HALF_WIDTH = "±%"
+"""Format of a number's half-width alone, in per cent of the number."""
+OWN_UNIT = "unit"
+"""Format of a number in the unit of its column that suits it, with the unit: `4.2 GB/s`."""
+FORMATS = (PER_CENT, HALF_WIDTH, OWN_UNIT)
 
 
 class MarkSpec(Spec):
@@ -78,3 +88,40 @@ class TableSpec(Spec):
     def __str__(self) -> str:
         """For messages."""
         return f"table `{self.name}`"
+
+
+class NumberSpec(Spec):
+    """One number: a measured `column`, a published training rate (`accelerator`), or a `ratio` of two numbers."""
+
+    column: str | None = None
+    """Measured column, as its mean over the runs of one configuration."""
+    where: dict[str, Any] = {}
+    """Values of keys that choose the one configuration of `column`."""
+    accelerator: str | None = None
+    """Name in config/reference/step_times.csv: its published training rate, samples/s."""
+    model: str | None = None
+    """Model of `accelerator`."""
+    batch: Annotated[int, Field(ge=1)] | None = None
+    """Batch of `accelerator`."""
+    ratio: tuple[Name, Name] | None = None
+    """Names of two numbers that stand above: the first over the second."""
+
+
+class AnswerSpec(Spec):
+    """One sentence of the answer to a study's question, left out where one of its numbers is missing or invalid."""
+
+    say: Annotated[str, Field(min_length=1, max_length=400)]
+    """The sentence, with `{name}` where a number stands; `{name:unit}` has its unit, `{name:%}` is in per cent,
+    `{name:±%}` is its half-width."""
+    numbers: dict[Name, NumberSpec] = {}
+    """The numbers by name: each of `column` and `where`, of `accelerator`, `model` and `batch`, or of `ratio`."""
+
+    def __str__(self) -> str:
+        """Its first words, for messages."""
+        return f"“{(self.say.partition('{')[0] or self.say).strip()} …”"
+
+
+def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:
+    """Text, name of a number and its format, in turn; after the last text no name. ValueError for a lone brace."""
+    for text, name, form, _ in string.Formatter().parse(say):
+        yield text, name, form or ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalestudy.analysis.scaling import Base
 from scalestudy.analysis.stats import CENSORED, with_interval
@@ -14,8 +14,10 @@ from scalestudy.figures.chart import Chart, Line, Panel
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, VOLATILE, is_number
 from scalestudy.spec.labels import counted, listed
-from scalestudy.spec.run import emulated_parts, is_compute_emulated
-from scalestudy.spec.step_times import INFINITE, PublishedStepTime, published_rows
+from scalestudy.spec.run import INFINITE, emulated_parts, is_compute_emulated
+
+if TYPE_CHECKING:
+    from scalestudy.spec.step_times import PublishedStepTime
 
 Row = Mapping[str, Any]
 DISTURBED = "†"
@@ -143,6 +145,8 @@ def _accelerator(row: Row) -> str:
 
 def _published(row: Row) -> tuple[PublishedStepTime, ...]:
     """The rows of step_times.csv that a run waited for; none where the table no longer has them."""
+    from scalestudy.spec.step_times import published_rows
+
     try:
         return published_rows(str(row["model"]), _accelerator(row), int(row["batch.per_rank"]))
     except (UserError, KeyError, TypeError, ValueError):

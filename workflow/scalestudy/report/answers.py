@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 from scalestudy.analysis.stats import with_interval
 from scalestudy.claims.model import MIN_REPEATS
-from scalestudy.figures.catalogue import FigureSpec
+from scalestudy.figures.catalogue import HALF_WIDTH, OWN_UNIT, PER_CENT, AnswerSpec, FigureSpec, fields_of
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
-from scalestudy.spec.answer import HALF_WIDTH, OWN_UNIT, PER_CENT, AnswerSpec, fields_of
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, STATUSES
 from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
 from scalestudy.spec.layout import study_folder

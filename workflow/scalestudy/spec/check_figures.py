@@ -1,4 +1,4 @@
-"""Check the figures and tables of a study, before any of its runs is made."""
+"""Check the figures, tables and answers of a study, before any of its runs is made."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scalestudy.errors import Problem, nearest
-from scalestudy.figures.catalogue import FigureSpec, TableSpec
+from scalestudy.errors import Problem, UserError, nearest
+from scalestudy.figures.catalogue import FORMATS, OWN_UNIT, PER_CENT, FigureSpec, NumberSpec, TableSpec, fields_of
 from scalestudy.spec.base import KeyPath, shown, suggest
 from scalestudy.spec.columns import MEASURED, PREDICTED, agrees, matches
 from scalestudy.spec.layout import REFERENCES, reference_file
+from scalestudy.spec.step_times import published_rows
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Study
@@ -111,3 +112,50 @@ def _kind_problems(figure: FigureSpec, known: Collection[str], path: KeyPath) ->
     if reference is not None and not (file := reference_file(reference)).is_file():
         files = [each.stem for each in REFERENCES.glob("*.csv")]
         yield Problem((*path, "reference"), f"there is no {file}", nearest(reference, files))
+
+
+def answer_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Collection[str]) -> Iterator[Problem]:
+    """Numbers that an answer does not define, columns that are not among `keys`, configurations not among `rows`."""
+    for index, answer in enumerate(study.answers):
+        path = ("answers", index, "say")
+        try:
+            asked = [(name, form) for _, name, form in fields_of(answer.say) if name is not None]
+        except ValueError as error:
+            yield Problem(path, f"cannot be read: {error}", "write {{ for a brace")
+            continue
+        for name, form in asked:
+            if name not in answer.numbers:
+                yield Problem(path, f"no number is named {shown(name)}", suggest(name, answer.numbers))
+            if form not in ("", *FORMATS):
+                yield Problem(path, f"{shown(form)} is no format of a number", f"there is {', '.join(FORMATS)}")
+            column = answer.numbers[name].column if name in answer.numbers else None
+            if form == PER_CENT and column in MEASURED and MEASURED[column].unit:
+                yield Problem(path, f"`{column}` is no share", f"{{{name}:{OWN_UNIT}}} writes it in its own unit")
+        names = list(answer.numbers)
+        for place, (name, number) in enumerate(answer.numbers.items()):
+            for problem in _number_problems(study, rows, keys, number, names[:place]):
+                yield replace(problem, path=("answers", index, "numbers", name, *problem.path))
+
+
+def _number_problems(
+    study: Study, rows: Sequence[Mapping[str, Any]], keys: Collection[str], number: NumberSpec, above: list[str]
+) -> Iterator[Problem]:
+    """The problems of a number, with paths below it."""
+    if sum(kind is not None for kind in (number.column, number.accelerator, number.ratio)) != 1:
+        yield Problem((), "needs one of column, accelerator and ratio", "set one of them")
+    elif number.column is not None:
+        if number.column not in MEASURED:
+            remedy = suggest(number.column, MEASURED)
+            yield Problem(("column",), f"{shown(number.column)} is not measured", remedy)
+        yield from choice_problems(rows, {"where": number.where}, keys)
+        if (count := len(study.configurations(number.where))) > 1:
+            remedy = "name what tells it from the others"
+            yield Problem(("where",), f"chooses {count} configurations, not one", remedy)
+    elif number.ratio is not None:
+        for name in (each for each in number.ratio if each not in above):
+            yield Problem(("ratio",), f"no number above is named {shown(name)}", suggest(name, above))
+    elif number.accelerator is not None:
+        try:
+            published_rows(number.model or "", number.accelerator, number.batch or 1)
+        except UserError as error:
+            yield Problem(("accelerator",), error.what, error.remedy)

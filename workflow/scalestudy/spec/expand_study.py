@@ -10,10 +10,9 @@ from typing import Any
 from scalestudy.claims.check import claim_problems, claims_at, written_claims
 from scalestudy.errors import Problem, UserError, raise_all, raise_problems
 from scalestudy.files import canonical_json
-from scalestudy.spec.answer import answer_problems
 from scalestudy.spec.axes import Combination, Expansion, applied, combinations, merged
 from scalestudy.spec.base import KeyPath, dotted_keys, parse, printable, shown, suggest
-from scalestudy.spec.check_figures import NoRun, figure_problems
+from scalestudy.spec.check_figures import NoRun, answer_problems, figure_problems
 from scalestudy.spec.check_run import run_problems
 from scalestudy.spec.columns import columns_of, columns_of_runs, matches
 from scalestudy.spec.ids import configuration_id, dataset_id, own_code_problems, run_id

@@ -345,6 +345,10 @@ class RunSpec(Spec):
         return self.measure.steps is None and self.measure.minutes is None
 
 
+INFINITE = "infinite"
+"""The emulated accelerator that takes no time."""
+
+
 def is_compute_emulated(row: Mapping[str, Any]) -> bool:
     """Whether the ranks of a run, of which this is the row, wait in place of computing, use no core, and learn nothing."""
     return str(row.get("device") or "").startswith("emulated:")

@@ -10,10 +10,9 @@ from pathlib import Path
 from scalestudy.errors import UserError, nearest
 from scalestudy.files import read_table
 from scalestudy.spec.layout import reference_file
+from scalestudy.spec.run import INFINITE
 
 STEP_TIMES = reference_file("step_times")
-INFINITE = "infinite"
-"""The accelerator that takes no time."""
 MAX_BEYOND = 2.0
 """How far below the smallest and above the largest published batch a step time is still inferred, as a factor."""
 

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from scalestudy.claims.model import AnyClaim
 from scalestudy.errors import UserError, nearest
-from scalestudy.figures.catalogue import FigureSpec, TableSpec
+from scalestudy.figures.catalogue import AnswerSpec, FigureSpec, TableSpec
 from scalestudy.files import sha256_text
-from scalestudy.spec.answer import AnswerSpec
 from scalestudy.spec.columns import agrees, columns_of
 from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.run import RunSpec

@@ -9,8 +9,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from scalestudy.claims.model import AnyClaim
 from scalestudy.errors import UserError
-from scalestudy.figures.catalogue import FigureSpec, TableSpec
-from scalestudy.spec.answer import AnswerSpec
+from scalestudy.figures.catalogue import AnswerSpec, FigureSpec, TableSpec
 from scalestudy.spec.base import NAME, Spec, printable, refused
 from scalestudy.spec.machine_axes import KEYS, HostWord, MachineAxis
 from scalestudy.spec.run import MAX_REPEATS

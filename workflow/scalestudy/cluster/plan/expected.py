@@ -28,8 +28,8 @@ from scalestudy.data.catalogue import Synthetic
 from scalestudy.errors import UserError
 from scalestudy.spec.layout import history_files
 from scalestudy.spec.machine import Machine, geometry
-from scalestudy.spec.run import RunSpec
-from scalestudy.spec.step_times import INFINITE, emulated_step_time
+from scalestudy.spec.run import INFINITE, RunSpec
+from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import Run
 from scalestudy.strategies import cost
 from scalestudy.strategies.cost import Link
