@@ -55,11 +55,12 @@ def imagenet(root: Path) -> None:
 
 
 def chest(root: Path) -> None:
-    """Three training images and one held out, of four patients."""
-    (root / "images").mkdir(parents=True)
+    """Three training images and one held out, of four patients, in folders of both layouts."""
     names = [f"0000000{n}_000.png" for n in range(1, 5)]
     for number, name in enumerate(names):
-        (root / "images" / name).write_bytes(picture(number, form="PNG"))
+        folder = root / ("images", "images_001/images")[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(picture(number, form="PNG"))
     rows = [f"{name},{what},{n}" for n, (name, what) in enumerate(zip(names, FINDINGS, strict=True), 1)]
     (root / TABLE).write_text("\n".join([HEAD, *rows, ""]))
     for file, listed in zip(LISTS, (names[:3], names[3:]), strict=True):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,19 @@ def nowhere_to_fetch_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 def one_class(monkeypatch: pytest.MonkeyPatch) -> None:
     """Admits data of one class, which is enough for tests of images."""
     monkeypatch.setattr(datasets, "refuse_unlearnable", lambda *_: None)
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A real disk of this size in a new folder."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
 @pytest.fixture

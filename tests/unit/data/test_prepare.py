@@ -21,7 +21,8 @@ from scalestudy.data.scale import stratified_order, wanted_samples
 from scalestudy.data.verify import is_whole
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
-from tests.unit.data.conftest import Prepared, dataset_spec, photo
+from tests.conftest import ROOT
+from tests.unit.data.conftest import Prepared, dataset_spec, photo, small_disk
 
 JPEG = {"source": "synthetic_jpeg", "samples": 30, "width": 64, "height": 48, "mean_kib": 2.0}
 
@@ -69,16 +70,9 @@ LARGE = [{"source": "digits", "scale": 20.0}, {**JPEG, "samples": 1000, "shard":
 
 @pytest.mark.parametrize("spec", LARGE, ids=["arrays", "lmdb"])
 def test_data_that_meets_a_quota_is_reported(spec: dict[str, object], tmp_path: Path) -> None:
-    disk, root = tmp_path / "disk", Path(__file__).parents[3]
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a small disk cannot be mounted here")
-    try:
+    with small_disk(tmp_path / "disk", "512k") as disk:
         command = [sys.executable, "-c", FULL, repr(spec), str(disk)]
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and f"{disk}/" in done.stderr, done
     assert "the disk is full: " in done.stderr
 

@@ -24,7 +24,7 @@ from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 from tests.integration.processes import wait_until
 from tests.unit.data import nginx
-from tests.unit.data.conftest import Prepared
+from tests.unit.data.conftest import Prepared, small_disk
 
 JPEG = {"source": "synthetic_jpeg", "samples": 60, "width": 64, "height": 48, "mean_kib": 2}
 TAR = {**JPEG, "shard": {"format": "tar", "mib": 0.03125}}
@@ -229,12 +229,7 @@ def test_a_disk_that_fills_meanwhile_is_reported_with_the_copies_and_a_later_att
     prepared: Prepared, site: Site, tmp_path: Path
 ) -> None:
     manifest, facts = prepared(**{**TAR, "samples": 200})
-    disk = tmp_path / "scratch"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a small disk cannot be mounted here")
-    try:
+    with small_disk(tmp_path / "scratch", "8m") as disk:
         process = command(manifest, site, tmp_path, "--mib-per-s", "0.4")
         wait_for_shards(process, disk / f"scalestudy-staged-{os.getuid()}", 2)
         with suppress(OSError), open(disk / "filler", "wb", buffering=0) as filler:
@@ -247,8 +242,6 @@ def test_a_disk_that_fills_meanwhile_is_reported_with_the_copies_and_a_later_att
         copies = staged(manifest, StageOptions(), Share(), site)
         assert 0 < copies.copied_bytes < copies.bytes
         assert contents(copies.manifest.parent) == contents(bulk_folder(manifest, facts))
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=False)
 
 
 def test_two_jobs_of_a_node_copy_once(prepared: Prepared, site: Site) -> None:
