@@ -49,9 +49,8 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 class Ask:
     """Answers to rules about their wildcards `w`; an error in one ends Snakemake with a message."""
 
-    def __init__(self, project: Project, *, warn: bool = True) -> None:
-        """With `warn`, studies that are wrong and not among the targets are named once."""
-        self.project, self.warn = project, warn
+    def __init__(self, project: Project) -> None:
+        self.project = project
         self.draws_graph = bool(GRAPHS & {word.partition("=")[0] for word in sys.argv})
         for name in vars(type(self)):
             if not name.startswith("_"):
@@ -76,7 +75,6 @@ class Ask:
         def targets(w: Any) -> list[str]:
             if name in self.project.found.wrong:
                 raise self.project.found.wrong[name]
-            self._warn()
             return self._of_study(self.project.study(self.project.folder, self.project.scale, name))
 
         return guarded(targets)
@@ -112,7 +110,6 @@ class Ask:
 
         A run that was skipped also has what its reason may depend on.
         """
-        self._warn()
         run = self.project.run(w.machine, w.run)
         inputs = {"spec": str(layout.run_folder(w.machine, w.run) / "spec.json")}
         if run.spec.program is None:
@@ -144,7 +141,6 @@ class Ask:
         So a finished run is no job: no trigger, profile, lost record or purged dataset plans it again. Drawings of the
         graph show all jobs.
         """
-        self._warn()
         return self._results(self._study(w).runs, w.machine)
 
     def measured(self, w: Any) -> str:
@@ -229,12 +225,6 @@ class Ask:
             *(str(layout.table_file(machine, scale, study.name, table.name)) for table in study.tables),
             *self._claims_of(study),
         ]
-
-    def _warn(self) -> None:
-        """Name, once, the studies that are wrong and that nothing requested needs."""
-        for error in self.project.found.wrong.values() if self.warn else ():
-            sys.stderr.write(f"scalestudy: warning: a study is left out: {error}\n")
-        self.warn = False
 
 
 def _literal(text: str) -> str:
