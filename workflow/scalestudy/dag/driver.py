@@ -16,7 +16,6 @@ from types import FrameType
 from typing import Any
 
 import psutil
-import yaml
 from snakemake import cli
 from snakemake.logging import logger
 
@@ -223,6 +222,6 @@ def configuration_of(profile: str, config: Sequence[str]) -> Mapping[str, Any]:
         found |= read_yaml(file).data
     try:
         return found | dict(cli.parse_config(parsed.config))
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+    except ValueError as error:
         what = f"cannot be read: {' '.join(str(error).split())}"
         raise UserError(what, "--config", "write key=value, for example scale=paper") from None
