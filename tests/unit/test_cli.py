@@ -80,6 +80,7 @@ def folder(project: Path) -> Path:
 def test_keys_of_runs_and_measured_columns_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for word, line in (
         ("loader.workers", "  loader.workers: "),
+        ("answers.say", "  answers.say: text needed"),
         ("step_time", "  step_time_s: Step time s\n      Mean step"),
     ):
         assert cli.run_command(["check", "--keys", word]) == 0

@@ -161,7 +161,7 @@ def _rows(schema: Schema, whole: Schema, prefix: str) -> Iterator[Key]:
         default = "" if below else _default(key, value, schema)
         meaning = value.get("description") or (below["description"] if below else "")
         yield Key(prefix + key, "map" if below else _type(value), default, " ".join(meaning.split()))
-        items = value.get("items", {})
+        items = members[0].get("items", {}) if len(members) == 1 else {}
         if "$ref" in items and items["$ref"].rpartition("/")[2] not in OWN_TABLES:
             below = _resolved(items, whole)
         if below:

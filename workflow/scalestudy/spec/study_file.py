@@ -130,7 +130,8 @@ class StudySpec(ScaleSpec):
     explain: bool = False
     """Of a `program`: one more run per configuration says where the time of a step goes, as `scalestudy explain` does."""
     scales: dict[Literal["mini", "node"], ScaleSpec] = {}
-    """`mini` and `node`: of the keys above, those that are others there."""
+    """`mini` and `node`, as changes to the keys from `base` to `cannot_show` of the file, which is `paper`: maps are merged, lists
+    replaced, null removes."""
     claims: list[AnyClaim] = []
     """Statements of our own that runs are judged against; those of documents are in config/claims/."""
 
