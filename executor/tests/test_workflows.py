@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -34,12 +35,14 @@ class TestConformance(of_snakemake.TestWorkflowsLocalStorageBase):
         return ExecutorSettings(site=SITE)
 
 
-def run_over_a_kill(folder: Path, *more: str) -> None:
-    """Kill a driver once it has made its only submission; the next one adopts that, and then the jobs may end."""
+def run_over_a_kill(folder: Path, *more: str, end: signal.Signals = signal.SIGKILL, made: str = ".") -> None:
+    """End a driver once its only submission has made a folder; the next one adopts that, and then the jobs may end."""
     log = folder / "second.log"
     first = subprocess.Popen(command(*more), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     wait_for('"event": "submitted"', folder / ".multinode/jobs.jsonl")
-    first.kill()
+    while not (folder / made).exists():
+        time.sleep(0.1)
+    first.send_signal(end)
     first.wait()
     with log.open("w") as stream:
         second = subprocess.Popen(command(*more), cwd=folder, stdout=stream, stderr=subprocess.STDOUT)
@@ -84,6 +87,13 @@ def test_a_pipe_whose_driver_was_killed_is_adopted_although_its_group_has_anothe
     run_over_a_kill(tmp_path)
     assert (tmp_path / "piped.txt").read_text() == "word\n"
     assert (tmp_path / "produced").read_text() == "word\n"
+
+
+def test_a_driver_that_is_told_to_exit_leaves_the_empty_folder_that_a_job_has_just_made(tmp_path: Path) -> None:
+    waits = "while [ ! -e go ]; do sleep 0.2; done; touch {output}"
+    (tmp_path / "Snakefile").write_text(f'rule a:\n    output: "made/a"\n    shell: "{waits}"\n')
+    run_over_a_kill(tmp_path, end=signal.SIGTERM, made="made")
+    assert (tmp_path / "made/a").exists()
 
 
 def test_a_group_that_fails_says_why(tmp_path: Path) -> None:

@@ -321,6 +321,8 @@ class Executor(RemoteExecutor):
 
     def _leave(self, number: int, _frame: Any) -> None:
         signal.signal(signal.SIGXCPU, signal.SIG_IGN)  # it comes again each second
+        # At its end Snakemake removes empty folders; a job that goes on may have made its own a moment ago.
+        self.workflow.dag.cleanup_workdir = lambda: None
         stopped = DriverStopped(
             f"{signal.Signals(number).name}: this driver exits and leaves {counted(len(self.monitor.submitted()))} "
             "with the scheduler. The same command adopts them."
