@@ -34,7 +34,8 @@ MARGIN = 0.03
 """A change of speed up to this is *same*. Equal runs of one rank on two quiet cores spread by 2.9 % (one standard
 deviation over the repeats of a `make run`): a smaller change is within what that machine does by itself."""
 
-Verdict = Literal["slower", "same", "faster", "undecided"]
+Verdict = Literal["slower", "undecided", "faster", "same"]
+"""In the order in which a reader wants to see them."""
 Runs = Mapping[int, Recorded]
 """Runs of one configuration, by repeat."""
 Speeds = NDArray[np.float64]
@@ -81,9 +82,8 @@ class MachineComparison:
     """Everything that is said of a comparison."""
 
     before: tuple[Records, ...]
+    """None of them where nodes of `after` are compared."""
     after: Records
-    names: tuple[str, str]
-    """Of the side before and of that after."""
     column: str
     margin: float
     differences: Differences
@@ -128,8 +128,7 @@ def compare(
         olds, news = np.exp(logs[key][:-1]).ravel(), np.exp(logs[key][-1])
         rows.append(_compared(column, change, [side[key] for side in sides], olds, news, used))
     left_out = len(set().union(*sides)) - len(common)
-    names = ", ".join(records.name for records in before), after.name
-    return MachineComparison(tuple(before), after, names, column, margin, found, tuple(rows), left_out)
+    return MachineComparison(tuple(before), after, column, margin, found, tuple(rows), left_out)
 
 
 def compare_nodes(
@@ -163,8 +162,7 @@ def compare_nodes(
     for key, change in of_repeats(ratios, margin).items():
         of_others, of_node = np.array(pairs[key]).reshape(-1, 2).T
         rows.append(_compared(column, change, [units[key]], of_others, of_node, list(units[key].values())))
-    names = "the other nodes", f"nodes of {records.name}"
-    return MachineComparison((), records, names, column, margin, {}, tuple(rows))
+    return MachineComparison((), records, column, margin, {}, tuple(rows))
 
 
 def _compared(

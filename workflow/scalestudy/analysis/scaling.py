@@ -6,9 +6,8 @@ look best. So the base is common, and its absolute rate is stated (Hoefler and B
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 
@@ -24,9 +23,6 @@ COLUMNS = tuple(
     for own in ("", "own_")
     for name in ("baseline_ranks", "baseline_apart", "efficiency", "efficiency_low", "efficiency_high")
 )
-
-Values = dict[str, dict[Any, float]]
-"""By column and index of a row, the values that are known."""
 
 
 @dataclass(frozen=True)
@@ -55,28 +51,28 @@ def with_scaling(rows: pd.DataFrame, study: Study) -> pd.DataFrame:
     A series' own base are its runs at its fewest ranks. Where it has none at one rank because its strategy exchanges
     nothing there, those are the runs without exchange, so that series with and without such runs have one base.
     """
-    found: Values = {column: {} for column in COLUMNS}
     usable = _usable(rows)
     of_workload = dict(iter(usable.groupby(usable["run"].map(workload_of(study)), sort=False)))
+    common, own = [pd.DataFrame()], [pd.DataFrame()]
     alone: dict[str, pd.DataFrame] = {}
     for name, base in bases(rows, study).items():
         members = of_workload[name]
         base_runs = members[members["run"].isin(base.runs)]
-        _compare(found, members, base_runs, base.ranks, "")
+        common.append(_compared(members, base_runs))
         if base.kind == "single":
             alone |= dict.fromkeys(members["run"], base_runs)
     series = pd.Series(series_of(study))
     planned = pd.Series({run.id: run.columns["ranks"] for run in study.runs}).groupby(series).nunique()
     idle = {run.id for run in study.runs if run.spec.strategy.idle_alone}
     for name, members in usable.groupby(usable["run"].map(series), sort=False):
-        first = members["run"].iloc[0]
-        own = members[members["ranks"] == members["ranks"].min()]
-        if first in idle and first in alone and int(own["ranks"].iloc[0]) > 1:
-            _compare(found, members, alone[first], 1, "own_")
+        first, fewest = members["run"].iloc[0], members["ranks"].min()
+        if first in idle and first in alone and fewest > 1:
+            own.append(_compared(members, alone[first]))
         elif planned[name] > 1:
-            _compare(found, members, own, int(own["ranks"].iloc[0]), "own_")
-    values = {column: pd.Series(found[column], index=rows.index, dtype=float) for column in COLUMNS}
-    return pd.concat([rows.drop(columns=list(COLUMNS), errors="ignore"), pd.DataFrame(values)], axis=1)
+            own.append(_compared(members, members[members["ranks"] == fewest]))
+    values = pd.concat([pd.concat(common), pd.concat(own).add_prefix("own_")], axis=1)
+    values = values.reindex(index=rows.index, columns=COLUMNS).astype(float)
+    return pd.concat([rows.drop(columns=list(COLUMNS), errors="ignore"), values], axis=1)
 
 
 def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
@@ -117,25 +113,26 @@ def _usable(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[has_rate & (rows.apply(is_compute_emulated, axis=1) | ~rows["oversubscribed"])]
 
 
-def _compare(found: Values, members: pd.DataFrame, base: pd.DataFrame, base_ranks: int, prefix: str) -> None:
-    """Fill the columns of `members`: the rate over that of the base runs in the same round.
+def _compared(members: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
+    """Efficiencies of `members`: the rate over that of the base runs in the same round.
 
     Where a run's round has no base run, the mean of all is the base, and its uncertainty comes along as the
     interval of the run's value: it is the same for all repeats.
     """
-    overall = interval(base[RATE].tolist(), log=True)
-    assert overall is not None
-    by_round = {number: interval(runs[RATE].tolist(), log=True) for number, runs in base.groupby("round")}
-    places = {number: {*runs.apply(provenance, axis=1)} for number, runs in base.groupby("round")}
-    columns = (members.apply(provenance, axis=1), *(members[name] for name in ("round", "ranks", RATE)))
-    for index, place, number, ranks, rate in zip(members.index, *columns, strict=True):
-        used = by_round.get(number) or overall
-        of_bases = places.get(number) or set().union(*places.values())
-        found[f"{prefix}baseline_apart"][index] = float({place} != of_bases)
-        scale = base_ranks / int(ranks)
-        ends = {"": used.mean}
-        if used is overall and overall.low is not None:
-            ends |= {"_low": overall.high or math.nan, "_high": overall.low}
-        for end, of_base in ends.items():
-            found[f"{prefix}efficiency{end}"][index] = float(rate) / float(of_base or math.nan) * scale
-        found[f"{prefix}baseline_ranks"][index] = base_ranks
+
+    def mean_of(runs: pd.DataFrame) -> tuple[Interval | None, set[tuple[str, ...]]]:
+        return interval(runs[RATE].tolist(), log=True), {*runs.apply(provenance, axis=1)}
+
+    base_ranks, of_all = int(base["ranks"].iloc[0]), mean_of(base)
+    by_round = {number: mean_of(runs) for number, runs in base.groupby("round")}
+    found = {}
+    for index, row in members.iterrows():
+        used, places = by_round.get(row["round"], of_all)
+        assert used is not None
+        ends = {"efficiency": used.mean}
+        if row["round"] not in by_round and used.low is not None and used.high is not None:
+            ends |= {"efficiency_low": used.high, "efficiency_high": used.low}
+        scale = base_ranks / int(row["ranks"])
+        found[index] = {column: float(row[RATE]) / of_base * scale for column, of_base in ends.items()}
+        found[index] |= {"baseline_ranks": base_ranks, "baseline_apart": {provenance(row)} != places}
+    return pd.DataFrame.from_dict(found, orient="index")

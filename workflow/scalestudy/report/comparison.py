@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 
@@ -22,8 +23,7 @@ from scalestudy.spec.layout import STUDIES
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import find_studies
 
-VERDICTS: tuple[Verdict, ...] = ("slower", "undecided", "faster", "same")
-"""In the order in which a reader wants to see them."""
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,9 @@ def headline(comparison: MachineComparison) -> str:
     """The answer in one sentence."""
     counts = Counter(row.change.verdict for row in comparison.compared)
     said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-    before, after = comparison.names
-    return f"{after} against {before}: {said}, of {counted(len(comparison.compared), 'configuration')}"
+    before, after = ", ".join(records.name for records in comparison.before), comparison.after.name
+    sides = f"{after} against {before}" if before else f"nodes of {after} against the other nodes"
+    return f"{sides}: {said}, of {counted(len(comparison.compared), 'configuration')}"
 
 
 def notes(comparison: MachineComparison) -> list[str]:
