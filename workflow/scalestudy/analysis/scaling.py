@@ -126,7 +126,7 @@ def _compared(members: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
     base_ranks, of_all = int(base["ranks"].iloc[0]), mean_of(base)
     by_round = {number: mean_of(runs) for number, runs in base.groupby("round")}
     found = {}
-    for index, row in members.iterrows():
+    for (index, row), place in zip(members.iterrows(), members.apply(provenance, axis=1), strict=True):
         used, places = by_round.get(row["round"], of_all)
         assert used is not None
         ends = {"efficiency": used.mean}
@@ -134,5 +134,5 @@ def _compared(members: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
             ends |= {"efficiency_low": used.high, "efficiency_high": used.low}
         scale = base_ranks / int(row["ranks"])
         found[index] = {column: float(row[RATE]) / of_base * scale for column, of_base in ends.items()}
-        found[index] |= {"baseline_ranks": base_ranks, "baseline_apart": {provenance(row)} != places}
+        found[index] |= {"baseline_ranks": base_ranks, "baseline_apart": {place} != places}
     return pd.DataFrame.from_dict(found, orient="index")

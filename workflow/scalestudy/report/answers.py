@@ -52,16 +52,15 @@ class Number:
     n: int = 0
     disturbed: int = 0
     emulated: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    """Of KINDS; several of a ratio."""
+    kind: str = ""
     unit: str = ""
     """Unit of its column; of a ratio, none where both have one unit."""
     places: frozenset[str] = frozenset()
     """Periods and instruments of its runs, from summary.csv."""
 
     def over(self, other: Number) -> Number:
-        """The ratio of two numbers. The half-widths of the logarithms add as squares: the interval of two independent
-        means, and too wide a one where rounds shift both alike.
+        """The ratio of two numbers; what has to be known of their runs stays with the two. The half-widths of the logarithms
+        add as squares: the interval of two independent means, and too wide a one where rounds shift both alike.
         """
         if not (self.mean > 0 and other.mean > 0):
             raise NoNumber("a ratio needs numbers above 0")
@@ -72,11 +71,8 @@ class Number:
             above = math.hypot(math.log(self.high / self.mean), math.log(other.mean / other.low))
             low, high = ratio * math.exp(-below), ratio * math.exp(above)
         n = min((n for n in (self.n, other.n) if n), default=0)
-        emulated = tuple(dict.fromkeys((*self.emulated, *other.emulated)))
-        kinds = tuple(dict.fromkeys((*self.kinds, *other.kinds)))
         unit = f"{self.unit}/{other.unit}" if self.unit and other.unit and self.unit != other.unit else ""
-        places = self.places | other.places
-        return Number(ratio, low, high, n, self.disturbed + other.disturbed, emulated, kinds, unit, places)
+        return Number(ratio, low, high, n, unit=unit)
 
     def text(self, form: str) -> str:
         """The number, with its interval as far as it has one; its half-width alone for `±%`."""
@@ -193,15 +189,14 @@ def _number(study: Study, configuration: str, column: str, rows: Rows) -> Number
         raise NoNumber(f"not all of its runs have {column}")
     emulated = emulated_parts([study.configurations({})[configuration]], column)
     places = frozenset(map(canonical_json, json.loads(row.get("measured_in") or "[]")))
-    known = (kind,) if kind in KINDS else ()
-    return Number(mean, low, high, valid, disturbed, emulated, known, unit_of(column), places)
+    return Number(mean, low, high, valid, disturbed, emulated, kind, unit_of(column), places)
 
 
 def _marks(numbers: Sequence[Number]) -> str:
     """What has to be known of a sentence's numbers, in brackets; nothing where all is measured, undisturbed and repeated."""
     measured = [number for number in numbers if number.n]
     emulated = dict.fromkeys(part for number in measured for part in number.emulated)
-    kinds = dict.fromkeys(kind for number in measured for kind in number.kinds)
+    kinds = dict.fromkeys(number.kind for number in measured if number.kind in KINDS)
     fewest = min((number.n for number in measured if number.low is None), default=0)
     why = f"n = {fewest}, so without an interval" if fewest < MIN_REPEATS else "without an interval: a number may be 0"
     marks = [
