@@ -8,7 +8,7 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.figures.chart import Axis, Chart, Line, Panel, Point
-from scalestudy.figures.kinds import draw
+from scalestudy.figures.kinds import chart_of, draw
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled
 from scalestudy.spec.labels import quantity
@@ -37,6 +37,19 @@ def test_a_caption_is_one_line_of_what_is_drawn_n_and_whiskers_and_notes_follow_
         "Throughput over ranks; n = 3 runs per point (dots); whiskers: 95 % interval of the mean; †: with disturbed runs."
     )
     assert rest == ["†: includes disturbed runs (1 of 12): other processes used the host during them."]
+
+
+def test_panels_legend_and_title_do_not_overlap(study: Study) -> None:
+    write_results(study)
+    summarise(study, MACHINE)
+
+    with styled():
+        figure = render(replace(chart_of(study, MACHINE, study.figure("time")), title="A long title " * 9))
+        figure.draw_without_rendering()
+        legend = figure.legends[0].get_window_extent()
+        above = max(axes.get_tightbbox().y1 for axes in figure.axes)
+
+    assert above <= legend.y0 and legend.y1 <= figure.bbox.y1
 
 
 def test_panels_of_bars_have_the_same_numbers_on_their_axes() -> None:
