@@ -17,6 +17,7 @@ import pytest
 from scalestudy.measure.system import (
     Sampler,
     anonymous_bytes,
+    client_bytes,
     cpu_seconds,
     foreign_share,
     group_members,
@@ -86,6 +87,36 @@ def test_what_the_whole_host_does_is_recorded_beside_the_run() -> None:
     assert grown.get("host_sent_bytes", 0) < 1 << 20, "loopback counts as a network"
     assert grown["host_page_cache_bytes"] > -(1 << 30)
     assert all(name.startswith("host_") and math.isfinite(value) for name, value in grown.items())
+
+
+MOUNTSTATS = """\
+device rootfs mounted on / with fstype rootfs
+device server:/export mounted on /data with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2,rsize=1048576,wsize=1048576,proto=tcp
+\tage:\t86
+\tbytes:\t4096 10 0 0 1048576 20 256 1
+\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)
+device server:/home mounted on /home with fstype nfs statvers=1.1
+\tbytes:\t0 0 0 0 1000 2 0 0
+"""
+LLITE = """\
+snapshot_time             1764252000.123456789 secs.nsecs
+read_bytes                7 samples [bytes] 4096 4194304 12582912
+write_bytes               2 samples [bytes] 512 512 1024 524288
+open                      3 samples [regs]
+"""
+
+
+def test_bytes_of_clients_of_network_file_systems_are_read_as_their_kernels_write_them(tmp_path: Path) -> None:
+    assert client_bytes(tmp_path) == {}
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mountstats").write_text(MOUNTSTATS.replace("bytes:", "events:"))
+    assert client_bytes(tmp_path) == {}, "no network file system is mounted"
+    (tmp_path / "self/mountstats").write_bytes(b"device a mounted on /\xff with fstype ext4\n" + MOUNTSTATS.encode())
+    assert client_bytes(tmp_path) == {"client_read_bytes": 1049576, "client_written_bytes": 22}
+    (tmp_path / "fs/lustre/llite/scratch-ffff8881").mkdir(parents=True)
+    (tmp_path / "fs/lustre/llite/scratch-ffff8881/stats").write_text(LLITE)
+    assert client_bytes(tmp_path) == {"client_read_bytes": 1049576 + 12582912, "client_written_bytes": 22 + 1024}
 
 
 def heat(system: Path, cpu: int, **counters: object) -> None:

@@ -28,6 +28,8 @@ MIN_SPAN_S = 0.5
 MEMORY_SHARE = 0.005
 """Share of the time that reading the memory of processes may take: the kernel looks at each of their pages."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+LUSTRE = Path("/sys/kernel/debug/lustre/llite")
+"""Statistics of Lustre's clients, a folder per mount."""
 THROTTLED = ("core_throttle_total_time_ms", "package_throttle_total_time_ms")
 """Of a hardware thread's core and of its socket, since the machine's start; Intel processors, Linux 5.8 and later
 (drivers/thermal/intel/therm_throt.c)."""
@@ -105,10 +107,32 @@ def cpu_row(group: int, leader: int, cores: frozenset[int], more: Sequence[int] 
             "cores": float(len(cores))}  # fmt: skip
 
 
+def client_bytes(proc: Path = Path("/proc")) -> dict[str, int]:
+    """Bytes that this host's clients of NFS and Lustre exchanged with their servers, summed over mounts; empty without any.
+
+    NFS: the fifth and sixth number of `bytes:` in mountstats (fs/nfs/iostat.h); Lustre: the sums in llite's `stats`, the
+    third number after `[bytes]` (lprocfs_stats_seq_show; newer versions add one, and let root alone read it).
+    """
+    read, written = [], []
+    for line in kernel_text(proc / "self/mountstats").splitlines():
+        if line.lstrip().startswith("bytes:"):
+            read.append(int(line.split()[5]))
+            written.append(int(line.split()[6]))
+    for file in [*proc.glob("fs/lustre/llite/*/stats"), *LUSTRE.glob("*/stats")]:
+        of = {
+            name: int(rest[rest.index("[bytes]") + 3])
+            for name, *rest in map(str.split, kernel_text(file).splitlines())
+            if "[bytes]" in rest
+        }
+        read += [of.get("read_bytes", 0)]
+        written += [of.get("write_bytes", 0)]
+    return {"client_read_bytes": sum(read), "client_written_bytes": sum(written)} if read else {}
+
+
 def host_row() -> dict[str, float]:
     """What the whole host did since its start: bytes of its disks, the time in which they had requests, summed over them;
-    bytes of its networks (loopback left out), pages read from a disk, CPU time that the hypervisor took, busy CPU time
-    (percent, since the last call), and the page cache, bytes.
+    bytes of its networks (loopback left out) and of its clients of network file systems, pages read from a disk, CPU
+    time that the hypervisor took, busy CPU time (percent, since the last call), and the page cache, bytes.
 
     Names begin with `host_`; what this system does not tell is absent.
     """
@@ -122,6 +146,7 @@ def host_row() -> dict[str, float]:
         outside = [counts for name, counts in networks.items() if name != "lo"]
         found |= {"sent_bytes": sum(counts.bytes_sent for counts in outside)}
         found |= {"received_bytes": sum(counts.bytes_recv for counts in outside)}
+    found |= client_bytes()
     with suppress(OSError, AttributeError):  # only Linux has these two
         found |= {"steal_s": psutil.cpu_times().steal, "page_cache_bytes": psutil.virtual_memory().cached}
     with suppress(OSError, KeyError):  # only Linux has the file
