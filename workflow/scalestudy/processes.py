@@ -40,11 +40,6 @@ def announce_driver() -> None:
     os.environ[DRIVER] = identity(os.getpid()) or ""
 
 
-def conceal_driver() -> None:
-    """Keep the driver's identity from submitted jobs on other machines, whatever environment a scheduler hands on."""
-    os.environ.pop(DRIVER, None)
-
-
 def driver() -> str:
     """Identity of this process's driver; empty for a process that a person, or a job's script, has started."""
     return os.environ.get(DRIVER, "")

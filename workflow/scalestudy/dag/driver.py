@@ -117,7 +117,7 @@ def own_folder(workflow: Any) -> None:
 
     Neither has Snakemake's own lock (`nolock` in profiles/default), which outlives a driver that was killed.
     """
-    processes.conceal_driver()
+    os.environ.pop(processes.DRIVER, None)  # not for jobs on other machines, whatever environment a scheduler hands on
     if not workflow.local_exec:
         return
     folder = Path(".scalestudy")
