@@ -39,6 +39,7 @@ BAD: list[tuple[str, str, str]] = [
     ("vary:\n  seed: [1]\n  ranks: [1, 4]", "4: vary.ranks", "at most 1 rank, not 4 (with seed 1, ranks 4)"),
     ("vary: {ranks: [64]}\nbase: {strategy: allreduce}", "2: vary.ranks", "machine `lab` has 2"),
     ("vary: {seed: [0, 100000], ranks: [1, 2, 3]}\nrepeats: 10000", "2: vary", "at most 50,000"),
+    ("vary: {seed: [1]}\nzip: {seed: [2]}", "3: zip.seed", "`seed` varies twice"),
     ("vary: {seed: [1, 1]}", "2: vary", "the other is vary: seed 1"),
     ("include: [{seed: 1, repeats: 5}]\nrepeats: 3", "2: include[0].repeats", "the study's 3"),
     ("zip: {ranks: [1, 2], seed: [1, 2, 3]}", "2: zip", "ranks has 2, seed has 3"),

@@ -16,7 +16,9 @@ HALF_WIDTH = "±%"
 """Format of a number's half-width alone, in per cent of the number."""
 OWN_UNIT = "unit"
 """Format of a number in the unit of its column that suits it, with the unit: `4.2 GB/s`."""
-FORMATS = (PER_CENT, HALF_WIDTH, OWN_UNIT)
+MIB = "MiB"
+"""Format of bytes, or bytes a second, beside sizes that are written in MiB."""
+FORMATS = (PER_CENT, MIB, HALF_WIDTH, OWN_UNIT)
 
 
 class MarkSpec(Spec):
@@ -111,8 +113,8 @@ class AnswerSpec(Spec):
     """One sentence of the answer to a study's question, left out where one of its numbers is missing or invalid."""
 
     say: Annotated[str, Field(min_length=1, max_length=400)]
-    """The sentence, with `{name}` where a number stands; `{name:unit}` has its unit, `{name:%}` is in per cent,
-    `{name:±%}` is its half-width."""
+    """The sentence, with `{name}` where a number stands; `{name:unit}` has its unit, `{name:%}` is in per cent, `{name:MiB}`
+    in MiB, `{name:±%}` is its half-width."""
     numbers: dict[Name, NumberSpec] = {}
     """The numbers by name: each of `column` and `where`, of `accelerator`, `model` and `batch`, or of `ratio`."""
 
