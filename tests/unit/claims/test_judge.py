@@ -275,14 +275,15 @@ def test_a_value_that_this_machine_skips_is_named(tmp_path: Path) -> None:
     assert (found.verdict, "; not compared here: epochs 2; " in found.sentence) == ("reproduced", True)
 
 
-def test_stand_ins_with_their_values_and_disturbed_runs_are_in_the_verdict(tmp_path: Path) -> None:
+def test_stand_ins_with_their_values_place_and_disturbed_runs_are_in_the_verdict(tmp_path: Path) -> None:
     base = (
         '{device: "emulated:infinite", model: resnet50, loader: {storage: {mib_per_s: 5}, memory_limit_mib: 13.5}, '
         "data: {source: synthetic_jpeg, samples: 64}, faults: [{kind: slow_decode, seconds: 0.2}]}"
     )
     study = study_with(tmp_path, DIRECTION + "\n    stand_ins: [One rank stands for eight]", base=base)
-    (found,) = verdicts(study, lambda run: {**rates(80.0)(run), "disturbed": run.spec.repeat == 0})
-    assert (found.basis, found.disturbed) == ("with stand-ins", 2)
+    place = {"instrument.cpu": "AMD EPYC", "instrument.cores": "2", "instrument.device_name": "H100"}
+    (found,) = verdicts(study, lambda run: {**rates(80.0)(run), **place, "disturbed": run.spec.repeat == 0})
+    assert (found.basis, found.disturbed, found.measured_on) == ("with stand-ins", 2, ["AMD EPYC, 2 cores, H100"])
     assert found.stand_ins == [
         "Computing takes no time",
         "A storage of 5 MiB/s with 0 ms per request is emulated",

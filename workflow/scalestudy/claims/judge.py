@@ -117,11 +117,19 @@ def _first(study: Study, claim: AnyClaim, rows: Sequence[Row]) -> Verdict | _Est
         runs=list(dict.fromkeys(row["run"] for row in used)),
         basis=basis_of(claim, stand_ins),
         stand_ins=stand_ins,
+        measured_on=sorted({_place(row) for row in used if row.get("instrument.cpu")}),
         disturbed=sum(row.get("disturbed") is True for row in used),
     )
     if isinstance(claim, Exact):
         return _exact(study, claim, verdict, rows)
     return _estimated(claim, verdict, rows)
+
+
+def _place(row: Row) -> str:
+    """`AMD EPYC, 2 cores`, and the accelerator where there is one."""
+    device = row.get("instrument.device_name")
+    place = f"{row['instrument.cpu']}, {row.get('instrument.cores')} cores"
+    return place if device in (None, "", "cpu") else f"{place}, {device}"
 
 
 def _undecided(verdict: Verdict, rows: Sequence[Row], planned: int, problem: object) -> Verdict:

@@ -45,6 +45,8 @@ class Verdict:
     changed_after_measuring: bool = False
     p: float | None = None
     p_holm: float | None = None
+    measured_on: list[str] = field(default_factory=list)
+    """Processors and accelerators of its runs."""
     apart: int = 0
     """Rounds far from the others, as slow ones are: the number is that of the median round."""
     look: int | None = None

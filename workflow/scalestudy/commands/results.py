@@ -148,10 +148,13 @@ def claims(machine: str, scale: str, study: str | None, name: str | None) -> Non
         return
     found = {each.name: verdicts_of(each, machine) for each in studies}
     for each in studies:
-        if verdicts := found[each.name]:
+        if found[each.name]:
             answers = [f"→ {sentence}" for sentence in answer_of(each, machine).sentences]
-            click.echo("\n  ".join([f"\n{each.name}: {each.question}", *answers, *claim_lines(verdicts)]))
-    click.echo("\n".join(["", *denominator([verdict for verdicts in found.values() for verdict in verdicts])]))
+            click.echo("\n  ".join([f"\n{each.name}: {each.question}", *answers, *claim_lines(found[each.name])]))
+    verdicts = [verdict for of_study in found.values() for verdict in of_study]
+    places = dict.fromkeys(place for each in verdicts for place in each.measured_on)
+    measured_on = [f"Measured on {'; '.join(places)}."] if places else []
+    click.echo("\n".join(["", *denominator(verdicts), *measured_on]))
 
 
 def verdicts_of(study: Study, machine: str) -> list[Verdict]:
