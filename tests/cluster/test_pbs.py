@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,12 +15,11 @@ from tests.cluster.workflow import (
     assert_fates,
     assert_on_named_nodes,
     assert_requeued_runs_again,
+    assert_trains_on_two_hosts,
     assert_waits_for_room,
-    environment_of,
     message,
     second_driver,
 )
-from tests.integration.tries import made
 
 SITE = {"kind": "pbs"}
 FATES = {
@@ -56,21 +52,9 @@ def test_jobs_land_on_the_nodes_that_they_name(pbs: PbsBox, fates: tuple[Workflo
 
 
 def test_pbsdsh_starts_the_ranks_of_the_other_host(pbs: PbsBox) -> None:
-    folder = pbs.home / "launch"
-    pbs.must(["mkdir", str(folder)], USER)
-    environment = environment_of(pbs)
-    program = Path(sys.executable).parent / "scalestudy"
-    exports = "".join(f"export {name}={value}\n" for name, value in environment.items())
-    script = f"{exports}cd {folder}\n{program} try ranks=4 nodes=2 strategy=allreduce train.epochs=2 --out out\n"
-    (pbs.folder / "job.sh").write_text(script)
     submit = ["qsub", "-W", "block=true", "-l", "select=2:ncpus=2:mpiprocs=2", "-l", "place=scatter", "-j", "oe"]
-    done = pbs.run([*submit, "-o", "said", str(pbs.folder / "job.sh")], USER, folder, **environment)
-    said = pbs.until(["cat", str(folder / "said")], "samples/s")  # PBS brings the output back a little later
-    assert made(done.returncode, said), done.stdout + said
-    result = json.loads((folder / "out" / "result.json").read_text())
-    assert result["launch"]["launcher"] == "pbsdsh"
-    assert result["launch"]["hosts"] == list(pbs.hosts)
-    assert result["samples_seen"] == 2 * 11 * 128
+    launch = assert_trains_on_two_hosts(pbs, submit)
+    assert (launch["launcher"], launch["hosts"]) == ("pbsdsh", list(pbs.hosts))
 
 
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(

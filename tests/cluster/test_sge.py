@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,12 +15,11 @@ from tests.cluster.workflow import (
     assert_fates,
     assert_on_named_nodes,
     assert_requeued_runs_again,
+    assert_trains_on_two_hosts,
     assert_waits_for_room,
-    environment_of,
     message,
     second_driver,
 )
-from tests.integration.tries import made
 
 SITE = {"kind": "sge"}
 BOTH_HOSTS = {"kind": "sge", "request": "-pe two {ranks} [-l gpu={gpus_per_rank}] [-l h_rt={runtime_s}]"}
@@ -60,19 +56,10 @@ def test_jobs_land_on_the_nodes_that_they_name_and_one_job_on_two_where_it_names
 
 
 def test_qrsh_starts_the_ranks_of_the_other_host(sge: SgeBox) -> None:
-    folder = sge.home / "launch"
-    sge.must(["mkdir", str(folder)], USER)
-    program = Path(sys.executable).parent / "scalestudy"  # Grid Engine gives a job a PATH of its own
-    script = f"{program} try ranks=4 nodes=2 strategy=allreduce train.epochs=1 --out out\n"
-    (sge.folder / "job.sh").write_text(script)
-    submit = ["qsub", "-sync", "y", "-pe", "two", "4", "-V", "-cwd", "-j", "y", "-o", "said", "-S", "/bin/bash"]
-    done = sge.run([*submit, str(sge.folder / "job.sh")], USER, folder, **environment_of(sge))
-    said = (folder / "said").read_text()
-    assert made(done.returncode, said), done.stdout + said
-    result = json.loads((folder / "out" / "result.json").read_text())
-    assert result["launch"]["launcher"] == "qrsh"
-    assert sorted(result["launch"]["hosts"]) == ["sgehead", "sgetail"]  # which comes first is the scheduler's choice
-    assert result["samples_seen"] == 11 * 128
+    submit = ["qsub", "-sync", "y", "-pe", "two", "4", "-j", "y", "-S", "/bin/bash"]
+    launch = assert_trains_on_two_hosts(sge, submit)
+    assert launch["launcher"] == "qrsh"
+    assert sorted(launch["hosts"]) == ["sgehead", "sgetail"]  # which comes first is the scheduler's choice
 
 
 def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(

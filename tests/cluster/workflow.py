@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.box import USER, Box
+from tests.integration.tries import made
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAKEFILE = """\
@@ -284,3 +285,20 @@ def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]
     found = {name: json.loads((workflow.folder / f"results/{name}/result.json").read_text())["nodes"] for name in runs}
     assert len(found.pop("on any")) == 2
     assert found == {name: sorted(runs[name]["hosts"].split(",")) for name in found}
+
+
+def assert_trains_on_two_hosts(box: Box, submit: Sequence[str]) -> dict[str, Any]:
+    """Check a training of four ranks in a job on both hosts, whose submission waits for its end; returns how it was launched."""
+    folder, job = box.home / "launch", box.folder / "job.sh"
+    box.must(["mkdir", str(folder)], USER)
+    # Neither scheduler gives a job the submitter's PATH.
+    exports = "".join(f"export {name}={value}\n" for name, value in environment_of(box).items())
+    program = Path(sys.executable).parent / "scalestudy"
+    words = "ranks=4 nodes=2 strategy=allreduce train.epochs=2 --out out"
+    job.write_text(f"{exports}cd {folder}\n{program} try {words}\n")
+    done = box.run([*submit, "-o", str(folder / "said"), str(job)], USER, folder, **environment_of(box))
+    said = box.until(["cat", str(folder / "said")], "samples/s")  # PBS brings the output back a little later
+    assert made(done.returncode, said), done.stdout + said
+    result = json.loads((folder / "out" / "result.json").read_text())
+    assert result["samples_seen"] == 2 * 11 * 128
+    return dict(result["launch"])
