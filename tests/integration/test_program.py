@@ -128,13 +128,13 @@ def test_nothing_of_a_script_outlives_a_run_that_is_killed(tmp_path: Path) -> No
 
 def test_a_script_goes_on_in_the_next_attempt_where_its_deadline_stopped_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(RESUMES.format(blocks(PAGE, "python")[1]), encoding="utf-8")
-    given = settings("python train.py", "measure.steps=120", resume=True)
-    first = attempt(tmp_path / "out", *given, cwd=tmp_path, SCALESTUDY_DEADLINE=str(time.time() + 31))
+    given = settings("python train.py", resume=True)
+    first = attempt(tmp_path / "out", *given, cwd=tmp_path, SCALESTUDY_DEADLINE=str(time.time() + 28))
     assert first.returncode == 75, first.stdout
     assert "because its command ended with status 75; the same command resumes it" in first.stdout
     found = run(tmp_path / "out", *given, cwd=tmp_path)
     stopped, ended = found["links"]
-    assert stopped["steps"] + ended["steps"] >= 125
+    assert stopped["steps"] + ended["steps"] >= 45
     assert stopped["steps"] > 0 < ended["steps"]
     assert found["metrics"]["step_time_s"] == pytest.approx(0.05, rel=0.5), (
         "the time between the attempts is in no step"
