@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -37,7 +38,9 @@ def imported(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
         yield from imported(node, known)
 
 
-def drawn(known: dict[str, Path]) -> Imports:
+@functools.cache
+def drawn() -> Imports:
+    known = modules()
     return {
         name: set(imported(ast.parse(file.read_text(encoding="utf-8")), known)) - {name} for name, file in known.items()
     }
@@ -59,17 +62,17 @@ def place(module: str) -> tuple[int, int]:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    TopologicalSorter(drawn(modules())).prepare()  # CycleError names the circle
+    TopologicalSorter(drawn()).prepare()  # CycleError names the circle
 
 
 def test_every_import_goes_up_the_table_of_rooms_and_data_flows_from_sources_to_the_loader() -> None:
-    own = {name: targets for name, targets in drawn(modules()).items() if name.startswith("scalestudy.")}
+    own = {name: targets for name, targets in drawn().items() if name.startswith("scalestudy.")}
     imports = [(name, target) for name, targets in own.items() for target in sorted(targets & own.keys())]
     assert [(name, target) for name, target in imports if place(target) > place(name)] == []
 
 
 def test_the_plugins_import_nothing_of_the_package() -> None:
-    graph = drawn(modules())
+    graph = drawn()
     executor = [n for n in graph if n.startswith("snakemake_executor_plugin_multinode")]
     assert len(executor) > 20
     assert [(n, t) for n in executor for t in graph[n] if t.startswith("scalestudy")] == []
