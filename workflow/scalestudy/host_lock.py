@@ -10,10 +10,11 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import pwd
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,7 +45,8 @@ def measured_run(name: str, deadline: float = math.inf) -> Iterator[None]:
     1970: the end of the job that waits.
     """
     with _held(fcntl.LOCK_EX, deadline) as own:
-        sign(own, {**me(), "name": visible(name)})
+        with suppress(OSError):  # those who wait are told less
+            sign(own, {**me(), "name": visible(name)})
         try:
             yield
         finally:
@@ -119,9 +121,9 @@ def _opened(file: Path, *, is_own: bool) -> IO[Any]:
         os.fchmod(descriptor, mode)
     except FileExistsError:
         descriptor = os.open(file, flags)
-    if is_own and os.fstat(descriptor).st_uid != os.getuid():
+    if is_own and (owner := os.fstat(descriptor).st_uid) != os.getuid():
         os.close(descriptor)
-        raise PermissionError(1, "it belongs to another user")
+        raise PermissionError(1, f"it belongs to {_user(owner)}")
     return os.fdopen(descriptor, "r+b" if is_own else "rb", buffering=0)
 
 
@@ -129,6 +131,13 @@ def _holder(own: IO[bytes]) -> str:
     """The measured run that holds this user's lock, by its note; work beside runs leaves none."""
     note = note_in(own) or {}
     return f"{note['name']} ({shown(note)})" if "name" in note and not is_gone(note) else "other work on this host"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def _say(text: str) -> None:

@@ -11,6 +11,7 @@ import math
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +30,8 @@ from scalestudy.training import rendezvous
 from scalestudy.training.job import Job
 
 START_S = 600.0
+NAME_MISSING_S = 30.0
+"""Delay until the nodes that have not come up are named."""
 TASK_S = 60.0
 POLL_S = 0.2
 GRACE_S = 4.0
@@ -113,6 +116,7 @@ class Control:
     def until(self, reached: Callable[[], bool], limit_s: float | None) -> None:
         """Hear agents until something is reached. Raises RankFailed on a failure, or when the limit is over."""
         begin = before = time.monotonic()
+        missing_named = False
         while not reached():
             self.hear()
             now = time.monotonic()
@@ -122,6 +126,9 @@ class Control:
                 self.note_dead_launchers()
                 if now - begin > limit_s:
                     self.lose_node(f"{self.missing()} did not come up within {limit_s:g} s")
+                if now - begin > NAME_MISSING_S and not missing_named:
+                    missing_named = True
+                    print(f"scalestudy: waiting for {self.missing()}", file=sys.stderr, flush=True)
             before = now
             if self.failures:
                 self.hear(SETTLE_S)
