@@ -138,5 +138,5 @@ def test_another_user_who_holds_the_lock_of_all_is_waited_for_a_limited_time(
 def test_a_user_who_has_taken_my_lock_is_named(folder: Path) -> None:
     (folder / "scalestudy-0.lock").touch()
     os.chown(folder / "scalestudy-0.lock", 65534, 65534)
-    with pytest.raises(UserError, match="it belongs to another user"), measured_run("mine"):
+    with pytest.raises(UserError, match="it belongs to nobody"), measured_run("mine"):
         pass
