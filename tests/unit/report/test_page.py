@@ -102,11 +102,11 @@ def test_control_characters_are_shown_and_not_sent(study: Study) -> None:
     assert not set(page) & {chr(code) for code in (*range(9), *range(11, 32), 127)}
 
 
-def test_studies_of_one_title_have_each_its_own_answer_and_a_campaigns_page_is_made_again_by_its_name(
+def test_answers_of_one_title_are_apart_those_of_the_machine_first_and_a_campaigns_page_is_made_again_by_its_name(
     study: Study,
 ) -> None:
     folder = f"{MACHINE}+night_2"
-    slow = replace(study, name="slow", figures=study.figures[1:2], tables=())
+    slow = replace(study, name="small_files", figures=study.figures[1:2], tables=())
     study = replace(study, figures=study.figures[:1], tables=())
     for run in study.runs:
         write_result(result_file(folder, run.id), result_of(run))
@@ -117,6 +117,7 @@ def test_studies_of_one_title_have_each_its_own_answer_and_a_campaigns_page_is_m
 
     found = page.partition('<dl class="answers">')[2].partition("</dl>")[0]
     assert found.count("training time goes from") == found.count("throughput goes from") == 2
+    assert found.index("#small_files") < found.index(f"#{study.name}")
     assert page.count("--config machine=fake scale=paper campaign=night_2</code>") == 3
 
 
