@@ -29,7 +29,7 @@ from scalestudy.data.stage.wanted import Share, WantedFiles, wanted
 from scalestudy.data.stores import Store, store_at
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
-from scalestudy.files import sha256_text
+from scalestudy.files import atomic_path, sha256_text
 from scalestudy.spec.config import Site
 
 LOOKED_S = 600.0
@@ -102,7 +102,8 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
             if not _is_whole(entry, files):
                 copied = _copied(entry, files, store, options, site)
                 if manifest.index:
-                    shutil.copyfile(index_file(manifest_path, manifest), entry.folder / INDEX)
+                    with atomic_path(entry.folder / INDEX) as beside:  # another run may have it mapped
+                        shutil.copyfile(index_file(manifest_path, manifest), beside)
                 local = dataclasses.replace(manifest, bulk=".", index=manifest.index and INDEX)
                 write_manifest(entry.folder / "manifest.json", local)
                 sync(entry.folder)
