@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import lmdb
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from scalestudy.cli import run_command
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import bulk_folder, read_manifest
 from scalestudy.data.prepare import datasets as module
+from scalestudy.data.prepare import write
 from scalestudy.data.prepare.datasets import ensure, prepare
 from scalestudy.data.scale import stratified_order, wanted_samples
 from scalestudy.data.verify import is_whole
@@ -75,6 +78,16 @@ def test_data_that_meets_a_quota_is_reported(spec: dict[str, object], tmp_path: 
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and f"{disk}/" in done.stderr, done
     assert "the disk is full: " in done.stderr
+
+
+def test_an_error_of_the_disk_is_not_taken_for_a_full_one(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise lmdb.Error("mdb_txn_commit: Input/output error")
+
+    monkeypatch.setattr(write, "database_key", failing)
+    with pytest.raises(OSError, match="Input/output error") as raised:
+        prepared(**JPEG, shard={"format": "lmdb"})
+    assert raised.value.errno == errno.EIO
 
 
 def test_size_and_stored_form_belong_together(prepared: Prepared) -> None:

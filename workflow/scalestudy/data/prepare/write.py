@@ -16,6 +16,7 @@ import json
 import math
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -288,10 +289,14 @@ def _database(place: Path) -> Iterator[lmdb.Environment]:
     try:
         yield environment
     except lmdb.Error as error:
-        # LMDB has no class for errors of the system: only the text says which one it was. EIO: a write was cut short.
-        if not any(os.strerror(number) in str(error) for number in (*FULL, errno.EIO)):
+        # LMDB has no class for errors of the system: only the text says which one it was.
+        number = next((one for one in (*FULL, errno.EIO) if os.strerror(one) in str(error)), None)
+        if number is None:
             raise
-        raise OSError(errno.ENOSPC, str(error), str(place)) from None
+        if number == errno.EIO:  # also of a write that a full disk or a quota cut short: then the next one says so
+            with tempfile.TemporaryFile(dir=place) as more:
+                more.write(bytes(1 << 20))
+        raise OSError(number, str(error), str(place)) from None
     finally:
         environment.close()
 
