@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,18 @@ def test_no_more_batches_are_made_ahead_than_asked_for(prepared: Prepared) -> No
         assert made.slow_decode == ahead
 
 
+def test_a_worker_holds_one_coded_image_of_a_slower_storage(prepared: Prepared) -> None:
+    path, manifest = prepared(**{**JPEG, "preprocess": "raw", "resize": 256})
+    data = open_dataset(path, "train", spec(storage={"latency_ms": 0.001}))
+    data.batch(np.arange(2), size=32, augment="none", seed=0, epoch=0)  # imports
+    tracemalloc.start()
+    try:
+        data.batch(np.arange(40), size=32, augment="none", seed=0, epoch=0)
+        assert tracemalloc.get_traced_memory()[1] < 3 * manifest.train.bytes / 40
+    finally:
+        tracemalloc.stop()
+
+
 # Over HTTP
 
 
@@ -160,7 +173,7 @@ def test_a_server_that_goes_away_is_an_error_with_shard_and_sample(
     path, facts = prepared(**FORMS["tar"])
     with nginx.serving(tmp_path, tmp_path / "nginx") as at:
         origin = f"{at}/{path.parent.relative_to(tmp_path)}/{facts.bulk}"
-    message = r"127.0.0.1:\d+/.*/train-\d+.tar: sample \d+ \(bytes .* the server does not"
+    message = r"127.0.0.1:\d+/.*/train-\d+.tar: sample \d+ \(bytes .* the server does not.*Connection ?refused"
     with pytest.raises(UserError, match=message):
         shown(path, mode=mode, origin=origin)
 

@@ -143,8 +143,10 @@ Store = FolderStore | ObjectStore
 
 
 def _reason(error: Exception) -> str:
-    """Of obstore's error, without its debug text."""
-    return str(error).partition("\n")[0]
+    """The first line of obstore's error, and the innermost cause, which its debug text ends with."""
+    text, _, debug = str(error).partition("\n")
+    causes = [line.strip(" ,({") for line in debug.splitlines() if line.strip(" ,(){}")]
+    return f"{text}: {' '.join(causes[-2:])}" if causes else text
 
 
 def store_at(address: str, kept_open: bool) -> Store:

@@ -78,6 +78,10 @@ class ImageDataset(Dataset):
             draws = counter_rng.uniforms(images.DRAWS, counter_rng.AUGMENT, transform.seed, epoch, indices)
         with contextlib.suppress(OSError):  # its sample is found, and named, when it is read
             places = self.reader.places(indices) if isinstance(self.reader, IndexedReader) else None
+        if places is None and isinstance(self.reader, IndexedReader) and len(out) > 1:
+            for row in range(len(out)):  # one by one, as they come: a worker holds one of them in memory
+                self._show(indices[row : row + 1], epoch, transform, out[row : row + 1])
+            return
         try:
             images.show_batch(
                 places,
