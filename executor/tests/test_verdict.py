@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,24 @@ def test_a_fault_of_a_node_is_forgiven_once() -> None:
     assert (first.action, first.node_fault) == (Action.CONTINUE, True)
     judged = judged_of(None, ended(Cause.NODE), None, [attempt(node_fault=True), attempt()])
     assert (judged.action, judged.why) == (Action.FAIL, "the node or its software failed (WORDS), again")
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome", "node_fault"),
+    [
+        (Cause.MEMORY, Action.FAIL, False),
+        (Cause.WALLTIME, Action.FAIL, False),
+        (Cause.NODE, Action.CONTINUE, True),
+        (Cause.CANCELLED, Action.START_OVER, False),
+        (Cause.SIGNAL, Action.START_OVER, False),
+        (Cause.COMMAND, Action.START_OVER, False),  # Grid Engine, where the site has qdel send TERM
+    ],
+)
+def test_a_job_whose_deletion_had_no_effect_is_judged_by_what_ended_it(
+    cause: Cause, outcome: Action, node_fault: bool
+) -> None:
+    judged = judged_of(TERMINATED, ended(cause), None, [replace(attempt(), cancelled=True)])
+    assert (judged.action, judged.node_fault) == (outcome, node_fault)
 
 
 def test_two_attempts_in_a_row_without_progress_are_a_failure() -> None:

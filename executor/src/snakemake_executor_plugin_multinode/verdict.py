@@ -12,6 +12,8 @@ LOST_ANSWERS = 2
 FRUITLESS_ATTEMPTS = 2
 """So many attempts in a row without progress are a failure."""
 NODE_RETRIES = 1
+NO_DELETION = (Cause.MEMORY, Cause.WALLTIME, Cause.NODE, Cause.PREEMPTED)
+"""What a scheduler reports of a job whose deletion, though asked for, had no effect."""
 WALLTIME_MARGIN_S, WALLTIME_MARGIN = 60.0, 0.1
 """A job that ran to within so many seconds of its walltime, or such a share of a short one, was over its walltime: its last
 heartbeat is up to half a minute old."""
@@ -46,7 +48,7 @@ def verdict(job: MonitoredJob, state: JobState, evidence: Evidence) -> Decision:
     """Return the action after an end without further evidence to come."""
     e = Ending(job, state, evidence)
     judged = _judged(e)
-    cancelled = job.attempt.cancelled and not _failed_by_itself(e)
+    cancelled = job.attempt.cancelled and e.cause not in NO_DELETION and not _failed_by_itself(e)
     if cancelled and judged.action is not Action.SUCCEED:
         return Decision(Action.START_OVER, state, "cancelled by its driver")
     return judged
