@@ -75,7 +75,8 @@ class Orphans:
             job.state = replace(decision.state, forbidden=self.files.void(job.attempt.name))
             return
         job.attempt.cause = decision.why
-        self.records.note_end(job.record, decision.state.end)
+        if job.attempt.name not in self.records.ended:
+            self.records.note_end(job.record, decision.state.end)
         # Snakemake has seen the outputs of an earlier success, and makes them again if it wants them again.
         job.record.over = evidence.end is not None and evidence.end.code == 0 and evidence.ended_before_driver
         if not job.record.over:

@@ -100,7 +100,10 @@ class Records:
         (folder / "jobs").mkdir(parents=True, exist_ok=True)
         (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         self.ledger = folder / "jobs.jsonl"
-        self.hours: dict[str, float] = {event["name"]: event.get("gpu_hours") or 0.0 for event in self.events()}
+        events = self.events()
+        self.ended = {event["name"] for event in events if event["event"] == "ended"}
+        """The submissions whose end an earlier driver has noted."""
+        self.hours: dict[str, float] = {event["name"]: event.get("gpu_hours") or 0.0 for event in events}
         """By the name of each submission, the GPU hours that it used or, before its end, may use."""
         for attempt in (record.attempts[-1] for record in self.all() if record.open):
             self.hours.setdefault(attempt.name, attempt.gpu_hours or 0.0)  # a driver was killed before it noted the id
