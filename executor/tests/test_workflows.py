@@ -96,6 +96,16 @@ def test_a_driver_that_is_told_to_exit_leaves_the_empty_folder_that_a_job_has_ju
     assert (tmp_path / "made/a").exists()
 
 
+def test_after_a_cancel_the_commands_of_onerror_can_be_interrupted(tmp_path: Path) -> None:
+    rule = 'rule a:\n    output: "a"\n    shell: "sleep 60; touch {output}"\n'
+    (tmp_path / "Snakefile").write_text(f'{rule}onerror:\n    shell("grep SigIgn /proc/self/status >ignored")\n')
+    driver = subprocess.Popen(command(), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    wait_for('"event": "submitted"', tmp_path / ".multinode/jobs.jsonl")
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(120) != 0
+    assert int((tmp_path / "ignored").read_text().split()[1], 16) & 1 << signal.SIGINT - 1 == 0
+
+
 def test_a_group_that_fails_says_why(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(GROUP.replace("COMMAND", "exit 3"))
     done = drive(tmp_path, "b.1")

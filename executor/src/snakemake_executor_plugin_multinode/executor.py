@@ -105,6 +105,8 @@ class Executor(RemoteExecutor):
         self.monitor = JobMonitor(self.scheduler, records, self, limits, str(settings.site))
         self.open: dict[int, SubmittedJobInfo] = {}
         self.prepared = False
+        self.interruptible = False
+        """Whether this executor handles SIGINT."""
 
     # what Snakemake calls
 
@@ -165,16 +167,20 @@ class Executor(RemoteExecutor):
     def cancel(self) -> None:
         """Ctrl-C: the thread comes to rest, then all followed submissions are deleted, also those unknown to Snakemake.
 
-        Another Ctrl-C would tear the deletion apart: it is ignored from now on.
+        Another Ctrl-C would tear the deletion apart: it is ignored until the jobs are deleted.
         """
-        with contextlib.suppress(ValueError):  # not the main thread
+        if self.interruptible:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if jobs := self.monitor.submitted():
-            doing = f"cancelling {counted(len(jobs))}; this may take a while"
-            self.warn(f"multinode: {doing}. The same command resumes")
-        self._rest()
-        self.monitor.cancel_all()
-        self.shutdown()
+        try:
+            if jobs := self.monitor.submitted():
+                doing = f"cancelling {counted(len(jobs))}; this may take a while"
+                self.warn(f"multinode: {doing}. The same command resumes")
+            self._rest()
+            self.monitor.cancel_all()
+            self.shutdown()
+        finally:
+            if self.interruptible:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """Part of `cancel`."""
@@ -309,6 +315,7 @@ class Executor(RemoteExecutor):
             signal.signal(signal.SIGXCPU, self._leave)
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 signal.signal(signal.SIGINT, self._interrupt_once)
+                self.interruptible = True
             if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
                 signal.signal(signal.SIGHUP, self._leave)
         except ValueError:  # not the main thread
