@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from snakemake_executor_plugin_multinode.site import Container, Site
-from snakemake_executor_plugin_multinode.software import WRAPPER, checked, setup_lines
+from snakemake_executor_plugin_multinode.software import WRAPPER, checked, container_words, setup_lines
 from test_jobscript import end_of, run, script
 
 ON_FAILURE = 'setup_failed() { echo "failed $1: $2"; exit 78; }\n'
@@ -80,3 +80,9 @@ def test_a_job_runs_in_its_image_and_hands_on_how_other_nodes_get_into_it(
     again = shell(f"{wrapper} /bin/sh -c 'echo inside'")
     assert again.stdout == f"{said}\ninside\n"
     assert wrapper.startswith(f"'{tmp_path}/bin/apptainer' exec")
+
+
+@pytest.mark.parametrize("folder", ["/home/me/$x", "/home/me/a,b", "/home/me/a:b"])
+def test_a_folder_that_a_container_cannot_bind_is_refused(folder: str) -> None:
+    with pytest.raises(ValueError, match=r"its path holds one of `,:\$`; move the folder"):
+        container_words(Site(container=Container(image="img.sif")), Path(folder))

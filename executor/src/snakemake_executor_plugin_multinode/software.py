@@ -47,8 +47,8 @@ def container_words(site: Site, folder: Path) -> list[str]:
     container = site.container
     if container is None:
         return []
-    if any(character in str(folder) for character in ",:"):
-        raise ValueError(f"a container cannot have the folder {folder}: its path holds `,` or `:`; move the folder")
+    if any(character in str(folder) for character in ",:$"):
+        raise ValueError(f"a container cannot have the folder {folder}: its path holds one of `,:$`; move the folder")
     named = container.image
     image = named if "://" in named or named.startswith("$") else str(folder / named)
     binds = [word for place in (str(folder), *container.bind) for word in ("--bind", place)]
