@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +88,7 @@ def alive(status: Status = RUNNING) -> JobState:
         (missing(0.0), Known(began=BEGAN, silent_s=119.0), 1e6, Action.WAIT),
         (missing(0.0), Known(began=BEGAN, silent_s=121.0), 30.0, Action.CONTINUE),
         (missing(0.0, forbidden=True), NOTHING, 30.0, Action.FAIL),
+        (replace(missing(0.0, forbidden=True), history=True), NOTHING, 30.0, Action.RESUBMIT),
         (missing(0.0, forbidden=False), NOTHING, 60.0, Action.WAIT),
         (missing(0.0, forbidden=False), NOTHING, 61.0, Action.CONTINUE),
         (missing(0.0), Known(end=WELL, began=BEGAN), 1e6, Action.SUCCEED),

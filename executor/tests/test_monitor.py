@@ -35,7 +35,7 @@ class FakeScheduler:
     """A scheduler whose every answer a test decides."""
 
     def __init__(self) -> None:
-        self.copies_output = False
+        self.keeps_history = self.copies_output = False
         self.settings = SchedulerSettings(kind="slurm", account="lab", queue="gpu")
         self.submitted: list[str] = []
         self.deleted: list[str | None] = []
@@ -172,6 +172,14 @@ def test_a_submission_that_never_arrived_is_given_up_for_good_and_made_again(ben
     assert (bench.files.folder / f"{bench.scheduler.submitted[0]}.token").readlink() == Path("void")
     bench.end(0, 1)
     bench.until(lambda: bench.told.done)
+
+
+def test_a_job_that_a_scheduler_with_history_has_forgotten_is_tried_once_more(bench: Bench) -> None:
+    bench.scheduler.keeps_history, bench.scheduler.on_question = True, lambda jobs: {}
+    bench.add()
+    bench.until(lambda: bench.told.failures)
+    said = "job 2: left the queue without having begun: deleted, or lost by the scheduler."
+    assert (len(bench.scheduler.submitted), bench.told.failures) == (2, {"train a": said})
 
 
 def test_a_job_whose_end_is_judged_can_never_start_again(bench: Bench, tmp_path: Path) -> None:

@@ -123,6 +123,29 @@ def test_accounting_that_fails_is_no_answer_and_accounting_that_is_not_there_is_
     assert (status["a"].state if "a" in status else None) is state
 
 
+@pytest.mark.parametrize(
+    ("config", "remembers"),
+    [
+        ("MinJobAge               = 300 sec\nAccountingStorageType   = accounting_storage/none\n", True),
+        ("MinJobAge               = 2 sec\nAccountingStorageType   = accounting_storage/none\n", False),
+        ("MinJobAge               = 2 sec\nAccountingStorageType   = accounting_storage/slurmdbd\n", True),
+        ("", False),
+    ],
+)
+def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str, remembers: bool) -> None:
+    assert slurm("", scontrol=config).keeps_history is remembers
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "number"),
+    [("0:9", Cause.SIGNAL, 9), ("0:53", Cause.NODE, None), ("1:0", Cause.COMMAND, None)],
+)
+def test_a_signal_that_squeue_does_not_name_is_taken_from_scontrol(code: str, cause: Cause, number: int | None) -> None:
+    scheduler = slurm("7|FAILED|None|node1|a\n", scontrol=f"JobId=7 JobState=FAILED ExitCode={code} Restarts=0\n")
+    status = scheduler.statuses([JobRef("a", "7")])["a"]
+    assert (status.cause, status.signal, status.nodes) == (cause, number, ("node1",))
+
+
 def test_what_squeue_forgot_is_taken_from_the_accounting() -> None:
     """But not that a job lives: after a loss of its state, Slurm's accounting would say so for ever."""
     table = "7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n10|RUNNING|0:0|d\n"

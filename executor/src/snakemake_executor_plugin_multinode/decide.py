@@ -156,6 +156,7 @@ def _never_began(job: MonitoredJob, state: JobState) -> Decision:
     """It is not in the queue, and has been forbidden to start."""
     if job.attempt.id is None:
         return Decision(Action.RESUBMIT, state, "was not submitted")
-    if job.adopted or job.attempt.cancelled:
+    lost = state.history and not any(attempt.never_ran and attempt.id for attempt in job.record.attempts)
+    if job.adopted or job.attempt.cancelled or lost:
         return Decision(Action.RESUBMIT, state, "left the queue without a trace")
     return Decision(Action.FAIL, state, "left the queue without having begun: deleted, or lost by the scheduler")

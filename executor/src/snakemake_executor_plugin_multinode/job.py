@@ -40,6 +40,8 @@ class JobState:
     """ENDING: the job script's own record; None if only the scheduler reports the end."""
     forbidden: bool | None = None
     """MISSING: whether the job could be forbidden to begin; None as long as that was not tried."""
+    history: bool = False
+    """MISSING: whether the scheduler keeps a record of deleted jobs for a while."""
 
     @property
     def reported(self) -> State | None:

@@ -213,7 +213,8 @@ class JobMonitor:
     def _act(self, job: MonitoredJob, decision: Decision) -> None:
         match decision.action:
             case Action.FORBID:
-                job.state = replace(decision.state, forbidden=self.files.void(job.attempt.name))
+                forbidden, history = self.files.void(job.attempt.name), self.scheduler.keeps_history
+                job.state = replace(decision.state, forbidden=forbidden, history=history)
             case Action.REQUEUED:
                 self._requeued(job, job.state.end, decision.state)
             case Action.WAIT:

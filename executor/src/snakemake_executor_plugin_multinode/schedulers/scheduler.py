@@ -172,6 +172,11 @@ class Scheduler(ABC):
     def __init__(self, settings: SchedulerSettings, run: Run) -> None:
         self.settings, self.run = settings, run
 
+    @property
+    def keeps_history(self) -> bool:
+        """Whether a deleted job always leaves a record for a while, so that one without was lost."""
+        return False
+
     @abstractmethod
     def submit_command(self, request: Request) -> list[str]:
         """Compose the submit line, one word per element. ValueError, with a sentence, for a request beyond it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
@@ -53,6 +54,8 @@ NEVER = {
 }  # fmt: skip
 HELD = {"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held"}
 
+REMEMBERED_S = 60
+"""A controller that remembers an ended job so long has told of it before it is forgotten."""
 NO_ACCOUNTING = "accounting storage is disabled"
 FORMAT = "%i|%T|%r|%N|%j"
 RAISED_SIGNAL = re.compile(r"RaisedSignal:([0-9]{1,9})")
@@ -106,6 +109,16 @@ class Slurm(Scheduler):
         cluster = _cluster([*settings.options, *(settings.request or "").split()], os.environ)
         self.on = ["-M", cluster] if cluster else []
 
+    @property
+    def keeps_history(self) -> bool:
+        """As long as `MinJobAge` says, and for ever with accounting."""
+        try:
+            shown = self.run(["scontrol", *self.on, "show", "config"], self.query_s).out
+        except NoAnswer:
+            return False
+        age = re.search(r"^MinJobAge\s*=\s*([0-9]{1,9})", shown, re.MULTILINE)
+        return "accounting_storage/slurmdbd" in shown or (age is not None and int(age[1]) >= REMEMBERED_S)
+
     def submit_command(self, request: Request) -> list[str]:
         """`sbatch --parsable -J NAME …`. A requeue is forbidden: resuming is decided by us, with the cause known."""
         log = checked_path(request.log, "\\", "Slurm").replace("%", "%%")  # sbatch(1), "filename pattern"
@@ -125,7 +138,7 @@ class Slurm(Scheduler):
 
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One squeue of all jobs of this user: it also finds by name, and no unknown id can spoil it."""
-        found = found_for(jobs, self._table())
+        found = {name: self._explained(status) for name, status in found_for(jobs, self._table()).items()}
         return found | self._accounted([job for job in jobs if job.name not in found])
 
     def _table(self) -> list[tuple[str, str, Status]]:
@@ -141,6 +154,16 @@ class Slurm(Scheduler):
         # A job of a federation has a row of each of its clusters: that of the one which runs it comes last.
         rows.sort(key=lambda row: row[1] != "REVOKED")
         return [(job, name, _status(job, word, reason, node)) for job, word, reason, node, name in rows]
+
+    def _explained(self, status: Status) -> Status:
+        """A failed job by the signal that ended it, which not every squeue names."""
+        with suppress(NoAnswer):
+            if status.cause is Cause.COMMAND:
+                shown = self.run(["scontrol", *self.on, "-o", "show", "job", status.id], self.query_s).out
+                if code := re.search(r"\bExitCode=[0-9]{1,9}:([0-9]{1,9})", shown):
+                    by_signal = _status(status.id, "FAILED", number=int(code[1]))
+                    return replace(by_signal, words=status.words, nodes=status.nodes)
+        return status
 
     def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """Query the accounting for jobs gone from the queue; empty without accounting."""
