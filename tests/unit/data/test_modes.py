@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ import psutil
 import pytest
 import torch
 
+from scalestudy.data.load import workers
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.data.load.loader import Loader
 from scalestudy.data.load.sampler import batches
@@ -254,12 +256,64 @@ def test_a_worker_that_is_killed_is_an_error_with_its_signal(prepared: Prepared)
     loader = spec(kind="processes", workers=1)
     data, others = open_dataset(path, "train", loader), of_a_loader()
     with (
-        pytest.raises(UserError, match=r"worker 0 \(process \d+\) was killed by SIGKILL"),
+        pytest.raises(UserError, match=r"worker 0 \(process \d+\) was killed by SIGKILL at .* samples \d+, \d+"),
         Loader(data, plan(data, batch=2), loader, seed=0) as made,
     ):
         for _ in made:
             worker, *_ = wait_until(lambda: [one for one in psutil.Process().children() if one not in others], 10)
             worker.kill()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_a_worker_that_hangs_in_a_read_is_reported_and_then_an_error(
+    kind: str, prepared: Prepared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("SAY_AFTER_S", 1), ("MAX_WAIT_S", 2), ("END_S", 0.2)):
+        monkeypatch.setattr(workers, name, value)
+    others = of_a_loader()
+    path, _ = prepared(**FORMS["files"])
+    loader = spec(kind=kind, workers=1)
+    data = open_dataset(path, "train", loader)
+    file = data.files[9]
+    file.unlink()
+    os.mkfifo(file)  # opening it waits until somebody writes
+    with (
+        pytest.raises(UserError, match=r"batch of epoch 0 with samples 8, 9, 10, 11 did not come within 2 s"),
+        Loader(data, [(0, np.arange(8, 12))], loader, seed=0) as made,
+    ):
+        list(made)
+    assert "waiting for the batch of epoch 0 with samples 8, 9, 10, 11, for 1 s now" in capsys.readouterr().err
+
+    def let_go() -> bool:
+        # Not once: what the kernel cannot read is opened once more, for its error. OSError: nobody reads now.
+        with contextlib.suppress(OSError):
+            os.close(os.open(file, os.O_WRONLY | os.O_NONBLOCK))
+        return not of_a_loader() - others
+
+    assert wait_until(let_go, 5)
+
+
+@pytest.mark.timeout(60)
+def test_an_error_arrives_though_another_worker_hangs_and_the_process_ends(prepared: Prepared) -> None:
+    path, _ = prepared(**FORMS["files"])
+    files = open_dataset(path, "train").files
+    files[0].write_bytes(b"damaged")
+    files[1].unlink()
+    os.mkfifo(files[1])
+    code = f"""
+import numpy as np
+from scalestudy.data.load import workers
+from scalestudy.data.load.dataset import open_dataset
+from scalestudy.data.load.loader import Loader
+from scalestudy.spec import run
+workers.END_S, spec = 0.2, run.Loader(workers=2, size=32)
+data = open_dataset({str(path)!r}, "train", spec)
+with Loader(data, [(0, np.arange(1)), (0, np.arange(1, 2))], spec, seed=0) as made:
+    list(made)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1 and "sample 0 cannot be read" in done.stderr
 
 
 def test_workers_end_when_their_loader_is_killed(prepared: Prepared) -> None:

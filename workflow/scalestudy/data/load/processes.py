@@ -58,12 +58,13 @@ class Processes(Workers):
     def _received(self, task: BatchTask, number: int) -> Batch:
         process, connection = self._workers[number]
         try:
+            task.wait(connection.poll)
             made: MadeBatch | Failure = connection.recv()
         except (EOFError, ConnectionError):
             code = process.wait()
             ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-            what, remedy = f"worker {number} (process {process.pid}) {ending}", "check what else runs on this node"
-            raise UserError(what, "loader", f"see its messages above, and {remedy}") from None
+            what = f"worker {number} (process {process.pid}) {ending} at {task}"
+            raise UserError(what, "loader", "see its messages above, and check what else runs on this node") from None
         if not isinstance(made, MadeBatch):
             raise RuntimeError(made) if isinstance(made, str) else UserError(*made)
         self.count_made(task)

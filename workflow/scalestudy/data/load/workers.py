@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import queue
+import sys
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent import futures
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +19,8 @@ from torch.profiler import record_function
 from scalestudy.data.decode.images import one_torch_thread
 from scalestudy.data.load.page_locked import Batch, empty, pinned
 from scalestudy.data.sources.samples import ArrayBatch, Dataset, Transform
+from scalestudy.errors import UserError
+from scalestudy.locks import SAY_AFTER_S, SAY_AGAIN_S
 from scalestudy.spec import run
 
 if TYPE_CHECKING:
@@ -24,6 +28,11 @@ if TYPE_CHECKING:
 
 MAKING = "make batch"
 """Span of a batch that is made, in a trace of torch.profiler."""
+END_S = 5.0
+"""Seconds in which threads have to end."""
+MAX_WAIT_S = 1800
+"""Seconds until a batch that does not come is an error. Reads wait while a server of Lustre is replaced: its clients have
+900 s to reconnect (OBD_RECOVERY_TIME_HARD of obd_support.h), after its loss was detected."""
 
 
 class BatchTask(NamedTuple):
@@ -32,6 +41,24 @@ class BatchTask(NamedTuple):
     epoch: int
     indices: NDArray[np.int64]
     slot: int
+
+    def __str__(self) -> str:
+        first, more = ", ".join(map(str, self.indices[:8].tolist())), len(self.indices) - 8
+        return f"the batch of epoch {self.epoch} with samples {first}{f' and {more} more' if more > 0 else ''}"
+
+    def wait(self, arrived: Callable[[float], bool]) -> None:
+        """Wait until `arrived`, which waits for so many seconds; UserError after MAX_WAIT_S.
+
+        A wait prints its reason after SAY_AFTER_S, and then every SAY_AGAIN_S. Time in which this process was suspended
+        does not count.
+        """
+        for waited_s in range(1, MAX_WAIT_S + 1):
+            if arrived(1.0):
+                return
+            if waited_s % SAY_AGAIN_S == SAY_AFTER_S:
+                print(f"scalestudy: waiting for {self}, for {waited_s} s now", file=sys.stderr, flush=True)
+        remedy = "check the storage of the data, and what else runs on this node"
+        raise UserError(f"{self} did not come within {MAX_WAIT_S} s", "loader", remedy)
 
 
 class Workers:
@@ -97,21 +124,49 @@ class Workers:
         return slot
 
     def close(self) -> None:
-        """End the workers; threads finish their current batch."""
+        """End the workers; threads have END_S to finish their current batch."""
 
 
 class Threads(Workers):
     """Each thread makes whole batches; the kernel reads, decodes and resizes one without the interpreter lock."""
 
-    @functools.cached_property
-    def _pool(self) -> ThreadPoolExecutor:
+    _threads: Sequence[threading.Thread] = ()
+    _closed = False
+
+    def start(self, task: BatchTask) -> Callable[[], Batch]:
+        if not self._threads:
+            self._open()
+        made = futures.Future[Batch]()
+        self._tasks.put((task, made))
+        return functools.partial(self._received, task, made)
+
+    def _open(self) -> None:
         # A thread that never set its number of torch threads inherits the last one set anywhere, which will be
         # the workers' 1: pin the caller's before.
         torch.set_num_threads(torch.get_num_threads())
-        return ThreadPoolExecutor(self.count, "loader", torch.set_num_threads, (1,))
+        self._tasks: queue.SimpleQueue[tuple[BatchTask, futures.Future[Batch]] | None] = queue.SimpleQueue()
+        # Daemons, unlike those of a pool: a thread that hangs in a read must not keep the process from ending.
+        self._threads = [threading.Thread(target=self._work, name="loader", daemon=True) for _ in range(self.count)]
+        for thread in self._threads:
+            thread.start()
 
-    def start(self, task: BatchTask) -> Callable[[], Batch]:
-        return self._pool.submit(self.make, task).result
+    def _work(self) -> None:
+        torch.set_num_threads(1)
+        while (due := self._tasks.get()) is not None and not self._closed:
+            task, made = due
+            try:
+                made.set_result(self.make(task))
+            except BaseException as error:
+                made.set_exception(error)
+
+    def _received(self, task: BatchTask, made: futures.Future[Batch]) -> Batch:
+        task.wait(lambda seconds: bool(futures.wait([made], seconds).done))
+        return made.result()
 
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._closed = True
+        for _ in self._threads:  # those that wait
+            self._tasks.put(None)
+        deadline = time.monotonic() + END_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
