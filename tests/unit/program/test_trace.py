@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scalestudy.program import trainer
-from scalestudy.program.result import Evidence, _unmatched
+from scalestudy.program.result import Evidence, _unmatched, _window_is_long_enough
 from scalestudy.program.trace import Mark, Traces, windows
 from scalestudy.spec.run import Measure, RunSpec
 
@@ -85,9 +85,9 @@ def test_a_second_process_that_prints_its_steps_later_begins_no_new_count(tmp_pa
     for count in range(1, len(lines) + 1):
         file.write_text("".join(lines[:count]), encoding="utf-8")
         [trace] = (traces := read(tmp_path)).of("matched")
-        assert not trace.counts_anew(is_live=True)
+        assert not trace.counts_anew(measure, is_live=True)
         assert traces.is_over(measure) == trace.is_over(measure)
-    assert not trace.counts_anew()
+    assert not trace.counts_anew(measure)
     (window,) = windows([trace], measure)
     assert (window.steps, window.seconds) == (20, pytest.approx(2.0)), "the process that is ahead is timed"
 
@@ -99,9 +99,20 @@ def test_a_count_that_begins_anew_ends_a_run_once_as_many_steps_have_followed(tm
         steps = [step % 20 if step < 40 else 20 for step in range(done)]
         file.write_text("".join(f'{{"clock": {index}, "step": {step}}}\n' for index, step in enumerate(steps)), "utf-8")
         [trace] = (traces := read(tmp_path)).of("matched")
-        found.append((trace.counts_anew(), traces.is_over(measure)))
+        found.append((trace.counts_anew(measure), traces.is_over(measure)))
     assert found == [(False, False), (True, False), (True, False), (True, True), (True, True)]
     assert [window.steps for window in windows([trace], measure)] == [18], "what follows is no part of the window"
+
+
+@pytest.mark.parametrize(("warmup", "steps"), [(40, 160), (10, 20)])
+def test_a_training_after_a_shorter_loop_is_read_to_its_end(tmp_path: Path, warmup: int, steps: int) -> None:
+    lines = [{"clock": 0.1 * done, "step": step, "loss": done} for done, step in enumerate([*range(1, 31), *range(1, 201)])]
+    (tmp_path / "matched.0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    measure = Measure(warmup_steps=warmup)
+    [trace] = read(tmp_path).of("matched")
+    assert (trace.marks[-1].step, trace.losses) == (200, [*range(230)])
+    assert trace.counts_anew(measure) == (warmup < 30)
+    assert [window.steps for window in windows([trace], measure)] == [steps]
 
 
 def test_a_window_is_over_once_every_rank_has_it(tmp_path: Path) -> None:
@@ -164,3 +175,5 @@ def test_a_pattern_that_finds_no_number_is_named(tmp_path: Path) -> None:
     assert [*_unmatched(evidence)] == [
         r"program.metrics.samples, `seen (\d+)`, found no number in the output, on a line with its step: see its log"
     ]
+    [reason] = _window_is_long_enough(Evidence(job, None, [], [], [], []))
+    assert reason.startswith(r"program.metrics.step, `step (\d+)`, found no number in the output")

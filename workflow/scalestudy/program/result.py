@@ -15,7 +15,7 @@ from scalestudy.files import read_json
 from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.measure.window import relative_half_width
 from scalestudy.program.resume import EXPLAINED, earlier, metrics_folder, records
-from scalestudy.program.trace import Trace, Traces, Window, windows
+from scalestudy.program.trace import OF_MARK, Trace, Traces, Window, windows
 from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.results.result import outcome
 from scalestudy.results.validity import MIN_WINDOW_S, throttled
@@ -142,7 +142,7 @@ def _evidence(job: Job) -> Evidence:
     measure, traces = job.spec.measure, Traces(metrics_folder(job), earlier(job))
     traces.refresh()
     counted: list[Trace] = traces.of(traces.source or "")
-    tail = [mark.loss for trace in counted for mark in trace.marks if mark.loss is not None]
+    tail = [loss for trace in counted for loss in trace.losses]
     return Evidence(
         job,
         traces.source,
@@ -206,11 +206,11 @@ def _window_is_long_enough(evidence: Evidence) -> Iterator[str]:
     if measure.whole_program:
         return
     if slowest is None:
-        yield (
+        yield next(_unmatched(evidence, ("step",)), None) or (
             "no step was seen after the warm-up: lower measure.warmup_steps, call `scalestudy.report`, give "
             "`program.metrics`, or set measure.whole_program"
         )
-    elif slowest.trace.counts_anew() and not slowest.trace.is_over(measure):
+    elif slowest.trace.counts_anew(measure) and not slowest.trace.is_over(measure):
         yield f"the program counts its steps anew after {slowest.steps} steps of the window: have it count on over all epochs"
     elif slowest.steps < MIN_WINDOW_STEPS or slowest.seconds < MIN_WINDOW_S:
         yield (
@@ -259,10 +259,10 @@ def _unlike(evidence: Evidence) -> Iterator[str]:
         yield f"the program reports {rates[0]:.3g} steps/s, and its optimiser makes {rates[1]:.3g} steps/s"
 
 
-def _unmatched(evidence: Evidence) -> Iterator[str]:
-    """A warning for each pattern that found no number."""
+def _unmatched(evidence: Evidence, names: Sequence[str] = OF_MARK) -> Iterator[str]:
+    """A warning for each pattern of `names` that found no number."""
     assert evidence.job.spec.program is not None
     marks = [mark for trace in evidence.matched for mark in trace.marks]
     for name, pattern in evidence.job.spec.program.metrics.items():
-        if all(getattr(mark, name) is None for mark in marks):
+        if name in names and all(getattr(mark, name) is None for mark in marks):
             yield f"program.metrics.{name}, `{pattern}`, found no number in the output, on a line with its step: see its log"

@@ -45,11 +45,19 @@ class Trace:
     file: Path
     marks: list[Mark] = field(default_factory=list)
     """Those that go on; where two processes print their steps, the one that is ahead."""
+    losses: list[float] = field(default_factory=list)
+    """In the order in which they came, also of steps that were counted before."""
     _behind: list[int] = field(default_factory=list)
     """Steps since the last of `marks` that were counted before."""
+    _anew: list[int] = field(default_factory=list)
+    """How many marks there were each time when the count began anew and later went on beyond them."""
     _read_bytes: int = 0
     _waited_before_s: float | None = None
     """Wait for data in earlier attempts; None until this one has a mark."""
+
+    def __post_init__(self) -> None:
+        """Begin with the losses of earlier attempts."""
+        self.losses += [mark.loss for mark in self.marks if mark.loss is not None]
 
     @property
     def name(self) -> str:
@@ -72,13 +80,14 @@ class Trace:
             entry = json.loads(line)
             if "begins" in entry:
                 if self._waited_before_s is not None:  # after a process of this attempt that is over
-                    self.marks, self._behind = [], []
+                    self.marks, self.losses, self._behind, self._anew = [], [], [], []
                 continue
             step = entry.get("step", self.marks[-1].step + 1 if self.marks else 1)
             self._add(Mark(entry["clock"], step, *map(entry.get, OF_MARK[2:])))
 
     def _add(self, mark: Mark) -> None:
         """Add a mark. The first one after earlier attempts takes the place of their last: a first step is never timed."""
+        self.losses += [] if mark.loss is None else [mark.loss]
         if self._waited_before_s is None:
             self._waited_before_s = 0.0
             if self.marks:
@@ -90,43 +99,52 @@ class Trace:
         if self.marks and (mark.step, 0) < (self.marks[-1].step, len(self._behind)):
             self._behind.append(mark.step)
             return
-        if self.counts_anew(is_live=True):
-            return
+        if self._begins_anew(max(len(self.marks), SETTLED)):
+            self._anew.append(len(self.marks))
         self._behind.clear()
         waited_s = None if mark.waited_s is None else mark.waited_s + self._waited_before_s
         self.marks.append(replace(mark, waited_s=waited_s))
 
-    def begin(self, measure: Measure) -> int | None:
-        """Return the mark at the end of the warm-up; None without one. The first mark, of the first step, is never timed."""
-        done = (mark.step - self.marks[0].step + 1 for mark in self.marks)
-        return next((index for index, count in enumerate(done) if count >= max(1, measure.warmup_steps)), None)
+    def _begins_anew(self, marks: int = 1) -> bool:
+        """Whether the last `marks` marks or more were counted before, from the first step on."""
+        return len(self._behind) >= marks and self._behind[0] <= self.marks[0].step < self.marks[-1].step
 
-    def counts_anew(self, is_live: bool = False) -> bool:
-        """Whether the program counts its steps anew, as some do in each epoch; marks of the new count are left out.
+    def counted(self, measure: Measure) -> tuple[int, int] | None:
+        """Return the marks from the end of the warm-up to where the program counts its steps anew; None without such marks.
 
-        While it goes on, as many of them have to follow as came before: another process may only have begun later.
+        The first mark is the end of the first step: it is never timed.
         """
-        least = max(len(self.marks), SETTLED) if is_live else 1
-        return len(self._behind) >= least and self._behind[0] <= self.marks[0].step < self.marks[-1].step
+        done = [mark.step - self.marks[0].step + 1 for mark in self.marks]
+        begin = next((index for index, count in enumerate(done) if count >= max(1, measure.warmup_steps)), None)
+        return None if begin is None else (begin, next((end for end in self._anew if end > begin), len(done)))
+
+    def counts_anew(self, measure: Measure, is_live: bool = False) -> bool:
+        """Whether the program counts its steps anew after the warm-up, as some do in each epoch.
+
+        While it goes on, as many marks have to follow as came before: another process may only have begun later.
+        """
+        if (counted := self.counted(measure)) is None:
+            return False
+        return counted[1] < len(self.marks) or self._begins_anew(max(len(self.marks), SETTLED) if is_live else 1)
 
     def window(self, measure: Measure) -> tuple[int, int] | None:
         """Return the marks at which the window begins and ends; None where it has not begun."""
-        if (first := self.begin(measure)) is None:
+        if (counted := self.counted(measure)) is None:
             return None
-        steps, minutes, begin = measure.steps, measure.minutes, self.marks[first]
+        steps, minutes, begin = measure.steps, measure.minutes, self.marks[counted[0]]
         ends = [
             index
-            for index in range(first, len(self.marks))
+            for index in range(*counted)
             if (steps is None or self.marks[index].step - begin.step <= steps)
             and (minutes is None or self.marks[index].clock_s - begin.clock_s <= 60 * minutes)
         ]
-        return first, ends[-1]
+        return counted[0], ends[-1]
 
     def is_over(self, measure: Measure) -> bool:
         """Whether the window has all of its steps or minutes."""
-        if (measure.steps, measure.minutes) == (None, None) or (first := self.begin(measure)) is None:
+        if (measure.steps, measure.minutes) == (None, None) or (counted := self.counted(measure)) is None:
             return False
-        begin, last = self.marks[first], self.marks[-1]
+        begin, last = self.marks[counted[0]], self.marks[counted[1] - 1]
         if measure.steps is not None:
             return last.step - begin.step >= measure.steps
         return last.clock_s - begin.clock_s >= 60 * (measure.minutes or 0.0)
@@ -166,7 +184,9 @@ class Traces:
     def is_over(self, measure: Measure) -> bool:
         """Whether every trace has its whole window, or will never have it."""
         traces = self.of(self.source or "")
-        return bool(traces) and all(trace.is_over(measure) or trace.counts_anew(is_live=True) for trace in traces)
+        return bool(traces) and all(
+            trace.is_over(measure) or trace.counts_anew(measure, is_live=True) for trace in traces
+        )
 
 
 @dataclass(frozen=True)
