@@ -10,7 +10,7 @@ from scalestudy.errors import Problem, UserError
 from scalestudy.spec.base import dotted_keys, shown
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.program import program_problems
-from scalestudy.spec.run import MAX_REPEATS, RunSpec, SlowDecode
+from scalestudy.spec.run import MAX_REPEATS, THIS_HOST, RunSpec, SlowDecode
 from scalestudy.spec.sizes import MAX_BYTES, size_in_bytes
 from scalestudy.spec.step_times import STEP_TIMES, published_rows
 from scalestudy.strategies.catalogue import Horovod, Pipeline
@@ -79,6 +79,9 @@ def _of_every_run(spec: RunSpec) -> list[Row]:
         (spec.seed - spec.repeat > 2**31 - MAX_REPEATS, "seed",
          f"{spec.seed - spec.repeat} leaves no room for {MAX_REPEATS:,} repeats, which add to it", "choose a smaller one"),
         (twice, "hosts", f"names {shown(twice)} twice", "name each host once"),
+        (THIS_HOST in hosts and len(hosts) > 1, "hosts",
+         f"`{THIS_HOST}` is the host where the command is started, and cannot be combined with other nodes",
+         "name the nodes as their scheduler does"),
         (hosts and spec.nodes not in (None, len(hosts)), "nodes",
          f"{len(hosts)} {'host is' if len(hosts) == 1 else 'hosts are'} named, and `nodes` is {spec.nodes}",
          "leave `nodes` out"),
@@ -157,6 +160,8 @@ def _of_training(spec: RunSpec, machine: Machine) -> list[Row]:
         (loader.mode == "stream" and loader.kind == "processes" and loader.workers, "loader.kind",
          "threads of the rank read a stream; each process would have to read all of it",
          "use `threads` with `mode: stream`"),
+        (storage is not None and storage.mib_per_s is None and not storage.latency_ms, "loader.storage",
+         "neither a rate nor a latency is given", "set `mib_per_s` or `latency_ms`"),
         (is_tensors and (storage is not None or loader.origin is not None), f"loader.{unread}",
          f"`{source}` comes from memory, not from a storage", "leave it out, or use images"),
         (loader.memory_limit_mib is not None and form == "database", "loader.memory_limit_mib",

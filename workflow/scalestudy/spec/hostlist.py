@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
 
 MAX_HOSTS = 100_000
-"""A longer range is a mistake, and would fill the memory."""
+"""More names than that are a mistake, and would fill the memory."""
 
 
 def slurm_hosts(text: str) -> list[str]:
@@ -19,6 +20,8 @@ def slurm_hosts(text: str) -> list[str]:
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         texts = re.split(r"\[([^\]]*)\]", part)  # what stands in brackets is at odd places
         pieces = [_numbers(piece) if index % 2 else [piece] for index, piece in enumerate(texts)]
+        if len(hosts) + math.prod(map(len, pieces)) > MAX_HOSTS:
+            raise ValueError(f"`{text}` names more than {MAX_HOSTS:,} nodes")
         hosts += ["".join(names) for names in itertools.product(*pieces)]
     return hosts
 
