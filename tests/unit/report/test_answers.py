@@ -115,6 +115,11 @@ def test_a_number_is_written_in_the_unit_of_its_column_that_suits_it() -> None:
     assert Number(4.2e9, 4.1e9, 4.3e9, n=5, unit="B/s").text("unit") == "4.20 ± 0.10 GB/s"
     assert Number(2.5e-5, None, None, unit="s").text("unit") == "25 µs"
     assert Number(1.5, None, None).text("unit") == "1.5"
+    assert Number(2.0**21, None, None, unit="B/s").text("MiB") == "2 MiB/s"
+    assert Number(3.0, None, None, unit="MiB").over(Number(2.0, None, None, unit="s")).text("MiB") == "1.5 MiB/s"
+    for form, unit in (("MiB", ""), ("MiB", "s"), ("%", "B/s")):
+        with pytest.raises(NoNumber, match=f"cannot be written in {form}"):
+            Number(2.0, None, None, unit=unit).text(form)
     with pytest.raises(NoNumber, match="no half-width"):
         Number(0.0, 0.0, 0.0, n=3).text("±%")
 

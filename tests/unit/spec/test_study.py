@@ -154,6 +154,10 @@ def test_a_size_is_turned_into_bytes_when_the_study_is_read(size: str, stored: s
     assert label_of(study.labels, "data.scale", stored) == size
 
 
+def test_a_column_in_mib_may_be_written_in_mib() -> None:
+    made("answers: [{say: 'It takes {memory:MiB}.', numbers: {memory: {column: memory_mib}}}]")
+
+
 @pytest.mark.parametrize("machine", [Machine(nodes=2), Machine()])
 def test_a_size_relative_to_the_memory_of_other_nodes_needs_their_machine_file_to_say_it(machine: Machine) -> None:
     text = (

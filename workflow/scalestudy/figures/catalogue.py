@@ -18,6 +18,8 @@ OWN_UNIT = "unit"
 """Format of a number in the unit of its column that suits it, with the unit: `4.2 GB/s`."""
 MIB = "MiB"
 """Format of bytes, or bytes a second, beside sizes that are written in MiB."""
+BYTES = {"B": 2.0**20, "MiB": 1.0}
+"""Units that `MIB` writes, also over another one, and how many of them are 1 MiB."""
 FORMATS = (PER_CENT, MIB, HALF_WIDTH, OWN_UNIT)
 
 
@@ -121,6 +123,16 @@ class AnswerSpec(Spec):
     def __str__(self) -> str:
         """Its first words, for messages."""
         return f"“{(self.say.partition('{')[0] or self.say).strip()} …”"
+
+
+def divided(form: str, unit: str) -> tuple[float, str] | None:
+    """What a number of this unit is divided by to be written in a format, and the unit then; None where it does not fit."""
+    size, slash, other = unit.partition("/")
+    if form == MIB:
+        return (BYTES[size], MIB + slash + other) if size in BYTES else None
+    if form == PER_CENT:
+        return None if unit else (0.01, form)
+    return 1.0, ""
 
 
 def fields_of(say: str) -> Iterator[tuple[str, str | None, str]]:

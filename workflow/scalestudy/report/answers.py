@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from scalestudy.analysis.stats import with_interval
 from scalestudy.claims.model import MIN_REPEATS
-from scalestudy.figures.catalogue import HALF_WIDTH, MIB, OWN_UNIT, PER_CENT, AnswerSpec, FigureSpec, fields_of
+from scalestudy.figures.catalogue import HALF_WIDTH, OWN_UNIT, AnswerSpec, FigureSpec, divided, fields_of
 from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, STATUSES
@@ -82,11 +82,10 @@ class Number:
             if self.mean <= 0:
                 raise NoNumber("a number of 0 or less has no half-width in per cent")
             return f"{number(100 * max(self.high / self.mean - 1, 1 - self.low / self.mean), 2)} %"
-        factor, unit = {
-            PER_CENT: (0.01, form),
-            MIB: (2.0**20, form + self.unit.removeprefix("B")),
-            OWN_UNIT: friendly(self.unit, [self.mean]),
-        }.get(form, (1.0, ""))
+        written = friendly(self.unit, [self.mean]) if form == OWN_UNIT else divided(form, self.unit)
+        if written is None:
+            raise NoNumber(f"a number {f'in {self.unit}' if self.unit else 'without unit'} cannot be written in {form}")
+        factor, unit = written
         return f"{with_interval(self.mean, self.low, self.high, factor)} {unit}".strip()
 
 

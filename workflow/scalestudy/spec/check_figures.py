@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scalestudy.errors import Problem, UserError, nearest
-from scalestudy.figures.catalogue import FORMATS, MIB, OWN_UNIT, PER_CENT, FigureSpec, NumberSpec, TableSpec, fields_of
+from scalestudy.figures.catalogue import FORMATS, OWN_UNIT, FigureSpec, NumberSpec, TableSpec, divided, fields_of
 from scalestudy.spec.base import KeyPath, shown, suggest
 from scalestudy.spec.columns import MEASURED, PREDICTED, agrees, matches
 from scalestudy.spec.layout import REFERENCES, reference_file
@@ -129,8 +129,7 @@ def answer_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Colle
             if form not in ("", *FORMATS):
                 yield Problem(path, f"{shown(form)} is no format of a number", f"there is {', '.join(FORMATS)}")
             column = answer.numbers[name].column if name in answer.numbers else None
-            fitting = {PER_CENT: "", MIB: "B"}.get(form)
-            if fitting is not None and column in MEASURED and (unit := MEASURED[column].unit) != fitting:
+            if column in MEASURED and divided(form, unit := MEASURED[column].unit) is None:
                 what = f"`{column}` {f'is in {unit}' if unit else 'has no unit'}, which {shown(form)} does not fit"
                 yield Problem(path, what, f"{{{name}:{OWN_UNIT}}} writes it in its own unit")
         names = list(answer.numbers)
