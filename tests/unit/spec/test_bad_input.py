@@ -40,6 +40,7 @@ BAD: list[tuple[str, str, str]] = [
     ("vary: {ranks: [64]}\nbase: {strategy: allreduce}", "2: vary.ranks", "machine `lab` has 2"),
     ("vary: {seed: [0, 100000], ranks: [1, 2, 3]}\nrepeats: 10000", "2: vary", "at most 50,000"),
     ("vary: {seed: [1]}\nzip: {seed: [2]}", "3: zip.seed", "`seed` varies twice"),
+    ("include: [{}, {}]", "2: include[1]", "`base` alone makes the same run"),
     ("vary: {seed: [1, 1]}", "2: vary", "the other is vary: seed 1"),
     ("include: [{seed: 1, repeats: 5}]\nrepeats: 3", "2: include[0].repeats", "the study's 3"),
     ("zip: {ranks: [1, 2], seed: [1, 2, 3]}", "2: zip", "ranks has 2, seed has 3"),
@@ -88,6 +89,16 @@ def test_a_wrong_study_is_answered_with_place_and_remedy(text: str, place: str, 
     said = message_about(folder, ["s"], "paper")
     assert said.startswith(f"s.yaml:{place}: "), said
     assert word in said
+
+
+def test_keys_beside_an_axis_that_is_empty_on_this_machine_are_checked(folder: Path) -> None:
+    more = "vary: {nodes: pairs, rankk: [1], seed: [1]}\nzip: {seed: [2], dtype: [float32]}\ninclude: [{seed: 1}]\n"
+    (folder / "s.yaml").write_text(f"question: How?\n{more}", encoding="utf-8")
+    said = str(find_studies(["s"], "paper", Machine(nodes=1), folder=folder).wrong["s"])
+    assert "3: zip.seed: `seed` varies twice" in said
+    (folder / "s.yaml").write_text(f"question: How?\n{more.replace('seed: [2], ', '')}", encoding="utf-8")
+    said = str(find_studies(["s"], "paper", Machine(nodes=1), folder=folder).wrong["s"])
+    assert "2: vary.rankk: unknown key `rankk`" in said
 
 
 def test_all_errors_of_a_file_are_listed(folder: Path) -> None:

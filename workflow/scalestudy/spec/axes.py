@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from scalestudy.errors import Problem, UserError
+from scalestudy.errors import Problem, UserError, raise_all
 from scalestudy.spec.base import KeyPath, dotted_keys, printable, shown
 from scalestudy.spec.machine_axes import HOST_WORDS, MachineAxis, MachineCapacity, NoHosts
 from scalestudy.spec.program import own_keys
@@ -51,7 +51,8 @@ class Combination:
 
     def __str__(self) -> str:
         """Keys and values, for messages."""
-        return printable(", ".join(f"{each.key} {each.label or shown(each.value).strip('`')}" for each in self.point))
+        settings = ", ".join(f"{each.key} {each.label or shown(each.value).strip('`')}" for each in self.point)
+        return printable(settings) or "`base` alone"
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Expansion:
     """Runs that the machine has no place for, by reason; 0 where they cannot be counted."""
     beyond: list[UserError] = field(default_factory=list)
     """The errors that these are if no run remains."""
+    keys: list[tuple[str, str]] = field(default_factory=list)
+    """Key and place of each axis, also of one without a value."""
 
     @cached_property
     def repeats(self) -> int:
@@ -114,6 +117,7 @@ class Expansion:
             values = [*(1 << power for power in range(end.bit_length()) if 1 << power < end), end]
         elif isinstance(values, str):
             key, values = "hosts", self._hosts(values, place)
+        self.keys.append((key, place))
         path = ("program", "keys", key) if key in self.own_keys else tuple(key.split("."))
         points: list[Point] = []
         for value in values:
@@ -161,6 +165,9 @@ def combinations(study: Expansion) -> list[Combination]:
     for part, together in zipped.items():
         if columns := axes_of(part, together):
             axes.append([_joined(row) for row in zip(*columns, strict=True)])
+    counts = Counter(key for key, _ in study.keys)
+    twice = {key: place for key, place in study.keys if counts[key] > 1}
+    raise_all([UserError(f"`{key}` varies twice", place, "keep one of them") for key, place in twice.items()])
     count = math.prod(map(len, axes)) * repeats
     if count > MAX_RUNS:
         what = f"makes {count:,} runs; at most {MAX_RUNS:,} are expanded"

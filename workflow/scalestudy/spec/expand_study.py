@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -131,13 +130,10 @@ def _without(study: Study, absent: Mapping[KeyPath, str]) -> Study:
 
 
 def _check_keys(expansion: Expansion, entries: list[Combination]) -> None:
-    """Raise UserError for unknown dotted keys, keys that vary twice, wrong `repeats` in `include`."""
+    """Raise UserError for unknown dotted keys and wrong `repeats` in `include`."""
     document, known = expansion.document, dotted_keys(RunSpec)
-    crossed = entries[0].point if entries else ()
-    counts = Counter(setting.key for setting in crossed)
-    twice = {each.key: each.place for each in crossed if counts[each.key] > 1}
-    errors = [UserError(f"`{key}` varies twice", place, "keep one of them") for key, place in twice.items()]
-    places = {each.key: each.place for entry in entries for each in entry.point}
+    errors = []
+    places = dict(expansion.keys)
     exclude = enumerate(expansion.spec.part(expansion.scale, "exclude"))
     places |= {key: expansion.where(("exclude", index, key)) for index, rule in exclude for key in rule}
     removed = ("scales", expansion.scale, "vary")
