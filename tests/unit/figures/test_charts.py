@@ -63,6 +63,16 @@ def test_extrapolated_times_are_points_of_their_own_kind(study: Study) -> None:
     assert {point.kind for point in series(chart(study, "throughput"), "ring & all_reduce").points} == {"measured"}
 
 
+def test_a_single_extrapolated_run_has_no_interval_and_the_note_says_how_uncertain_it_is(study: Study) -> None:
+    own = {"kinds": {"training_time_s": "extrapolated"}, "intervals": {"training_time_s": [95.0, 105.0]}}
+    measured = {**own, "metrics": {"training_time_s": 100.0}}
+    write_results(study, lambda run: None if run.spec.repeat else measured)
+
+    points = series(chart(study, "time"), "ring & all_reduce").points
+    assert [(point.n, point.low, point.high, point.kind) for point in points] == [(1, None, None, "extrapolated")] * 2
+    assert said(chart(study, "time"), "from a measured window, which alone is uncertain by up to ±5 %")
+
+
 def test_of_times_that_some_runs_never_reached_no_mean_of_the_others_is_drawn(study: Study, tmp_path: Path) -> None:
     drawn = "{kind: lines, name: reached, x: ranks, y: time_to_accuracy_s}"
     study = with_figure(tmp_path, drawn, f"{SCALING}target_accuracy: 0.75\n")

@@ -76,6 +76,14 @@ def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | No
     return replace(mean, low=None, high=None) if mean and unknown else mean
 
 
+def own_half_width(row: Mapping[str, Any], column: str) -> float | None:
+    """Half the interval that a run's number came with, as a share of the number; None where it came with none."""
+    value, low, high = (row.get(f"{column}{end}") for end in ("", "_low", "_high"))
+    if not (is_number(value) and is_number(low) and is_number(high)) or not value:
+        return None
+    return (float(high) - float(low)) / 2 / abs(float(value))
+
+
 def with_interval(mean: float, low: float | None, high: float | None, factor: float = 1.0) -> str:
     """`6.80 ± 0.36` to two significant digits of the half-width, or `6.8 [6.1, 8.2]` where the sides differ: of the lesser.
 

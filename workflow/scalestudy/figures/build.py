@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from scalestudy.analysis.scaling import Base, bases
-from scalestudy.analysis.stats import CENSORED, interval, interval_of
+from scalestudy.analysis.stats import CENSORED, interval, interval_of, own_half_width
 from scalestudy.analysis.workload import workload_of
 from scalestudy.figures import notes
 from scalestudy.figures.catalogue import FigureSpec
@@ -183,9 +183,10 @@ def point_of(valid: Sequence[Row], column: str, place: float) -> Point:
     values = interval_of(valid, column)
     assert values is not None
     kind: Any = kind_of_all([kind_of(row, column) for row in valid])
+    own = [half for row in valid if (half := own_half_width(row, column)) is not None]
     return Point(
         place, values.mean, values.low, values.high, values.n, kind, tuple(float(row[column]) for row in valid),
-        emulated_parts(valid, column), disturbed(valid),
+        emulated_parts(valid, column), disturbed(valid), own=max(own, default=None),
     )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ class Point:
     """Parts of the system that were emulated in any of them."""
     disturbed: int = 0
     """How many of them were disturbed by other processes."""
+    own: float | None = None
+    """Half the interval that extrapolation gives a single value, as a share of it; the largest of the repeats."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from scalestudy.errors import UserError
 from scalestudy.figures.chart import Chart, Line, Panel
 from scalestudy.files import canonical_json
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, VOLATILE, is_number
-from scalestudy.spec.labels import counted, listed
+from scalestudy.spec.labels import counted, listed, number
 from scalestudy.spec.run import INFINITE, emulated_parts, is_compute_emulated
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ def extrapolated(rows: Iterable[Row], lines: Iterable[Line]) -> list[str]:
     points = [point for line in lines if line.role in ("series", "bar") for point in line.points]
     kinds, found = {point.kind for point in points}, []
     if "extrapolated" in kinds:
-        found.append("Extrapolated: the full training, from a measured window")
+        own = max((point.own for point in points if point.own is not None), default=None)
+        unsure = "" if own is None else f", which alone is uncertain by up to ±{number(100 * own, 2)} %"
+        found.append(f"Extrapolated: the full training, from a measured window{unsure}")
     if "predicted" in kinds:
         found.append("Predicted: before the first step, not measured")
     if "reported" in kinds:
