@@ -250,7 +250,8 @@ class LogHandler(LogHandlerBase):
             reason = job.reason or "".join(last_lines(job.logs, 1).partition("waiting for")[1:])
             lines.append(f"{job.name}: {f'waits ({reason})' if reason else duration(now - job.began)}")
         lines += [f"and {len(jobs) - MAX_NAMED} more"] if len(jobs) > MAX_NAMED else []
-        self.say(f"… {len(self.done)} of {self.to_do.total()} jobs done · {'; '.join(lines)}")
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        self.say(f"… {len(self.done)} of {self.to_do.total()} jobs done{failed} · {'; '.join(lines)}")
 
     def close(self) -> None:
         """Print the command that resumes what is left."""
@@ -269,7 +270,8 @@ def text_of(record: LogRecord) -> str:
     text = record.getMessage().replace("    (check individual jobs above for details)\n", "")
     if "Invalid config definition" in text:
         said = text[text.index("Invalid config definition") :].splitlines()[0]
-        return f"{said}\n    --config takes all words up to the next option: write targets before it"
+        remedy = "\n    --config takes all words up to the next option: write targets before it"
+        return said + (remedy if "(Unparsable value" in said else "")
     return text
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_scalestudy import Job, LogHandler, outcome
+from snakemake_logger_plugin_scalestudy import Job, LogHandler, outcome, text_of
 
 DATA = "results/data/digits-1/manifest.json"
 LOG = Path("results/data/prepare.log")
@@ -70,9 +70,19 @@ def test_a_job_that_waits_in_a_queue_counts_from_its_own_start(
     assert "… 0 of 1 jobs done · dataset digits-1: waits (held: JobHeldUser)" in capsys.readouterr().err
     send(handler, multinode_waits=(3, ""))
     assert task.reason == ""
+    handler.failed[("results/runs/a.json",)] = "train"
+    handler.tick(handler.said_at + 61)
+    assert "… 0 of 1 jobs done, 1 failed · dataset digits-1: " in capsys.readouterr().err
     began = task.began
     send(handler, multinode_waits=(3, ""))
     assert 0 < began == task.began
+
+
+@pytest.mark.parametrize(("rest", "hints"), [("name=value pairs. (Unparsable value: 'all')", 1), ("an identifier.", 0)])
+def test_a_word_that_is_no_setting_is_explained_and_a_wrong_name_of_one_is_not(rest: str, hints: int) -> None:
+    record = logging.makeLogRecord({"msg": f"Traceback:\nInvalid config definition: {rest}"})
+    assert text_of(record).startswith(f"Invalid config definition: {rest}")
+    assert text_of(record).count("--config takes all words") == hints
 
 
 def test_a_run_that_waits_for_this_host_is_shown_as_waiting(
