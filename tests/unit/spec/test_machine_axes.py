@@ -196,6 +196,7 @@ def test_of_all_studies_those_over_nodes_without_names_are_left_out(tmp_path: Pa
     [
         (["node[3-1]"], "`3-1` is not a range of numbers such as 01-16"),
         (["node[01-16"], "`node[01-16` has a bracket without its other one"),
+        (["n[1-1000]x[1-1000]"], "`n[1-1000]x[1-1000]` names more than 100,000 nodes"),
         (["node[1-3]", "node2"], "the host `node2` is named twice"),
     ],
 )

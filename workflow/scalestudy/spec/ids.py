@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -99,4 +100,13 @@ def own_file(target: str, extensions: Path = EXTENSIONS) -> Path:
 
 
 def _digest(file: Path) -> str:
-    return sha256_file(file) if file.is_file() else ""
+    if not file.is_file():
+        return ""
+    stat = file.stat()
+    return _digest_of(file.absolute(), stat.st_mtime_ns, stat.st_size)
+
+
+@functools.cache
+def _digest_of(file: Path, *_written: int) -> str:
+    """The digest of a file of this time and size: all runs of a study may have one large file."""
+    return sha256_file(file)
