@@ -92,6 +92,8 @@ def test_a_scale_replaces_keys_of_a_claim_and_removes_them_by_null(tmp_path: Pat
 @pytest.mark.parametrize(
     ("before", "after", "scale", "said"),
     [
+        ("column: thr", "repeats: 3\n    column: thr", "paper",
+         "s.yaml:9: claims[0].repeats: unknown key\n    did you mean `looks`?"),
         ("column: thr", "colum: thr", "paper", "s.yaml:9: claims[0].colum: unknown key\n    did you mean `column`?"),
         ("column: throughput_samples_per_s", "column: throughput", "paper",
          "s.yaml:9: claims[0].column: `throughput` is not measured\n    did you mean "),

@@ -307,6 +307,17 @@ def test_what_would_decide_an_undecided_claim_is_said_with_its_cost(tmp_path: Pa
     )
     assert on_gpu.reason == f"{rounds}, 98 min, 1.6 GPU h"
 
+    def one_fails(run: Run) -> Mapping[str, Any]:
+        failed = (
+            {"status": "invalid", "wall_s": 3600.0}
+            if run.spec.repeat == 2 and run.spec.strategy.name == "allreduce"
+            else {}
+        )
+        return {**rates(80.0, WILD)(run), "wall_s": 30.0, **failed}
+
+    (found,) = verdicts(study, one_fails)
+    assert (found.repeats_needed, found.reason.rpartition(", ")[2]) == (117, "117 min")
+
 
 @pytest.mark.parametrize("apart", ["period", "instrument.torch", "instrument.cpu"])
 def test_sides_that_were_measured_apart_are_not_compared(tmp_path: Path, apart: str) -> None:

@@ -106,7 +106,9 @@ def test_a_count_that_begins_anew_ends_a_run_once_as_many_steps_have_followed(tm
 
 @pytest.mark.parametrize(("warmup", "steps"), [(40, 160), (10, 20)])
 def test_a_training_after_a_shorter_loop_is_read_to_its_end(tmp_path: Path, warmup: int, steps: int) -> None:
-    lines = [{"clock": 0.1 * done, "step": step, "loss": done} for done, step in enumerate([*range(1, 31), *range(1, 201)])]
+    lines = [
+        {"clock": 0.1 * done, "step": step, "loss": done} for done, step in enumerate([*range(1, 31), *range(1, 201)])
+    ]
     (tmp_path / "matched.0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     measure = Measure(warmup_steps=warmup)
     [trace] = read(tmp_path).of("matched")

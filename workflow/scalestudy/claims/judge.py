@@ -333,8 +333,10 @@ def _with_rounds(each: _Estimated, verdict: Verdict, error: float) -> Verdict:
 
 
 def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:
-    """Wall time in seconds and GPU hours of so many rounds, each as long as the rounds so far."""
-    timed = [row for row in _once(parts) if is_number(row["wall_s"])]
+    """Wall time in seconds and GPU hours of so many rounds, each as long as the rounds so far whose runs all count."""
+    rows = _once(parts)
+    broken = {row["repeat"] for row in rows if row["status"] != "valid"}
+    timed = [row for row in rows if row["repeat"] not in broken and is_number(row["wall_s"])]
     of_devices = [row for row in timed if row.get("instrument.device_name") not in (None, "", "cpu")]
     rounds_made = max(1, len({row["repeat"] for row in timed}))
     seconds = math.fsum(row["wall_s"] for row in timed)

@@ -41,6 +41,7 @@ OTHER_TOOLS = {
     "nproc_per_node": "ranks_per_node",
     "num_workers": "loader.workers",
     "precision": "dtype",
+    "repeats": "looks",  # of a claim: a study has `repeats` itself
     "world_size": "ranks",
 }
 """Words of other tools for keys and names of a run; messages suggest ours."""
