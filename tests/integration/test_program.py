@@ -132,13 +132,13 @@ def test_a_script_goes_on_in_the_next_attempt_where_its_deadline_stopped_it(tmp_
     first = attempt(tmp_path / "out", *given, cwd=tmp_path, SCALESTUDY_DEADLINE=str(time.time() + 28))
     assert first.returncode == 75, first.stdout
     assert "because its command ended with status 75; the same command resumes it" in first.stdout
+    time.sleep(6)
     found = run(tmp_path / "out", *given, cwd=tmp_path)
     stopped, ended = found["links"]
     assert stopped["steps"] + ended["steps"] >= 45
     assert stopped["steps"] > 0 < ended["steps"]
-    assert found["metrics"]["step_time_s"] == pytest.approx(0.05, rel=0.5), (
-        "the time between the attempts is in no step"
-    )
+    is_apart = found["metrics"]["step_time_s"] < 0.15  # of 45 steps that take 0.05 s on an idle machine
+    assert is_apart, "the time between the attempts is in no step"
     assert found["instrument"]["steps_from"] == "hooks"
     assert found["instrument"]["device_name"] == "cpu"
     assert not (tmp_path / "out/checkpoint").exists()
