@@ -177,6 +177,22 @@ def zero_in_every_second_step(gradient: torch.Tensor, step: int) -> None:
     gradient.mul_(1 - step % 2)
 
 
+def zero_in_biases(gradient: torch.Tensor, _step: int) -> None:
+    """Half of the tensors."""
+    if gradient.dim() == 1:
+        gradient.zero_()
+
+
+def rank_0s_only(trainer: Trainer) -> None:
+    strategy = trainer.replica.strategy
+
+    def exchanged(_: Callable[[], None]) -> None:
+        for gradient in strategy.gradients():
+            dist.broadcast(gradient, 0)
+
+    replaced(strategy, "exchange", exchanged)
+
+
 @dataclass(frozen=True)
 class Fault:
     """A fault, and a part of the reason for which its run is invalid; None: it is valid."""
@@ -203,6 +219,8 @@ FAULTS = {
     "one loss": Fault("the loss or a weight is not finite on rank 0", of_training=one_loss_is_nan),
     "sixteen threads": Fault("rank 0 ended with 16 threads of torch, 1 were planned", of_training=sixteen_threads),
     **{f"nothing, {name}": Fault(None, strategy=name) for name in ("ring", "halving_doubling", "zero1")},
+    "half of the gradients": Fault(NO_MEAN, of_training=alike_on_all_ranks(zero_in_biases), strategy="ring"),
+    "rank 0's gradients": Fault(NO_MEAN, of_training=rank_0s_only, strategy="ring"),
     "a sum, not a mean": Fault(NO_MEAN, of_training=alike_on_all_ranks(not_divided), strategy="ring"),
     "a sum, not a mean, inside backward": Fault(NO_MEAN, of_training=alike_on_all_ranks(not_divided)),
     "every second step": Fault(NO_MEAN, of_training=alike_on_all_ranks(zero_in_every_second_step), strategy="ring"),
