@@ -288,7 +288,7 @@ def assert_on_named_nodes(box: Box, site: dict[str, Any], hosts: tuple[str, str]
 
 
 def assert_trains_on_two_hosts(box: Box, submit: Sequence[str]) -> dict[str, Any]:
-    """Check a training of four ranks in a job on both hosts, whose submission waits for its end; returns how it was launched."""
+    """Train four ranks in a job on both hosts, wait for its end and check its result; return how it was launched."""
     folder, job = box.home / "launch", box.folder / "job.sh"
     box.must(["mkdir", str(folder)], USER)
     # Neither scheduler gives a job the submitter's PATH.

@@ -39,7 +39,7 @@ MAX_REASONS = 3
 
 
 class JobMonitor:
-    """All jobs of one driver; `tell` is its executor, which hears of changes, waits, successes and failures.
+    """Follow all jobs of one driver. `tell` is its executor, which is told of changes, waits, successes and failures.
 
     `site` is the file in which the site says how jobs are submitted.
     """

@@ -13,7 +13,7 @@ FRUITLESS_ATTEMPTS = 2
 """So many attempts in a row without progress are a failure."""
 NODE_RETRIES = 1
 NO_DELETION = (Cause.MEMORY, Cause.WALLTIME, Cause.NODE, Cause.PREEMPTED)
-"""What a scheduler reports of a job whose deletion, though asked for, had no effect."""
+"""Causes of an end that is not the requested deletion: that had no effect."""
 WALLTIME_MARGIN_S, WALLTIME_MARGIN = 60.0, 0.1
 """A job that ran to within so many seconds of its walltime, or such a share of a short one, was over its walltime: its last
 heartbeat is up to half a minute old."""

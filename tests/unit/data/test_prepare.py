@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -59,6 +60,7 @@ def test_data_that_does_not_fit_on_the_disk_is_an_error_before_it_is_made(prepar
 
 
 FULL = """
+import json
 import sys
 from pathlib import Path
 from scalestudy.data.prepare import write
@@ -66,7 +68,7 @@ from scalestudy.data.prepare.datasets import prepare
 from scalestudy.spec.config import Site
 from tests.unit.data.conftest import dataset_spec
 write._require_room = lambda *_: None  # a quota is in no answer about free space
-prepare(dataset_spec(**eval(sys.argv[1])), Path(sys.argv[2]) / "manifest.json", None, Site())
+prepare(dataset_spec(**json.loads(sys.argv[1])), Path(sys.argv[2]) / "manifest.json", None, Site())
 """
 LARGE = [{"source": "digits", "scale": 20.0}, {**JPEG, "samples": 1000, "shard": {"format": "lmdb"}}]
 
@@ -74,7 +76,7 @@ LARGE = [{"source": "digits", "scale": 20.0}, {**JPEG, "samples": 1000, "shard":
 @pytest.mark.parametrize("spec", LARGE, ids=["arrays", "lmdb"])
 def test_data_that_meets_a_quota_is_reported(spec: dict[str, object], tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "512k") as disk:
-        command = [sys.executable, "-c", FULL, repr(spec), str(disk)]
+        command = [sys.executable, "-c", FULL, json.dumps(spec), str(disk)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and f"{disk}/" in done.stderr, done
     assert "the disk is full: " in done.stderr

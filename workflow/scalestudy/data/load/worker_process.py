@@ -77,7 +77,7 @@ def main() -> None:
                 made = _in_slot(ring[slot], *data.arrays(indices, epoch, work.transform, ring[slot]))
             except UserError as error:
                 made = error.what, error.where, error.remedy
-            except Exception:
+            except Exception:  # the rank raises it, with this traceback
                 made = f"a loader's worker process failed:\n{traceback.format_exc()}"
             connection.send(made)
 
