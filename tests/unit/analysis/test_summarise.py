@@ -14,7 +14,7 @@ import pytest
 
 from scalestudy.analysis.recorded import read_records
 from scalestudy.analysis.rows import read_rows
-from scalestudy.analysis.summarise import periods_of, study_rows, summarise, time_to_accuracy
+from scalestudy.analysis.summarise import periods_of, study_rows, summarise, time_to_accuracy, time_to_plateau
 from scalestudy.errors import UserError
 from scalestudy.files import write_json
 from scalestudy.spec.columns import MEASURED, ROW_COLUMNS, columns_of
@@ -184,6 +184,15 @@ def test_the_time_to_an_accuracy_lies_between_the_evaluations_around_it() -> Non
     assert math.isnan(time_to_accuracy(evaluations, 0.9))
     assert math.isnan(time_to_accuracy(evaluations, None))
     assert time_to_accuracy([{"time_s": 5, "accuracy": None, "auroc": 0.8}], 0.7) == 5
+
+
+def test_a_curve_is_flat_from_the_evaluation_that_begins_its_last_stretch_near_the_end() -> None:
+    def flat_from(*scores: float) -> float:
+        return time_to_plateau([{"time_s": 10 * i, "accuracy": score} for i, score in enumerate(scores, start=1)])
+
+    assert flat_from(0.5, 0.795, 0.7, 0.792, 0.8) == 40  # near the end for good, not for once
+    assert flat_from(0.8, 0.795) == 10
+    assert math.isnan(flat_from(0.5, 0.8)) and math.isnan(flat_from(0.8)) and math.isnan(flat_from())
 
 
 def test_a_run_that_never_reaches_the_accuracy_leaves_no_mean_but_a_bound(study: Study, tmp_path: Path) -> None:

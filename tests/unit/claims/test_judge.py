@@ -295,6 +295,13 @@ def test_stand_ins_with_their_values_place_and_disturbed_runs_are_in_the_verdict
     assert found.sentence.endswith("2 of 10 runs disturbed by other work. " + ". ".join(found.stand_ins) + ".")
 
 
+@pytest.mark.parametrize(("half_width", "share"), [(0.05, "1 %"), (0.5, "70 %"), (2.0, "100 %")])
+def test_an_open_claim_says_what_longer_windows_would_change(tmp_path: Path, half_width: float, share: str) -> None:
+    study = study_with(tmp_path, DIRECTION)
+    (found,) = verdicts(study, lambda run: {**rates(80.0, WILD)(run), "window_half_width": half_width})
+    assert str(found.reason).endswith(f"; longer windows would lessen the variance of rounds by at most {share}")
+
+
 def test_what_would_decide_an_undecided_claim_is_said_with_its_cost(tmp_path: Path) -> None:
     study = study_with(tmp_path, DIRECTION)
     (found,) = verdicts(study, lambda run: {**rates(80.0, WILD)(run), "wall_s": 30.0})

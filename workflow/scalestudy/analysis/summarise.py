@@ -29,6 +29,8 @@ from scalestudy.spec.study import Run, Study
 DECODER = "instrument.decoder"
 MAX_GAP = timedelta(hours=12)
 """Between the end of one run and the start of the next, within one period."""
+PLATEAU = 0.01
+"""How far from its end a curve of accuracy is flat: one point is the least that would change a choice."""
 EXTRAPOLATED = ("training_time_s", "time_to_train_s", "epoch_time_s")
 """Metrics that a run cut short does not measure in full; they have a kind, and an interval of their own."""
 
@@ -144,26 +146,46 @@ def time_to_accuracy(evaluations: Sequence[Mapping[str, Any]], target: float | N
     The first evaluation that reaches it ends the search; NaN where none does.
     """
     before: tuple[float, float] | None = None
-    for each in evaluations:
-        score = each.get("accuracy") if each.get("accuracy") is not None else each.get("auroc")
-        time_s = float(each["time_s"])
-        if target is not None and score is not None and score >= target:
+    for time_s, score in _scores(evaluations):
+        if target is not None and score >= target:
             if before is None:
                 return time_s
             earlier_s, below = before
-            return earlier_s + (time_s - earlier_s) * (target - below) / (float(score) - below)
-        before = before if score is None else (time_s, float(score))
+            return earlier_s + (time_s - earlier_s) * (target - below) / (score - below)
+        before = time_s, score
     return math.nan
 
 
+def time_to_plateau(evaluations: Sequence[Mapping[str, Any]]) -> float:
+    """Training time in seconds of the evaluation from which on the score stays within PLATEAU of the last one.
+
+    NaN where the last evaluation is the only one there.
+    """
+    scores = _scores(evaluations)
+    begins = math.nan
+    for time_s, score in reversed(scores[:-1]):
+        if abs(score - scores[-1][1]) > PLATEAU:
+            break
+        begins = time_s
+    return begins
+
+
+def _scores(evaluations: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """Training time in seconds and accuracy, or AUROC where there is none, of the evaluations that have one."""
+    found = ((each["time_s"], each.get("accuracy"), each.get("auroc")) for each in evaluations)
+    scores = ((time_s, auroc if accuracy is None else accuracy) for time_s, accuracy, auroc in found)
+    return [(float(time_s), float(score)) for time_s, score in scores if score is not None]
+
+
 def _reached(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> dict[str, Any]:
-    """The time to the accuracy. Of a run that ends below the target it is only known to be longer than the run was."""
+    """The times to the accuracy and to the plateau. A run that ends below the target is only known to take longer than it took."""
     found = time_to_accuracy(evaluations, target)
     below = target is not None and bool(evaluations) and math.isnan(found)
     return {
         "time_to_accuracy_s": found,
         "time_to_accuracy_s_low": float(evaluations[-1]["time_s"]) if below else None,
         "time_to_accuracy_s_kind": CENSORED if below else "",
+        "time_to_plateau_s": time_to_plateau(evaluations),
     }
 
 

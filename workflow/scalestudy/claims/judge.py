@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scipy.special import ndtri
+
 from scalestudy.claims import words
 from scalestudy.claims.basis import basis_of, flip_text, stand_ins_of
 from scalestudy.claims.estimate import MeasuredApart, NotJudged, estimate
@@ -40,12 +42,14 @@ from scalestudy.claims.select import (
     rows_of_claim,
 )
 from scalestudy.errors import duration
-from scalestudy.spec.columns import is_number, kind_of, matches
+from scalestudy.spec.columns import SPEEDS, is_number, kind_of, matches
 from scalestudy.spec.labels import column_label, counted, listed, lower
 from scalestudy.spec.study import Study
 
 SAME = 1e-9
 """Relative difference up to which two numbers are the same fact."""
+OF_WINDOW = (*SPEEDS, "step_time_s", "epoch_time_s")
+"""Columns that are a mean of the window, or its inverse."""
 
 
 @dataclass(frozen=True)
@@ -323,13 +327,34 @@ def _with_rounds(each: _Estimated, verdict: Verdict, error: float) -> Verdict:
     if each.tested.p <= ERROR:
         reason = "decided alone, and not together with the study's other claims"
     needed = rounds_needed(each.region, each.deciding, error / len(each.found))
+    share = _share_of_windows(each)
+    windows = (
+        "" if share is None else f"; longer windows would lessen the variance of rounds by at most {100 * share:.0f} %"
+    )
     if needed is None:
         own = "; the number's own error does not shrink with rounds" if each.deciding.own else ""
-        return replace(verdict, reason=f"{reason}: no number of rounds up to 1,000 would decide it{own}")
+        return replace(verdict, reason=f"{reason}: no number of rounds up to 1,000 would decide it{own}{windows}")
     seconds, device_hours = _cost(each.parts, needed)
     cost = duration(seconds) + (f", {device_hours:.2g} GPU h" if device_hours else "")
     would = f"{counted(needed, 'round')} of a new campaign would decide it with a probability of {100 * POWER:.0f} %"
-    return replace(verdict, reason=f"{reason}: {would}, {cost}", repeats_needed=needed)
+    return replace(verdict, reason=f"{reason}: {would}, {cost}{windows}", repeats_needed=needed)
+
+
+def _share_of_windows(each: _Estimated) -> float | None:
+    """The part of the rounds' variance that is scatter within windows, at most; None of a number that is no window's mean.
+
+    Scatter that is alike in spells counts, by `window_half_width`; its quantile is taken for the normal one.
+    """
+    claim, spread = each.claim, each.deciding.spread
+    if claim.column not in OF_WINDOW or claim.per or claim.over or not (claim.is_log and spread):
+        return None
+    variance = 0.0
+    for side in each.parts[each.tested.deciding].sides:
+        halves = [row["window_half_width"] for row in side if is_number(row.get("window_half_width"))]
+        if not halves:
+            return None
+        variance += math.fsum(half**2 for half in halves) / len(halves) / float(ndtri(0.975)) ** 2
+    return min(1.0, variance / spread**2)
 
 
 def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:

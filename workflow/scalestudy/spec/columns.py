@@ -185,6 +185,9 @@ DERIVED: dict[str, Column] = {
         "Until the study's `target_accuracy` is reached, interpolated linearly between the last evaluation below it and the "
         "first one that reaches it, or the time of the first of all where that one does; a run that ends below it is "
         "censored: its row has the time of its last evaluation as `time_to_accuracy_s_low`, and means are left out; empty where the study names no such accuracy"),
+    "time_to_plateau_s": Column("Time until it is flat", "s",
+        "Training time at the evaluation from which on held-out accuracy (or AUROC) stays within 0.01 of its last value; empty "
+        "where it does so at the last alone"),
 }
 # fmt: on
 MEASURED = {**METRICS, **DERIVED}
