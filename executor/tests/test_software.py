@@ -82,7 +82,7 @@ def test_a_job_runs_in_its_image_and_hands_on_how_other_nodes_get_into_it(
     assert wrapper.startswith(f"'{tmp_path}/bin/apptainer' exec")
 
 
-@pytest.mark.parametrize("folder", ["/home/me/$x", "/home/me/a,b", "/home/me/a:b"])
-def test_a_folder_that_a_container_cannot_bind_is_refused(folder: str) -> None:
+@pytest.mark.parametrize("name", ["$x", "a,b", "a:b"])
+def test_a_folder_that_a_container_cannot_bind_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"its path holds one of `,:\$`; move the folder"):
-        container_words(Site(container=Container(image="img.sif")), Path(folder))
+        container_words(Site(container=Container(image="img.sif")), tmp_path / name)

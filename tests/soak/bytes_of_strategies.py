@@ -1,4 +1,4 @@
-"""Count what a step of each strategy sends, all ranks and servers together, beside what its algorithm needs. As root.
+"""Count the bytes that a step of each strategy sends, all ranks and servers together, beside those of its algorithm. As root.
 
     python -m tests.soak.bytes_of_strategies
 

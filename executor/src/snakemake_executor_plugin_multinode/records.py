@@ -102,7 +102,7 @@ class Records:
         self.ledger = folder / "jobs.jsonl"
         events = self.events()
         self.ended = {event["name"] for event in events if event["event"] == "ended"}
-        """Names of jobs whose end is in the ledger already."""
+        """Names of jobs of which the ledger has the end."""
         self.hours: dict[str, float] = {event["name"]: event.get("gpu_hours") or 0.0 for event in events}
         """By the name of each submission, the GPU hours that it used or, before its end, may use."""
         for attempt in (record.attempts[-1] for record in self.all() if record.open):

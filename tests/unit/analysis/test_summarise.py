@@ -192,6 +192,9 @@ def test_a_curve_is_flat_from_the_evaluation_that_begins_its_last_stretch_near_t
 
     assert flat_from(0.5, 0.795, 0.7, 0.792, 0.8) == 40  # near the end for good, not for once
     assert flat_from(0.8, 0.795) == 10
+    assert (
+        flat_from(0.5, 0.792, 0.802) == flat_from(0.5, 0.79, 0.8) == 20
+    )  # the limit itself, with and without rounding
     assert math.isnan(flat_from(0.5, 0.8)) and math.isnan(flat_from(0.8)) and math.isnan(flat_from())
 
 

@@ -164,21 +164,21 @@ def time_to_plateau(evaluations: Sequence[Mapping[str, Any]]) -> float:
     scores = _scores(evaluations)
     begins = math.nan
     for time_s, score in reversed(scores[:-1]):
-        if abs(score - scores[-1][1]) > PLATEAU:
+        if abs(score - scores[-1][1]) > PLATEAU + 1e-9:  # shares of few samples differ by the limit itself
             break
         begins = time_s
     return begins
 
 
 def _scores(evaluations: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Training time in seconds and accuracy, or AUROC where there is none, of the evaluations that have one."""
+    """Pair training time in seconds with accuracy, or with AUROC, for the evaluations that have one."""
     found = ((each["time_s"], each.get("accuracy"), each.get("auroc")) for each in evaluations)
     scores = ((time_s, auroc if accuracy is None else accuracy) for time_s, accuracy, auroc in found)
     return [(float(time_s), float(score)) for time_s, score in scores if score is not None]
 
 
 def _reached(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> dict[str, Any]:
-    """The times to the accuracy and to the plateau. A run that ends below the target is only known to take longer than it took."""
+    """Times to the accuracy and to the plateau. Of a run that ends below the accuracy, its last evaluation is a lower bound."""
     found = time_to_accuracy(evaluations, target)
     below = target is not None and bool(evaluations) and math.isnan(found)
     return {

@@ -48,7 +48,7 @@ from scalestudy.spec.study import Study
 
 SAME = 1e-9
 """Relative difference up to which two numbers are the same fact."""
-OF_WINDOW = (*SPEEDS, "step_time_s", "epoch_time_s")
+WINDOW_COLUMNS = (*SPEEDS, "step_time_s", "epoch_time_s")
 """Columns that are a mean of the window, or its inverse."""
 
 
@@ -341,12 +341,12 @@ def _with_rounds(each: _Estimated, verdict: Verdict, error: float) -> Verdict:
 
 
 def _share_of_windows(each: _Estimated) -> float | None:
-    """The part of the rounds' variance that is scatter within windows, at most; None of a number that is no window's mean.
+    """Bound the part of the rounds' variance that is scatter within windows; None where the number is no mean of a window.
 
     Scatter that is alike in spells counts, by `window_half_width`; its quantile is taken for the normal one.
     """
     claim, spread = each.claim, each.deciding.spread
-    if claim.column not in OF_WINDOW or claim.per or claim.over or not (claim.is_log and spread):
+    if claim.column not in WINDOW_COLUMNS or claim.per or claim.over or not (claim.is_log and spread):
         return None
     variance = 0.0
     for side in each.parts[each.tested.deciding].sides:
@@ -358,7 +358,7 @@ def _share_of_windows(each: _Estimated) -> float | None:
 
 
 def _cost(parts: Sequence[ClaimPart], rounds: int) -> tuple[float, float]:
-    """Wall time in seconds and GPU hours of so many rounds, each as long as the rounds so far whose runs all count."""
+    """Estimate wall time in seconds and GPU hours of so many rounds, by the rounds so far that have only valid runs."""
     rows = _once(parts)
     broken = {row["repeat"] for row in rows if row["status"] != "valid"}
     timed = [row for row in rows if row["repeat"] not in broken and is_number(row["wall_s"])]

@@ -30,7 +30,7 @@ JOB_VARIABLES = frozenset({
 SBATCH_OPTIONS = frozenset({"SBATCH_ARRAY_INX", "SBATCH_TEST_ONLY", "SBATCH_WAIT"})
 """Variables by which sbatch submits no job, or another than the one that is followed: sbatch(1)."""
 FILTERS = ("SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_", "SINFO_")
-"""Prefixes of variables that act as options of queries: squeue(1) and others, "ENVIRONMENT VARIABLES"."""
+"""Prefixes of environment variables that squeue(1) and other queries read as options."""
 SUBMITTERS = ("sbatch", "qsub")
 
 
