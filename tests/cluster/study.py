@@ -85,6 +85,12 @@ class Studies:
         found = [json.loads(path.read_text()) for path in self.clone.glob("results/box/runs/*/result.json")]
         return sorted(found, key=ranks)
 
+    def left(self) -> str:
+        """The executor's account and what lies in the runs' folders, for the message of a failure."""
+        files = sorted(path for path in self.clone.glob("results/box/**/*") if path.is_file())
+        listed = [f"{path.stat().st_mtime:.3f} {path.stat().st_size} {path.relative_to(self.clone)}" for path in files]
+        return "\n".join([(self.clone / ".scalestudy/jobs.jsonl").read_text(), *listed])
+
     def events(self, event: str) -> list[dict[str, Any]]:
         """Lines of the executor's own account."""
         lines = [json.loads(line) for line in (self.clone / ".scalestudy/jobs.jsonl").read_text().splitlines()]

@@ -218,7 +218,7 @@ def test_a_mini_study_goes_from_its_file_to_its_figure_by_a_driver_that_is_a_job
     made, output = study()
     assert "is gone; what it submitted is adopted" in output
     results = made.results()
-    assert [len(made.job_ids(result["run"])) for result in results] == [1, 1]
+    assert [len(made.job_ids(result["run"])) for result in results] == [1, 1], f"{output}\n{made.left()}"
     assert [(result["status"], ranks(result)) for result in results] == [("valid", 1), ("valid", 4)]
     launch = results[-1]["launch"]
     assert launch["launcher"] == "srun"

@@ -33,7 +33,7 @@ NOT_RUN = {
     "scalestudy explain -- torchrun --nproc-per-node 8 train.py --my-flags": "needs a script; test_explain.py has some",
     "scalestudy largest-batch model=resnet50 'data={source: synthetic, classes: 1000}' --memory-mib 4096": "minutes",
     "scalestudy try model=resnet18 strategy=pipeline ranks=2 loader.size=32 measure.steps=10 --out /tmp/p": "15 s",
-    "scalestudy try 'model={name: mlp, hidden: 1024, layers: 14}' strategy=pipeline strategy.memory_limit_mib=130 "
+    "scalestudy try 'model={name: mlp, hidden: 1024, layers: 14}' strategy=pipeline memory_limit_mib=130 "
     "ranks=2 optimiser.learning_rate=0.01 measure.steps=10 --out /tmp/q": "10 s",
     **dict.fromkeys(
         ("snakemake width --profile profiles/local -n", "snakemake width --profile profiles/local"), "test_program.py plans its page's study"

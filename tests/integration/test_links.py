@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
 from scalestudy.emulation import network, relay
+from scalestudy.emulation.file_server import file_server
 from scalestudy.emulation.network import EmulatedNode, emulated_nodes
 from scalestudy.errors import Skipped
+from tests.integration.tries import run
 
 MIB = 1 << 20
 SENT = 6 * MIB
@@ -113,14 +116,35 @@ def test_what_waits_in_a_port_of_the_switch_fits_into_the_queue_of_its_link() ->
         assert port.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < int(network.QUEUE.removesuffix("mb")) * MIB
 
 
-def test_nothing_is_left_when_the_process_that_made_them_is_killed(nodes: list[EmulatedNode]) -> None:
+def test_images_are_read_from_a_server_beyond_the_link(tmp_path: Path, nodes: list[EmulatedNode]) -> None:
+    settings = ("data={source: synthetic_jpeg, samples: 48, width: 64, height: 48, mean_kib: 2}", "loader.size=32",
+                "loader.origin=nginx", "network.mib_per_s=50", "network.latency_ms=20", "batch.per_rank=4")  # fmt: skip
+    made = run(tmp_path / "read", *settings, "measure.warmup_steps=0")
+    assert made["metrics"]["training_time_s"] >= 48 * 0.04  # one worker, and a round trip for each image
+    assert made["spec"]["loader"]["origin"] == "nginx"
+    copied = run(tmp_path / "copied", *settings, "stage.to=scratch", "stage.reuse=false")
+    assert copied["metrics"]["stage_s"] >= 48 * 0.04 / 4  # four streams
+
+
+def test_without_nginx_a_run_that_needs_it_is_skipped(
+    nodes: list[EmulatedNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    with pytest.raises(Skipped, match="Debian: nginx-light"), file_server(nodes[0], Path()):
+        pass
+
+
+def test_nothing_is_left_when_the_process_that_made_them_is_killed(tmp_path: Path, nodes: list[EmulatedNode]) -> None:
     code = (
-        "import time; from scalestudy.emulation.network import emulated_nodes\n"
-        "with emulated_nodes(2, 8.0) as nodes: print(*(n.keeper for n in nodes), flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path\n"
+        "from scalestudy.emulation.file_server import file_server\n"
+        "from scalestudy.emulation.network import emulated_nodes\n"
+        "with emulated_nodes(2, 8.0) as nodes, file_server(nodes[1], Path(sys.argv[1])) as (_, server):\n"
+        "    print(*(n.keeper for n in nodes), server, flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as made:
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as made:
         assert made.stdout is not None
         keepers = [psutil.Process(int(word)) for word in made.stdout.readline().split()]
         made.kill()
-    assert len(keepers) == 2
+    assert len(keepers) == 3
     assert psutil.wait_procs(keepers, 10)[1] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from torch import nn
 from torch.nn import functional
 
 from scalestudy.errors import Skipped
+from scalestudy.measure.memory import MemoryLimit
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
-from scalestudy.strategies.catalogue import Pipeline
+from scalestudy.strategies.catalogue import Pipeline, Single
+from scalestudy.training.world import NO_MEMORY_OF_CPU
 from tests.integration.forked import on_processes
 from tests.integration.trainings import (
     STEPS,
@@ -76,22 +79,25 @@ def train_in_two(case: Case, world: World, _folder: Path) -> dict[str, Any]:
 
 
 def use_memory(case: Case, world: World, _folder: Path) -> dict[str, Any]:
-    """What a stage of the wide model took, MiB; or why there is none."""
+    """What a rank's part of the wide model took, MiB; or why it cannot train. The model `limited` has LIMIT_MIB."""
     strategy: Any = build(case.strategy, world)  # type: ignore[arg-type]  # cases of this file have one
+    strategy.memory_limit_mib = LIMIT_MIB if case.model == "limited" else None
+    limit = MemoryLimit(world.device, int(LIMIT_MIB * 2**20)) if strategy.memory_limit_mib else nullcontext()
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(8)))
     x, y = torch.randn(8, WIDTH), torch.randint(WIDTH, (8,))
     strategy.example = (x, y)
     try:
         module = strategy.prepare(model, make_optimiser)
-    except Skipped as error:
+        for _ in range(4):
+            with limit:
+                strategy.forward_backward(module, x, y, functional.cross_entropy)
+                strategy.exchange()
+                strategy.update()
+    except (Skipped, RuntimeError) as error:
         return {"refused": str(error)}
-    for _ in range(4):
-        strategy.forward_backward(module, x, y, functional.cross_entropy)
-        strategy.exchange()
-        strategy.update()
     with strategy.full_parameters():
-        return {"stages": strategy.plan.stages, "invalid_reason": strategy.invalid_reason(), **strategy.measured()}
+        return strategy.measured()
 
 
 CASES = {ranks: {str(cut): Case(cut[0], split(*cut[1:]), work=train) for cut in cuts} for ranks, cuts in CUTS.items()}
@@ -140,18 +146,21 @@ def test_a_resumed_run_is_split_as_before_and_makes_the_same_bits(trained: Any) 
         assert difference(results[rank]["in two"]["weights"], results[rank][str(STOPPED[ranks])]["weights"]) == 0.0
 
 
-def test_a_memory_limit_that_the_whole_model_exceeds_is_kept_by_its_stages(tmp_path: Path) -> None:
-    def stages_of(ranks: int, limit_mib: float | None) -> list[dict[str, Any]]:
-        folder = tmp_path / f"{ranks}{limit_mib}"
+def test_a_model_too_large_for_one_process_is_refused_by_the_kernel_and_trained_by_two(tmp_path: Path) -> None:
+    def tried(ranks: int, strategy: Any, model: str) -> list[dict[str, Any]]:
+        folder = tmp_path / f"{ranks}{strategy.name}{model}"
         folder.mkdir()
-        limited = Case("", Pipeline(name="pipeline", memory_limit_mib=limit_mib), work=use_memory)
-        done = on_processes(ranks, folder, train_in_worlds, folder, {ranks: {"limited": limited}})
-        return [results[ranks]["limited"] for results in done]
+        case = Case(model, strategy, work=use_memory)
+        done = on_processes(ranks, folder, train_in_worlds, folder, {ranks: {"it": case}})
+        return [results[ranks]["it"] for results in done]
 
-    (whole,) = stages_of(1, None)
+    pipeline = Pipeline(name="pipeline")
+    (whole,) = tried(1, pipeline, "whole")
     assert whole["device_memory_mib"] > LIMIT_MIB
-    for stage in stages_of(2, LIMIT_MIB):
-        assert (stage["stages"], stage["invalid_reason"]) == (2, None)
-        assert 40.0 < stage["device_memory_mib"] <= LIMIT_MIB
-    (refused,) = stages_of(1, LIMIT_MIB)
-    assert "90 MiB on each of 1 device: 2 devices as one pipeline" in refused["refused"]
+    assert tried(1, Single(name="single"), "whole") == [{}]
+    (refused,) = tried(1, Single(name="single"), "limited")
+    assert NO_MEMORY_OF_CPU in refused["refused"]
+    for stage in tried(2, pipeline, "limited"):
+        assert stage["stages"] == 2 and 40.0 < stage["device_memory_mib"] <= LIMIT_MIB
+    (planned,) = tried(1, pipeline, "limited")
+    assert "90 MiB on each of 1 device: 2 devices as one pipeline" in planned["refused"]

@@ -21,7 +21,7 @@ from tests.integration.tries import begin, made, weights
 CLONE_NEWNET = 0x40000000
 """Linux, sched.h."""
 EPOCHS, STEPS = (2, 10), 32
-BATCH, HIDDEN = 32, 1024
+BATCH, HIDDEN, SAMPLE = 32, 1024, 3 * 16 * 16
 TRAINING = (
     f"model={{name: mlp, layers: 4, hidden: {HIDDEN}}}", "data={source: synthetic, samples: 128, shape: [3, 16, 16]}",
     f"batch={{global: {BATCH}}}", "measure.warmup_steps=1", "optimiser.learning_rate=0.001",
@@ -85,9 +85,11 @@ def main() -> None:
             wanted = "" if buffers is None else f"{buffers:g}: "
             print(f"{strategy:42} {' '.join(ranks):15} {sent / size:6.3f} buffers; {wanted}{why}", flush=True)
         sent, _ = sent_by(PIPELINE, TWO, Path(name) / "pipeline")
-        activations = 2 * BATCH * HIDDEN * 4
+        # Activations and their gradients; rank 1 hands its half of the samples to the first stage, rank 0 its labels to the last.
+        wanted = 2 * BATCH * HIDDEN * 4 + BATCH // 2 * (SAMPLE * 4 + 8)
+        right &= abs(sent / wanted - 1) <= 0.02
         print(
-            f"{PIPELINE:42} {' '.join(TWO):15} {sent:,.0f} B; counted only: {activations:,} are activations and their gradients"
+            f"{PIPELINE:42} {' '.join(TWO):15} {sent:,.0f} B; {wanted:,}: activations, their gradients, samples, labels"
         )
     sys.exit(not right)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from scalestudy.analysis.summarise import summarise
@@ -11,8 +13,12 @@ from scalestudy.claims.outcome import Verdict
 from scalestudy.cli import run_command
 from scalestudy.commands.results import denominator, verdicts_of
 from scalestudy.results.stored import write_result
+from scalestudy.spec.columns import METRICS
+from scalestudy.spec.config import read_machine
 from scalestudy.spec.layout import result_file
-from scalestudy.spec.study import Study
+from scalestudy.spec.read_study import read_studies
+from scalestudy.spec.study import MACHINE_STUDIES, Study
+from tests.conftest import ROOT
 from tests.unit.analysis.fake_results import result_of
 from tests.unit.claims.made_claims import DIRECTION, study_with
 from tests.unit.claims.test_judge import rates
@@ -52,6 +58,25 @@ def test_the_summary_ends_with_the_machine_the_answers_and_the_verdicts(
     printed = capsys.readouterr().out
     places = [printed.index(said) for said in ("of 40 runs;", "This machine: a CPU", "3 claims")]
     assert places == sorted(places)
+
+
+def test_what_make_run_ends_with_fits_on_a_screen(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree("config")
+    shutil.copytree(ROOT / "config", "config")
+    noise = np.random.default_rng(0)
+    for study in read_studies(MACHINE_STUDIES, "mini", read_machine("local"), machine_name="local"):
+        for run in study.runs:
+            metrics = {name: 1234.5 * noise.lognormal(0, 0.1) for name in METRICS if name != "throughput_samples_per_s"}
+            parts = {"exchange_s": 0.31 * metrics["step_time_s"], "data_stall": noise.uniform(0.7, 0.8)}
+            rate = 5432.1 * noise.lognormal(0, 0.1)
+            made = result_of(run, throughput_samples_per_s=rate, metrics={**metrics, **parts})
+            write_result(result_file("local", run.id), {**made, "warnings": ["the window was not steady"]})
+        summarise(study, "local")
+    studies = ",".join(MACHINE_STUDIES)
+    assert run_command(["summary", "--studies", studies]) == 0
+    lines = capsys.readouterr().out.partition("\nThis machine: ")[2].splitlines()
+    assert sum(line.startswith("- ") for line in lines) == 7
+    assert "claims:" in " ".join(lines) and len(lines) + 2 <= 20, "\n".join(lines)  # a longer name, and the report
 
 
 def test_verdicts_are_by_the_results_that_are_there_now(study: Study) -> None:

@@ -35,6 +35,8 @@ CASES = [
     ("ranks=5 ranks_per_node=2 strategy=ring", "another number", "ranks=4"),
     ("ranks=2 strategy=single", "another strategy", "strategy=ring"),
     ("strategy=fsdp ranks=2 device=emulated:infinite", "a real device", "device=cpu"),
+    ("device=emulated:infinite memory_limit_mib=99", "a real device", "device=cpu"),
+    (f"{FILES} loader.origin=nginx", "set `network.mib_per_s`", "network.mib_per_s=9"),
     ("strategy=mpi_allreduce ranks=2 nodes=2 network.mib_per_s=9", "another strategy", "strategy=ring"),
     ("strategy=horovod ranks=2 dtype=bfloat16", "choose float32", "dtype=float32"),
     (f"{PIPELINE} batch.per_rank=32 batch.accumulate=2", "set `strategy.micro_batches`", "batch.accumulate=1 strategy.micro_batches=2"),

@@ -72,10 +72,10 @@ def test_a_report_of_other_studies_is_not_named_and_what_is_older_than_a_result_
 
     def marked() -> list[bool]:
         said = printed()
-        return ["; 0 of " in said, f"report  {page}  (older than its runs)" in said]
+        return ["; 0 of " in said, f"Report: {page}  (older than its runs)" in said]
 
     write_report([], MACHINE, "paper", page)
-    assert "report" not in printed()
+    assert "Report" not in printed()
     write_report([study], MACHINE, "paper", page)
     assert marked() == [False, False]
     os.utime(figure, (10**9, 10**9))

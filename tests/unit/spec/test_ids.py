@@ -48,7 +48,7 @@ DEFAULTS: dict[str, Any] = {
     "program": None, "model": {"name": "small_cnn", "width": 32}, "strategy": {"name": "single"}, "ranks": 1,
     "nodes": None, "ranks_per_node": None, "hosts": None, "threads_per_rank": None, "dtype": "float32",
     "autocast": None, "tf32": None, "memory_format": "contiguous", "compile": False, "seed": 0, "repeat": 0,
-    "device": None, "network": None, "data": {**FORM, "source": "digits"},
+    "device": None, "memory_limit_mib": None, "network": None, "data": {**FORM, "source": "digits"},
     "stage": {"to": None, "from": None, "share": "all", "streams": 4, "mib_per_s": None, "reuse": True},
     "loader": {"mode": None, "kind": "threads", "origin": None, "shuffle_buffer": 1000,
         "pin_memory": True, "storage": None, "workers": 1, "prefetch": 2, "size": None, "augment": "none",
@@ -85,7 +85,7 @@ OPTION_DEFAULTS: dict[str, list[dict[str, Any]]] = {
         {"name": "zero1"},
         {"name": "fsdp", "unit_mib": 1.0},
         {"name": "horovod"},
-        {"name": "pipeline", "stages": None, "micro_batches": None, "memory_limit_mib": None},
+        {"name": "pipeline", "stages": None, "micro_batches": None},
     ],
     "data": [
         {"source": "digits", **FORM},

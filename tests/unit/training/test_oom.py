@@ -32,8 +32,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def ends(error: Exception, shares: bool = False) -> None:
-    job: Any = SimpleNamespace(shares_devices=shares)
+def ends(error: Exception, shares: bool = False, limit_mib: float | None = None) -> None:
+    job: Any = SimpleNamespace(shares_devices=shares, spec=SimpleNamespace(memory_limit_mib=limit_mib))
     with oom_as_skip(job):
         raise error
 
@@ -61,4 +61,13 @@ def test_other_errors_stay_what_they_are() -> None:
     for error in (RuntimeError("CUDA error: an illegal memory access was encountered"), ValueError("out of memory")):
         assert not is_oom(error)
         with pytest.raises(type(error)):
+            ends(error)
+
+
+def test_a_limit_of_the_run_makes_it_a_property_of_the_run_on_a_cpu_too() -> None:
+    refused = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 393216 bytes.")
+    for error in (refused, MemoryError("Unable to allocate 1 GiB")):
+        with pytest.raises(Skipped, match=r"^does not fit in 140 MiB: "):
+            ends(error, limit_mib=140)
+        with pytest.raises(type(error)):  # the host's memory may suffice the next time
             ends(error)

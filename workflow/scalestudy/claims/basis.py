@@ -12,7 +12,7 @@ from scalestudy.claims.model import Claim, OfRuns, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row
 from scalestudy.errors import UserError
 from scalestudy.spec.columns import DEVICE_FREE_COLUMNS
-from scalestudy.spec.run import INFINITE, is_compute_emulated
+from scalestudy.spec.run import INFINITE, NGINX, is_compute_emulated
 from scalestudy.spec.step_times import emulated_step_time
 
 if TYPE_CHECKING:
@@ -45,10 +45,11 @@ NOT_OF_DEVICES = ("accuracy", "auroc", "loss", "parameters", "stages", *DEVICE_F
 """Columns that do not depend on how fast a device is."""
 
 LIMITS = {
-    "network.mib_per_s": "A network of {:g} MiB/s per node",
-    "network.latency_ms": "A latency of {:g} ms between nodes",
-    "loader.memory_limit_mib": "A page cache of {:g} MiB",
-    "strategy.memory_limit_mib": "A device memory of {:g} MiB",
+    "network.mib_per_s": "A network of {} MiB/s per node is emulated",
+    "network.latency_ms": "A latency of {} ms between nodes is emulated",
+    "loader.memory_limit_mib": "A page cache of {} MiB is emulated",
+    "memory_limit_mib": "A process that the kernel limits to {} MiB stands for a device",
+    "loader.origin": "{} on this machine stands for another server",
 }
 """Keys whose value is that of something emulated."""
 
@@ -96,8 +97,9 @@ def _of_run(columns: Mapping[str, Any]) -> Iterator[str]:
         of_rate = "" if rate is None else f" of {rate:g} MiB/s"
         yield f"A storage{of_rate} with {latency:g} ms per request is emulated"
     for key, text in LIMITS.items():
-        if columns.get(key):
-            yield f"{text.format(columns[key])} is emulated"
+        value = columns.get(key)
+        if value and (key != "loader.origin" or value == NGINX):
+            yield text.format(value if isinstance(value, str) else f"{value:g}")
     if columns.get("data.latency_s"):
         yield f"Each item takes {columns['data.latency_s']:g} s because its reader sleeps"
     for fault in columns.get("faults") or ():

@@ -421,31 +421,34 @@ def summary(machine: str, scale: str, studies: str) -> None:
         counts = ", ".join(f"{count} {status}" for status, count in states.items())
         products = f"{current} of {len(files)} figures and tables up to date"
         click.echo(f"{study.title}: {counts} of {len(runs)} runs; {products}")
-    click.echo(f"\n{this_machine(found, machine)}")
-    answers, unanswered = first_answers(found, machine)
-    said = [
-        f"      {sentence}" if study is before else f"  {study.title}: {sentence}"
-        for before, (study, sentence) in zip([None, *(study for study, _ in answers)], answers, strict=False)
-    ]
-    width = min(shutil.get_terminal_size().columns, 120)
-    for text in (*said, *(f"  Not answered: {reason}" for reason in unanswered)):
-        click.echo(textwrap.fill(text, width, subsequent_indent="      ", break_on_hyphens=False))
-    if verdicts := [verdict for study in found for verdict in verdicts_of(study, machine)]:
-        refuted = [verdict for verdict in verdicts if verdict.verdict == "not reproduced"][:MAX_REFUTED]
-        lines = ["", *denominator(verdicts), *(f"  {line}" for line in claim_lines(refuted))]
-        where = "" if (machine, scale) == ("local", "mini") else f" --machine {machine} --scale {scale}"
-        click.echo("\n".join([*lines, f"  each, with its reason: scalestudy claims{where}"]))
-    beyond = left_out_of(found)
-    if left_out or beyond:
-        click.echo("\n  ".join(["\nLeft out:", *beyond, *(f"{count} × {why}" for why, count in left_out.items())]))
     if warnings := warnings_of(found, machine):
         click.echo("\n  ".join(["\nWarnings of valid runs:", *warnings]))
+    width = min(shutil.get_terminal_size().columns, 120)
+
+    def say(text: str, head: str = "") -> None:
+        indent = " " * len(head)
+        click.echo(textwrap.fill(head + text, width, subsequent_indent=indent, break_on_hyphens=False))
+
     click.echo("")
+    say(this_machine(found, machine))
+    answers, unanswered = first_answers(found, machine)
+    for text in (*(sentence for _, sentence in answers), *(f"Not answered: {reason}" for reason in unanswered)):
+        say(text, "- ")
+    if verdicts := [verdict for study in found for verdict in verdicts_of(study, machine)]:
+        refuted = [verdict for verdict in verdicts if verdict.verdict == "not reproduced"][:MAX_REFUTED]
+        number, *bases = map(str.strip, denominator(verdicts))
+        where = "" if (machine, scale) == ("local", "mini") else f" --machine {machine} --scale {scale}"
+        say(f"{number}: {'; '.join(bases)}. Reasons: scalestudy claims{where}")
+        for line in claim_lines(refuted):
+            say(line, "- ")
+    beyond = left_out_of(found)
+    if left_out or beyond:
+        click.echo("\n  ".join(["Left out:", *beyond, *(f"{count} × {why}" for why, count in left_out.items())]))
     page = report_file(machine, scale)
     text = page.read_text(encoding="utf-8") if page.exists() else ""
     if text and all(f'<h2 id="{study.name}">' in text for study in found):
         is_old = page.stat().st_mtime < max(_newest_result_s(study, machine) for study in found)
-        click.echo(f"  report  {page}{'  (older than its runs)' if is_old else ''}")
+        click.echo(f"Report: {page}{'  (older than its runs)' if is_old else ''}")
 
 
 def ends_of_jobs(machine: str) -> dict[str, str]:

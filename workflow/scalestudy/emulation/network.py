@@ -40,6 +40,8 @@ IS_ROOT = os.geteuid() == 0
 """Others may make network namespaces in a user namespace of their own."""
 RELAY = Path(__file__).with_name("relay.py")
 HOLD = ["sh", "-c", "echo; exec sleep infinity"]
+DIES_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"]
+"""Asked for last: entering a user namespace would clear it."""
 LIMIT_BUFFERS = "cd /proc/sys/net/ipv4; for way in wmem rmem; do echo 4096 $1 $1 > tcp_$way || exit 1; done"
 """Sizes of TCP's buffers: least, at first, at most."""
 
@@ -103,8 +105,7 @@ def _keep(namespace: list[str], command: list[str], keepers: list[subprocess.Pop
     """Start a process in a namespace, which ends with this one; returns its id once it has written a line."""
     try:
         keeper = subprocess.Popen(
-            # Asked for last: entering a user namespace would clear it.
-            [*namespace, "setpriv", "--pdeathsig", "KILL", *command],
+            [*namespace, *DIES_WITH_PARENT, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -132,6 +133,11 @@ def _configure(switch: int, nodes: list[EmulatedNode], limit: str, is_bridged: b
         address = [hardware, f"addr add {node.address}/24 dev {INTERFACE}", "link set lo up"]
         _in(node.keeper, ["ip", "-batch", "-"], address)
         _in(node.keeper, ["tc", "-batch", "-"], [f"qdisc add dev {INTERFACE} {limit}"])
+
+
+def command_on(node: EmulatedNode, command: list[str]) -> list[str]:
+    """What starts a command on a node; its process ends with the one that starts it."""
+    return [*_into(node.keeper), *DIES_WITH_PARENT, *command]
 
 
 def _into(process: int) -> list[str]:

@@ -6,7 +6,6 @@ import bisect
 import dataclasses
 import multiprocessing
 import os
-import resource
 import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -18,6 +17,7 @@ import torch._dynamo  # the optimisers import it on first use: once here, and no
 from scalestudy.data.load.dataset import Dataset, open_dataset
 from scalestudy.errors import UserError
 from scalestudy.measure.allocator import keep_freed_memory
+from scalestudy.measure.memory import MemoryLimit
 from scalestudy.measure.system import sizes
 from scalestudy.spec.run import Batch
 from scalestudy.strategies.catalogue import Single
@@ -111,12 +111,8 @@ def _train(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> int:
     world = join(job, 0)
     device = world.device
     before = sizes("status")
-    if device.type == "cuda" and limit_bytes is not None:
-        whole = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / whole))
-    elif limit_bytes is not None:
-        most = before["VmData"] + limit_bytes
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    if limit_bytes is not None:
+        MemoryLimit(device, limit_bytes).__enter__()  # for the rest of this process
     replica = Replica(job, world, TrainingData(job, 0, data, data))
     few = np.arange(min(batch, data.samples, DISTINCT))
     x, y = data.batch(few, size=job.spec.loader.size, augment="none", seed=0, epoch=0)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scalestudy.data.manifest import read_manifest
+from scalestudy.data.manifest import bulk_folder, read_manifest
 from scalestudy.errors import Skipped
 from scalestudy.files import atomic_path, read_json
 from scalestudy.launch import attempts, signals
@@ -56,23 +56,26 @@ def _measure(chain: attempts.Chain, spec: RunSpec, manifest_file: Path, machine:
         raise Skipped(str(manifest.reason))
     resolved, where = resolve(spec, machine)
     check_promised_gpus(resolved, machine, machine_file(folder.parent.parent.name))
+    data = None if manifest is None else bulk_folder(manifest_file, manifest)
     # Where other machines take part they share the scratch folder, which lies in that of the result.
     shared = None if where.is_here else folder.resolve()
     prefix = "scalestudy-run-" if shared is None else ".nodes-"
     with (
-        network_of(spec, resolved, where) as nodes,
+        network_of(spec, resolved, where, data) as network,
         tempfile.TemporaryDirectory(prefix=prefix, dir=shared) as name,
         keeper(scratch := Path(name)) as group,
     ):
+        if network.server is not None:
+            spec = spec.model_copy(update={"loader": spec.loader.model_copy(update={"origin": network.server})})
         job = Job(
             chain.run, spec, resolved, manifest_file.resolve(), scratch, EXTENSIONS.resolve(),
             (folder / "log").resolve(), where.hosts, where.away, run_folder=folder.resolve(),
             resume=chain.resume and chain.resume.resolve(),
-            relays=tuple(node.relay for node in nodes[:1] if node.relay), deadline=JobEnvironment().deadline,
+            relays=network.processes, deadline=JobEnvironment().deadline,
         )  # fmt: skip
         with signals.handled(scratch, spec.program):
             if where.launcher == "local":
-                samples = run_here(job, group, nodes)
+                samples = run_here(job, group, network.nodes)
             else:
                 from scalestudy.launch.control import Control
 

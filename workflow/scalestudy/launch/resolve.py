@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalestudy.errors import Skipped
@@ -13,7 +15,7 @@ from scalestudy.launch.allocation import Allocation, mpi_by_srun, where_to_run
 from scalestudy.site_fault import SiteFault, lacking, site_file
 from scalestudy.spec.config import Site, read_site
 from scalestudy.spec.machine import Machine, geometry
-from scalestudy.spec.run import RunSpec
+from scalestudy.spec.run import NGINX, RunSpec
 from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.strategies.build import missing_build, missing_on_node
 from scalestudy.training.job import Resolved
@@ -131,13 +133,39 @@ def _check_gpus(spec: RunSpec, where: Allocation, devices: int, machine: Machine
             raise Skipped(f"{what}; install a torch for GPUs, or set `device: cpu` to measure the CPU")
 
 
-def network_of(spec: RunSpec, resolved: Resolved, where: Allocation) -> AbstractContextManager[Sequence[EmulatedNode]]:
-    """The emulated nodes of the run, while it runs; none where it uses the network that is there."""
+@dataclass(frozen=True)
+class EmulatedNetwork:
+    """What a run has of an emulated network."""
+
+    nodes: Sequence[EmulatedNode] = ()
+    """Those of its ranks; none: it uses the network that is there."""
+    processes: tuple[int, ...] = ()
+    """The switch and the server, where there are such processes."""
+    server: str | None = None
+    """Address of the server of its data, where it has one."""
+
+
+@contextmanager
+def network_of(spec: RunSpec, resolved: Resolved, where: Allocation, data: Path | None) -> Iterator[EmulatedNetwork]:
+    """The emulated nodes of the run, while it runs; none where it uses the network that is there.
+
+    One more has a server of the files below `data`, where the run reads from one.
+    """
     if spec.network is None:
-        return nullcontext(())
+        yield EmulatedNetwork()
+        return
     if where.launcher != "local":
         what = "an emulated network connects processes that are forked on one machine"
         raise Skipped(f"{what}; this run is started by {where.launcher}")
     from scalestudy.emulation.network import emulated_nodes
 
-    return emulated_nodes(resolved.nodes, spec.network.mib_per_s, spec.network.latency_ms / 1000)
+    has_server = spec.loader.origin == NGINX and data is not None
+    with emulated_nodes(resolved.nodes + has_server, spec.network.mib_per_s, spec.network.latency_ms / 1000) as nodes:
+        switch = tuple(node.relay for node in nodes[:1] if node.relay)
+        if not has_server or data is None:
+            yield EmulatedNetwork(nodes, switch)
+            return
+        from scalestudy.emulation.file_server import file_server
+
+        with file_server(nodes[-1], data) as (address, server):
+            yield EmulatedNetwork(nodes[:-1], (*switch, server), address)

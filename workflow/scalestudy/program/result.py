@@ -15,7 +15,7 @@ from scalestudy.files import read_json
 from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.measure.window import relative_half_width
 from scalestudy.program.resume import EXPLAINED, earlier, metrics_folder, records
-from scalestudy.program.trace import OF_MARK, Trace, Traces, Window, windows
+from scalestudy.program.trace import MARK_FIELDS, Trace, Traces, Window, windows
 from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.results.result import outcome
 from scalestudy.results.validity import MIN_WINDOW_S, throttled
@@ -26,7 +26,7 @@ from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
 REPORTED = "reported"
-OF_STEPS = (*SPEEDS, "step_time_s", "window_half_width", "j_per_sample", "loss")
+STEP_METRICS = (*SPEEDS, "step_time_s", "window_half_width", "j_per_sample", "loss")
 """Metrics that follow from the steps that a program reports, and from their samples, bytes and flops."""
 RESOLVED = ("nodes", "ranks_per_node", "threads_per_rank", "device")
 NOT_CHECKED = "what the program computed is not checked: whether its ranks hold equal parameters and saw their samples"
@@ -99,7 +99,7 @@ def program_result(
     reasons = chain(*(check(evidence) for check in CHECKS), throttled(values["throttled_share"]))
     first, source = evidence.records[0] if evidence.records else {}, evidence.source or ""
     versions = [file.read_text(encoding="utf-8") for file in metrics_folder(job).glob("torch.*")]
-    reported = OF_STEPS if source in ("reported", "matched") else ()
+    reported = STEP_METRICS if source in ("reported", "matched") else ()
     resolved = {name: getattr(job.resolved, name) for name in RESOLVED}
     return {
         **outcome(job, next(reasons, None), values, hosts),
@@ -259,7 +259,7 @@ def _unlike(evidence: Evidence) -> Iterator[str]:
         yield f"the program reports {rates[0]:.3g} steps/s, and its optimiser makes {rates[1]:.3g} steps/s"
 
 
-def _unmatched(evidence: Evidence, names: Sequence[str] = OF_MARK) -> Iterator[str]:
+def _unmatched(evidence: Evidence, names: Sequence[str] = MARK_FIELDS) -> Iterator[str]:
     """A warning for each pattern of `names` that found no number."""
     assert evidence.job.spec.program is not None
     marks = [mark for trace in evidence.matched for mark in trace.marks]

@@ -32,7 +32,7 @@ class Mark:
     flops: float | None = None
 
 
-OF_MARK = tuple(one.name for one in fields(Mark))
+MARK_FIELDS = tuple(one.name for one in fields(Mark))
 """Clock, step, and the values that a step may have; in this order in a checkpoint."""
 Earlier = dict[str, list[Mark]]
 """Marks of a run's earlier attempts, by source and rank as `reported.0`."""
@@ -83,7 +83,7 @@ class Trace:
                     self.marks, self.losses, self._behind, self._anew = [], [], [], []
                 continue
             step = entry.get("step", self.marks[-1].step + 1 if self.marks else 1)
-            self._add(Mark(entry["clock"], step, *map(entry.get, OF_MARK[2:])))
+            self._add(Mark(entry["clock"], step, *map(entry.get, MARK_FIELDS[2:])))
 
     def _add(self, mark: Mark) -> None:
         """Add a mark. The first one after earlier attempts takes the place of their last: a first step is never timed."""

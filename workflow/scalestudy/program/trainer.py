@@ -34,7 +34,7 @@ from scalestudy.training.job import Job
 POLL_S = 0.1
 EXPLAINED_STEPS, EXPLAINED_S = 200, 120.0
 """As by default of `scalestudy explain`."""
-OF_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 """Variables that a command which starts ranks itself does not get."""
 
 
@@ -122,7 +122,7 @@ def environment(job: Job, earlier: Earlier | None = None) -> dict[str, str]:
         **({"OMP_NUM_THREADS": str(threads)} if threads else {}),
         **resume.variables(job),
     }
-    of_rank = () if program.once_per == "rank" else OF_RANK
+    of_rank = () if program.once_per == "rank" else RANK_VARIABLES
     return {name: value for name, value in made.items() if name not in of_rank}
 
 

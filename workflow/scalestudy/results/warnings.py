@@ -78,7 +78,7 @@ def fault_warnings(reports: Sequence[Report]) -> Iterator[str]:
     if cpu_s > 0 and faults * MIN_FAULT_S > MAX_FAULT_SHARE * cpu_s:
         yield (
             f"page faults ({faults:,.0f} in the window) took at least {faults * MIN_FAULT_S / cpu_s:.0%} of the ranks' CPU "
-            "time: unset MALLOC_* and GLIBC_TUNABLES, or see why memory is asked for anew in each step"
+            "time: unset MALLOC_* and GLIBC_TUNABLES, or see why memory is asked for anew in each step (with `memory_limit_mib` freed memory is returned on purpose)"
         )
 
 

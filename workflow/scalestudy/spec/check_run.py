@@ -10,7 +10,7 @@ from scalestudy.errors import Problem, UserError
 from scalestudy.spec.base import dotted_keys, shown
 from scalestudy.spec.machine import Machine, geometry
 from scalestudy.spec.program import program_problems
-from scalestudy.spec.run import MAX_REPEATS, THIS_HOST, RunSpec, SlowDecode
+from scalestudy.spec.run import MAX_REPEATS, NGINX, THIS_HOST, RunSpec, SlowDecode
 from scalestudy.spec.sizes import MAX_BYTES, size_in_bytes
 from scalestudy.spec.step_times import STEP_TIMES, published_rows
 from scalestudy.strategies.catalogue import Horovod, Pipeline
@@ -120,6 +120,10 @@ def _of_training(spec: RunSpec, machine: Machine) -> list[Row]:
         (spec.accelerator and not strategy.emulatable, "device",
          f"`{name}` exchanges inside the layers, of which an emulated accelerator has none",
          "use a real device, or exclude this combination"),
+        (spec.accelerator and spec.memory_limit_mib, "memory_limit_mib", "an emulated accelerator has no memory",
+         "use a real device, or leave it out"),
+        (loader.origin == NGINX and spec.network is None, "loader.origin",
+         "`nginx` is started on a node of an emulated network", "set `network.mib_per_s`, and `network.latency_ms`"),
         (spec.network and strategy.needs_mpi, "network",
          "ranks that mpirun starts cannot be put into an emulated network", STRATEGY),
         (is_horovod and dtype == "bfloat16", "dtype", "Horovod cannot sum bfloat16",

@@ -35,17 +35,17 @@ KEYS = {
     "loader.storage.mib_per_s": "Rate of the emulated storage",
     "loader.workers": "Loader workers per rank",
     "measure.steps": "Window of steps",
+    "memory_limit_mib": "Memory limit",
     "network.latency_ms": "Latency of the emulated network",
     "network.mib_per_s": "Rate of the emulated network",
     "stage.to": "Data path",
-    "strategy.memory_limit_mib": "Memory limit",
     "strategy.stages": "Stages asked for",
 }
 NOT_SET = {
     "loader.memory_limit_mib": "no limit",
     "measure.steps": "the whole training",
+    "memory_limit_mib": "no limit",
     "stage.to": "read where it lies",
-    "strategy.memory_limit_mib": "no limit",
 }
 """What a key says that has no value; of others a dash."""
 SELF_EXPLAINING = ("model", "strategy", "device", "data.source", "data.preprocess", "dtype")

@@ -149,6 +149,10 @@ class Checkpoint(Spec):
     """Steps from one to the next."""
 
 
+NGINX = "nginx"
+"""An origin that the run starts."""
+
+
 class Loader(Spec):
     """How a rank gets its batches."""
 
@@ -159,7 +163,8 @@ class Loader(Spec):
     kind: Literal["threads", "processes"] = "threads"
     """Whether workers are threads or processes, which pass batches through shared memory."""
     origin: str | None = None
-    """Another folder, or an http(s) address with range requests, that holds the same files and is read instead."""
+    """Another folder, or an http(s) address with range requests, that holds the same files and is read instead. `nginx`: a
+    server that the run starts, on a node of its own of the emulated `network`."""
     shuffle_buffer: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     """Samples per rank from which a stream draws the next one."""
     pin_memory: bool = True
@@ -292,6 +297,9 @@ class RunSpec(Spec):
     """Which repeat this is; set by the study's `repeats`."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda|emulated:[a-z0-9_]+)$")] | None = None
     """`cpu`, `cuda`, or `emulated:<accelerator>` (config/reference/step_times.csv); unset: the machine's."""
+    memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
+    """Memory of a device, MiB: what training on a batch may take, above what it has before there is a model. More is refused, on
+    a CPU by the kernel, on a GPU by torch. `pipeline` plans its stages with it. Unset: no limit."""
     network: Network | None = None
     """An emulated network between the nodes, which are logical ones on one host; unset: the real network."""
     data: Data = Digits(source="digits")

@@ -82,6 +82,8 @@ class Strategy:
     """Equal parts in which a rank computes its batch, their gradients added up."""
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Entered around forward and loss."""
+    memory_limit_mib: float | None = None
+    """Memory of a device, MiB, which steps may not exceed."""
     scaler: torch.amp.GradScaler | None = None
     """Scales the loss where gradients would underflow in float16."""
     forward_ended: Callable[[], None] | None = None
@@ -165,10 +167,6 @@ class Strategy:
     def measured(self) -> dict[str, float]:
         """Further columns (spec/columns.py) that this rank knows at the end; of several ranks the largest counts."""
         return {}
-
-    def invalid_reason(self) -> str | None:
-        """Why the run's result is invalid, as far as this rank knows; None where it is not."""
-        return None
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the state for a checkpoint, called by all ranks that train after the same step.

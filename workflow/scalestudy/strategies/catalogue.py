@@ -178,8 +178,6 @@ class Pipeline(StrategySpec):
     """Stages of the model, each on a separate rank; ranks over stages are replicas. Unset: chosen."""
     micro_batches: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Parts of a replica's batch that pass through the stages one after the other. Unset: chosen."""
-    memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
-    """Device memory that a stage may use in training, MiB, above that of the process before the model is built."""
 
 
 AnyStrategy = (

@@ -55,7 +55,7 @@ class Job:
     resume: Path | None = None
     """The run's own checkpoint to resume from."""
     relays: tuple[int, ...] = ()
-    """The process that is the switch of an emulated network, where there is one: its CPU time is the run's own."""
+    """The processes that are the switch of an emulated network and the server on it: their CPU time is the run's own."""
     deadline: float | None = None
     """When this job will be killed, seconds since 1970."""
 

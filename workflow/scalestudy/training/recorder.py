@@ -206,7 +206,6 @@ class Recorder:
         """Evidence for the sanity checks: the parameters' digest, whether loss and parameters are finite, the strategy, threads."""
         report = self.report
         report.strategy = replica.strategy.measured()
-        report.invalid_reason = report.invalid_reason or replica.strategy.invalid_reason()
         report.sample_at_peak_s = replica.sample_at_peak_s() if report.rank == 0 else None
         report.threads = torch.get_num_threads()
         parameters, losses = list(replica.model.parameters()), torch.from_numpy(self.all_losses())

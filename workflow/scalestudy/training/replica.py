@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,12 @@ class Replica:
         self.emulator: Emulated | None = None
         self.emulated = job.resolved.step_time_s is not None
         self.strategy = build_strategy(self.spec.strategy, world)
+        self.memory_limit: AbstractContextManager[None] = nullcontext()
+        """Entered around what a step computes."""
+        if self.spec.memory_limit_mib is not None and not world.is_server:
+            from scalestudy.measure.memory import MemoryLimit
+
+            self.memory_limit = MemoryLimit(world.device, int(self.spec.memory_limit_mib * 2**20))
         self.model = self._built_model(data.train)
         # Weights follow from the seed alone; what ranks draw from here on, such as dropout's masks, differs.
         torch.manual_seed(int(np.random.SeedSequence([self.spec.seed, world.rank]).generate_state(1)[0]))
@@ -172,6 +178,7 @@ class Replica:
 
     def _configure_strategy(self) -> None:
         spec, device, strategy = self.spec, self.world.device, self.strategy
+        strategy.memory_limit_mib = spec.memory_limit_mib
         strategy.accumulation_steps = spec.batch.accumulate
         if spec.autocast is not None:
             strategy.precision = partial(torch.autocast, device.type, DTYPES[spec.autocast])

@@ -118,14 +118,15 @@ class Trainer:
         timer.mark("data")
         if replica.emulator is not None:
             replica.emulator.waited(time.perf_counter() - asked)
-        x, y = replica.inputs(x), y.to(self.world.device, non_blocking=True)
-        timer.mark("convert")
-        loss = replica.forward_backward(x, y)
-        self.faults.in_step(step)
-        timer.mark("backward")
-        replica.strategy.exchange()
-        timer.mark("exchange")
-        replica.update()
+        with replica.memory_limit:
+            x, y = replica.inputs(x), y.to(self.world.device, non_blocking=True)
+            timer.mark("convert")
+            loss = replica.forward_backward(x, y)
+            self.faults.in_step(step)
+            timer.mark("backward")
+            replica.strategy.exchange()
+            timer.mark("exchange")
+            replica.update()
         timer.end()
         return loss, len(y)
 

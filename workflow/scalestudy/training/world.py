@@ -17,6 +17,8 @@ from scalestudy.training.rendezvous import store as rendezvous_store
 
 NO_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 """Of CUDA and its libraries, in an error that torch gives no type of its own."""
+NO_MEMORY_OF_CPU = "DefaultCPUAllocator: can't allocate memory"
+"""Of torch on a CPU. Where the run sets no limit, the host's memory is exhausted, and the next time it may not be."""
 OTHERS_BYTES = 3 << 30
 """What others hold of a device beyond this is no property of the run. The driver and a process's own context, its libraries
 and NCCL's buffers take 1 to 2 GiB that torch's allocator does not count."""
@@ -112,11 +114,14 @@ def oom_as_skip(job: Job) -> Iterator[None]:
     """
     try:
         yield
-    except RuntimeError as error:
-        if not is_oom(error):
+    except (RuntimeError, MemoryError) as error:
+        limit_mib = job.spec.memory_limit_mib
+        is_limited = limit_mib is not None and (isinstance(error, MemoryError) or NO_MEMORY_OF_CPU in str(error))
+        if not is_limited and not is_oom(error):
             raise
         print(f"{type(error).__name__}: {error}", flush=True)  # torch's whole message, for the log
-        message = str(error).strip().split("\n")[0][:300].rstrip(".")  # torch names request, capacity and use
+        first = str(error).strip().split("\n")[0].rpartition("DefaultCPUAllocator: ")[2]
+        message = first[:300].rstrip(".")  # torch names request, capacity and use
         others = 0
         with suppress(RuntimeError, AssertionError):  # after some errors the device answers nothing more
             if torch.cuda.is_initialized() and not job.shares_devices:
@@ -126,4 +131,7 @@ def oom_as_skip(job: Job) -> Iterator[None]:
             what = f"memory of the device ran out, of which others hold {others / 2**30:.1f} GiB: {message}"
             remedy = "end the other programs on this device, then run the same command again"
             raise UserError(what, remedy=remedy) from None
-        raise Skipped(f"does not fit: {message}; use a smaller batch, or another strategy or precision") from None
+        within = "" if limit_mib is None else f" in {limit_mib:g} MiB"
+        raise Skipped(
+            f"does not fit{within}: {message}; use a smaller batch, or another strategy or precision"
+        ) from None

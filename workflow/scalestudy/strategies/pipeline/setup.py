@@ -42,6 +42,7 @@ def decide(
     traced: Traced,
     x: torch.Tensor,
     options: Options,
+    limit_mib: float | None,
     precision: Precision,
     make_optimiser: MakeOptimiser,
     group: dist.ProcessGroup,
@@ -74,7 +75,7 @@ def decide(
             update_s_per_byte=update_s_per_byte,
             state_copies=2 + slots,
             at_once=at_once if on_cpu and at_once < world.ranks else None,
-            limit_bytes=None if options.memory_limit_mib is None else options.memory_limit_mib * MIB,
+            limit_bytes=None if limit_mib is None else limit_mib * MIB,
             process_bytes=PROCESS_BYTES if on_cpu else 0.0,
         )
         begin = time.perf_counter()

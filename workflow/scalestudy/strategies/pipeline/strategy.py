@@ -13,7 +13,7 @@ import torch.distributed as dist
 from pydantic import TypeAdapter
 from torch import nn
 
-from scalestudy.measure.allocator import return_freed_memory, trim
+from scalestudy.measure.allocator import trim
 from scalestudy.measure.memory import PeakMemory
 from scalestudy.strategies.base import Loss, MakeOptimiser, Strategy, World, kept, slots_of
 from scalestudy.strategies.catalogue import Pipeline as Options
@@ -49,8 +49,6 @@ class Pipeline(Strategy):
 
     def __init__(self, options: Any, world: World) -> None:
         super().__init__(options, world)
-        if self.options.memory_limit_mib is not None and world.device.type == "cpu":
-            return_freed_memory()
         load_lazily_loaded(world.device)
         self.memory = PeakMemory(world.device)
         self.peak_bytes: int | None = None
@@ -73,7 +71,14 @@ class Pipeline(Strategy):
         self.traced = trace(model, rows(x, min(2, len(x))))
         trace_s = time.perf_counter() - begin
         layout, times = decide(
-            self.world, self.traced, x, self.options, self.precision, self.make_optimiser, self.there
+            self.world,
+            self.traced,
+            x,
+            self.options,
+            self.memory_limit_mib,
+            self.precision,
+            self.make_optimiser,
+            self.there,
         )
         self.times, self.example = {"trace_s": trace_s, **times}, None
         return self._install(layout)
@@ -178,16 +183,6 @@ class Pipeline(Strategy):
         if self.peak_bytes is not None:
             values["device_memory_mib"] = self.peak_bytes / MIB
         return values
-
-    def invalid_reason(self) -> str | None:
-        """Whether this rank's stage kept the memory limit."""
-        limit = self.options.memory_limit_mib
-        if limit is None or (self.peak_bytes is not None and self.peak_bytes <= limit * MIB):
-            return None
-        if self.peak_bytes is None:
-            return "the memory of a stage could not be measured: it takes at least two steps, and Linux or a GPU"
-        used = f"stage {self.stage.number} used {self.peak_bytes / MIB:,.0f} MiB"
-        return f"{used}, more than strategy.memory_limit_mib ({limit:,.0f}) allows"
 
 
 @functools.cache
