@@ -121,6 +121,16 @@ def test_no_finished_run_is_planned_again(project: Project, harm: str, call: str
     assert not {"train", "dataset"} & set(jobs_in(done))
 
 
+@pytest.mark.parametrize("file", ("results/local/mini/studies/tiny/study.json", "results/data/*/manifest.json"))
+def test_a_file_whose_driver_was_killed_while_it_was_written_hides_nothing_that_is_made_from_it(
+    project: Project, file: str
+) -> None:
+    project.results()[0].unlink()
+    mark = f"for file in {file}; do touch .snakemake/incomplete/$(printf %s $file | base64 -w0); done"
+    project.must("bash", "-c", f"mkdir -p .snakemake/incomplete; {mark}")
+    assert project.planned().items() >= {"train": 1, **DRAWN}.items()
+
+
 def test_a_job_of_a_run_that_has_its_result_keeps_it(project: Project) -> None:
     """A second driver may have planned it before the first one ended, or its scheduler has started it again."""
     result = project.results()[0]

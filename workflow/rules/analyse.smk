@@ -19,7 +19,7 @@ rule summarise:
     """The results of a study as one table: a row per run, and a row per configuration."""
     input:
         results=ask.results,
-        study=ancient(rules.study.output),
+        study=ask.study_json,
         code=dag.code("analysis", "claims", "spec"),
     output:
         runs="results/{machine}/{scale}/studies/{study}/runs.parquet",
@@ -42,7 +42,7 @@ rule judge:
     """The claims of a study, judged by its runs. No run depends on a claim."""
     input:
         runs=rules.summarise.output.runs,
-        study=ancient(rules.study.output),
+        study=ask.study_json,
         reference=ask.references,
         code=dag.code("analysis", "claims", "figures", "report"),
     output:

@@ -2,7 +2,7 @@ rule figure:
     """One figure, in three formats side by side, and its caption."""
     input:
         runs=rules.summarise.output.runs,
-        study=ancient(rules.study.output),
+        study=ask.study_json,
         reference=ask.references,
         code=dag.code("figures"),
     output:
@@ -36,7 +36,7 @@ rule table:
     """One table, in three formats side by side."""
     input:
         runs=rules.summarise.output.runs,
-        study=ancient(rules.study.output),
+        study=ask.study_json,
         code=dag.code("figures"),
     output:
         csv=report(

@@ -19,6 +19,7 @@ from scalestudy.files import canonical_json, sha256_file
 from scalestudy.results.stored import contents_digest, is_skipped
 from scalestudy.spec import layout
 from scalestudy.spec.study import Run, Study
+from scalestudy.spec.study_json import study_file
 
 PACKAGE = Path(__file__).parents[1]
 GRAPHS = {"--dag", "--rulegraph", "--filegraph", "--d3dag", "--report", "--summary", "--detailed-summary", "-S", "-D"}
@@ -51,7 +52,9 @@ class Ask:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self.draws_graph = bool(GRAPHS & {word.partition("=")[0] for word in sys.argv})
+        options = {word.partition("=")[0] for word in sys.argv}
+        self.draws_graph = bool(GRAPHS & options)
+        self.names_all = self.draws_graph or "--delete-all-output" in options
         for name in vars(type(self)):
             if not name.startswith("_"):
                 setattr(self, name, guarded(getattr(self, name)))
@@ -115,7 +118,9 @@ class Ask:
         if run.spec.program is None:
             inputs["data"] = str(layout.manifest_file(run.dataset))
         changed = self._changed_since_skipped(str(layout.result_file(w.machine, w.run)), w.machine)
-        return {**inputs, **changed} if changed else {name: ancient(file) for name, file in inputs.items()}
+        if changed:
+            return {**inputs, **changed}
+        return {name: self._of_any_age(file, w.machine) for name, file in inputs.items()}
 
     def dataset_inputs(self, w: Any) -> dict[str, list[str]]:
         """What the reason of skipped data may depend on; other data has no inputs."""
@@ -134,6 +139,10 @@ class Ask:
         return guarded(lambda w: getattr(self.project.of_dataset(w.dataset)[0], name))
 
     # Results
+
+    def study_json(self, w: Any) -> Any:
+        """A study, expanded."""
+        return self._of_any_age(str(study_file(w.machine, w.scale, w.study)), w.machine)
 
     def results(self, w: Any) -> list[str]:
         """The results of all runs of a study; those of finished runs as they are, made by no rule.
@@ -200,6 +209,17 @@ class Ask:
         return [
             file if file in again else ancient(before_update(file) if Path(file).exists() else file) for file in files
         ]
+
+    def _of_any_age(self, file: str, machine: str) -> Any:
+        """An input that is used as it is, however old; one that exists is made by no rule.
+
+        Snakemake (9.27) ends with success and runs nothing of what is made from an old file that it has made again itself,
+        as it does where a driver was killed just after the file was written.
+        """
+        if self._changed_since_skipped(file, machine):
+            return file
+        is_there = Path(file).exists() and not self.names_all
+        return ancient(before_update(file) if is_there else file)
 
     def _changed_since_skipped(self, output: str, machine: str) -> dict[str, list[str]]:
         """The site and machine files, where a result or manifest was skipped before one of them changed."""
