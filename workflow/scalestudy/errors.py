@@ -16,7 +16,7 @@ characters. Names of files can hold them."""
 
 def visible(text: str) -> str:
     """`text` with escapes in place of characters that a terminal does not show; line breaks and tabs stay."""
-    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class UserError(Exception):
@@ -111,5 +111,5 @@ def of_system(error: BaseException) -> UserError | None:
         remedy = REMEDIES.get(error.errno or 0, "fix this")
         return UserError(error.strerror or str(error), str(error.filename or ""), f"{remedy}, {AGAIN}")
     text = str(error)
-    found = next((remedy for words, remedy in WORDS.items() if words in text.lower()), None)
-    return None if found is None else UserError(text, remedy=f"{found}, {AGAIN}")
+    advice = next((remedy for words, remedy in WORDS.items() if words in text.lower()), None)
+    return None if advice is None else UserError(text, remedy=f"{advice}, {AGAIN}")

@@ -48,13 +48,13 @@ def load_class(path: Path, class_name: str) -> Callable[..., Any]:
 
 def imported_from(folder: Path) -> dict[str, str]:
     """SHA-256 of each Python file in a folder that this process has imported, by the file's name."""
-    folder, found = folder.resolve(), {}
+    folder, digests = folder.resolve(), {}
     for module in list(sys.modules.values()):
         # Not by `getattr`: a lazy module would import what it stands for.
         name = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(name, str) and (file := Path(name).resolve()).parent == folder and file.is_file():
-            found[file.name] = sha256_file(file)
-    return found
+            digests[file.name] = sha256_file(file)
+    return digests
 
 
 @contextmanager

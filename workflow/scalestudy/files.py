@@ -99,9 +99,9 @@ def json_lines(file: Path) -> Iterator[dict[str, Any]]:
     if file.exists():
         for line in file.read_bytes().splitlines():
             with suppress(ValueError, RecursionError):
-                found = json.loads(line)
-                if isinstance(found, dict):
-                    yield found
+                value = json.loads(line)
+                if isinstance(value, dict):
+                    yield value
 
 
 TAIL_BYTES = 1 << 16

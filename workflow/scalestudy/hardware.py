@@ -108,13 +108,13 @@ def _accelerators(hidden: tuple[str | None, ...]) -> Accelerators:
         is_lost = not found_by_torch.kind and has_gpu_to_train_on()
         return replace(found_by_torch, unusable=f"{error}; {found_by_torch.source}") if is_lost else found_by_torch
     try:
-        found = nvml.devices()
+        nvml_devices = nvml.devices()
     except NvmlError as error:
         return Accelerators("", (), str(error), unusable=str(error))
     finally:
         nvml.close()
-    devices = visible(found, hidden[0])
-    source = "NVML" if devices or not found else f"{VISIBLE[0]} hides all {len(found)}"
+    devices = visible(nvml_devices, hidden[0])
+    source = "NVML" if devices or not nvml_devices else f"{VISIBLE[0]} hides all {len(nvml_devices)}"
     return Accelerators("cuda" if devices else "", tuple(devices), source)
 
 
@@ -163,8 +163,8 @@ def torch_here() -> dict[str, Any]:
     command = [sys.executable, "-c", QUESTION]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=True)
-        said: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        return said
+        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return answer
     except subprocess.CalledProcessError as error:
         what = (error.stderr.strip().splitlines() or [f"exit status {error.returncode}"])[-1]
     except subprocess.TimeoutExpired:
@@ -176,12 +176,12 @@ def torch_here() -> dict[str, Any]:
 
 def ask_torch() -> Accelerators:
     """The accelerators that torch finds."""
-    said = torch_here()
-    source = f"torch could not say: {said['error']}" if "error" in said else "torch" if said["kind"] else UNUSABLE
-    return Accelerators(said["kind"], tuple(Device(**each) for each in said["devices"]), source)
+    answer = torch_here()
+    source = f"torch could not say: {answer['error']}" if "error" in answer else "torch" if answer["kind"] else UNUSABLE
+    return Accelerators(answer["kind"], tuple(Device(**each) for each in answer["devices"]), source)
 
 
 def bus_ids(count: int) -> list[str | None]:
     """PCI addresses of the first `count` accelerators; None where one is not known. More than there are begin again."""
-    found = [device.bus_id for device in accelerators().devices]
-    return [found[index % len(found)] if found else None for index in range(count)]
+    addresses = [device.bus_id for device in accelerators().devices]
+    return [addresses[index % len(addresses)] if addresses else None for index in range(count)]

@@ -93,22 +93,22 @@ def lock_folder() -> Path:
 
 def _lock(stream: IO[bytes], kind: int, holder: Callable[[], str], deadline: float, limit_s: float = math.inf) -> None:
     """Lock an open file; a wait names the holder. Continue without it when the limit is over."""
-    begin, said = time.monotonic(), ""
+    begin, holder_name = time.monotonic(), ""
     while (is_locked := try_lock(stream, kind)) is False:
         waited_s = time.monotonic() - begin
         if waited_s > limit_s:
-            _say(f"waited {limit_s / 60:.0f} minutes for {said}; continuing at the same time")
+            _say(f"waited {limit_s / 60:.0f} minutes for {holder_name}; continuing at the same time")
             return
-        if (now := holder()) != said:
-            said = now
-            _say(f"waiting for {said} to end")
+        if (now := holder()) != holder_name:
+            holder_name = now
+            _say(f"waiting for {holder_name} to end")
         if time.time() + MARGIN_S > deadline:
-            cause = f"its job ends after a wait of {waited_s / 60:.0f} min for {said}: request whole nodes"
+            cause = f"its job ends after a wait of {waited_s / 60:.0f} min for {holder_name}: request whole nodes"
             raise WaitedTooLong(cause)
         time.sleep(POLL_S)
     if is_locked is None:
         _say("cannot keep measured runs from overlapping: the file system of the lock file does not support locks")
-    if said:
+    if holder_name:
         _say(f"the wait is over, after {time.monotonic() - begin:.0f} s")
 
 

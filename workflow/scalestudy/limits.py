@@ -25,14 +25,14 @@ def usable_cores() -> int:
 
 def quota_throttled_seconds() -> float:
     """CPU time that quotas have withheld since their groups began, seconds, summed over cores; NaN: no group counts it."""
-    found = []
+    group_seconds = []
     for group in _groups("cpu"):
         counts = dict(line.split() for line in kernel_text(group / "cpu.stat").splitlines())
         if "throttled_usec" in counts:
-            found.append(int(counts["throttled_usec"]) / 1e6)
+            group_seconds.append(int(counts["throttled_usec"]) / 1e6)
         elif "throttled_time" in counts:  # version 1
-            found.append(int(counts["throttled_time"]) / 1e9)
-    return sum(found) if found else math.nan
+            group_seconds.append(int(counts["throttled_time"]) / 1e9)
+    return sum(group_seconds) if group_seconds else math.nan
 
 
 def usable_memory_bytes() -> int:

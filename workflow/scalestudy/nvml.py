@@ -55,15 +55,15 @@ class Nvml:
 
     def devices(self) -> list[NvmlDevice]:
         """List all GPUs of the machine in the order of their PCI addresses, which is NVML's."""
-        found = []
+        devices = []
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             pci = pynvml.nvmlDeviceGetPciInfo(handle)
             name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
             memory = _answer(pynvml.nvmlDeviceGetMemoryInfo, handle)
             address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
-            found.append(NvmlDevice(handle, name, uuid, address, memory.total if memory else 0))
-        return found
+            devices.append(NvmlDevice(handle, name, uuid, address, memory.total if memory else 0))
+        return devices
 
     def reading(self, device: NvmlDevice) -> dict[str, float]:
         """Read the state of one device; NaN where it does not answer.

@@ -117,10 +117,10 @@ def compare(
     if not common:
         what = f"{' and '.join(f'`{records.name}`' for records in every)} have no configuration in common"
         raise UserError(what, remedy="measure the same studies at the same scale in all of them")
-    found = differences(pair for key in common for side in sides[:-1] for pair in _pairs(side[key], sides[-1][key]))
-    refuse_unasked(found, across)
+    mismatch = differences(pair for key in common for side in sides[:-1] for pair in _pairs(side[key], sides[-1][key]))
+    refuse_unasked(mismatch, across)
     rates = {key: [speeds(side[key], column) for side in sides] for key in common}
-    shared = {key: sorted(set(known[0]).intersection(*known[1:])) for key, known in rates.items()}
+    shared = {key: sorted(set(side_rates[0]).intersection(*side_rates[1:])) for key, side_rates in rates.items()}
     logs = {key: np.log([[side[repeat] for repeat in shared[key]] for side in rates[key]]) for key in common}
     rows = []
     for key, change in of_campaigns(logs, margin).items():
@@ -128,7 +128,7 @@ def compare(
         olds, news = np.exp(logs[key][:-1]).ravel(), np.exp(logs[key][-1])
         rows.append(_compared(column, change, [side[key] for side in sides], olds, news, used))
     left_out = len(set().union(*sides)) - len(common)
-    return MachineComparison(tuple(before), after, column, margin, found, tuple(rows), left_out)
+    return MachineComparison(tuple(before), after, column, margin, mismatch, tuple(rows), left_out)
 
 
 def compare_nodes(
@@ -157,7 +157,7 @@ def compare_nodes(
         for key in members:
             middle = _medians([own[other] for other in members if other != key])
             pairs[key] = [(middle[repeat], own[key][repeat]) for repeat in sorted(own[key].keys() & middle.keys())]
-    ratios = {key: [math.log(node / others) for others, node in found] for key, found in pairs.items()}
+    ratios = {key: [math.log(node / others) for others, node in speed_pairs] for key, speed_pairs in pairs.items()}
     rows = []
     for key, change in of_repeats(ratios, margin).items():
         of_others, of_node = np.array(pairs[key]).reshape(-1, 2).T
@@ -198,14 +198,14 @@ def _pairs(old: Runs, new: Runs) -> Iterator[tuple[Recorded, Recorded]]:
 
 def _medians(speeds_of_others: Sequence[Mapping[int, float]]) -> dict[int, float]:
     """By repeat, the median speed, where at least two nodes have one."""
-    repeats = dict.fromkeys(repeat for found in speeds_of_others for repeat in found)
-    values = {repeat: [found[repeat] for found in speeds_of_others if repeat in found] for repeat in repeats}
-    return {repeat: median(known) for repeat, known in values.items() if len(known) > 1}
+    repeats = dict.fromkeys(repeat for rates in speeds_of_others for repeat in rates)
+    values = {repeat: [rates[repeat] for rates in speeds_of_others if repeat in rates] for repeat in repeats}
+    return {repeat: median(repeat_rates) for repeat, repeat_rates in values.items() if len(repeat_rates) > 1}
 
 
 def direction_of(column: str) -> int:
     """1 where more of a column is faster, -1 where less is."""
-    valid = {name: DIRECTIONS[known.unit] for name, known in METRICS.items() if known.unit in DIRECTIONS}
+    valid = {name: DIRECTIONS[metric.unit] for name, metric in METRICS.items() if metric.unit in DIRECTIONS}
     if column not in valid:
         raise UserError(f"`{column}` is not a column of rates or times", "--column", "valid: " + ", ".join(valid))
     return valid[column]
@@ -311,23 +311,23 @@ Differences = dict[str, tuple[list[str], list[str]]]
 
 def differences(pairs: Iterable[tuple[Recorded, Recorded]]) -> Differences:
     """For each key in which the runs of any pair differ: all values before, all values after."""
-    found: dict[str, tuple[set[str], set[str]]] = {}
+    values_by_key: dict[str, tuple[set[str], set[str]]] = {}
     for pair in pairs:
-        there, here = ({**run.instrument(), QUESTION: run.run.rpartition("-")[2]} for run in pair)
-        for key in there.keys() | here.keys():
-            if there.get(key) != here.get(key):
-                olds, news = found.setdefault(key, (set(), set()))
-                olds.add(there.get(key, "not said"))
-                news.add(here.get(key, "not said"))
-    return {key: (sorted(found[key][0]), sorted(found[key][1])) for key in sorted(found)}
+        old_instrument, new_instrument = ({**run.instrument(), QUESTION: run.run.rpartition("-")[2]} for run in pair)
+        for key in old_instrument.keys() | new_instrument.keys():
+            if old_instrument.get(key) != new_instrument.get(key):
+                olds, news = values_by_key.setdefault(key, (set(), set()))
+                olds.add(old_instrument.get(key, "not said"))
+                news.add(new_instrument.get(key, "not said"))
+    return {key: (sorted(values_by_key[key][0]), sorted(values_by_key[key][1])) for key in sorted(values_by_key)}
 
 
 def refuse_unasked(found: Differences, across: Sequence[str]) -> None:
     """Raise UserError that names each difference which `across` does not name as the question."""
-    known = {*GROUPS, SOFTWARE, *found, *(key for keys in GROUPS.values() for key in keys)}
+    valid_words = {*GROUPS, SOFTWARE, *found, *(key for keys in GROUPS.values() for key in keys)}
     for word in across:
-        if word not in known:
-            raise UserError(f"`{word}` is not a part of an instrument", "--across", nearest(word, known))
+        if word not in valid_words:
+            raise UserError(f"`{word}` is not a part of an instrument", "--across", nearest(word, valid_words))
     left = {key: values for key, values in found.items() if not {key, _group_of(key)} & set(across)}
     if left:
         lines = "".join(f"\n    {line}" for line in told(left))
@@ -344,10 +344,10 @@ def _group_of(key: str) -> str:
 
 def told(found: Differences) -> list[str]:
     """`torch: 2.14.1 before, 2.15.0 after`, a line per key."""
-    said = {
+    lines = {
         QUESTION: "code: the ids of the runs differ (TRAINER_VERSION, your code in config/extensions/, or step_times.csv)"
     }
     for key, values in found.items():
         old, new = (" / ".join(each[:3]) + (f" and {len(each) - 3} more" if len(each) > 3 else "") for each in values)
-        said.setdefault(key, f"{key}: {old} before, {new} after")
-    return [said[key] for key in found]
+        lines.setdefault(key, f"{key}: {old} before, {new} after")
+    return [lines[key] for key in found]

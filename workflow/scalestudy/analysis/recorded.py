@@ -39,8 +39,8 @@ class Recorded:
     def instrument(self) -> dict[str, str]:
         """The part of its instrument that can change a number; without the device where compute is emulated."""
         left_out = (*VOLATILE, "device_name") if self.spec.accelerator is not None else VOLATILE
-        found: Mapping[str, Any] = self.result.get("instrument") or {}
-        return {key: str(value) for key, value in found.items() if key not in left_out}
+        facts: Mapping[str, Any] = self.result.get("instrument") or {}
+        return {key: str(value) for key, value in facts.items() if key not in left_out}
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Records:
 
     def by_configuration(self) -> dict[str, dict[int, Recorded]]:
         """The runs of each configuration by repeat; of several, as before and after a change of code, the last that began."""
-        found: dict[str, dict[int, Recorded]] = {}
+        configurations: dict[str, dict[int, Recorded]] = {}
         for run in sorted(self.runs, key=lambda run: str(run.result.get("started") or "")):
-            found.setdefault(run.configuration, {})[run.spec.repeat] = run
-        return found
+            configurations.setdefault(run.configuration, {})[run.spec.repeat] = run
+        return configurations
 
 
 def read_records(name: str) -> Records:
@@ -67,9 +67,9 @@ def read_records(name: str) -> Records:
     """
     folder = RESULTS / name if "/" not in name and (RESULTS / name).is_dir() else Path(name)
     if not (folder / "runs").is_dir():
-        known = sorted(path.parent.name for path in RESULTS.glob("*/runs"))
+        names = sorted(path.parent.name for path in RESULTS.glob("*/runs"))
         remedy = "give a name in results/, such as local or local+night_2, or a path to such a folder"
-        raise UserError(f"there are no runs in `{name}`", str(folder), nearest(name, known) if known else remedy)
+        raise UserError(f"there are no runs in `{name}`", str(folder), nearest(name, names) if names else remedy)
     runs, unreadable = [], []
     machine = folder.name if folder.parent == RESULTS else None  # a folder elsewhere may have any name
     for file in sorted(folder.glob("runs/*/result.json")):

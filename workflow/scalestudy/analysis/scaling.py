@@ -84,7 +84,7 @@ def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
     """
     workload = workload_of(study)
     idle = {run.id for run in study.runs if run.columns["ranks"] == 1 and run.spec.strategy.idle_alone}
-    found = {}
+    workload_bases = {}
     usable = _usable(rows)
     exchanges_nothing = usable["run"].isin(idle)
     planned = pd.Series({run.id: run.columns["ranks"] for run in study.runs}).groupby(pd.Series(workload)).nunique()
@@ -98,14 +98,14 @@ def bases(rows: pd.DataFrame, study: Study) -> dict[str, Base]:
         assert rate is not None
         if not len(alone):
             rate = replace(rate, low=None, high=None)  # their spread is that between unlike series
-        found[str(name)] = Base(
+        workload_bases[str(name)] = Base(
             "single" if len(alone) else "pooled",
             int(pooled["ranks"].iloc[0]),
             tuple(pooled["run"]),
             tuple(dict.fromkeys(pooled["strategy"])),
             rate,
         )
-    return found
+    return workload_bases
 
 
 def _usable(rows: pd.DataFrame) -> pd.DataFrame:
@@ -125,7 +125,7 @@ def _compared(members: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
 
     base_ranks, of_all = int(base["ranks"].iloc[0]), mean_of(base)
     by_round = {number: mean_of(runs) for number, runs in base.groupby("round")}
-    found = {}
+    efficiencies = {}
     for (index, row), place in zip(members.iterrows(), members.apply(provenance, axis=1), strict=True):
         used, places = by_round.get(row["round"], of_all)
         assert used is not None
@@ -133,6 +133,6 @@ def _compared(members: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
         if row["round"] not in by_round and used.low is not None and used.high is not None:
             ends |= {"efficiency_low": used.high, "efficiency_high": used.low}
         scale = base_ranks / int(row["ranks"])
-        found[index] = {column: float(row[RATE]) / of_base * scale for column, of_base in ends.items()}
-        found[index] |= {"baseline_ranks": base_ranks, "baseline_apart": {place} != places}
-    return pd.DataFrame.from_dict(found, orient="index")
+        efficiencies[index] = {column: float(row[RATE]) / of_base * scale for column, of_base in ends.items()}
+        efficiencies[index] |= {"baseline_ranks": base_ranks, "baseline_apart": {place} != places}
+    return pd.DataFrame.from_dict(efficiencies, orient="index")

@@ -65,14 +65,14 @@ def interval_of(rows: Sequence[Mapping[str, Any]], column: str) -> Interval | No
     """
     if any(row.get(f"{column}_kind") == CENSORED for row in rows):
         return None
-    found = [row for row in rows if is_number(row.get(column))]
+    numbered_rows = [row for row in rows if is_number(row.get(column))]
     own = []
-    for row in found:
+    for row in numbered_rows:
         low, value, high = row.get(f"{column}_low"), float(row[column]), row.get(f"{column}_high")
         # A run without an error of its own counts with none in their mean.
         own.append((low, value, high) if is_number(low) and is_number(high) else (value, value, value))
     mean = interval([value for _, value, _ in own], on_logarithms(column), own)
-    unknown = any(extrapolated_too_far(row, column) for row in found)
+    unknown = any(extrapolated_too_far(row, column) for row in numbered_rows)
     return replace(mean, low=None, high=None) if mean and unknown else mean
 
 

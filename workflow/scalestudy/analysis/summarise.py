@@ -172,17 +172,17 @@ def time_to_plateau(evaluations: Sequence[Mapping[str, Any]]) -> float:
 
 def _scores(evaluations: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     """Pair training time in seconds with accuracy, or with AUROC, for the evaluations that have one."""
-    found = ((each["time_s"], each.get("accuracy"), each.get("auroc")) for each in evaluations)
-    scores = ((time_s, auroc if accuracy is None else accuracy) for time_s, accuracy, auroc in found)
+    timed_scores = ((each["time_s"], each.get("accuracy"), each.get("auroc")) for each in evaluations)
+    scores = ((time_s, auroc if accuracy is None else accuracy) for time_s, accuracy, auroc in timed_scores)
     return [(float(time_s), float(score)) for time_s, score in scores if score is not None]
 
 
 def _reached(evaluations: Sequence[Mapping[str, Any]], target: float | None) -> dict[str, Any]:
     """Times to the accuracy and to the plateau. Of a run that ends below the accuracy, its last evaluation is a lower bound."""
-    found = time_to_accuracy(evaluations, target)
-    below = target is not None and bool(evaluations) and math.isnan(found)
+    accuracy_time_s = time_to_accuracy(evaluations, target)
+    below = target is not None and bool(evaluations) and math.isnan(accuracy_time_s)
     return {
-        "time_to_accuracy_s": found,
+        "time_to_accuracy_s": accuracy_time_s,
         "time_to_accuracy_s_low": float(evaluations[-1]["time_s"]) if below else None,
         "time_to_accuracy_s_kind": CENSORED if below else "",
         "time_to_plateau_s": time_to_plateau(evaluations),
@@ -212,12 +212,12 @@ def _kinds_and_intervals(result: Mapping[str, Any]) -> dict[str, Any]:
         # An epoch that was not measured whole is its samples over the rate of the window.
         kinds.setdefault("epoch_time_s", kinds["training_time_s"])
     intervals = result.get("intervals") or {}
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for column in dict.fromkeys([*EXTRAPOLATED, *kinds, *intervals]):
         if column in METRICS:
             low, high = (intervals.get(column) if column in kinds else None) or (None, None)
-            found |= {f"{column}_low": low, f"{column}_high": high, f"{column}_kind": kinds.get(column, "")}
-    return found
+            columns |= {f"{column}_low": low, f"{column}_high": high, f"{column}_kind": kinds.get(column, "")}
+    return columns
 
 
 # A configuration's row
@@ -257,12 +257,12 @@ def _summary_row(study: Study, keys: Sequence[str], group: Sequence[Mapping[str,
 def numbers_of(runs: Sequence[Mapping[str, Any]], column: str) -> dict[str, Any]:
     """Mean, interval and kind of a column over valid runs. Where some are censored the mean is only known to be larger than
     the lower end."""
-    found = interval_of(runs, column)
+    estimate = interval_of(runs, column)
     numbers: dict[str, Any] = {
-        column: found.mean if found else None,
-        f"{column}_low": found.low if found else None,
-        f"{column}_high": found.high if found else None,
-        f"{column}_kind": kind_of_all([kind_of(run, column) for run in runs]) if found else None,
+        column: estimate.mean if estimate else None,
+        f"{column}_low": estimate.low if estimate else None,
+        f"{column}_high": estimate.high if estimate else None,
+        f"{column}_kind": kind_of_all([kind_of(run, column) for run in runs]) if estimate else None,
     }
     if ends := [run[f"{column}_low"] for run in runs if run.get(f"{column}_kind") == CENSORED]:
         numbers |= {f"{column}_low": min(ends), f"{column}_kind": CENSORED}

@@ -121,17 +121,17 @@ def _compute_text(columns: Mapping[str, Any]) -> str:
 def tallies(verdicts: Iterable[tuple[str, str, str]]) -> list[str]:
     """`measured: 5 (3 reproduced, 1 inconclusive; ours: 1 reproduced)` for each basis, from basis, origin and verdict."""
     counts = Counter(verdicts)
-    found = []
+    lines = []
     for basis in BASES:
         groups = []
         for head, origin in (("", DOCUMENT), ("ours: ", OURS)):
             of_origin = {verdict: counts[basis, origin, verdict] for verdict in MARKS}
-            if said := ", ".join(f"{count} {verdict}" for verdict, count in of_origin.items() if count):
-                groups.append(f"{head}{said}")
+            if verdict_text := ", ".join(f"{count} {verdict}" for verdict, count in of_origin.items() if count):
+                groups.append(f"{head}{verdict_text}")
         if groups:
             total = sum(count for key, count in counts.items() if key[0] == basis)
-            found.append(f"{basis}: {total} ({'; '.join(groups)})")
-    return found
+            lines.append(f"{basis}: {total} ({'; '.join(groups)})")
+    return lines
 
 
 # Where a verdict with an emulated accelerator would flip

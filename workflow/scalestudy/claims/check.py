@@ -57,12 +57,12 @@ class _Claims(Spec):
 
 def written_claims(document: YamlDocument, study: str, scale: str) -> list[Written]:
     """The claims of a study file, then those in config/claims/ about this study."""
-    found = list(_written(document, scale, {}))
+    all_claims = list(_written(document, scale, {}))
     for file in documents_about(study, Path(document.file).parent.parent / "claims"):
         claims = _document(str(file), file.read_bytes())
         more = {} if claims.data["source"] == "own" else {"origin": DOCUMENT, "source": claims.data["source"]}
-        found += [each for each in _written(claims, scale, more) if each.data.get("study") == study]
-    return found
+        all_claims += [each for each in _written(claims, scale, more) if each.data.get("study") == study]
+    return all_claims
 
 
 def _written(document: YamlDocument, scale: str, more: Mapping[str, Any]) -> Iterator[Written]:
@@ -114,10 +114,10 @@ def claims_at(written: Sequence[Written], capacity: MachineCapacity) -> tuple[An
         for key in each.changes
         if key in SAME_AT_EVERY_SCALE
     ]
-    found, problems = parse(_Claims, {"claims": [dict(each.data) for each in written]})
+    parsed_claims, problems = parse(_Claims, {"claims": [dict(each.data) for each in written]})
     raise_problems([*fixed, *problems], lambda path: written[int(path[1])].where(path[2:]))
-    assert found is not None
-    return tuple(_on(claim, capacity) for claim in found.claims)
+    assert parsed_claims is not None
+    return tuple(_on(claim, capacity) for claim in parsed_claims.claims)
 
 
 def _on(claim: AnyClaim, capacity: MachineCapacity) -> AnyClaim:
@@ -158,16 +158,16 @@ def _problems(claim: AnyClaim, rows: list[Row], may_lack: bool) -> list[Problem]
     keys = {*(key for row in rows for key in row), *(dotted_keys(RunSpec) if may_lack else ())}
     if isinstance(claim, Exact):
         sides = [check.of for check in claim.checks]
-        found = list(_exact_problems(claim, rows, keys))
+        problems = list(_exact_problems(claim, rows, keys))
     else:
         sides = list(claim.sides.values())
-        found = list(_column_problems(claim, keys)) or _margin_problems(claim)
-        found = found or _choice_problems(claim, rows, keys) or list(_part_problems(claim, rows, may_lack))
+        problems = list(_column_problems(claim, keys)) or _margin_problems(claim)
+        problems = problems or _choice_problems(claim, rows, keys) or list(_part_problems(claim, rows, may_lack))
     key, of_claim = claim.follows_from, [row for side in sides for row in chosen(rows, claim.where, side)]
-    if not found and key is not None and not any(row.get(key) for row in of_claim):
-        known = {name for row in of_claim for name, value in row.items() if value}
-        found = [Problem(("follows_from",), f"no run of this claim sets {shown(key)}", suggest(key, known))]
-    return found
+    if not problems and key is not None and not any(row.get(key) for row in of_claim):
+        set_keys = {name for row in of_claim for name, value in row.items() if value}
+        problems = [Problem(("follows_from",), f"no run of this claim sets {shown(key)}", suggest(key, set_keys))]
+    return problems
 
 
 def _column_problems(claim: Sampled, keys: set[str]) -> Iterator[Problem]:
@@ -175,9 +175,9 @@ def _column_problems(claim: Sampled, keys: set[str]) -> Iterator[Problem]:
     # What the study sets decides nothing, and what is measured divides no claim before there are runs.
     kinds = {"column": (set(MEASURED), "is not measured"), "each": (keys, "is no key of these runs")}
     for key in ("column", "per", "over", "each"):
-        column, (known, what) = getattr(claim, key), kinds.get(key, either)
-        if column is not None and column not in known:
-            yield Problem((key,), f"{shown(column)} {what}", suggest(column, known))
+        column, (valid_columns, what) = getattr(claim, key), kinds.get(key, either)
+        if column is not None and column not in valid_columns:
+            yield Problem((key,), f"{shown(column)} {what}", suggest(column, valid_columns))
     if claim.compared_as == "share" and claim.per is None:
         yield Problem(("compare",), "`share` needs `per`, the column whose difference is the whole", "add `per`")
     for key in ("compare", "take"):
@@ -227,8 +227,8 @@ def _what_differs(side: Sequence[Row]) -> str:
     ignored = ("seed", "repeat", "run", "configuration")
     several = [key for key, values in seen.items() if len(values) > 1 and key not in ignored]
     varied = [key for key in several if not any(key.startswith(f"{above}.") for above in several)]
-    said = [f"`{key}` ({', '.join(seen[key][:6])})" for key in varied[:3]]
-    return f"they differ in {' and '.join(said)}: choose one value" if said else "choose other runs"
+    key_texts = [f"`{key}` ({', '.join(seen[key][:6])})" for key in varied[:3]]
+    return f"they differ in {' and '.join(key_texts)}: choose one value" if key_texts else "choose other runs"
 
 
 def _margin_problems(claim: Sampled) -> list[Problem]:
@@ -256,11 +256,11 @@ def _margin_problems(claim: Sampled) -> list[Problem]:
 
 
 def _exact_problems(claim: Exact, rows: list[Row], keys: set[str]) -> Iterator[Problem]:
-    known = keys | set(MEASURED) | {"status", "reason"}
+    valid_columns = keys | set(MEASURED) | {"status", "reason"}
     for index, check in enumerate(claim.checks):
         path: KeyPath = ("checks", index)
-        if check.column not in known:
-            yield unknown_column((*path, "column"), check.column, known)
+        if check.column not in valid_columns:
+            yield unknown_column((*path, "column"), check.column, valid_columns)
         for problem in choice_problems(rows, {"where": claim.where, "of": check.of}, keys):
             yield replace(problem, path=(*(path if problem.path[0] == "of" else ()), *problem.path))
 
@@ -274,8 +274,8 @@ def _published_problems(claim: Published) -> list[Problem]:
     if not (rows := published_rows(claim)):
         return [Problem(("column",), f"no row of these files has a number in `{claim.column}`", "name another column")]
     keys = {key for row in rows for key in row}
-    if found := _choice_problems(claim, rows, keys, "published row"):
-        return found
+    if problems := _choice_problems(claim, rows, keys, "published row"):
+        return problems
     for key, side in claim.sides.items():
         if (count := len(chosen(rows, claim.where, side))) != 1:
             what = f"`{key}` chooses {count} published rows, and needs one"

@@ -80,9 +80,9 @@ def _paired(claim: Sampled, part: ClaimPart, *sides: Mapping[int, Number]) -> li
     bases = [EFFICIENCIES[column] for column in (claim.column, claim.per) if column in EFFICIENCIES]
     for row in part.rows:
         if row["status"] == "valid":
-            found = places.setdefault(int(row["repeat"]), set())
-            found.add(provenance(row))
-            found |= {(name,) for name in bases if row.get(name.replace("ranks", "apart")) == 1}
+            round_places = places.setdefault(int(row["repeat"]), set())
+            round_places.add(provenance(row))
+            round_places |= {(name,) for name in bases if row.get(name.replace("ranks", "apart")) == 1}
     together = [key for key in shared if len(places[key]) == 1]
     if len(together) < MIN_REPEATS <= len(shared):
         apart = len(shared) - len(together)
@@ -97,12 +97,12 @@ def _grid(claim: Sampled, part: ClaimPart, rounds: Sequence[float]) -> float:
     """
     if min(_gaps(rounds)) > TIE:
         return 0.0
-    found = [_rounds(claim, side, claim.is_log) for side in part.sides]
-    gaps = _gaps(number.value for of_side in found for of_round in of_side.values() for number in of_round.values())
+    sides = [_rounds(claim, side, claim.is_log) for side in part.sides]
+    gaps = _gaps(number.value for of_side in sides for of_round in of_side.values() for number in of_round.values())
     steps = [gap for gap in gaps if gap > TIE]
     if not steps:
         raise NotJudged(f"all runs have the same `{claim.column}`: their spread is below its steps, and not known")
-    return min(steps) * math.sqrt(len(found) / 12)
+    return min(steps) * math.sqrt(len(sides) / 12)
 
 
 def _gaps(values: Iterable[float]) -> list[float]:
@@ -126,31 +126,31 @@ def _rounds(claim: Sampled, side: Sequence[Row], log: bool, column: str | None =
     A run without one, such as a training that never reached an accuracy, leaves the others a selection: then nothing is
     concluded from them. Of a disturbed run, no number counts that contains other programs.
     """
-    wanted, per = column or claim.column, claim.per if column is None else None
-    found: Rounds = {}
+    column_name, per = column or claim.column, claim.per if column is None else None
+    rounds: Rounds = {}
     absent = 0
     for row in side:
-        if wanted in WHOLE_HOST_COLUMNS and row.get("disturbed"):
+        if column_name in WHOLE_HOST_COLUMNS and row.get("disturbed"):
             continue
-        if (number := number_of(row, wanted, per)) is None:
+        if (number := number_of(row, column_name, per)) is None:
             absent += row["status"] == "valid"
             continue
-        if extrapolated_too_far(row, wanted):
-            raise NotJudged(f"`{wanted}` is extrapolated beyond the tested factor of {MAX_TESTED_FACTOR:,.0f}")
+        if extrapolated_too_far(row, column_name):
+            raise NotJudged(f"`{column_name}` is extrapolated beyond the tested factor of {MAX_TESTED_FACTOR:,.0f}")
         if log and number <= 0:
-            raise NotJudged(f"`{wanted}` is not above zero, and has no ratio")
-        low, high = row.get(f"{wanted}_low"), row.get(f"{wanted}_high")
-        own = own_error([(low, row[wanted], high)], log) if is_number(low) and is_number(high) else 0.0
+            raise NotJudged(f"`{column_name}` is not above zero, and has no ratio")
+        low, high = row.get(f"{column_name}_low"), row.get(f"{column_name}_high")
+        own = own_error([(low, row[column_name], high)], log) if is_number(low) and is_number(high) else 0.0
         own /= abs(float(row[per])) if per and not log else 1.0
-        of_round = found.setdefault(int(row["repeat"]), {})
+        of_round = rounds.setdefault(int(row["repeat"]), {})
         of_round[row["configuration"]] = Number(math.log(number) if log else number, own)
-    if not found:
-        undisturbed = "undisturbed " if wanted in WHOLE_HOST_COLUMNS else ""
-        raise NotJudged(f"no valid {undisturbed}run has a `{wanted}`")
+    if not rounds:
+        undisturbed = "undisturbed " if column_name in WHOLE_HOST_COLUMNS else ""
+        raise NotJudged(f"no valid {undisturbed}run has a `{column_name}`")
     if absent:
-        without = f"{absent} valid run{'s' if absent > 1 else ''} without `{wanted}`"
+        without = f"{absent} valid run{'s' if absent > 1 else ''} without `{column_name}`"
         raise NotJudged(f"{without}, and the others are a selection")
-    return found
+    return rounds
 
 
 def _one_configuration(claim: Sampled, side: Sequence[Row], column: str | None = None) -> dict[int, Number]:
@@ -160,14 +160,14 @@ def _one_configuration(claim: Sampled, side: Sequence[Row], column: str | None =
     """
     rounds = _rounds(claim, side, claim.is_log and column is None, column)
     numbers: dict[str, list[float]] = {}
-    for found in rounds.values():
-        for configuration, number in found.items():
+    for round_numbers in rounds.values():
+        for configuration, number in round_numbers.items():
             numbers.setdefault(configuration, []).append(number.value)
     if absent := {row["configuration"] for row in side if row["status"] != "skipped"} - set(numbers):
         raise NotJudged(f"{len(absent)} of the configurations to choose from have no number")
     means = {name: math.fsum(values) / len(values) for name, values in numbers.items()}
     name = (min if claim.take == "least" else max)(means, key=lambda name: means[name])
-    return {repeat: found[name] for repeat, found in rounds.items() if name in found}
+    return {repeat: round_numbers[name] for repeat, round_numbers in rounds.items() if name in round_numbers}
 
 
 def _own(side: Mapping[int, Number]) -> float:
@@ -202,7 +202,7 @@ def _slopes(claim: Sampled, side: Sequence[Row], log: bool) -> dict[int, Number]
     """For each round that has all configurations of the side, its slope."""
     y, x = _rounds(claim, side, log), _rounds(claim, side, log, claim.over)
     planned = {row["configuration"] for row in side}
-    whole = [repeat for repeat, found in y.items() if planned == found.keys() & x.get(repeat, {}).keys()]
+    whole = [repeat for repeat, numbers in y.items() if planned == numbers.keys() & x.get(repeat, {}).keys()]
     return {repeat: _line([(x[repeat][name].value, y[repeat][name]) for name in y[repeat]]) for repeat in whole}
 
 

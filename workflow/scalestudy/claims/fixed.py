@@ -32,17 +32,17 @@ def fix_claims(studies: Iterable[Study], machine: str) -> None:
     for study in studies:
         rows, before = spec_rows(study.runs), fixed_claims(study, machine)
         made = {run.id for run in study.runs if result_file(machine, run.id).exists()}
-        found: dict[str, Fixed] = {}
+        digests: dict[str, Fixed] = {}
         for claim in study.claims:
             if isinstance(claim, Published) or study.scale not in claim.scales:
                 continue
             if not any(row["run"] in made for row in rows_of_claim(claim, rows)):
                 planned = with_plan(claim, rows, {})
-                found[claim.id] = Fixed(planned.digest, getattr(planned, "looks", ()))
+                digests[claim.id] = Fixed(planned.digest, getattr(planned, "looks", ()))
             elif claim.id in before:
-                found[claim.id] = before[claim.id]
-        if found != before:
-            claims = {name: asdict(fixed) for name, fixed in found.items()}
+                digests[claim.id] = before[claim.id]
+        if digests != before:
+            claims = {name: asdict(fixed) for name, fixed in digests.items()}
             content = {"study": study.name, "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "claims": claims}
             write_json(claims_file(machine, study.scale, study.name, "fixed.json"), content)
 

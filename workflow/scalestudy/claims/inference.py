@@ -162,8 +162,8 @@ class Region:
     def _ends(self) -> list[tuple[int, float]]:
         return [(side, end) for side, end in ((1, self.low), (-1, self.high)) if math.isfinite(end)]
 
-    def _adjusted(self, p: float, found: Estimate) -> float:
-        return min(1.0, p * found.looks * (1 if self.one_sided else 2))
+    def _adjusted(self, p: float, estimate: Estimate) -> float:
+        return min(1.0, p * estimate.looks * (1 if self.one_sided else 2))
 
 
 @dataclass(frozen=True)
@@ -210,11 +210,11 @@ def holm(ps: Iterable[float]) -> list[float]:
     Compared with alpha, they keep the probability of any false decision below alpha, whatever their dependence
     (Holm, Scand. J. Statist. 6 (1979) 65).
     """
-    found = list(ps)
-    order = sorted(range(len(found)), key=lambda index: found[index])
-    adjusted, largest = [0.0] * len(found), 0.0
+    p_values = list(ps)
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    adjusted, largest = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, found[index] * (len(found) - rank)))
+        largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
         adjusted[index] = largest
     return adjusted
 

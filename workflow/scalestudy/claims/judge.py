@@ -153,7 +153,7 @@ def _undecided(verdict: Verdict, rows: Sequence[Row], planned: int, problem: obj
 
 def _exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row]) -> Verdict:
     """Reproduced where every run of every check has the value; one run with another value decides against it."""
-    said, absent, held, repeats, is_all_here = [], {}, True, set(), True
+    check_texts, absent, held, repeats, is_all_here = [], {}, True, set(), True
     for check in claim.checks:
         values, runs = [], chosen(rows, claim.where, check.of)
         is_all_here = is_all_here and bool(runs)
@@ -166,7 +166,7 @@ def _exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row]) ->
                 values.append(value)
         agreeing = sum(_agrees(value, check.equals) for value in values)
         held = held and agreeing == len(values)
-        said.append(_check_text(study, check, agreeing, values))
+        check_texts.append(_check_text(study, check, agreeing, values))
     if held and not is_all_here:
         return verdict.not_here("this machine does not have its runs")
     if held and absent:
@@ -176,7 +176,7 @@ def _exact(study: Study, claim: Exact, verdict: Verdict, rows: Sequence[Row]) ->
         problem = f"{len(without)} of {len(verdict.runs)} runs do not have the value"
         return _undecided(verdict, without, len(verdict.runs), problem)
     outcome = REPRODUCED if held else NOT_REPRODUCED
-    return verdict.decided(outcome, f"{'; '.join(said)}; {counted(len(repeats), 'round')}", n=len(repeats))
+    return verdict.decided(outcome, f"{'; '.join(check_texts)}; {counted(len(repeats), 'round')}", n=len(repeats))
 
 
 def _fact(row: Row, column: str) -> Any:
@@ -187,19 +187,19 @@ def _fact(row: Row, column: str) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _agrees(value: Any, wanted: Any) -> bool:
+def _agrees(value: Any, target: Any) -> bool:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        numbers = [one for one in (wanted if isinstance(wanted, list) else [wanted]) if isinstance(one, (int, float))]
+        numbers = [one for one in (target if isinstance(target, list) else [target]) if isinstance(one, (int, float))]
         return any(math.isclose(value, one, rel_tol=SAME, abs_tol=SAME) for one in numbers)
-    return matches(value, wanted)
+    return matches(value, target)
 
 
 def _check_text(study: Study, check: Check, agreeing: int, values: Sequence[Any]) -> str:
     where = words.side_text(study, check.of)
-    wanted = check.equals if isinstance(check.equals, list) else [check.equals]
-    said = f"{agreeing} of {len(values)} runs{f' with {where}' if where else ''} have `{check.column}`"
+    targets = check.equals if isinstance(check.equals, list) else [check.equals]
+    agreement = f"{agreeing} of {len(values)} runs{f' with {where}' if where else ''} have `{check.column}`"
     other = sorted({str(value) for value in values if not _agrees(value, check.equals)})[:3]
-    return f"{said} {' or '.join(map(str, wanted))}" + (f", others have {', '.join(other)}" if other else "")
+    return f"{agreement} {' or '.join(map(str, targets))}" + (f", others have {', '.join(other)}" if other else "")
 
 
 def judge_published(study: Study, claim: Published, verdict: Verdict) -> Verdict:
@@ -235,17 +235,17 @@ def _estimated(claim: Sampled, verdict: Verdict, rows: Sequence[Row]) -> Verdict
     parts = _before(parts, look)
     if look > complete:
         return _undecided(verdict, _once(parts), len(_once(parts)), "not complete")
-    found = []
+    estimates = []
     for part in parts:
         try:
-            found.append(estimate(claim, part))
+            estimates.append(estimate(claim, part))
         except MeasuredApart as problem:
             return verdict.inconclusive(f"measured apart: {problem}", n=0)
         except NotJudged as problem:
             used = _once([part])
             return _undecided(verdict, used, len(used), problem)
     region = Region(*claim.bounds, one_sided=isinstance(claim, Equivalence))
-    return _Estimated(claim, verdict, region, parts, look, found, together(region, found), left_out)
+    return _Estimated(claim, verdict, region, parts, look, estimates, together(region, estimates), left_out)
 
 
 def _is_skipped(claim: Sampled, part: ClaimPart) -> bool:
@@ -381,27 +381,27 @@ def _one_after_the_other(part: ClaimPart) -> bool:
 def _reported(each: _Estimated) -> str:
     """The columns of a claim that programs reported, in words; empty where all were measured."""
     rows, columns = _once(each.parts), filter(None, (each.claim.column, each.claim.per))
-    found = [column for column in columns if any(kind_of(row, column) == "reported" for row in rows)]
-    return " and ".join(map(lower, map(column_label, found)))
+    reported_columns = [column for column in columns if any(kind_of(row, column) == "reported" for row in rows)]
+    return " and ".join(map(lower, map(column_label, reported_columns)))
 
 
 def _finding(study: Study, each: _Estimated, verdict: Verdict) -> str:
     """The number of a judged claim with its sides, limit, rounds and reason."""
     number = words.interval_text(verdict.estimate, verdict.low, verdict.high, verdict.unit)
-    said = f"{words.compared_text(study, each.claim, each.value)} = {number}; required: {verdict.threshold}"
-    said += f", the least favourable of {len(each.found)}" if len(each.found) > 1 else ""
+    text = f"{words.compared_text(study, each.claim, each.value)} = {number}; required: {verdict.threshold}"
+    text += f", the least favourable of {len(each.found)}" if len(each.found) > 1 else ""
     if each.left_out:
-        said += f"; not compared here: {listed(words.side_text(study, {str(each.claim.each): one}) for one in each.left_out)}"
+        text += f"; not compared here: {listed(words.side_text(study, {str(each.claim.each): one}) for one in each.left_out)}"
     if named := _reported(each):
-        said += f"; {named} reported by the program"
-    said += f"; {counted(verdict.n or 0, 'round')} of this campaign"
+        text += f"; {named} reported by the program"
+    text += f"; {counted(verdict.n or 0, 'round')} of this campaign"
     if verdict.next_low is not None:
         next_one = f"{verdict.next_low:.3g} to {verdict.next_high:.3g}"
-        said += f", {verdict.campaigns} campaigns predict {next_one} for the next"
-    said += f", {verdict.apart} far from the others" if verdict.apart else ""
-    said += f", look {verdict.look} of {len(verdict.looks)}" if len(verdict.looks) > 1 else ""
+        text += f", {verdict.campaigns} campaigns predict {next_one} for the next"
+    text += f", {verdict.apart} far from the others" if verdict.apart else ""
+    text += f", look {verdict.look} of {len(verdict.looks)}" if len(verdict.looks) > 1 else ""
     if verdict.disturbed:
-        said += f", {verdict.disturbed} of {len(verdict.runs)} runs disturbed by other work"
+        text += f", {verdict.disturbed} of {len(verdict.runs)} runs disturbed by other work"
     if _one_after_the_other(each.parts[each.tested.deciding]):
-        said += ", all runs of one configuration made before those of another"
-    return said + (f". {verdict.reason[0].upper()}{verdict.reason[1:]}" if verdict.reason else "")
+        text += ", all runs of one configuration made before those of another"
+    return text + (f". {verdict.reason[0].upper()}{verdict.reason[1:]}" if verdict.reason else "")

@@ -111,7 +111,7 @@ class Verdict:
         word = CHECK_OUTCOMES.get(verdict, verdict) if self.basis == INSTRUMENT_CHECK else verdict
         return replace(self, verdict=word, sentence=self._sentence(word, said), **more)
 
-    def _sentence(self, verdict: str, said: str) -> str:
+    def _sentence(self, verdict: str, finding: str) -> str:
         """Verdict, finding, and what stands for something else."""
         stand_ins = "".join(f" {sentence}." for sentence in self.stand_ins)
-        return f"{label(verdict, self.basis).capitalize()}: {said}.{stand_ins}"
+        return f"{label(verdict, self.basis).capitalize()}: {finding}.{stand_ins}"

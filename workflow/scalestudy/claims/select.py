@@ -42,9 +42,9 @@ def parts_of(claim: Sampled, rows: Sequence[Row]) -> list[ClaimPart]:
     if claim.each is None:
         return [ClaimPart(None, sides)]
     by_value: list[dict[str, list[Row]]] = [{} for _ in sides]
-    for found, side in zip(by_value, sides, strict=True):
+    for rows_by_value, side in zip(by_value, sides, strict=True):
         for row in side:
-            found.setdefault(canonical_json(row.get(claim.each)), []).append(row)
+            rows_by_value.setdefault(canonical_json(row.get(claim.each)), []).append(row)
     # Values are those of the sides that have several; of the first side where neither has.
     several = [side for side in by_value if len(side) > 1] or by_value[:1]
     values = {name: side[name][0].get(claim.each) for side in several for name in side}
@@ -59,11 +59,11 @@ def parts_of(claim: Sampled, rows: Sequence[Row]) -> list[ClaimPart]:
 def rows_of_claim(claim: OfRuns, rows: Sequence[Row]) -> list[Row]:
     """All rows that a claim looks at, each once, in their order."""
     if isinstance(claim, Exact):
-        wanted = [row for check in claim.checks for row in chosen(rows, claim.where, check.of)]
+        claim_rows = [row for check in claim.checks for row in chosen(rows, claim.where, check.of)]
     else:
-        wanted = [row for part in parts_of(claim, rows) for row in part.rows]
-    known = {id(row) for row in wanted}
-    return [row for row in rows if id(row) in known]
+        claim_rows = [row for part in parts_of(claim, rows) for row in part.rows]
+    row_ids = {id(row) for row in claim_rows}
+    return [row for row in rows if id(row) in row_ids]
 
 
 def spec_rows(runs: Sequence[Run]) -> list[Row]:

@@ -56,8 +56,8 @@ def compared_text(study: Study, claim: Comparison, value: Any = None) -> str:
                 name += f", {side_text(study, {claim.each: value})}"
             sides = [{**side, claim.each: value} if isinstance(side.get(claim.each), list) else side for side in sides]
         sign = "−" if claim.compared_as in ("difference", "share") else "÷"
-    said = [side_text(study, side) for side in sides]
-    return f"{name}: " + f" {sign} ".join(side or "the others" for side in said) if any(said) else name
+    side_texts = [side_text(study, side) for side in sides]
+    return f"{name}: " + f" {sign} ".join(side or "the others" for side in side_texts) if any(side_texts) else name
 
 
 def side_text(study: Study, where: Mapping[str, Any]) -> str:
@@ -69,8 +69,8 @@ def _choice(study: Study, key: str, value: Any) -> str:
     """A key with its value, or its several values: `loader workers per rank 1 or 2`."""
     whole = canonical_json(value) in study.labels.get(key, {})  # the value of a key may be a list itself
     first, *others = value if isinstance(value, list) and value and not whole else [value]
-    said = [value_text(study, key, first, named=True), *(value_text(study, key, one) for one in others)]
+    value_texts = [value_text(study, key, first, named=True), *(value_text(study, key, one) for one in others)]
     last = value[-1] if others else None  # it has no unit yet; the first has one
     is_plain = canonical_json(last) not in study.labels.get(key, {})
     unit = unit_of(key) if is_plain and isinstance(last, (int, float)) else ""
-    return f"{' or '.join(said)} {unit}".strip()
+    return f"{' or '.join(value_texts)} {unit}".strip()

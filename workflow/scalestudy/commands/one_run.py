@@ -49,8 +49,8 @@ def train_from_spec(out: Path) -> None:
         manifest = manifest_file(dataset_id(spec.data))
         now_at_most(file, *([] if spec.program else [manifest]))
         result = _finished_result(out) or _make(folder.name, spec, manifest, out, machine)
-    said = speed_text(result) if result["status"] == "valid" else result["reason"]
-    print("\n".join([f"{result['status']}: {said}", *_remarks(result)]), flush=True)
+    outcome_text = speed_text(result) if result["status"] == "valid" else result["reason"]
+    print("\n".join([f"{result['status']}: {outcome_text}", *_remarks(result)]), flush=True)
 
 
 def _finished_result(out: Path) -> dict[str, Any] | None:
@@ -135,14 +135,14 @@ def find_largest_batch(settings: tuple[str, ...], memory_mib: float | None) -> N
         if prepared.status == "skipped":
             raise UserError(f"the data is not there: {prepared.reason}", "data")
         job = Job("largest-batch", spec, resolved, manifest.resolve(), Path(folder), EXTENSIONS.resolve())
-        found = search(job, None if memory_mib is None else int(memory_mib * 2**20), _show_batch)
+        largest_batch = search(job, None if memory_mib is None else int(memory_mib * 2**20), _show_batch)
     limit = "" if memory_mib is None else f" into {memory_mib:,.0f} MiB"
-    click.echo(f"largest batch per rank that fits{limit}: {found:,}")
+    click.echo(f"largest batch per rank that fits{limit}: {largest_batch:,}")
 
 
 def _show_batch(batch: int, answer: int | str) -> None:
-    said = f"{answer / 2**20:10,.0f} MiB" if isinstance(answer, int) else f"  does not fit: {answer}"
-    click.echo(f"{batch:>9,} samples {said}")
+    answer_text = f"{answer / 2**20:10,.0f} MiB" if isinstance(answer, int) else f"  does not fit: {answer}"
+    click.echo(f"{batch:>9,} samples {answer_text}")
 
 
 def _make(identity: str, spec: RunSpec, manifest: Path, out: Path, machine: Machine) -> dict[str, Any]:

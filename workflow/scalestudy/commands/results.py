@@ -57,10 +57,10 @@ def summarise(machine: str, scale: str, study: str) -> None:
 
     Example: scalestudy summarise --study gpu_scaling
     """
-    with _beside_runs(machine, scale, study) as (found,):
+    with _beside_runs(machine, scale, study) as (chosen_study,):
         from scalestudy.analysis.summarise import summarise
 
-        summarise(found, machine)
+        summarise(chosen_study, machine)
 
 
 @click.command(name="figure")
@@ -71,10 +71,10 @@ def figure(machine: str, scale: str, study: str, name: str) -> None:
 
     Example: scalestudy figure --study gpu_scaling --name time
     """
-    with _beside_runs(machine, scale, study) as (found,):
+    with _beside_runs(machine, scale, study) as (chosen_study,):
         from scalestudy.figures.kinds import draw
 
-        draw(found, machine, name)
+        draw(chosen_study, machine, name)
 
 
 @click.command(name="table")
@@ -85,10 +85,10 @@ def table(machine: str, scale: str, study: str, name: str) -> None:
 
     Example: scalestudy table --study gpu_scaling --name times
     """
-    with _beside_runs(machine, scale, study) as (found,):
+    with _beside_runs(machine, scale, study) as (chosen_study,):
         from scalestudy.figures.tables import write_table
 
-        write_table(found, machine, name)
+        write_table(chosen_study, machine, name)
 
 
 @click.command(name="report")
@@ -101,10 +101,10 @@ def report(machine: str, scale: str, out: Path, studies: str) -> None:
 
     Example: scalestudy report --studies gpu_scaling --out report.html
     """
-    with _beside_runs(machine, scale, *studies.split(",")) as found:
+    with _beside_runs(machine, scale, *studies.split(",")) as chosen_studies:
         from scalestudy.report.page import write_report
 
-        write_report(found, machine, scale, out)
+        write_report(chosen_studies, machine, scale, out)
 
 
 @click.command(name="judge")
@@ -114,11 +114,11 @@ def judge(machine: str, scale: str, study: str) -> None:
 
     Example: scalestudy judge --study gpu_scaling
     """
-    with _beside_runs(machine, scale, study) as (found,):
+    with _beside_runs(machine, scale, study) as (chosen_study,):
         from scalestudy.analysis.rows import read_rows
         from scalestudy.report.verdicts import write_verdicts
 
-        write_verdicts(found, machine, _judged(found, machine, read_rows(found, machine)))
+        write_verdicts(chosen_study, machine, _judged(chosen_study, machine, read_rows(chosen_study, machine)))
 
 
 @click.command(name="claims")
@@ -139,19 +139,19 @@ def claims(machine: str, scale: str, study: str | None, name: str | None) -> Non
 
     studies = studies_of(machine, scale, None if study is None else [study])
     if name is not None:
-        known = {claim.id for each in studies for claim in each.claims}
-        if name not in known:
-            raise UserError(f"there is no claim `{name}` at scale `{scale}`", "", nearest(name, known))
+        claim_names = {claim.id for each in studies for claim in each.claims}
+        if name not in claim_names:
+            raise UserError(f"there is no claim `{name}` at scale `{scale}`", "", nearest(name, claim_names))
         for each in studies:  # a claim's name is unique in its study
             if any(claim.id == name for claim in each.claims):
                 click.echo("\n".join(_in_full(each, name, machine)))
         return
-    found = {each.name: verdicts_of(each, machine) for each in studies}
+    judgements = {each.name: verdicts_of(each, machine) for each in studies}
     for each in studies:
-        if found[each.name]:
+        if judgements[each.name]:
             answers = [f"→ {sentence}" for sentence in answer_of(each, machine).sentences]
-            click.echo("\n  ".join([f"\n{each.name}: {each.question}", *answers, *claim_lines(found[each.name])]))
-    verdicts = [verdict for of_study in found.values() for verdict in of_study]
+            click.echo("\n  ".join([f"\n{each.name}: {each.question}", *answers, *claim_lines(judgements[each.name])]))
+    verdicts = [verdict for of_study in judgements.values() for verdict in of_study]
     places = dict.fromkeys(place for each in verdicts for place in each.measured_on)
     measured_on = [f"Measured on {'; '.join(places)}."] if places else []
     click.echo("\n".join(["", *denominator(verdicts), *measured_on]))
@@ -219,15 +219,15 @@ def claim_lines(verdicts: Iterable[Verdict]) -> list[str]:
     def place(each: Verdict) -> tuple[int, int, bool]:
         return [*MARKS].index(each.verdict), [*BASES].index(each.basis), each.origin == OURS
 
-    said = []
+    lines = []
     for each in sorted(verdicts, key=place):
         number = interval_text(each.estimate, each.low, each.high, each.unit)
         line = f"{each.sign} {each.label:28} {number:>26}  {'(ours) ' if each.origin == OURS else ''}"
         line += f"{each.id}: {each.statement}"
         line += f" ({each.reason})" if each.reason else ""
         line += f" [{'; '.join(each.stand_ins)}]" if each.stand_ins else ""
-        said.append(line + (" [changed after measuring]" if each.changed_after_measuring else ""))
-    return said
+        lines.append(line + (" [changed after measuring]" if each.changed_after_measuring else ""))
+    return lines
 
 
 def denominator(verdicts: Sequence[Verdict]) -> list[str]:
@@ -237,15 +237,15 @@ def denominator(verdicts: Sequence[Verdict]) -> list[str]:
     from scalestudy.spec.labels import counted
 
     ours = sum(each.origin == OURS for each in verdicts)
-    said = [f"{counted(len(verdicts), 'claim')}: {len(verdicts) - ours} of documents, {ours} ours"]
-    said += [f"  {tally}" for tally in tallies((each.basis, each.origin, each.verdict) for each in verdicts)]
+    lines = [f"{counted(len(verdicts), 'claim')}: {len(verdicts) - ours} of documents, {ours} ours"]
+    lines += [f"  {tally}" for tally in tallies((each.basis, each.origin, each.verdict) for each in verdicts)]
     tested = [(each.p, each.p_holm) for each in verdicts if each.p is not None and each.p_holm is not None]
     decided = [p_holm <= ERROR for _, p_holm in tested]
     over_all = [p <= ERROR for p in holm(p for p, _ in tested)]
     if lost := sum(before and not after for before, after in zip(decided, over_all, strict=True)):
         family = "would not stand if all studies' claims were one family (Holm)"
-        said.append(f"Of {sum(decided)} decisions {lost} {family}.")
-    return said
+        lines.append(f"Of {sum(decided)} decisions {lost} {family}.")
+    return lines
 
 
 def _margin(context: click.Context, option: click.Parameter, text: str) -> float:
@@ -301,29 +301,29 @@ def compare(
     """
     from scalestudy.analysis.compare import compare, compare_nodes, exit_status
     from scalestudy.analysis.recorded import read_records
-    from scalestudy.report import comparison as said
+    from scalestudy.report import comparison as comparison_report
 
     if nodes == bool(before):
         raise UserError("give two folders or more, or one with --nodes", "compare", "see scalestudy compare --help")
     old, new = [read_records(name) for name in before], read_records(after)
-    names = said.configuration_names(new.name, study)
+    names = comparison_report.configuration_names(new.name, study)
     only = None if study is None else names
     if nodes:
         comparison = compare_nodes(new, margin, column, only)
     else:
         words = [word.strip() for word in across.split(",") if word.strip()]
         comparison = compare(old, new, margin, words, column, only)
-    click.echo(said.headline(comparison))
-    lines = said.named(comparison, names)
+    click.echo(comparison_report.headline(comparison))
+    lines = comparison_report.named(comparison, names)
     for name, row in lines:
         if row.change.verdict != "same":
-            speed = f"{name.study}: {name.text}: speed {said.change_text(row.change)}"
-            remarks = said.remarks(row)
+            speed = f"{name.study}: {name.text}: speed {comparison_report.change_text(row.change)}"
+            remarks = comparison_report.remarks(row)
             click.echo(f"  {row.change.verdict:9} {speed}" + (f" ({remarks})" if remarks else ""))
     ends = (new.name, "nodes") if nodes else (old[0].name, new.name)
-    click.echo("\n".join(said.notes(comparison)))
+    click.echo("\n".join(comparison_report.notes(comparison)))
     file = out or comparison_file(*ends)
-    said.write_comparison(comparison, lines, file)
+    comparison_report.write_comparison(comparison, lines, file)
     click.echo(f"  {file}")
     sys.exit(exit_status(comparison))
 
@@ -346,14 +346,14 @@ def forget(runs: tuple[str, ...], machine: str, skipped: bool, yes: bool) -> Non
 
     folder = RESULTS / machine / "runs"
     # A link in the place of a run would have files elsewhere deleted.
-    known = sorted(path.name for path in folder.glob("*") if path.is_dir() and not path.is_symlink())
+    run_names = sorted(path.name for path in folder.glob("*") if path.is_dir() and not path.is_symlink())
     for run in runs:
-        if run not in known:
-            remedy = f"its folder has {len(known)} runs; the report lists those of each study"
-            if near := difflib.get_close_matches(run, known, n=1):
+        if run not in run_names:
+            remedy = f"its folder has {len(run_names)} runs; the report lists those of each study"
+            if near := difflib.get_close_matches(run, run_names, n=1):
                 remedy = f"did you mean `{near[0]}`?"
             raise UserError(f"there is no run `{run}`", str(folder), remedy)
-    statuses = {run: status_of(machine, run) for run in (*runs, *(known if skipped else ()))}
+    statuses = {run: status_of(machine, run) for run in (*runs, *(run_names if skipped else ()))}
     chosen = [run for run, status in statuses.items() if run in runs or status == "skipped"]
     if not chosen:
         click.echo("nothing to forget")
@@ -400,10 +400,10 @@ def summary(machine: str, scale: str, studies: str) -> None:
     from scalestudy.results.stored import read_result
     from scalestudy.spec.study import left_out_of
 
-    found = studies_of(machine, scale, None if studies == "all" else studies.split(","))
+    chosen_studies = studies_of(machine, scale, None if studies == "all" else studies.split(","))
     causes = ends_of_jobs(machine)
     left_out: Counter[str] = Counter()
-    for study in found:
+    for study in chosen_studies:
         states: Counter[str] = Counter()
         runs = (*study.runs, *study.explained)
         for run in runs:
@@ -421,7 +421,7 @@ def summary(machine: str, scale: str, studies: str) -> None:
         counts = ", ".join(f"{count} {status}" for status, count in states.items())
         products = f"{current} of {len(files)} figures and tables up to date"
         click.echo(f"{study.title}: {counts} of {len(runs)} runs; {products}")
-    if warnings := warnings_of(found, machine):
+    if warnings := warnings_of(chosen_studies, machine):
         click.echo("\n  ".join(["\nWarnings of valid runs:", *warnings]))
     width = min(shutil.get_terminal_size().columns, 120)
 
@@ -430,24 +430,24 @@ def summary(machine: str, scale: str, studies: str) -> None:
         click.echo(textwrap.fill(head + text, width, subsequent_indent=indent, break_on_hyphens=False))
 
     click.echo("")
-    say(this_machine(found, machine))
-    answers, unanswered = first_answers(found, machine)
+    say(this_machine(chosen_studies, machine))
+    answers, unanswered = first_answers(chosen_studies, machine)
     for text in (*(sentence for _, sentence in answers), *(f"Not answered: {reason}" for reason in unanswered)):
         say(text, "- ")
-    if verdicts := [verdict for study in found for verdict in verdicts_of(study, machine)]:
+    if verdicts := [verdict for study in chosen_studies for verdict in verdicts_of(study, machine)]:
         refuted = [verdict for verdict in verdicts if verdict.verdict == "not reproduced"][:MAX_REFUTED]
         number, *bases = map(str.strip, denominator(verdicts))
         where = "" if (machine, scale) == ("local", "mini") else f" --machine {machine} --scale {scale}"
         say(f"{number}: {'; '.join(bases)}. Reasons: scalestudy claims{where}")
         for line in claim_lines(refuted):
             say(line, "- ")
-    beyond = left_out_of(found)
+    beyond = left_out_of(chosen_studies)
     if left_out or beyond:
         click.echo("\n  ".join(["Left out:", *beyond, *(f"{count} × {why}" for why, count in left_out.items())]))
     page = report_file(machine, scale)
     text = page.read_text(encoding="utf-8") if page.exists() else ""
-    if text and all(f'<h2 id="{study.name}">' in text for study in found):
-        is_old = page.stat().st_mtime < max(_newest_result_s(study, machine) for study in found)
+    if text and all(f'<h2 id="{study.name}">' in text for study in chosen_studies):
+        is_old = page.stat().st_mtime < max(_newest_result_s(study, machine) for study in chosen_studies)
         click.echo(f"Report: {page}{'  (older than its runs)' if is_old else ''}")
 
 

@@ -34,16 +34,16 @@ def fitting_scale(wish: str | None = None) -> tuple[str, str]:
 
     if wish == "mini":
         return wish, "scale mini, as asked: this CPU, and accelerators that are emulated"
-    found = accelerators()
-    if found.refusal:
-        raise UserError(found.refusal, remedy=f"fix that first (`scalestudy doctor` says more); {ASK_CPU}")
-    if found.count:
-        names = " and ".join(dict.fromkeys(device.name or "a part of a GPU" for device in found.devices))
-        return "node", f"{found.count} x {names} is here: scale node, on machine {auto_machine()}; {ASK_CPU}"
+    inventory = accelerators()
+    if inventory.refusal:
+        raise UserError(inventory.refusal, remedy=f"fix that first (`scalestudy doctor` says more); {ASK_CPU}")
+    if inventory.count:
+        names = " and ".join(dict.fromkeys(device.name or "a part of a GPU" for device in inventory.devices))
+        return "node", f"{inventory.count} x {names} is here: scale node, on machine {auto_machine()}; {ASK_CPU}"
     if wish == "node":
-        what = f"scale `node` needs an accelerator, and none is here: {found.source}"
+        what = f"scale `node` needs an accelerator, and none is here: {inventory.source}"
         raise UserError(what, remedy="choose SCALE=mini")
-    return "mini", f"no accelerator is here ({found.source}): scale mini, on this CPU"
+    return "mini", f"no accelerator is here ({inventory.source}): scale mini, on this CPU"
 
 
 @click.command(name="run")

@@ -39,15 +39,15 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
     Example: scalestudy export gpu_scaling
     """
     file = out or Path(f"{study}-{machine}-{scale}.zip")
-    (found,) = studies_of(machine, scale, [study])
-    runs = [run.id for run in (*found.runs, *found.explained) if result_file(machine, run.id).exists()]
+    (chosen_study,) = studies_of(machine, scale, [study])
+    runs = [run.id for run in (*chosen_study.runs, *chosen_study.explained) if result_file(machine, run.id).exists()]
     if not runs:
         remedy = f"make it first: snakemake {study} --profile profiles/local"
         raise UserError(f"no run of `{study}` has a result on `{machine}`", study, remedy)
     folder = RESULTS / machine / scale
     patterns = [f"studies/{study}/*", f"claims/{study}.*"]
-    patterns += [f"figures/{study}/{figure.file_name}.*" for figure in found.figures]
-    patterns += [f"tables/{study}/{table.name}.*" for table in found.tables]
+    patterns += [f"figures/{study}/{figure.file_name}.*" for figure in chosen_study.figures]
+    patterns += [f"tables/{study}/{table.name}.*" for table in chosen_study.tables]
     products = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     outputs = [str(path) for path in products if path.is_file() and path.suffix != ".log"]
     of_runs = [str(path) for run in runs for name in FILES if (path := run_folder(machine, run) / name).exists()]
@@ -55,7 +55,7 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
     config = f"studies: [{study}]\nscale: {scale}\nmachine: {name}\n" + (f"campaign: {campaign}\n" if campaign else "")
     with atomic_path(file) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("config/config.yaml", config)
-        for name in dict.fromkeys((*_code(found, machine), *outputs, *of_runs)):
+        for name in dict.fromkeys((*_code(chosen_study, machine), *outputs, *of_runs)):
             archive.writestr(name, Path(name).read_bytes())
     size = f"{len(runs)} runs, {file.stat().st_size / 2**20:.1f} MiB"
     click.echo(f"{file}: {size}")

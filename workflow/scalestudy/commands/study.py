@@ -47,15 +47,15 @@ def check(keys: str | None) -> None:
     errors: list[UserError] = []
     remarks: dict[str, None] = {}
     for scale in SCALES:
-        found = find_studies(names, scale, machine, machine_name=config.machine)
+        search_result = find_studies(names, scale, machine, machine_name=config.machine)
         is_chosen = scale == config.scale
-        errors += [error for error in found.errors() if is_chosen or not isinstance(error, NoScale)]
-        if is_chosen and not found.studies and not found.wrong:
+        errors += [error for error in search_result.errors() if is_chosen or not isinstance(error, NoScale)]
+        if is_chosen and not search_result.studies and not search_result.wrong:
             errors.append(UserError(f"no configured study has scale `{scale}`", CONFIG_FILE, "choose another scale"))
-        left_out = ((study.name, said) for study in found.studies for said in study.left_out)
-        remarks |= dict.fromkeys(f"left out: {scale}: {name}: {said}" for name, said in left_out)
-        runs = {run.id for study in found.studies for run in study.runs}
-        studies = "1 study" if len(found.studies) == 1 else f"{len(found.studies)} studies"
+        left_out = ((study.name, omission) for study in search_result.studies for omission in study.left_out)
+        remarks |= dict.fromkeys(f"left out: {scale}: {name}: {omission}" for name, omission in left_out)
+        runs = {run.id for study in search_result.studies for run in study.runs}
+        studies = "1 study" if len(search_result.studies) == 1 else f"{len(search_result.studies)} studies"
         click.echo(f"{scale:5}  {studies}, {counted(len(runs), 'run')}{'  (chosen)' if is_chosen else ''}")
     remarks |= dict.fromkeys(f"never judged: {sentence}" for sentence in claims_of_mistyped_studies())
     for remark in remarks:

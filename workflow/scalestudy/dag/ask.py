@@ -159,9 +159,9 @@ class Ask:
     def shown(self, w: Any) -> str:
         """The parts of a study that change its summary and no run: order, labels, titles."""
         study = self._study(w)
-        known: list[Any] = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
-        known += [] if study.target_accuracy is None else [study.target_accuracy]
-        return canonical_json([*known, [run.id for run in study.runs]])
+        parts: list[Any] = [study.title, study.question, study.source, study.cannot_show, study.varied, study.labels]
+        parts += [] if study.target_accuracy is None else [study.target_accuracy]
+        return canonical_json([*parts, [run.id for run in study.runs]])
 
     def claims(self, w: Any) -> str:
         """How a study's claims are declared."""

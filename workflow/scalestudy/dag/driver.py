@@ -72,8 +72,8 @@ def before_first_job(workflow: Any, project: Project) -> None:
     own_folder(workflow)
     # Outputs of failed jobs stay: each is whole or absent, and a result is a result.
     workflow.execution_settings.keep_incomplete = True
-    for said in left_out_of(project.requested(workflow.dag)):
-        sys.stderr.write(f"scalestudy: left out: {said}\n")
+    for omission in left_out_of(project.requested(workflow.dag)):
+        sys.stderr.write(f"scalestudy: left out: {omission}\n")
     if workflow.local_exec:
         drop_job_rate_limit(workflow.scheduler)  # one job at a time needs none, and its pauses are time of the runs
     # Snakemake works params out again once a job's inputs are there, but would record the ones that it kept from planning:
@@ -103,8 +103,8 @@ def stop_runs_on_sigterm(workflow: Any) -> None:
             with suppress(psutil.Error):
                 words = pairwise(process.cmdline())
                 if any(Path(program).name == "scalestudy" and verb == "train" for program, verb in words):
-                    said = f"process {process.pid} stops with a checkpoint; the same command resumes its run"
-                    sys.stderr.write(f"scalestudy: {said}\n")
+                    message = f"process {process.pid} stops with a checkpoint; the same command resumes its run"
+                    sys.stderr.write(f"scalestudy: {message}\n")
                     process.send_signal(signal.SIGTERM)
         if callable(of_snakemake):
             of_snakemake(number, frame)
@@ -217,11 +217,11 @@ def plan_of(targets: Sequence[str], profile: str, config: Sequence[str] = ()) ->
 def configuration_of(profile: str, config: Sequence[str]) -> Mapping[str, Any]:
     """The configuration that the Snakefile gets from a profile and `--config`."""
     _, parsed = cli.parse_args(["--profile", profile, *(["--config", *config] if config else [])])
-    found: dict[str, Any] = {}
+    configuration: dict[str, Any] = {}
     for file in parsed.configfile or ():
-        found |= read_yaml(file).data
+        configuration |= read_yaml(file).data
     try:
-        return found | dict(cli.parse_config(parsed.config))
+        return configuration | dict(cli.parse_config(parsed.config))
     except ValueError as error:
         what = f"cannot be read: {' '.join(str(error).split())}"
         raise UserError(what, "--config", "write key=value, for example scale=paper") from None

@@ -122,8 +122,8 @@ class Project:
     def study(self, machine: str, scale: str, name: str) -> Study:
         """The study that a path names."""
         if (machine, scale, name) not in self._studies:
-            found = read_studies([name], scale, self.machine(machine), machine_name=machine, changes=self.changes)[0]
-            self._studies[machine, scale, name] = found
+            study = read_studies([name], scale, self.machine(machine), machine_name=machine, changes=self.changes)[0]
+            self._studies[machine, scale, name] = study
         return self._studies[machine, scale, name]
 
     def run(self, machine: str, run: str) -> Run:
@@ -134,40 +134,40 @@ class Project:
         """A run by its id: of the configuration, else of any study, else as it was planned before the studies changed."""
         if machine == self.folder and run in self._configured:
             return self._configured[run]
-        known = self._all_runs(machine)
-        if run not in known and (planned := _planned(layout.run_folder(machine, run))) is not None:
-            known[run] = IndexedRun(planned, OTHER, 1_000_000)
-        if run not in known:
-            raise UserError(f"no study has a run `{run}`", f"results/{machine}/runs", nearest(run, known))
-        return known[run]
+        all_runs = self._all_runs(machine)
+        if run not in all_runs and (planned := _planned(layout.run_folder(machine, run))) is not None:
+            all_runs[run] = IndexedRun(planned, OTHER, 1_000_000)
+        if run not in all_runs:
+            raise UserError(f"no study has a run `{run}`", f"results/{machine}/runs", nearest(run, all_runs))
+        return all_runs[run]
 
     def run_with(self, dataset: str) -> Run:
         """A run that uses a dataset: of the configuration, else of paths seen so far, else of any study."""
 
-        def among(*known: Mapping[str, IndexedRun]) -> Run | None:
-            return next((one.run for runs in known for one in runs.values() if one.run.dataset == dataset), None)
+        def among(*run_indexes: Mapping[str, IndexedRun]) -> Run | None:
+            return next((one.run for runs in run_indexes for one in runs.values() if one.run.dataset == dataset), None)
 
-        found = among(self._configured, *self._runs.values()) or among(self._all_runs(self.folder))
-        if found is None:
+        run = among(self._configured, *self._runs.values()) or among(self._all_runs(self.folder))
+        if run is None:
             raise UserError(f"no study uses a dataset `{dataset}`", "results/data")
-        return found
+        return run
 
     @functools.cached_property
     def _configured(self) -> dict[str, IndexedRun]:
-        targets, found = self.targets(), dict[str, IndexedRun]()
+        targets, indexed_runs = self.targets(), dict[str, IndexedRun]()
         for position, study in sorted(enumerate(self.chosen), key=lambda item: item[1].name not in targets):
             for indexed in _indexed(position, study, study.name):
-                found.setdefault(indexed.run.id, indexed)
-        return found
+                indexed_runs.setdefault(indexed.run.id, indexed)
+        return indexed_runs
 
     def _all_runs(self, machine: str) -> dict[str, IndexedRun]:
         """All runs that any study has on a machine, at any scale."""
         if machine not in self._runs:
-            found = self._runs.setdefault(machine, {})
+            indexed_runs = self._runs.setdefault(machine, {})
             for scale in [self.scale, *(scale for scale in SCALES if scale != self.scale)]:
                 for position, study in enumerate(self.all_studies(machine, scale)):
                     for indexed in _indexed(position, study, OTHER):
-                        found.setdefault(indexed.run.id, indexed)
+                        indexed_runs.setdefault(indexed.run.id, indexed)
         return self._runs[machine]
 
     def all_studies(self, machine: str, scale: str, *, changed: bool = True) -> list[Study]:
@@ -206,14 +206,14 @@ class Project:
         path, scripts = os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)
         if scripts not in path.split(os.pathsep):  # Snakemake was called by its path, in an environment not activated.
             path = f"{scripts}{os.pathsep}{path}"
-        found = {"PATH": path, **FOR_EXECUTOR}
+        variables = {"PATH": path, **FOR_EXECUTOR}
         if self.site is not None:
-            found[SITE] = str(self.site)
+            variables[SITE] = str(self.site)
         if self.set:
-            found[CHANGES] = "\n".join(self.set)
+            variables[CHANGES] = "\n".join(self.set)
         if self.config.budget_gpu_hours is not None:
-            found[BUDGET] = str(self.config.budget_gpu_hours)
-        return found
+            variables[BUDGET] = str(self.config.budget_gpu_hours)
+        return variables
 
     def requested(self, dag: Any) -> list[Study]:
         """The studies that are requested as a whole: a target without files of its own has their tables among its inputs."""

@@ -73,22 +73,22 @@ def chart_over(
     groups = grouped(study, figure, runs, x)
     looks = styles(study, figure.series, groups)
     base_rows = rows if every is None else every
-    known, workload = bases(base_rows, study), workload_of(study)
+    workload_bases, workload = bases(base_rows, study), workload_of(study)
     panels: list[Panel] = []
     shown: list[Published] = []
     shown_bases: list[tuple[str, Base]] = []
     for group in groups:
         names = dict.fromkeys(workload[row["run"]] for row in group.runs)
-        found = [known[name] for name in names if name in known]
+        group_bases = [workload_bases[name] for name in names if name in workload_bases]
         categories = _categories(study, drawing, group.runs if drawing.bars else runs)
         lines = _lines(figure, drawing, group, looks, categories)
         guides: list[Line] = []
         if lines and not categories:
-            guides = _ideal(lines, drawing.ideal, _base_rate(base_rows, found, y)) + reference.lines(group.runs)
+            guides = _ideal(lines, drawing.ideal, _base_rate(base_rows, group_bases, y)) + reference.lines(group.runs)
             shown += reference.drawable(group.runs)
         panels.append(_panel(figure, drawing, group, lines, guides, categories))
-        shown_bases += [(group.title, base) for base in found if lines]
-    said = [
+        shown_bases += [(group.title, base) for base in group_bases if lines]
+    note_texts = [
         notes.by_construction(runs, shown),
         notes.censored(runs, y),
         *own,
@@ -99,7 +99,7 @@ def chart_over(
     sources = tuple(dict.fromkeys(row["source"] for row in shown))
     in_bases = {run for _, base in shown_bases for run in base.runs} if y == "efficiency" else set()
     base_runs = [row for row in selected(base_rows, {}) if row["run"] in in_bases]
-    return replace(finished(figure, runs, groups, panels, *said, base_runs=base_runs), sources=sources)
+    return replace(finished(figure, runs, groups, panels, *note_texts, base_runs=base_runs), sources=sources)
 
 
 def finished(
@@ -112,7 +112,7 @@ def finished(
 ) -> Chart:
     """Chart of panels, with the notes of every kind around the kind's own. `base_runs` are those that numbers are relative to."""
     lines = [line for panel in panels for line in panel.lines]
-    said = (
+    note_texts = (
         *notes.extrapolated(runs, lines),
         notes.emulated(runs),
         *(group.note for group in groups),
@@ -121,25 +121,25 @@ def finished(
         *notes.trust([*{row["run"]: row for row in (*runs, *base_runs)}.values()]),
     )
     blank = Panel("", Axis(""), Axis(""), (), blank=notes.not_yet(runs) or "No run belongs into this figure")
-    return Chart(figure.title or "", tuple(panels) or (blank,), tuple(dict.fromkeys(filter(None, said))))
+    return Chart(figure.title or "", tuple(panels) or (blank,), tuple(dict.fromkeys(filter(None, note_texts))))
 
 
-def _base_rate(rows: pd.DataFrame, found: Sequence[Base], column: str) -> tuple[int, float] | None:
+def _base_rate(rows: pd.DataFrame, panel_bases: Sequence[Base], column: str) -> tuple[int, float] | None:
     """Start of ideal scaling: the rank count of a panel's only base, and the mean of the column over its runs."""
-    if len(found) != 1 or column not in rows:
+    if len(panel_bases) != 1 or column not in rows:
         return None
-    mean = interval(rows.loc[rows["run"].isin(found[0].runs), column].tolist(), on_logarithms(column))
-    return None if mean is None else (found[0].ranks, mean.mean)
+    mean = interval(rows.loc[rows["run"].isin(panel_bases[0].runs), column].tolist(), on_logarithms(column))
+    return None if mean is None else (panel_bases[0].ranks, mean.mean)
 
 
-def _base_notes(y: str, panels: Sequence[Panel], found: Sequence[tuple[str, Base]]) -> list[str]:
+def _base_notes(y: str, panels: Sequence[Panel], shown_bases: Sequence[tuple[str, Base]]) -> list[str]:
     """The base of efficiencies or of the line of ideal scaling."""
     if y.startswith("own_"):
         return [
             "Each series over its own fewest ranks, or over one rank without exchange if it exchanges nothing there"
         ]
     ideal = any(line.role == "ideal" for panel in panels for line in panel.lines)
-    return notes.bases(found) if ideal or y == "efficiency" else []
+    return notes.bases(shown_bases) if ideal or y == "efficiency" else []
 
 
 def _categories(study: Study, drawing: Drawing, runs: Sequence[Row]) -> dict[str, str]:
@@ -245,10 +245,10 @@ def _shaded(drawing: Drawing, runs: Sequence[Row]) -> tuple[int | None, str]:
     others = [
         f"{row['strategy']} on {row['ranks']} ranks".replace("_", " ") for row in crowded if row["ranks"] <= limit
     ]
-    said = ["Shaded: " + "; ".join(dict.fromkeys(map(_how_shared, beyond)))] if beyond else []
+    sentences = ["Shaded: " + "; ".join(dict.fromkeys(map(_how_shared, beyond)))] if beyond else []
     if others:  # a server beside the ranks takes a core, where a run of as many ranks without one has enough
-        said.append(f"Not shaded, though they share cores: {listed(dict.fromkeys(others))}")
-    return min((int(row["ranks"]) for row in beyond), default=None), ". ".join(said)
+        sentences.append(f"Not shaded, though they share cores: {listed(dict.fromkeys(others))}")
+    return min((int(row["ranks"]) for row in beyond), default=None), ". ".join(sentences)
 
 
 def _how_shared(row: Row) -> str:

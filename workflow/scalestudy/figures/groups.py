@@ -105,9 +105,9 @@ def _extras(study: Study, runs: Sequence[Row], series: str, x: str | None) -> li
 
     extras: list[str] = []
     varied = varied_columns(study) if spots([]) < len(configurations) else []
-    while (known := spots(extras)) < len(configurations):
+    while (spot_count := spots(extras)) < len(configurations):
         candidates = [key for key in varied if key not in (series, *extras, x)]
-        better = [key for key in candidates if spots([*extras, key]) > known]
+        better = [key for key in candidates if spots([*extras, key]) > spot_count]
         if not better:
             break
         extras.append(next((key for key in better if key in OWN_PANEL), better[0]))
@@ -119,8 +119,8 @@ def _place(runs: Sequence[Row], x: str | None) -> Any:
     value = None if x is None else runs[0].get(x)
     if not isinstance(value, float):
         return value
-    found = interval([run[str(x)] for run in runs if run["status"] == "valid"])
-    return None if found is None else float(f"{found.mean:.4g}")
+    estimate = interval([run[str(x)] for run in runs if run["status"] == "valid"])
+    return None if estimate is None else float(f"{estimate.mean:.4g}")
 
 
 def _dominant(runs: Sequence[Row], key: str) -> Row | None:
@@ -152,16 +152,16 @@ def styles(study: Study, series: str, groups: Sequence[Group]) -> Looks:
 
     Further lines of one value, which differ in something else, share its colour and have marks that no value has.
     """
-    known, found = palette(study), Looks()
-    taken, free = set[int](), len(known)
+    colours, looks = palette(study), Looks()
+    taken, free = set[int](), len(colours)
     for group in groups:
         for label, members in group.lines.items():
-            if label in found:
+            if label in looks:
                 continue
             key = (series, canonical_json(members[0].get(series)))
-            colour = known.get(key, len(known) + len(found)) if group.named else len(found)
+            colour = colours.get(key, len(colours) + len(looks)) if group.named else len(looks)
             mark = colour if colour not in taken else free
             free += mark == free
             taken.add(colour)
-            found[label] = (colour, mark)
-    return found
+            looks[label] = (colour, mark)
+    return looks

@@ -71,23 +71,23 @@ def repeats(lines: Iterable[Line]) -> str:
 def extrapolated(rows: Iterable[Row], lines: Iterable[Line]) -> list[str]:
     """Notes where any point is not measured: extrapolated, with the factor from window to training, predicted, reported."""
     points = [point for line in lines if line.role in ("series", "bar") for point in line.points]
-    kinds, found = {point.kind for point in points}, []
+    kinds, note_texts = {point.kind for point in points}, []
     if "extrapolated" in kinds:
         own = max((point.own for point in points if point.own is not None), default=None)
         unsure = "" if own is None else f", which alone is uncertain by up to ±{number(100 * own, 2)} %"
-        found.append(f"Extrapolated: the full training, from a measured window{unsure}")
+        note_texts.append(f"Extrapolated: the full training, from a measured window{unsure}")
     if "predicted" in kinds:
-        found.append("Predicted: before the first step, not measured")
+        note_texts.append("Predicted: before the first step, not measured")
     if "reported" in kinds:
-        found.append("Reported by the program, not measured")
+        note_texts.append("Reported by the program, not measured")
     valid = [row for row in rows if row["status"] == "valid"]
     given = [float(row["extrapolation_factor"]) for row in valid if is_number(row.get("extrapolation_factor"))]
     if "extrapolated" in kinds and given:
         ends = dict.fromkeys(f"{float(f'{value:.2g}'):,.10g}" for value in (min(given), max(given)))
         untested = max(given) > MAX_TESTED_FACTOR
         beyond = f"; beyond {MAX_TESTED_FACTOR:,.0f} the interval is not known" if untested else ""
-        found.append(f"From window to whole training: a factor of {' to '.join(ends)}{beyond}")
-    return found
+        note_texts.append(f"From window to whole training: a factor of {' to '.join(ends)}{beyond}")
+    return note_texts
 
 
 def bases(shown: Sequence[tuple[str, Base]]) -> list[str]:
@@ -118,12 +118,12 @@ def _measured_apart(valid: Sequence[Row]) -> list[str]:
 
 def emulated(rows: Iterable[Row]) -> str:
     """What of the runs is emulated: by which published step times, and what stays real."""
-    rows, said = list(rows), []
+    rows, sentences = list(rows), []
     if waiting := [row for row in rows if _accelerator(row) not in ("", INFINITE)]:
-        said.append(f"Emulated compute waits for published step times ({_step_times(waiting)}); {_real(waiting)}")
+        sentences.append(f"Emulated compute waits for published step times ({_step_times(waiting)}); {_real(waiting)}")
     if instant := [row for row in rows if _accelerator(row) == INFINITE]:
-        said.append(f"emulated:infinite computes in no time; {_real(instant)}")
-    return ". ".join([*said, *(STATED[part] for part in emulated_parts(rows) if part in STATED)])
+        sentences.append(f"emulated:infinite computes in no time; {_real(instant)}")
+    return ". ".join([*sentences, *(STATED[part] for part in emulated_parts(rows) if part in STATED)])
 
 
 def by_construction(rows: Iterable[Row], published: Iterable[Mapping[str, str]]) -> str:
@@ -157,14 +157,14 @@ def _published(row: Row) -> tuple[PublishedStepTime, ...]:
 
 def _step_times(rows: Sequence[Row]) -> str:
     """`resnet50 on p100, batch 16 from 32 and 64`."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for row in rows:
         name = f"{row.get('model')} on {_accelerator(row)}"
         if batches := [used.batch for used in _published(row)]:
             name += f", batch {int(row['batch.per_rank'])}"
             name += f" from {' and '.join(map(str, batches))}" if batches != [int(row["batch.per_rank"])] else ""
-        found[name] = None
-    return "; ".join([*list(found)[:MAX_VALUES], *(["and others"] if len(found) > MAX_VALUES else [])])
+        names[name] = None
+    return "; ".join([*list(names)[:MAX_VALUES], *(["and others"] if len(names) > MAX_VALUES else [])])
 
 
 def _real(rows: Sequence[Row]) -> str:
@@ -172,11 +172,11 @@ def _real(rows: Sequence[Row]) -> str:
     made = [row for row in rows if "synthetic" in (row.get("data.source"), row.get("loader.mode"))]
     real = ["loading"] if len(made) < len(rows) else []
     real += ["exchange"] if any((row.get("ranks") or 1) > 1 for row in rows) else []
-    said = [f"{' and '.join(real)} {'is' if len(real) == 1 else 'are'} real"] if real else []
+    phrases = [f"{' and '.join(real)} {'is' if len(real) == 1 else 'are'} real"] if real else []
     if made:
         everywhere = len(made) == len(rows)
-        said.append("data is made in memory, nothing is loaded" if everywhere else "some data is made in memory")
-    return ", ".join(said)
+        phrases.append("data is made in memory, nothing is loaded" if everywhere else "some data is made in memory")
+    return ", ".join(phrases)
 
 
 def missing(rows: Sequence[Row]) -> str:
@@ -211,24 +211,24 @@ def not_yet(rows: Sequence[Row]) -> str:
 def trust(rows: Sequence[Row]) -> list[str]:
     """Disturbance, drift, periods and instruments that differ, among valid rows."""
     valid = [row for row in rows if row["status"] == "valid"]
-    found = []
+    note_texts = []
     if count := sum(bool(row["disturbed"]) for row in valid):
         share = f"({count} of {len(valid)})"
-        found.append(f"{DISTURBED}: includes disturbed runs {share}: other processes used the host during them")
+        note_texts.append(f"{DISTURBED}: includes disturbed runs {share}: other processes used the host during them")
     if drifted := [row for row in valid if row["drifted"]]:
         worst = max(drifted, key=lambda row: abs(row["drift"]))
         percent = with_interval(*(100 * worst[name] for name in ("drift", "drift_low", "drift_high")))
         of_all = f"by {percent} % from the mean of all rounds, over all configurations"
-        found.append(f"Drift: in round {worst['round'] + 1} throughput differs {of_all}")
-    found += _measured_apart(valid)
+        note_texts.append(f"Drift: in round {worst['round'] + 1} throughput differs {of_all}")
+    note_texts += _measured_apart(valid)
     if mixed := _differing(valid):
-        found.append(f"Instruments mixed: {listed(mixed, 4)}")
-    return found
+        note_texts.append(f"Instruments mixed: {listed(mixed, 4)}")
+    return note_texts
 
 
 def _differing(rows: Sequence[Row]) -> list[str]:
     """What the instruments of these rows differ in."""
-    found = []
+    differences = []
     for key in sorted({key for row in rows for key in row if key.startswith("instrument.")}):
         name = key.removeprefix("instrument.")
         used = [row for row in rows if row[key] and not (name == "device_name" and is_compute_emulated(row))]
@@ -237,8 +237,8 @@ def _differing(rows: Sequence[Row]) -> list[str]:
         values, word = sorted({str(row[key]) for row in used}), INSTRUMENT.get(name, name)
         if len(values) > 1 and name not in VOLATILE:
             several = f"{len(values)} kinds of {word}"
-            found.append(f"{word} {' / '.join(values)}" if len(values) <= MAX_VALUES else several)
-    return found
+            differences.append(f"{word} {' / '.join(values)}" if len(values) <= MAX_VALUES else several)
+    return differences
 
 
 def _form(row: Row) -> str:

@@ -31,18 +31,18 @@ def accuracy(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str)
     Runs with emulated compute learn nothing and are left out.
     """
     runs = [row for row in selected(rows, figure.where) if not is_compute_emulated(row)]
-    found: dict[str, Evaluations] = _of_results(machine, runs, "evaluations")
-    scores = {key for several in found.values() for one in several for key in one if one[key] is not None}
+    evaluations: dict[str, Evaluations] = _of_results(machine, runs, "evaluations")
+    scores = {key for several in evaluations.values() for one in several for key in one if one[key] is not None}
     score = "auroc" if "accuracy" not in scores and "auroc" in scores else "accuracy"
     x = Axis("Time since training began", "s", bool(figure.log_x))
     y = Axis("Held-out accuracy" if score == "accuracy" else "Mean AUROC", "", bool(figure.log_y), limits=SHARE)
     groups = grouped(study, figure, runs)
     panels = []
-    for group, lines in _lines(study, figure, groups, found, partial(_curve, score), "band"):
+    for group, lines in _lines(study, figure, groups, evaluations, partial(_curve, score), "band"):
         why = "" if lines else notes.not_yet(group.runs) or "No valid run has this score on held-out data"
         panels.append(Panel(group.title, x, y, lines, blank=why))
     none = Panel("", x, y, (), blank="No run with real compute: emulated compute learns nothing")
-    others = sum(all(one.get(score) is None for one in several) for several in found.values())
+    others = sum(all(one.get(score) is None for one in several) for several in evaluations.values())
     left_out = f"Left out, scored by AUROC: {others} runs" if others else ""
     return finished(figure, runs, groups, panels or [none], left_out)
 
@@ -57,10 +57,10 @@ def staleness(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str
     runs = [row for row in selected(rows, figure.where) if row["run"] in asynchronous]
     counts: dict[str, dict[str, int]] = _of_results(machine, runs, "staleness")
     shares = {
-        run: {int(value): count / sum(found.values()) for value, count in found.items()}
-        for run, found in counts.items()
+        run: {int(value): count / sum(run_counts.values()) for value, count in run_counts.items()}
+        for run, run_counts in counts.items()
     }
-    highest = max((value for found in shares.values() for value in found), default=0)
+    highest = max((value for run_shares in shares.values() for value in run_shares), default=0)
     in_bars = highest < MAX_BARS
     x = Axis("Staleness", "updates", categories=tuple(map(str, range(highest + 1))) if in_bars else ())
     y = Axis("Share of the updates", limits=SHARE)
@@ -76,24 +76,24 @@ def staleness(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str
 def _of_results(machine: str, runs: Sequence[Row], key: str) -> dict[str, Any]:
     """A key of the results of valid runs, by run."""
     valid = [row["run"] for row in runs if row["status"] == "valid"]
-    found = {run: (checked_result(result_file(machine, run), run) or {}).get(key) for run in valid}
-    return {run: value for run, value in found.items() if value}
+    run_values = {run: (checked_result(result_file(machine, run), run) or {}).get(key) for run in valid}
+    return {run: value for run, value in run_values.items() if value}
 
 
 def _lines(
     study: Study,
     figure: FigureSpec,
     groups: Sequence[Group],
-    found: dict[str, Any],
+    run_values: dict[str, Any],
     points_of: Callable[[list[Any], int], tuple[Point, ...]],
     role: Literal["band", "bar", "series"],
 ) -> Iterator[tuple[Group, tuple[Line, ...]]]:
-    """Yield each group with a line per configuration: `points_of` what was `found` in the results of its repeats."""
+    """Yield each group with a line per configuration: `points_of` the `run_values` of its repeats."""
     looks = styles(study, figure.series, groups)
     for group in groups:
         lines = []
         for label, members in group.lines.items():
-            repeats = [found[row["run"]] for row in members if row["run"] in found]
+            repeats = [run_values[row["run"]] for row in members if row["run"] in run_values]
             if points := points_of(repeats, disturbed(members)):
                 lines.append(Line(label, points, role, *looks[label]))
         yield group, tuple(lines)

@@ -90,9 +90,9 @@ class Reference:
 
 def _value(run: Mapping[str, Any], key: str) -> Any:
     """A run's value of a column; where its study leaves the device to the machine, what the run found there."""
-    found = run.get("instrument.device_name")
-    if key == "device" and run.get(key) is None and found:
-        return "cpu" if found == "cpu" else "cuda"
+    device_name = run.get("instrument.device_name")
+    if key == "device" and run.get(key) is None and device_name:
+        return "cpu" if device_name == "cpu" else "cuda"
     return run.get(key)
 
 

@@ -106,8 +106,8 @@ def legend_entries(chart: Chart) -> list[Line]:
     """Series in their order, then published numbers, then guides. None where there is nothing to tell apart."""
     by_label: dict[str, Line] = {}
     for line in sorted(chart.lines, key=lambda line: (ORDER[line.role], line.style, line.mark or 0)):
-        known = by_label.get(line.label)
-        by_label[line.label] = line if known is None else replace(line, points=known.points + line.points)
+        entry = by_label.get(line.label)
+        by_label[line.label] = line if entry is None else replace(line, points=entry.points + line.points)
     return list(by_label.values()) if len(by_label) > 1 else []
 
 

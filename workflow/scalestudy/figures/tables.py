@@ -68,7 +68,7 @@ def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
     keys = [key for key in varied_columns(study) if len(by(rows, key)) > 1]
     keys.sort(key=lambda key: key not in OWN_PANEL)
     order = {key: list(by(rows, key)) for key in keys if key in OWN_PANEL}
-    rows.sort(key=lambda row: [known.index(canonical_json(row.get(key))) for key, known in order.items()])
+    rows.sort(key=lambda row: [key_values.index(canonical_json(row.get(key))) for key, key_values in order.items()])
     mixed = len({is_compute_emulated(row) for row in rows}) > 1
     groups = list(by(rows, "configuration").values())
     texts = [_texts(study, keys, group[0], mixed) for group in groups]
@@ -134,14 +134,14 @@ def head_of(
 
 def scales_of(values: Sequence[str], records: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
     """For each value's column: what to divide by, and the unit. Sizes have one unit, as they are compared."""
-    found = []
+    scales = []
     for value in values:
         unit = unit_of(value)
         compared = [other for other in values if unit_of(other) == "B"] if unit == "B" else [value]
         means = sorted(abs(record[other]) for record in records for other in compared if record[other])
         is_wide = unit != "B" and bool(means) and means[-1] > WIDE_RANGE * means[0]
-        found.append(friendly(unit, [10 * means[0]] if is_wide else means))  # the least is 0.1 at least
-    return found
+        scales.append(friendly(unit, [10 * means[0]] if is_wide else means))  # the least is 0.1 at least
+    return scales
 
 
 def _cells(record: Mapping[str, Any], values: Sequence[str], scales: Sequence[tuple[float, str]]) -> list[str]:
@@ -179,7 +179,7 @@ def _notes(
         meaning = "values are means and 95 % intervals (times, rates, sizes, ratios: on logarithms)"
         meaning += f"; below {MIN_REPEATS} runs the mean alone" if min(counts) < MIN_REPEATS else ""
     crowded = "efficiency" in spec.values and any(row["oversubscribed"] for row in rows)
-    found = [
+    note_texts = [
         f"n: valid runs; {meaning}",
         "~: extrapolated from a measured window" if "extrapolated" in kinds else "",
         "≈: predicted before the first step" if "predicted" in kinds else "",
@@ -194,15 +194,15 @@ def _notes(
         notes.missing(rows),
         *notes.trust(rows),
     ]
-    return [note for note in found if note]
+    return [note for note in note_texts if note]
 
 
 def _bases(study: Study, every: pd.DataFrame, rows: Sequence[Row], spec: TableSpec) -> list[str]:
     """What the efficiencies of a table are relative to."""
     if "efficiency" not in spec.values:
         return []
-    workload, found = workload_of(study), bases(every, study)
-    shown = [found[name] for name in dict.fromkeys(workload[row["run"]] for row in rows) if name in found]
+    workload, all_bases = workload_of(study), bases(every, study)
+    shown = [all_bases[name] for name in dict.fromkeys(workload[row["run"]] for row in rows) if name in all_bases]
     by_run = {row["run"]: row for row in selected(every, {})}
     firsts = [by_run[base.runs[0]] for base in shown]
     # What tells a workload's base run from those of the others.

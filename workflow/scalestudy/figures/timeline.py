@@ -25,7 +25,7 @@ SHARES = "Numbers: share of the time of the steps that are drawn"
 
 def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) -> Chart:
     """A panel per configuration, of its run whose traced steps have the median length. All panels last equally long."""
-    runs, panels, said = selected(rows, figure.where), list[Panel](), list[str]()
+    runs, panels, sentences = selected(rows, figure.where), list[Panel](), list[str]()
     groups = grouped(study, figure, runs)
     for group in groups:
         for label, members in group.lines.items():
@@ -39,10 +39,10 @@ def chart(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: str) ->
                 shown = sorted(traced, key=lambda row: float(row["traced_step_s"]))[len(traced) // 2]
                 table = pd.read_parquet(run_folder(machine, str(shown["run"])) / "timeline.parquet")
                 panels.append(_panel(title, table))
-                said.append(_what_hides_what(title, shown, len(traced)))
+                sentences.append(_what_hides_what(title, shown, len(traced)))
     last = max((panel.x.limits[1] for panel in panels if panel.x.limits), default=0.0)
     panels = [panel if panel.blank else replace(panel, x=replace(panel.x, limits=(0.0, last))) for panel in panels]
-    return finished(figure, runs, groups, panels, *said, SHARES if said else "")
+    return finished(figure, runs, groups, panels, *sentences, SHARES if sentences else "")
 
 
 def _panel(title: str, table: pd.DataFrame) -> Panel:
@@ -57,9 +57,9 @@ def _panel(title: str, table: pd.DataFrame) -> Panel:
         whole_s = float((own["end_s"] - own["begin_s"]).sum())
         drawn = table[(table["rank"] == rank) & (table["begin_s"] < float(own["end_s"].max()))]
         for row in rows:
-            found = drawn.loc[drawn["row"] == row, ["begin_s", "end_s"]].to_numpy()
-            spans = tuple((begin - begin_s, end - begin_s) for begin, end in found.tolist())
-            share = float((found[:, 1] - found[:, 0]).sum()) / whole_s
+            bounds = drawn.loc[drawn["row"] == row, ["begin_s", "end_s"]].to_numpy()
+            spans = tuple((begin - begin_s, end - begin_s) for begin, end in bounds.tolist())
+            share = float((bounds[:, 1] - bounds[:, 0]).sum()) / whole_s
             begins, beside = row == rows[0], "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
             tracks.append(Track(f"rank {rank}: {row}" if begins else row, spans, LOOKS[row], beside, begins))
     starts = steps.loc[steps["rank"] == ranks[0], "begin_s"].tolist()
@@ -68,12 +68,12 @@ def _panel(title: str, table: pd.DataFrame) -> Panel:
 
 
 def _what_hides_what(title: str, shown: Row, runs: int) -> str:
-    said = [f"{title} (the median of {counted(runs, 'run')})"]
+    clauses = [f"{title} (the median of {counted(runs, 'run')})"]
     if is_number(shown.get("exchange_hidden")):
         bare = (quantity(float(shown[column]), "s") for column in ("bare_transfer_s", "bare_wait_s"))
-        said += [f"computation hides {number(100 * shown['exchange_hidden'], 2)} % of the exchange",
-                 "of a step nothing hides {} of exchange and {} of waiting for a rank".format(*bare)]  # fmt: skip
+        clauses += [f"computation hides {number(100 * shown['exchange_hidden'], 2)} % of the exchange",
+                    "of a step nothing hides {} of exchange and {} of waiting for a rank".format(*bare)]  # fmt: skip
     if is_number(shown.get("step_time_s")):
         slower = shown["traced_step_s"] / shown["step_time_s"]
-        said.append(f"a traced step takes {number(slower, 3)} times one of the window")
-    return f"{said[0]}: {'; '.join(said[1:])}"
+        clauses.append(f"a traced step takes {number(slower, 3)} times one of the window")
+    return f"{clauses[0]}: {'; '.join(clauses[1:])}"

@@ -108,13 +108,13 @@ def answer_of(study: Study, machine: str) -> Answer:
         return Answer(left_out=("its runs are not summarised",))
     if not study.answers:
         return _of_figure(study, rows)
-    said, left_out = [], []
+    sentences, left_out = [], []
     for answer in study.answers:
         try:
-            said.append(_sentence(study, answer, rows))
+            sentences.append(_sentence(study, answer, rows))
         except NoNumber as error:
             left_out.append(f"{answer}: {error}")
-    return Answer(tuple(said), tuple(left_out))
+    return Answer(tuple(sentences), tuple(left_out))
 
 
 def first_answers(studies: Sequence[Study], machine: str) -> tuple[list[tuple[Study, str]], list[str]]:
@@ -124,11 +124,11 @@ def first_answers(studies: Sequence[Study], machine: str) -> tuple[list[tuple[St
     """
     answers = [(study, answer_of(study, machine)) for study in studies]
     answers.sort(key=lambda pair: (pair[0].name not in MACHINE_STUDIES, not pair[0].answers))
-    said = [(study, sentence) for study, answer in answers for sentence in answer.sentences]
+    texts = [(study, sentence) for study, answer in answers for sentence in answer.sentences]
     left_out = [f"{study.title}: {reason}" for study, answer in answers if study.answers for reason in answer.left_out]
-    if len(said) > MAX_SENTENCES:
-        left_out.append(f"{len(said) - MAX_SENTENCES} more sentences, each below its study's question in the report")
-    return said[:MAX_SENTENCES], left_out
+    if len(texts) > MAX_SENTENCES:
+        left_out.append(f"{len(texts) - MAX_SENTENCES} more sentences, each below its study's question in the report")
+    return texts[:MAX_SENTENCES], left_out
 
 
 def this_machine(studies: Sequence[Study], machine: str) -> str:
@@ -153,8 +153,8 @@ def warnings_of(studies: Sequence[Study], machine: str) -> list[str]:
         result = read_result(machine, run) or {}
         for warning in result.get("warnings") or () if result.get("status") == "valid" else ():
             kinds.setdefault(re.sub(r"\d[\d.,]*", "#", warning), []).append(warning)
-    found = sorted(kinds.values(), key=len, reverse=True)
-    return [f"{len(each)} × {each[0]}" if len(each) > 1 else each[0] for each in found]
+    warning_groups = sorted(kinds.values(), key=len, reverse=True)
+    return [f"{len(each)} × {each[0]}" if len(each) > 1 else each[0] for each in warning_groups]
 
 
 def _sentence(study: Study, answer: AnswerSpec, rows: Rows) -> str:
@@ -163,10 +163,10 @@ def _sentence(study: Study, answer: AnswerSpec, rows: Rows) -> str:
         if spec.ratio is not None:
             numbers[name] = numbers[spec.ratio[0]].over(numbers[spec.ratio[1]])
         elif spec.column is not None:
-            found = list(study.configurations(spec.where))
-            if len(found) != 1:
+            configurations = list(study.configurations(spec.where))
+            if len(configurations) != 1:
                 raise NoNumber(f"no configuration has {canonical_json(spec.where)}")
-            numbers[name] = _number(study, found[0], spec.column, rows)
+            numbers[name] = _number(study, configurations[0], spec.column, rows)
         else:
             batch = spec.batch or 1
             rate = batch / emulated_step_time(spec.model or "", spec.accelerator or "", batch)
@@ -222,7 +222,7 @@ def _of_figure(study: Study, rows: Rows) -> Answer:
 
 
 def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows) -> Answer:
-    where = {key: wanted for key, wanted in figure.where.items() if key not in MEASURED}
+    where = {key: value for key, value in figure.where.items() if key not in MEASURED}
     chosen = study.configurations(where)
     varied = [
         key
@@ -233,7 +233,7 @@ def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows
     for name, row in chosen.items():
         label = ", ".join(value_text(study, key, row.get(key), named=True) for key in varied)
         series.setdefault(label, []).append(name)
-    said, left_out = [], []
+    sentences, left_out = [], []
     for label, names in series.items():
         places = [chosen[name].get(x) for name in names]
         if len(set(map(canonical_json, places))) < len(places):
@@ -244,14 +244,14 @@ def _first_and_last(study: Study, figure: FigureSpec, x: str, y: str, rows: Rows
             names.sort(key=lambda name: chosen[name][x])
         ends = [value_text(study, x, chosen[name].get(x), named=True) for name in (names[0], names[-1])]
         try:
-            said.append(_step(label, y, ends, *(_number(study, name, y, rows) for name in (names[0], names[-1]))))
+            sentences.append(_step(label, y, ends, *(_number(study, name, y, rows) for name in (names[0], names[-1]))))
         except NoNumber as error:
             left_out.append(f"{label or column_label(y)}: {error}")
-    if not said and not left_out:
+    if not sentences and not left_out:
         left_out.append(f"figure `{figure.file_name}` has one value of `{x}`")
-    if len(said) > MAX_SERIES:
-        left_out.append(f"{len(said) - MAX_SERIES} more series of figure `{figure.file_name}`")
-    return Answer(tuple(said[:MAX_SERIES]), tuple(left_out))
+    if len(sentences) > MAX_SERIES:
+        left_out.append(f"{len(sentences) - MAX_SERIES} more series of figure `{figure.file_name}`")
+    return Answer(tuple(sentences[:MAX_SERIES]), tuple(left_out))
 
 
 def _step(label: str, y: str, places: Sequence[str], before: Number, after: Number) -> str:

@@ -46,15 +46,15 @@ def configuration_names(machine_name: str, study: str | None = None) -> dict[str
         machine = read_machine(machine_name)
     except UserError:
         machine = Machine()  # of another project
-    found: dict[str, Name] = {}
+    names: dict[str, Name] = {}
     for scale in SCALES:
         # Studies that are wrong, or have no such scale, name nothing.
         for each in find_studies(None if study is None else [study], scale, machine).studies:
             keys = varied_columns(each)
             for run in each.runs:
                 text = configuration_text(each, keys, columns_of(run.spec)) or each.title
-                found.setdefault(run.configuration, Name(each.name, scale, text))
-    return found
+                names.setdefault(run.configuration, Name(each.name, scale, text))
+    return names
 
 
 def change_text(change: Change) -> str:
@@ -85,56 +85,56 @@ def named(comparison: MachineComparison, names: Mapping[str, Name]) -> list[tupl
     def place(row: Compared) -> tuple[int, int]:
         return VERDICTS.index(row.change.verdict), order.get(row.run.configuration, len(order))
 
-    found = []
+    named_rows = []
     for row in sorted(comparison.compared, key=place):
         slug = row.run.run.rpartition("-")[0].rpartition(".r")[0]
         other = Name("other", "", f"{slug} ({row.run.configuration})")  # no study here has it
-        found.append((names.get(row.run.configuration, other), row))
-    return found
+        named_rows.append((names.get(row.run.configuration, other), row))
+    return named_rows
 
 
 def headline(comparison: MachineComparison) -> str:
     """The answer in one sentence."""
     counts = Counter(row.change.verdict for row in comparison.compared)
-    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    verdict_text = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
     before, after = ", ".join(records.name for records in comparison.before), comparison.after.name
     sides = f"{after} against {before}" if before else f"nodes of {after} against the other nodes"
-    return f"{sides}: {said}, of {counted(len(comparison.compared), 'configuration')}"
+    return f"{sides}: {verdict_text}, of {counted(len(comparison.compared), 'configuration')}"
 
 
 def notes(comparison: MachineComparison) -> list[str]:
     """How it was decided, and what has to be known."""
     inverse = ", its inverse" if unit_of(comparison.column) == "s" else ""
     campaigns = len(comparison.before)
-    found = [
+    texts = [
         f"Speed is {column_label(comparison.column).lower()}{inverse}; a change is that of the speed, with its 95 % interval "
         f"on logarithms, around Student's and that of the median. Margin {100 * comparison.margin:g} %.",
         f"slower, faster: beyond the margin at {ERROR:.0%} over all configurations together (Holm). same: the 90 % "
         "interval lies inside the margin. undecided: neither.",
     ]
     if campaigns == 0:
-        found.append(
+        texts.append(
             "The interval covers variation between repeats, within the campaign in which all nodes were measured."
         )
     elif campaigns < MIN_CAMPAIGNS:
-        found.append(
+        texts.append(
             "The interval covers variation between repeats, not variation between campaigns, such as another tenant of the "
             f"machine. So nothing is decided: a gate needs {MIN_CAMPAIGNS} campaigns before."
         )
     else:
-        found.append(
+        texts.append(
             f"The interval is that of the next campaign, from the variation between the {campaigns} before: the means of the "
             "repeats that all have (prediction interval)."
         )
     if comparison.differences:
-        found.append("The instruments differ, as asked: " + "; ".join(told(comparison.differences)) + ".")
+        texts.append("The instruments differ, as asked: " + "; ".join(told(comparison.differences)) + ".")
     if comparison.left_out:
-        found.append(f"Not measured in all folders, and not compared: {counted(comparison.left_out, 'configuration')}.")
+        texts.append(f"Not measured in all folders, and not compared: {counted(comparison.left_out, 'configuration')}.")
     for records in (*comparison.before, comparison.after):
         if records.unreadable:
             (run, why), count = records.unreadable[0], len(records.unreadable)
-            found.append(f"{count} results of {records.name} could not be read; the first, {run}: {why}.")
-    return found
+            texts.append(f"{count} results of {records.name} could not be read; the first, {run}: {why}.")
+    return texts
 
 
 def write_comparison(comparison: MachineComparison, lines: Sequence[tuple[Name, Compared]], file: Path) -> None:

@@ -42,7 +42,7 @@ PIXELS_PER_INCH = 125
 def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path | str) -> Path:
     """Write the report of `studies` to `out`; returns the path."""
     rows = {study.name: selected(read_rows(study, machine), {}) for study in studies}
-    runs = {row["run"]: row for found in rows.values() for row in found}
+    runs = {row["run"]: row for study_rows in rows.values() for row in study_rows}
     parts = [study_part(study, machine, rows[study.name]) for study in studies]
     claims = [(part["study"], claim) for part in parts for claim in part["claims"]]
     answers, left_out = first_answers(studies, machine)
@@ -93,12 +93,12 @@ def _shown_columns(parts: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
 
 def _instruments(rows: Iterable[Row]) -> list[tuple[dict[str, str], int]]:
     """Each instrument found, and with how many runs."""
-    found: Counter[tuple[tuple[str, str], ...]] = Counter()
+    counts: Counter[tuple[tuple[str, str], ...]] = Counter()
     for row in rows:
         facts = tuple((key, str(row[f"instrument.{key}"])) for key in notes.INSTRUMENT if row.get(f"instrument.{key}"))
         if facts:
-            found[facts] += 1
-    return [(dict(facts), count) for facts, count in found.most_common()]
+            counts[facts] += 1
+    return [(dict(facts), count) for facts, count in counts.most_common()]
 
 
 # One study on the page
@@ -127,16 +127,16 @@ def study_part(study: Study, machine: str, rows: Sequence[Row]) -> dict[str, Any
 def _explained(study: Study, machine: str, keys: Sequence[str], run: Run) -> tuple[str, list[str]]:
     """A configuration in words, and what its explained run found, or why it found nothing."""
     result = read_result(machine, run) or {"status": "missing", "reason": "no result yet"}
-    if (found := result.get("explained")) is None:
+    if (explanation := result.get("explained")) is None:
         return configuration_text(study, keys, run.columns), [f"Not explained: {result['reason']}."]
-    unseen = [f"{line[0].upper()}{line[1:]}." for line in found["unseen"]]
-    return configuration_text(study, keys, run.columns), [*found["sentences"], *unseen]
+    unseen = [f"{line[0].upper()}{line[1:]}." for line in explanation["unseen"]]
+    return configuration_text(study, keys, run.columns), [*explanation["sentences"], *unseen]
 
 
 def counts_of(rows: Iterable[Row]) -> dict[str, int]:
     """How many runs have each status."""
-    found = Counter(row["status"] for row in rows)
-    return {status: found[status] for status in STATUSES}
+    counts = Counter(row["status"] for row in rows)
+    return {status: counts[status] for status in STATUSES}
 
 
 def unchecked(study: Study, machine: str, rows: Sequence[Row]) -> list[str]:
@@ -144,8 +144,8 @@ def unchecked(study: Study, machine: str, rows: Sequence[Row]) -> list[str]:
     valid = [row for row in rows if row["status"] == "valid"]
     runs = {run.id: run for run in study.runs}
     results = (read_result(machine, runs[row["run"]]) or {} for row in valid if row.get("unchecked"))
-    found = Counter(what for result in results for what in result.get("unchecked", []))
-    return [f"Not checked in {count} of {len(valid)} valid runs: {what.rstrip('.')}" for what, count in found.items()]
+    counts = Counter(what for result in results for what in result.get("unchecked", []))
+    return [f"Not checked in {count} of {len(valid)} valid runs: {what.rstrip('.')}" for what, count in counts.items()]
 
 
 def _conditions(study: Study, rows: Sequence[Row]) -> list[tuple[str, str]]:
