@@ -37,7 +37,7 @@ from tests.unit.data import nginx
 from scalestudy.data import disk
 from scalestudy.data.pagecache import resident_bytes, warm
 from scalestudy.data.stage.copying import Copier
-from scalestudy.data.stage.wanted import WantedFiles
+from scalestudy.data.stage.file_set import WantedFiles
 from scalestudy.data.stores import store_at
 
 BLOCK_BYTES = 1 << 20

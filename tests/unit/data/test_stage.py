@@ -19,7 +19,7 @@ import pytest
 from scalestudy.data.load.dataset import open_dataset
 from scalestudy.data.manifest import bulk_folder
 from scalestudy.data.stage import Share, Staged, StageOptions, cache, copying, staged
-from scalestudy.data.stage.wanted import own_samples
+from scalestudy.data.stage.file_set import own_samples
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
 from tests.integration.processes import wait_until

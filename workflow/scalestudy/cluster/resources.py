@@ -146,12 +146,12 @@ def cpus_per_rank(spec: RunSpec, machine: Machine, nodes: int, ranks_per_node: i
 
     A node has one share per device, so that a rank has the same cores whether or not the node is full.
     """
-    there = machine.cores
+    node_cores = machine.cores
     shares = max(machine.devices_per_node or 0, ranks_per_node)
-    each = spec.threads_per_rank or (max(1, there // shares) if machine.devices_per_node else 1)
+    each = spec.threads_per_rank or (max(1, node_cores // shares) if machine.devices_per_node else 1)
     servers_on_node = -(-spec.strategy.servers_beside // nodes)
     needed = -(-(ranks_per_node + servers_on_node) * each // ranks_per_node)
-    return max(1, min(needed, there // ranks_per_node))
+    return max(1, min(needed, node_cores // ranks_per_node))
 
 
 def memory_mb(machine: Machine) -> int:

@@ -130,12 +130,12 @@ def refuse_unlearnable(train: Labels, test: Labels, where: str) -> None:
 def mapped_array(path: Path) -> np.memmap[Any, Any]:
     """A .npy file of prepared data, mapped; UserError where it is missing or damaged."""
     try:
-        found: np.memmap[Any, Any] = np.load(path, mmap_mode="r")
+        array: np.memmap[Any, Any] = np.load(path, mmap_mode="r")
     except (OSError, EOFError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in REMEDIES:
             raise  # a limit or a disk: the data is as it was
         raise UserError(f"prepared data cannot be read: {error}", str(path), "prepare it again") from None
-    return found
+    return array
 
 
 def mapped_index(path: Path, split: Split) -> Index:
@@ -143,7 +143,7 @@ def mapped_index(path: Path, split: Split) -> Index:
     try:
         with zipfile.ZipFile(path) as archive, open(path, "rb") as stream:
             members = {one.name: archive.getinfo(f"{split}_{one.name}.npy") for one in fields(Index)}
-            found = {}
+            arrays = {}
             for name, info in members.items():
                 # The zip's local header (PKWARE's APPNOTE.TXT, 4.3.7) has 30 bytes, the name and an extra field.
                 stream.seek(info.header_offset + 26)
@@ -151,10 +151,10 @@ def mapped_index(path: Path, split: Split) -> Index:
                 np.lib.format.read_magic(stream)  # of version 1.0, as numpy.savez writes them
                 shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
                 if 0 in shape:
-                    found[name] = np.zeros(shape, dtype)
+                    arrays[name] = np.zeros(shape, dtype)
                 else:
                     mapped = np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")
-                    found[name] = np.asarray(mapped)
-        return Index(**found)
+                    arrays[name] = np.asarray(mapped)
+        return Index(**arrays)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"the index cannot be read: {error}", str(path), "prepare the data again") from None

@@ -115,8 +115,8 @@ def _damaged(where: str, position: int) -> UserError:
 
 def _octal(field: bytes) -> int | None:
     """A number of a header; None where it is none. Digits only: with a sign, a walk could go backwards."""
-    found = OCTAL.fullmatch(field.split(b"\0")[0])
-    return None if found is None else int(found[1] or b"0", 8)
+    match = OCTAL.fullmatch(field.split(b"\0")[0])
+    return None if match is None else int(match[1] or b"0", 8)
 
 
 def _name(block: bytes) -> bytes:
@@ -126,11 +126,11 @@ def _name(block: bytes) -> bytes:
 
 def _pax(records: bytes, where: str, position: int) -> dict[bytes, bytes]:
     """`length key=value` lines; UserError where one is none."""
-    found = {}
+    values = {}
     while records.strip(b"\0"):
         head = PAX_RECORD.match(records)
         length = int(head[1]) if head else 0
         if head is None or not head.end() < length <= len(records) or records[length - 1 : length] != b"\n":
             raise _damaged(where, position)
-        found[head[2]], records = records[head.end() : length - 1], records[length:]
-    return found
+        values[head[2]], records = records[head.end() : length - 1], records[length:]
+    return values

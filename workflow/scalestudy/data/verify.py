@@ -102,8 +102,8 @@ def is_there(manifest_path: Path, manifest: Manifest) -> bool:
     bulk = bulk_folder(manifest_path, manifest)
     if is_in_place(manifest):
         return bulk.is_dir() and index_file(manifest_path, manifest).is_file()
-    found = record_of(bulk, manifest.id)
-    return found is not None and found.fingerprint == manifest.fingerprint
+    record = record_of(bulk, manifest.id)
+    return record is not None and record.fingerprint == manifest.fingerprint
 
 
 def record_of(bulk: Path, identity: str) -> Manifest | None:

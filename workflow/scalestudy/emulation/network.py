@@ -115,9 +115,9 @@ def _keep(namespace: list[str], command: list[str], keepers: list[subprocess.Pop
     keepers.append(keeper)
     assert keeper.stdout is not None and keeper.stderr is not None
     if not keeper.stdout.readline():
-        said = keeper.stderr.read().decode(errors="replace").strip().splitlines()
+        lines = keeper.stderr.read().decode(errors="replace").strip().splitlines()
         remedy = "run as root, or enable unprivileged user namespaces"
-        raise Skipped(f"an emulated network cannot be made here: {said[-1] if said else 'no answer'}: {remedy}")
+        raise Skipped(f"an emulated network cannot be made here: {lines[-1] if lines else 'no answer'}: {remedy}")
     return keeper.pid
 
 

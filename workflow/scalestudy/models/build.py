@@ -67,11 +67,11 @@ def own(options: OwnModel, *, classes: int, channels: int, extensions: Path) -> 
     """
     file_name, _, class_name = options.import_.partition(":")
     path = extensions / f"{file_name}.py"
-    found = load_class(path, class_name)
-    known, taken = {"classes": classes, "channels": channels}, inspect.signature(found).parameters
-    kwargs = {name: value for name, value in known.items() if name in taken} | options.kwargs
+    model_class = load_class(path, class_name)
+    arguments, taken = {"classes": classes, "channels": channels}, inspect.signature(model_class).parameters
+    kwargs = {name: value for name, value in arguments.items() if name in taken} | options.kwargs
     with blamed_on(path, f"{class_name}({', '.join(f'{name}={value!r}' for name, value in kwargs.items())})"):
-        model = found(**kwargs)
+        model = model_class(**kwargs)
     if not isinstance(model, nn.Module):
         what = f"`{class_name}` makes a {type(model).__name__}, which is not a model"
         raise UserError(what, str(path), "let it inherit from torch.nn.Module, or return such a module")

@@ -38,17 +38,17 @@ def auto_machine(folder: Path = MACHINES) -> str:
     """
     if named := os.environ.get(NAMED):
         return named
-    found = accelerators()
-    if not found.count:
-        what = found.refusal or f"no accelerator was found here ({found.source}), and the CPU is not used instead"
-        how = f", and {ON_PURPOSE}" if found.refusal else " to measure the CPU"
+    hardware = accelerators()
+    if not hardware.count:
+        what = hardware.refusal or f"no accelerator was found here ({hardware.source}), and the CPU is not used instead"
+        how = f", and {ON_PURPOSE}" if hardware.refusal else " to measure the CPU"
         raise UserError(what, "machine: auto", f"choose `machine: local`{how}")
-    facts, name = facts_of(found), name_of(found)
+    facts, name = facts_of(hardware), name_of(hardware)
     file = folder / f"{name}.yaml"
     if file.exists():
         _refuse_another(file, facts)
     else:
-        write_text(file, text_of(facts, sheet_of(found)))
+        write_text(file, text_of(facts, sheet_of(hardware)))
     os.environ[NAMED] = name
     return name
 
@@ -116,10 +116,10 @@ def _refuse_another(file: Path, facts: Mapping[str, Any]) -> None:
     machine, _ = parse(Machine, document.data)
     errors = []
     for key in ("devices_per_node", "device_name", "cores_per_node", "memory_gib"):
-        stated, found = getattr(machine, key, None), facts.get(key)
-        is_close = key == "memory_gib" and stated and found and abs(stated - found) <= 0.02 * found
-        if None not in (stated, found) and stated != found and not is_close:
-            what = f"says {json.dumps(stated)}, and {json.dumps(found)} was found here"
+        stated, fact = getattr(machine, key, None), facts.get(key)
+        is_close = key == "memory_gib" and stated and fact and abs(stated - fact) <= 0.02 * fact
+        if None not in (stated, fact) and stated != fact and not is_close:
+            what = f"says {json.dumps(stated)}, and {json.dumps(fact)} was found here"
             remedy = "rename the file, or correct it if it is of this machine"
             errors.append(UserError(what, document.where((key,)), remedy))
     raise_all(errors)

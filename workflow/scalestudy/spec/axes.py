@@ -103,9 +103,9 @@ class Expansion:
         for setting in entry.point:
             if path[: len(setting.path)] == setting.path:
                 return setting.place
-        for known in (path, path[:1]):  # of two bases, the one that has the key itself
+        for key_path in (path, path[:1]):  # of two bases, the one that has the key itself
             for base in (("scales", self.scale, "base"), ("base",)):
-                if self.document.at((*base, *known)) is not None:
+                if self.document.at((*base, *key_path)) is not None:
                     return self.document.where((*base, *path))
         return self.where(entry.part)
 
@@ -172,15 +172,15 @@ def combinations(study: Expansion) -> list[Combination]:
     if count > MAX_RUNS:
         what = f"makes {count:,} runs; at most {MAX_RUNS:,} are expanded"
         raise UserError(what, study.where(("vary",)), "vary fewer keys, or vary them together with `zip`")
-    found = crossed(axes, repeats, ("vary",)) if vary or any(zips) or not include else []
+    entries = crossed(axes, repeats, ("vary",)) if vary or any(zips) or not include else []
     for index, rule in enumerate(include):
         values = {key: [value] for key, value in rule.items() if key != "repeats"}
         if rule.get("nodes") in HOST_WORDS:
             values["nodes"] = rule["nodes"]
         own = rule.get("repeats", repeats)
         own = min(own, repeats) if "repeats" in study.changes and type(own) is int else own
-        found += crossed([*changed, *axes_of(("include", index), values)], own, ("include", index))
-    return found
+        entries += crossed([*changed, *axes_of(("include", index), values)], own, ("include", index))
+    return entries
 
 
 def _joined(points: Iterable[Point]) -> Point:

@@ -81,8 +81,8 @@ def parse(model: type[M], data: Any) -> tuple[M | None, list[Problem]]:
             for path, items in places.items()
             if not any(len(other) > len(path) and other[: len(path)] == path for other in places)
         }
-        found = [Problem(path, _sentence(items), _remedy(model, path, items[0])) for path, items in innermost.items()]
-        return None, found
+        faults = [Problem(path, _sentence(items), _remedy(model, path, items[0])) for path, items in innermost.items()]
+        return None, faults
 
 
 def refused(what: str, remedy: str = "", key: str | None = None) -> PydanticCustomError:
@@ -131,14 +131,14 @@ def _remedy(model: type[BaseModel], path: KeyPath, item: ErrorDetails) -> str:
         return "leave out its quotes"
     if kind != "extra_forbidden":
         return ""
-    known = dotted_keys(model)
-    words = {word for key in known for word in key.split(".")}
+    model_keys = dotted_keys(model)
+    words = {word for key in model_keys for word in key.split(".")}
     above = "".join(f"{part}." for part in path[:-1] if part in words)
     head, dot, rest = str(path[-1]).partition(".")
-    if dot and above + head in known:
+    if dot and above + head in model_keys:
         return f"write `{head}: {{{printable(rest)}: …}}`"
-    level = {key.removeprefix(above) for key in known if key.startswith(above)}
-    others = [key for key in known if key != above + head]
+    level = {key.removeprefix(above) for key in model_keys if key.startswith(above)}
+    others = [key for key in model_keys if key != above + head]
     is_choice = len(item["loc"]) > len(path)  # its members have different keys
     return suggest(str(path[-1]), {key for key in level if "." not in key} - {head}, others, 0 if is_choice else 20)
 
@@ -173,11 +173,11 @@ def printable(text: str) -> str:
 @functools.cache
 def dotted_keys(model: type[BaseModel]) -> tuple[str, ...]:
     """Every key of a model and of the models below it, dotted; of a union, those of all its members."""
-    found: list[str] = []
+    keys: list[str] = []
     for name, field in model.model_fields.items():
         key = field.alias or name
-        found += [key, *(f"{key}.{deeper}" for below in _models_in(field.annotation) for deeper in dotted_keys(below))]
-    return tuple(dict.fromkeys(found))
+        keys += [key, *(f"{key}.{deeper}" for below in _models_in(field.annotation) for deeper in dotted_keys(below))]
+    return tuple(dict.fromkeys(keys))
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

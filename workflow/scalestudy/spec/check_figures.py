@@ -35,7 +35,7 @@ def figure_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Colle
     `keys` are those that runs have or may have.
     """
     groups: dict[str, Sequence[FigureSpec | TableSpec]] = {"figures": study.figures, "tables": study.tables}
-    known = {*keys, *MEASURED}
+    columns = {*keys, *MEASURED}
     for group, drawings in groups.items():
         names: set[str] = set()
         for index, drawing in enumerate(drawings):
@@ -45,14 +45,14 @@ def figure_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Colle
                 yield Problem((*path, "name"), f"two {group} have the name `{name}`", "give one of them another name")
             names.add(name)
             for column in drawing.where:
-                if column not in known:
-                    yield unknown_column((*path, "where", column), column, known)
+                if column not in columns:
+                    yield unknown_column((*path, "where", column), column, columns)
             # Measured columns cannot be judged yet.
             where = {key: value for key, value in drawing.where.items() if key in keys}
             for problem in choice_problems(rows, {"where": where}, keys):
                 yield replace(problem, path=(*path, *problem.path))
             if isinstance(drawing, FigureSpec):
-                yield from _kind_problems(drawing, known, path)
+                yield from _kind_problems(drawing, columns, path)
             else:
                 for position, value in enumerate(drawing.values):
                     if value not in MEASURED:
@@ -75,24 +75,24 @@ def choice_problems(
     if any(all(agrees(row, given) for given in choices.values()) for row in rows):
         return
     for place, given in choices.items():
-        for column, wanted in given.items():
+        for column, value in given.items():
             if column not in keys:
                 yield Problem((place, column), f"no {kind} has a key {shown(column)}", suggest(column, keys))
                 return
-            if not any(matches(row.get(column), wanted) for row in rows):
+            if not any(matches(row.get(column), value) for row in rows):
                 values = list(dict.fromkeys(shown(row.get(column)) for row in rows))
-                what = f"no {kind} has `{column}` {shown(wanted)}"
+                what = f"no {kind} has `{column}` {shown(value)}"
                 yield NoRun((place, column), what, f"there is {', '.join(values[:10])}")
                 return
     keys = " and ".join(f"`{place}`" for place in choices)
     yield NoRun((list(choices)[-1],), f"no {kind} agrees with all of {keys}", "remove a key")
 
 
-def _kind_problems(figure: FigureSpec, known: Collection[str], path: KeyPath) -> Iterator[Problem]:
+def _kind_problems(figure: FigureSpec, columns: Collection[str], path: KeyPath) -> Iterator[Problem]:
     for key in COLUMNS:
         column = getattr(figure, key)
-        if column is not None and column not in known:
-            yield unknown_column((*path, key), column, known)
+        if column is not None and column not in columns:
+            yield unknown_column((*path, key), column, columns)
     kind, prediction, reference = figure.kind, figure.prediction, figure.reference
     for key in ("x", "y"):
         is_given = getattr(figure, key) is not None
@@ -119,11 +119,11 @@ def answer_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Colle
     for index, answer in enumerate(study.answers):
         path = ("answers", index, "say")
         try:
-            asked = [(name, form) for _, name, form in fields_of(answer.say) if name is not None]
+            placeholders = [(name, form) for _, name, form in fields_of(answer.say) if name is not None]
         except ValueError as error:
             yield Problem(path, f"cannot be read: {error}", "write {{ for a brace")
             continue
-        for name, form in asked:
+        for name, form in placeholders:
             if name not in answer.numbers:
                 yield Problem(path, f"no number is named {shown(name)}", suggest(name, answer.numbers))
             if form not in ("", *FORMATS):

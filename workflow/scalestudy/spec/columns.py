@@ -341,4 +341,4 @@ def matches(value: Any, wanted: Any) -> bool:
 
 def agrees(row: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
     """Whether a row has the wanted values of all keys of a choice."""
-    return all(matches(row.get(key), wanted) for key, wanted in where.items())
+    return all(matches(row.get(key), value) for key, value in where.items())

@@ -24,9 +24,9 @@ from snakemake_executor_plugin_multinode.site import words_of
 
 
 def _expanded(folder: str) -> str:
-    if "$" in (found := str(expanded(folder))):
+    if "$" in (path := str(expanded(folder))):
         raise refused(f"`{folder}` names a variable that is not set", "set it, or name a folder")
-    return found
+    return path
 
 
 class Paths(Spec):
@@ -125,9 +125,9 @@ def checked(model: type[M], document: YamlDocument) -> M:
 def read_machine(name: str, folder: Path | str = MACHINES) -> Machine:
     """The machine of that name; of a folder of results that names a campaign too, its machine."""
     machine, campaign = machine_and_campaign(name)
-    known = sorted(path.stem for path in Path(folder).glob("*.yaml"))
-    if machine not in known:
-        raise UserError(f"there is no machine `{machine}`", f"{folder}", nearest(machine, known))
+    machine_names = sorted(path.stem for path in Path(folder).glob("*.yaml"))
+    if machine not in machine_names:
+        raise UserError(f"there is no machine `{machine}`", f"{folder}", nearest(machine, machine_names))
     if campaign is not None and not re.fullmatch(NAME, campaign):
         remedy = "use lower-case letters, digits and `_`, starting with a letter"
         raise UserError(f"`{printable(campaign)}` cannot be the name of a campaign", name, remedy)

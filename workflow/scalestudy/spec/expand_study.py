@@ -131,7 +131,7 @@ def _without(study: Study, absent: Mapping[KeyPath, str]) -> Study:
 
 def _check_keys(expansion: Expansion, entries: list[Combination]) -> None:
     """Raise UserError for unknown dotted keys and wrong `repeats` in `include`."""
-    document, known = expansion.document, dotted_keys(RunSpec)
+    document, run_keys = expansion.document, dotted_keys(RunSpec)
     errors = []
     places = dict(expansion.keys)
     exclude = enumerate(expansion.spec.part(expansion.scale, "exclude"))
@@ -139,8 +139,8 @@ def _check_keys(expansion: Expansion, entries: list[Combination]) -> None:
     removed = ("scales", expansion.scale, "vary")
     places |= {key: document.where((*removed, key)) for key in document.at(removed) or ()}
     for key, place in places.items():
-        if key not in known and key not in expansion.own_keys and not key.startswith(KWARGS):
-            errors.append(UserError(f"unknown key `{printable(key)}`", place, suggest(key, known)))
+        if key not in run_keys and key not in expansion.own_keys and not key.startswith(KWARGS):
+            errors.append(UserError(f"unknown key `{printable(key)}`", place, suggest(key, run_keys)))
     most = expansion.repeats
     for each in entries:
         if type(each.repeats) is not int or not 1 <= each.repeats <= most:
@@ -199,7 +199,7 @@ def _is_excluded(data: dict[str, Any], run: RunSpec | None, rule: Mapping[str, A
             value = value.get(part) if isinstance(value, dict) else None
         return columns.get(key) if value is None else value
 
-    return all(matches(value_of(key), wanted) for key, wanted in rule.items())
+    return all(matches(value_of(key), rule_value) for key, rule_value in rule.items())
 
 
 def _rounds(configurations: list[Configuration], repeats: int) -> list[list[Run]]:

@@ -28,13 +28,13 @@ def slurm_hosts(text: str) -> list[str]:
 
 def _numbers(ranges: str) -> list[str]:
     """`1-3,07` as [1, 2, 3, 07]; numbers keep the width of the first of a range."""
-    found: list[str] = []
+    numbers: list[str] = []
     for item in ranges.split(","):
         first, dash, last = item.partition("-")
         if not first.isdigit() or (dash and not (last.isdigit() and int(first) <= int(last) < int(first) + MAX_HOSTS)):
             raise ValueError(f"`{item}` is not a range of numbers such as 01-16")
-        found += [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)] if dash else [first]
-    return found
+        numbers += [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)] if dash else [first]
+    return numbers
 
 
 def places(names: Sequence[str], hosts: Sequence[str]) -> list[int | None]:
@@ -46,8 +46,8 @@ def places(names: Sequence[str], hosts: Sequence[str]) -> list[int | None]:
     whole = {host: index for index, host in enumerate(hosts)}
     labels = {_first_label(host): index for index, host in enumerate(hosts)}
     counts = Counter(map(_first_label, whole))
-    asked = Counter(map(_first_label, dict.fromkeys(names)))
-    is_unique = {label for label in labels if counts[label] == asked[label] == 1}
+    name_counts = Counter(map(_first_label, dict.fromkeys(names)))
+    is_unique = {label for label in labels if counts[label] == name_counts[label] == 1}
     return [whole.get(name, labels[label] if (label := _first_label(name)) in is_unique else None) for name in names]
 
 

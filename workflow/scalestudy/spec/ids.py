@@ -76,8 +76,8 @@ def own_code_problems(spec: RunSpec) -> Iterator[Problem]:
     for path, target in _own_targets(spec):
         file = own_file(target)
         if not file.is_file() and ":" in target:
-            found = ", ".join(sorted(each.name for each in EXTENSIONS.glob("*.py"))) or "no Python file"
-            yield Problem(path, f"`{target}` names {file}, which does not exist", f"{EXTENSIONS} holds {found}")
+            contents = ", ".join(sorted(each.name for each in EXTENSIONS.glob("*.py"))) or "no Python file"
+            yield Problem(path, f"`{target}` names {file}, which does not exist", f"{EXTENSIONS} holds {contents}")
         elif not file.is_file():
             yield Problem(path, f"`{target}` does not exist", "name a file from the project's folder")
 
@@ -90,8 +90,8 @@ def own_code(spec: RunSpec, extensions: Path = EXTENSIONS) -> dict[str, str]:
 def _own_targets(spec: RunSpec) -> list[tuple[tuple[str, str], str]]:
     """Key and target of each part of a run that is the user's own."""
     parts = {"model": spec.model, "data": spec.data}
-    found = [((key, "import"), part.import_) for key, part in parts.items() if isinstance(part, (OwnModel, OwnData))]
-    return [*found, *((("program", "files"), file) for file in (spec.program.files if spec.program else ()))]
+    targets = [((key, "import"), part.import_) for key, part in parts.items() if isinstance(part, (OwnModel, OwnData))]
+    return [*targets, *((("program", "files"), file) for file in (spec.program.files if spec.program else ()))]
 
 
 def own_file(target: str, extensions: Path = EXTENSIONS) -> Path:

@@ -180,15 +180,15 @@ def counted(n: int, noun: str) -> str:
 
 def listed(items: Iterable[str], most: int = 3) -> str:
     """`a; b; c; 2 more`."""
-    found = list(items)
-    rest = len(found) - most
-    return "; ".join([*found[:most], *([f"{rest} more"] if rest > 0 else [])])
+    texts = list(items)
+    rest = len(texts) - most
+    return "; ".join([*texts[:most], *([f"{rest} more"] if rest > 0 else [])])
 
 
 def configuration_text(study: Study, keys: Sequence[str], row: Mapping[str, Any]) -> str:
     """A configuration in the words of its study: `ring all-reduce, 4 ranks`. Empty values are left out."""
-    said = (value_text(study, key, row.get(key), named=True) for key in keys if row.get(key) not in ([], {}, (), ""))
-    return ", ".join(said)
+    texts = (value_text(study, key, row.get(key), named=True) for key in keys if row.get(key) not in ([], {}, (), ""))
+    return ", ".join(texts)
 
 
 def run_text(study: Study, keys: Sequence[str], row: Mapping[str, Any]) -> str:

@@ -59,8 +59,8 @@ def config_of(folder: str, scale: str) -> str:
 def other_campaigns(folder: str) -> list[str]:
     """The other folders of results of the same machine."""
     machine, _ = machine_and_campaign(folder)
-    known = sorted(runs.parent.name for runs in RESULTS.glob("*/runs"))
-    return [name for name in known if machine_and_campaign(name)[0] == machine and name != folder]
+    folders = sorted(runs.parent.name for runs in RESULTS.glob("*/runs"))
+    return [name for name in folders if machine_and_campaign(name)[0] == machine and name != folder]
 
 
 def run_folder(machine: str, run: str) -> Path:

@@ -138,8 +138,8 @@ class Machine(Spec):
     @property
     def memory_bytes(self) -> int:
         """Main memory of a node, bytes; as found, to three digits, because an update of the kernel takes or gives some MiB."""
-        found = float(f"{usable_memory_bytes() / GIB:.3g}") if self.memory_gib is None else self.memory_gib
-        return int(found * GIB)
+        memory_gib = float(f"{usable_memory_bytes() / GIB:.3g}") if self.memory_gib is None else self.memory_gib
+        return int(memory_gib * GIB)
 
 
 def geometry(spec: RunSpec, machine: Machine, devices: int | None = None) -> tuple[int, int]:

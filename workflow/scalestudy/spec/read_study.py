@@ -38,11 +38,11 @@ class StudiesFound:
 
 def read_studies(names: Iterable[str] | None, scale: str, machine: Machine, **options: Any) -> list[Study]:
     """As `find_studies`, with its options; raises UserError with the errors of all studies, or where there is none."""
-    found = find_studies(names, scale, machine, **options)
-    raise_all(found.errors())
-    if not found.studies:
+    outcome = find_studies(names, scale, machine, **options)
+    raise_all(outcome.errors())
+    if not outcome.studies:
         raise UserError(f"no study has scale `{scale}`", str(options.get("folder", STUDIES)))
-    return found.studies
+    return outcome.studies
 
 
 def find_studies(
@@ -61,16 +61,16 @@ def find_studies(
     where there is no study at all, or none of a given name.
     """
     folder = Path(folder)
-    known = {path.stem: path for path in sorted(folder.glob("[!.]*.y*ml"), reverse=True)}
-    if not known and names is None:
+    files = {path.stem: path for path in sorted(folder.glob("[!.]*.y*ml"), reverse=True)}
+    if not files and names is None:
         raise UserError("there is no study here", str(folder), "add one; docs/reference/study.md has an example")
-    wanted = sorted(known) if names is None else list(dict.fromkeys(names))
-    unknown = [name for name in wanted if name not in known]
-    raise_all([UserError(f"there is no study {shown(name)}", str(folder), nearest(name, known)) for name in unknown])
-    found = StudiesFound()
-    for name in wanted:
+    study_names = sorted(files) if names is None else list(dict.fromkeys(names))
+    unknown = [name for name in study_names if name not in files]
+    raise_all([UserError(f"there is no study {shown(name)}", str(folder), nearest(name, files)) for name in unknown])
+    outcome = StudiesFound()
+    for name in study_names:
         try:
-            file = known[name]
+            file = files[name]
             if file.suffix != ".yaml":
                 raise UserError("a study's file name ends in `.yaml`", str(file), f"rename it {name}.yaml")
             refuse_study_name(name, str(file))
@@ -78,13 +78,13 @@ def find_studies(
             spec = checked(StudySpec, document)
             if scale == "paper" or scale in spec.scales:
                 study = expand(document, spec, name, scale, machine, machine_name, changes)
-                found.studies.append(study)
+                outcome.studies.append(study)
             elif names is not None:
-                there = ["paper", *spec.scales]
-                remedy = f"it has {', '.join(there)}: set --config scale={there[0]}"
+                scales = ["paper", *spec.scales]
+                remedy = f"it has {', '.join(scales)}: set --config scale={scales[0]}"
                 raise NoScale(f"has no scale `{scale}`", document.where(("scales",)), remedy)
         except UserError as error:
             # Of all studies, one over nodes by name is for machines that name them.
             if names is not None or not isinstance(error, NoHosts):
-                found.wrong[name] = error
-    return found
+                outcome.wrong[name] = error
+    return outcome

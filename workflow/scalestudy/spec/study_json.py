@@ -59,8 +59,8 @@ def stored_study(machine: str, scale: str, name: str) -> Study | None:
     if not file.exists() or not (STUDIES / f"{name}.yaml").exists():
         return None
     data = read_json(file)
-    known = data.get("origin") or {}
-    if known != origin(machine, name, known.get("files", ())):
+    stored_origin = data.get("origin") or {}
+    if stored_origin != origin(machine, name, stored_origin.get("files", ())):
         return None
     return _adapter().validate_json(json.dumps(data["study"]))
 

@@ -44,14 +44,14 @@ class AsyncParameterServer(ParameterServer):
         while left:
             worker = dist.recv(message.data)
             assert worker is not None
-            wanted = float(message.data[-1])
-            if wanted == STOP:
+            request = float(message.data[-1])
+            if request == STOP:
                 left -= 1
                 continue
-            if wanted == STATE:
+            if request == STATE:
                 dist.send_object_list([slots_of(self.optimiser, self.model)], worker)
                 continue
-            if wanted == PUSH:
+            if request == PUSH:
                 self.set_learning_rate(rate_of_step(version // ranks))
                 self.optimiser.step()
                 record = time.perf_counter() - begin, worker, version - versions[worker]

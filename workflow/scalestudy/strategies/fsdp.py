@@ -82,10 +82,10 @@ class FSDP(Strategy):
 
 def units(model: nn.Module, least_bytes: float) -> list[nn.Module]:
     """The modules with weights that are gathered at one time: innermost first, containers opened, none with too little."""
-    found: list[nn.Module] = []
+    modules: list[nn.Module] = []
     for child in model.children():
         if isinstance(child, (nn.Sequential, nn.ModuleList)):
-            found += units(child, least_bytes)
+            modules += units(child, least_bytes)
         elif (size := sum(parameter.nbytes for parameter in child.parameters())) >= least_bytes and size > 0:
-            found.append(child)
-    return found
+            modules.append(child)
+    return modules

@@ -69,20 +69,20 @@ class ParameterServer(Strategy):
         step = 0
         while True:
             wait(arriving[0])
-            wanted = float(total.data[-1])
+            request = float(total.data[-1])
             for worker in workers[1:]:
                 wait(arriving[worker])
-                if wanted == PUSH:
+                if request == PUSH:
                     total.data += pushes[worker].data
-            if wanted == STOP:
+            if request == STOP:
                 return step
-            if wanted == PUSH:
+            if request == PUSH:
                 total.data /= self.world.ranks
                 self.set_learning_rate(rate_of_step(step))
                 self.optimiser.step()
                 step += 1
             arriving = [dist.irecv(pushes[worker].data, worker) for worker in workers]
-            if wanted == STATE:
+            if request == STATE:
                 dist.send_object_list([slots_of(self.optimiser, self.model)], 0)
             else:
                 wait(*[dist.isend(weights.data, worker) for worker in workers])

@@ -68,8 +68,8 @@ class Zero1(Strategy):
     def load_optimiser_state(self, state: dict[str, torch.Tensor]) -> None:
         """Give this rank's part of the optimiser its part of every slot."""
         names = {parameter: name for name, parameter in self.model.named_parameters()}
-        found = [slots_for(state, names[parameter]) for parameter in self.trainable]
-        slots = {slot: self._part([of_parameter[slot] for of_parameter in found]) for slot in found[0]}
+        slot_maps = [slots_for(state, names[parameter]) for parameter in self.trainable]
+        slots = {slot: self._part([of_parameter[slot] for of_parameter in slot_maps]) for slot in slot_maps[0]}
         plain = self.part.state_dict()
         plain["state"] = {0: slots} if slots else {}
         self.part.load_state_dict(plain)

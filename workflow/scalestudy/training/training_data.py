@@ -239,7 +239,7 @@ def _copies(job: Job, rank: int) -> Staged:
 
 def _node_share(job: Job, share: Share) -> NodeShare:
     """The samples of a node that has a part of them."""
-    from scalestudy.data.stage.wanted import Share, own_samples
+    from scalestudy.data.stage.file_set import Share, own_samples
 
     manifest = read_manifest(job.manifest)
     all_nodes = [own_samples(job.manifest, manifest, Share(part, share.of)) for part in range(share.of)]

@@ -61,8 +61,8 @@ class ClusterFacts:
 
     def nodes_of(self, queue: str | None) -> tuple[NodeFacts, ...]:
         """The nodes of a queue; all where the system does not have them by queue, or no queue is named."""
-        found = tuple(node for node in self.nodes if queue in node.queues)
-        return found or self.nodes
+        queue_nodes = tuple(node for node in self.nodes if queue in node.queues)
+        return queue_nodes or self.nodes
 
     def kind_of(self, queue: str | None) -> NodeKind | None:
         """The commonest kind of node among those of a queue; None where there is no node."""
@@ -106,22 +106,22 @@ Found = tuple[list[NodeFacts], list[QueueFacts], list[str]]
 
 def minutes(text: str, plain_min: float) -> float | None:
     """A time such as `1-00:00:00`, `24:00:00`, or a plain number of `plain_min` minutes each; None where unlimited."""
-    found = re.fullmatch(r"(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9})(?::([0-9]{1,9}))?", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9})(?::([0-9]{1,9}))?", text.strip())
+    if match is None:
         return None
-    if found[0] == found[3]:
-        return int(found[0]) * plain_min
-    days, hours, middle, seconds = (int(part or 0) for part in found.groups())
-    if found[1] and not found[2] and not found[4]:  # `2-12`: days and hours
+    if match[0] == match[3]:
+        return int(match[0]) * plain_min
+    days, hours, middle, seconds = (int(part or 0) for part in match.groups())
+    if match[1] and not match[2] and not match[4]:  # `2-12`: days and hours
         return 60.0 * (24 * days + middle)
     return 60.0 * (24 * days + hours) + middle + seconds / 60
 
 
 def mebibytes(text: str) -> int | None:
     """A size such as `4000M`, `395gb`, `196743980kb`, `15.6G`, MiB; None where there is none."""
-    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{0,18})?)\s*([kmgt]?)(i?b|w)?", text.strip().lower())
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{0,18})?)\s*([kmgt]?)(i?b|w)?", text.strip().lower())
     factor = {"": 2**-20, "k": 2**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20}
-    return None if found is None else int(float(found[1]) * factor[found[2]])
+    return None if match is None else int(float(match[1]) * factor[match[2]])
 
 
 def least(numbers: Iterable[int | None]) -> int | None:
@@ -141,8 +141,8 @@ def slurm(ask: Ask) -> Found:
     """Slurm: scontrol show node and partition."""
 
     def lines(what: str, key: str) -> list[dict[str, str]]:
-        found = (dict(FIELD.findall(line)) for line in ask("scontrol", "-o", "show", what).splitlines())
-        return [fields for fields in found if fields.get(key)]
+        records = (dict(FIELD.findall(line)) for line in ask("scontrol", "-o", "show", what).splitlines())
+        return [fields for fields in records if fields.get(key)]
 
     nodes = []
     for fields in lines("node", "NodeName"):
@@ -165,9 +165,9 @@ def _slurm_kind(fields: Mapping[str, str]) -> NodeKind:
     """What a job may have of a node: without the cores and the memory that Slurm keeps for the system."""
     number = {name: whole(text) for name, text in fields.items()}
     sockets, cores = number.get("Sockets"), number.get("CoresPerSocket")
-    there = number.get("CPUTot") if sockets is None or cores is None else sockets * cores
+    total_cores = number.get("CPUTot") if sockets is None or cores is None else sockets * cores
     given = number.get("CPUEfctv")  # threads, where the node has several of a core
-    cores = least([there, None if given is None else given // (number.get("ThreadsPerCore") or 1)])
+    cores = least([total_cores, None if given is None else given // (number.get("ThreadsPerCore") or 1)])
     memory = number.get("RealMemory")
     entries = map(GPUS.fullmatch, ASIDE.sub("", fields.get("Gres", "")).split(","))
     gpus = sum(int(entry["count"] or 1) for entry in entries if entry is not None)
@@ -215,8 +215,8 @@ def pbs(ask: Ask) -> Found:
 
 def _map(answer: Any, key: str) -> dict[str, Any]:
     """A map in an answer; empty where there is none."""
-    found = answer.get(key) if isinstance(answer, dict) else None
-    return found if isinstance(found, dict) else {}
+    value = answer.get(key) if isinstance(answer, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _values(text: str, separator: str | None = None) -> dict[str, str]:

@@ -48,14 +48,14 @@ def node_findings(reports: Sequence[Report], nodes: int, machine: Machine, machi
             f"{len(reports)} of {nodes} nodes answered",
             f"see the job's log; set `launcher` in {site_file()} to how a job reaches its other nodes (srun, pbsdsh, qrsh, mpiexec, ssh)",
         )
-    found: dict[tuple[str, str], list[str]] = {}
+    affected_hosts: dict[tuple[str, str], list[str]] = {}
     for wrong, what, remedy in _checks(machine, machine_file):
         for report in filter(wrong, reports):
-            found.setdefault((what, remedy), []).append(report["host"])
+            affected_hosts.setdefault((what, remedy), []).append(report["host"])
     for report in reports:
         if (trouble := problem(report["torch"], report.get("gpu") or {})) is not None:
-            found.setdefault(trouble, []).append(report["host"])
-    for (what, remedy), hosts in found.items():
+            affected_hosts.setdefault(trouble, []).append(report["host"])
+    for (what, remedy), hosts in affected_hosts.items():
         yield Finding(f"{', '.join(hosts[:5])}{' and more' if len(hosts) > 5 else ''}: {what}", remedy)
     versions = {str((r["torch"].get("version"), r["python"]["version"])) for r in reports if "error" not in r["torch"]}
     if len(versions) > 1:
@@ -92,8 +92,8 @@ def carries(archs: Iterable[str], capability: Version) -> bool:
     Binary code runs on the same major version and no lower minor one, PTX (`compute_…`) on that and all later ones:
     CUDA C++ Programming Guide, "Compilation with NVCC", binary and PTX compatibility.
     """
-    found = [(match[1], (int(match[2]), int(match[3]))) for match in map(CODE.fullmatch, archs) if match]
-    return any(of <= capability and (kind == "compute" or of[0] == capability[0]) for kind, of in found)
+    targets = [(match[1], (int(match[2]), int(match[3]))) for match in map(CODE.fullmatch, archs) if match]
+    return any(of <= capability and (kind == "compute" or of[0] == capability[0]) for kind, of in targets)
 
 
 def devices(report: Report) -> int:
@@ -127,12 +127,12 @@ def differences(
     machine: Machine, machine_file: str, settings: Any, site_file: str, facts: ClusterFacts
 ) -> Iterator[Finding]:
     """Find values of both files that the scheduler would refuse, or leave waiting for ever; then hints."""
-    known, default = [queue.name for queue in facts.queues], facts.queue(None)
+    queue_names, default = [queue.name for queue in facts.queues], facts.queue(None)
     own = settings.queue or (default.name if default is not None else None)
     rows = [*_of_cluster(machine, machine_file, settings, site_file, facts)]
     queues: list[str | None] = [*machine.queues] or [own]
     for queue in queues if facts.nodes else ():
-        if queue is None or queue in known:
+        if queue is None or queue in queue_names:
             rows += [(wrong, f"{machine_file}: {what}", todo) for wrong, what, todo in _of_queue(machine, queue, facts)]
     yield from (Finding(what, remedy) for wrong, what, remedy in rows if wrong)
     yield from map(Finding, facts.notes)
@@ -144,37 +144,37 @@ Row = tuple[bool, str, str]
 
 def _of_queue(machine: Machine, queue: str | None, facts: ClusterFacts) -> Iterator[Row]:
     """The machine file against the nodes and limits of one queue."""
-    nodes, kind, found, system = facts.nodes_of(queue), facts.kind_of(queue), facts.queue(queue), WORDS[facts.system]
+    nodes, kind, record, system = facts.nodes_of(queue), facts.kind_of(queue), facts.queue(queue), WORDS[facts.system]
     assert kind is not None
     where, limits = f" in {queue}" if queue else "", machine.queues.get(queue or "", Queue())
     prefix = f"queues.{queue}." if queue in machine.queues else ""
     never = "jobs with more nodes would never run"
-    wanted = (limits.most_nodes if machine.queues else machine.nodes) or 0
+    demand = (limits.most_nodes if machine.queues else machine.nodes) or 0
     key = f"{prefix}most_nodes" if limits.most_nodes else "nodes"
-    what = f"`{key}: {wanted}`, and {system} has {len(nodes)} nodes{where}"
-    yield wanted > len(nodes), what, f"set `{key}: {len(nodes)}` there: {never}"
+    what = f"`{key}: {demand}`, and {system} has {len(nodes)} nodes{where}"
+    yield demand > len(nodes), what, f"set `{key}: {len(nodes)}` there: {never}"
     cores = machine.cores_per_node or kind.cores
     effect = "jobs would never run" if (cores or 0) > (kind.cores or 0) else "the others would be idle"
     what = f"`cores_per_node: {cores}`, and a node{where} has {kind.cores} by {system}"
     yield kind.cores is not None and cores != kind.cores, what, f"set `cores_per_node: {kind.cores}` there: {effect}"
-    asked, has = memory_mb(machine) if machine.memory_gib or machine.job_memory_gib else 0, kind.memory_mib or 0
-    what = f"each job asks for {asked:,} MiB per node, and a node{where} has {has:,} by {system}"
-    yield 0 < has < asked, what, f"set `memory_gib: {int(has / 102.4) / 10:g}` there, or `job_memory_gib` to less"
+    memory, has = memory_mb(machine) if machine.memory_gib or machine.job_memory_gib else 0, kind.memory_mib or 0
+    what = f"each job asks for {memory:,} MiB per node, and a node{where} has {has:,} by {system}"
+    yield 0 < has < memory, what, f"set `memory_gib: {int(has / 102.4) / 10:g}` there, or `job_memory_gib` to less"
     gpus = machine.devices_per_node if limits.devices_per_node is None else limits.devices_per_node
     counts = kind.gpus > 0 or facts.system != "sge"  # a Grid Engine may not count its GPUs
     what = f"`devices_per_node: {gpus}`, and a node{where} has {kind.gpus} GPUs by {system}"
     todo = f"set `devices_per_node: {kind.gpus}` there, or name the queue that has such nodes"
     yield gpus is not None and gpus != kind.gpus and counts, what, todo
-    if found is None:
+    if record is None:
         return
-    limit_h, mine = (found.walltime_min or 0) / 60, limits.walltime_limit_h or machine.walltime_limit_h
+    limit_h, mine = (record.walltime_min or 0) / 60, limits.walltime_limit_h or machine.walltime_limit_h
     key = f"{prefix if limits.walltime_limit_h else ''}walltime_limit_h"
-    what = f"`{key}` is {f'{mine:g}' if mine else 'not set'}, and a job in {found.name} has at most {limit_h:g} hours"
+    what = f"`{key}` is {f'{mine:g}' if mine else 'not set'}, and a job in {record.name} has at most {limit_h:g} hours"
     todo = f"set `{key}: {limit_h:g}` there: what takes longer becomes a chain of jobs"
     yield limit_h > 0 and (mine is None or mine > limit_h), what, todo
-    most, wanted = found.most_nodes or 0, limits.most_nodes or machine.limits.most_nodes or machine.nodes or len(nodes)
-    what = f"a job in {found.name} may have at most {most} nodes"
-    yield 0 < most < min(wanted, len(nodes)), what, f"set `{prefix or 'limits.'}most_nodes: {most}` there"
+    most, demand = record.most_nodes or 0, limits.most_nodes or machine.limits.most_nodes or machine.nodes or len(nodes)
+    what = f"a job in {record.name} may have at most {most} nodes"
+    yield 0 < most < min(demand, len(nodes)), what, f"set `{prefix or 'limits.'}most_nodes: {most}` there"
 
 
 def _of_cluster(
@@ -182,11 +182,11 @@ def _of_cluster(
 ) -> Iterator[Row]:
     """Both files against the whole cluster: queues and nodes by name."""
     system, names = WORDS[facts.system], {node.name for node in facts.nodes}
-    known = [queue.name for queue in facts.queues]
+    queue_names = [queue.name for queue in facts.queues]
     named = [(f"{machine_file}: `queues.{name}`", name) for name in machine.queues]
     named += [(f"{site_file}: `scheduler.queue`", settings.queue)] if settings.queue else []
-    for key, name in named if facts.nodes and known else ():
-        yield name not in known, f"{key}: {system} has no open queue `{name}`", nearest(name, known)
+    for key, name in named if facts.nodes and queue_names else ():
+        yield name not in queue_names, f"{key}: {system} has no open queue `{name}`", nearest(name, queue_names)
     in_queues = {node.name for queue in machine.queues for node in facts.nodes_of(queue)}
     what = f"{machine_file}: `nodes: {machine.nodes}`, and {system} has {len(in_queues)} nodes in its queues"
     todo = f"set `nodes: {len(in_queues)}` there: jobs with more nodes would never run"

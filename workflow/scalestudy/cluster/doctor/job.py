@@ -65,9 +65,9 @@ def probe_in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) ->
     write_probe(request, read_site(), token)
     with submitted(scheduler, request) as job:
         if not _wait_for(lambda: _end(request) is not None or len(reports_in(folder)) >= nodes, wait_s):
-            said = _log(request)[-2000:] or f"the job has not started: {in_queue(scheduler, job)}"
+            message = _log(request)[-2000:] or f"the job has not started: {in_queue(scheduler, job)}"
             remedy = "wait longer with --wait, use a less busy queue, or correct `request` in the site file"
-            raise UserError(f"no answer after {wait_s:.0f} s: {said}", str(folder), remedy)
+            raise UserError(f"no answer after {wait_s:.0f} s: {message}", str(folder), remedy)
     raise_failed_set_up(request)
     return reports_in(folder)
 

@@ -32,17 +32,17 @@ def write_links(study: Study, name: str) -> str:
     Of several numbers of ranks, the least that crosses a link counts. Raises UserError where no run tells any rate.
     """
     machine, file = read_machine(name), machine_file(name)
-    found: dict[str, dict[int, list[Mapping[Any, Any]]]] = defaultdict(lambda: defaultdict(list))
+    rows_by_link: dict[str, dict[int, list[Mapping[Any, Any]]]] = defaultdict(lambda: defaultdict(list))
     for run, row in zip(study.runs, study_rows(study, name).to_dict("records"), strict=True):
         if row["status"] != "valid" or row.get("part") != "allreduce" or row.get("buffer_kib") != BUFFER_KIB:
             continue
         nodes, _ = geometry(run.spec, machine)
         if nodes > 1:
-            found["network_gb_per_s"][run.spec.ranks].append(row)
+            rows_by_link["network_gb_per_s"][run.spec.ranks].append(row)
         elif (run.spec.device or machine.device) == "cuda":
-            found["device_link_gb_per_s"][run.spec.ranks].append(row)
+            rows_by_link["device_link_gb_per_s"][run.spec.ranks].append(row)
     values: dict[str, tuple[float, str]] = {}
-    for link, by_ranks in found.items():
+    for link, by_ranks in rows_by_link.items():
         ranks, rows = min(by_ranks.items())
         if (rate := interval_of(rows, "bytes_per_s")) is not None:
             day = max(str(row["started"]) for row in rows)[:10]

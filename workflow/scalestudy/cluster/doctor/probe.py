@@ -61,23 +61,23 @@ def _gpu() -> dict[str, Any]:
     try:
         pynvml.nvmlInit()
         cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-        found: dict[str, Any] = {"driver_cuda": [cuda // 1000, cuda % 1000 // 10]}
+        facts: dict[str, Any] = {"driver_cuda": [cuda // 1000, cuda % 1000 // 10]}
         if pynvml.nvmlDeviceGetCount():
             first = pynvml.nvmlDeviceGetHandleByIndex(0)
-            found["name"] = pynvml.nvmlDeviceGetName(first)
-            found["capability"] = list(pynvml.nvmlDeviceGetCudaComputeCapability(first))
-        return found
+            facts["name"] = pynvml.nvmlDeviceGetName(first)
+            facts["capability"] = list(pynvml.nvmlDeviceGetCudaComputeCapability(first))
+        return facts
     except pynvml.NVMLError as error:
         return {"error": str(error)}
 
 
 def _fabric() -> list[str]:
     """Network interfaces with their speed, and fabrics faster than Ethernet."""
-    found = [name for name, place in FABRICS.items() if Path(place).exists() and any(Path(place).iterdir())]
+    fabrics = [name for name, place in FABRICS.items() if Path(place).exists() and any(Path(place).iterdir())]
     for name, interface in psutil.net_if_stats().items():
         if name != "lo":
-            found.append(name + (f" {interface.speed:,} Mbit/s" if interface.speed > 0 else ""))
-    return found
+            fabrics.append(name + (f" {interface.speed:,} Mbit/s" if interface.speed > 0 else ""))
+    return fabrics
 
 
 def _scratch(site: Site) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from scalestudy.cluster.plan import counts, neighbours
+from scalestudy.cluster.plan import counts, nearest_runs
 from scalestudy.cluster.plan.counts import Work, data_of, model_cost, work_of
-from scalestudy.cluster.plan.neighbours import EndedRun, Span, read_history
+from scalestudy.cluster.plan.nearest_runs import EndedRun, Span, read_history
 from scalestudy.data.catalogue import Synthetic
 from scalestudy.errors import UserError
 from scalestudy.spec.layout import history_files
@@ -111,7 +111,7 @@ class Expectation:
         self.machine = machine
         self.repeats: dict[str, list[float]] = defaultdict(list)
         self.like: dict[str, list[EndedRun]] = defaultdict(list)
-        self._known_similar: dict[tuple[str, str], tuple[neighbours.Groups, str]] = {}
+        self._known_similar: dict[tuple[str, str], tuple[nearest_runs.Groups, str]] = {}
         for ended in (ended for file in history_files(name) for ended in read_history(file)):
             self.repeats[ended.configuration].append(ended.seconds)
             self.like[ended.like].append(ended)
@@ -164,26 +164,26 @@ class Expectation:
 
     def _same_program(self, spec: RunSpec) -> TimeEstimate | None:
         """From runs of the same program with other keys or ranks."""
-        took = self.like.get(neighbours.like_key(spec.plain())) if spec.program is not None else None
+        took = self.like.get(nearest_runs.like_key(spec.plain())) if spec.program is not None else None
         if not took:
             return None
         seconds, (low, high) = [one.seconds for one in took], SAME_PROGRAM
         return TimeEstimate(low * min(seconds), high * max(seconds), "neighbours", f"{len(took)} runs of the program")
 
     def _neighbours(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
-        groups, note = self._similar(neighbours.like_key(spec.plain()), spec.strategy.name)
-        samples = neighbours.rank_samples(spec, work)
+        groups, note = self._similar(nearest_runs.like_key(spec.plain()), spec.strategy.name)
+        samples = nearest_runs.rank_samples(spec, work)
         if not groups or samples is None:
             return None
-        return TimeEstimate(*neighbours.seconds_of(spec.ranks, spec.rank_batch, samples, groups), "neighbours", note)
+        return TimeEstimate(*nearest_runs.seconds_of(spec.ranks, spec.rank_batch, samples, groups), "neighbours", note)
 
-    def _similar(self, like: str, strategy: str) -> tuple[neighbours.Groups, str]:
+    def _similar(self, like: str, strategy: str) -> tuple[nearest_runs.Groups, str]:
         """The runs that do the same to each sample, of the same strategy where there are any; and in words how many."""
         if (like, strategy) not in self._known_similar:
-            found = [ended for ended in self.like.get(like, []) if ended.rank_samples]
-            found = [ended for ended in found if ended.strategy == strategy] or found
-            note = f"{len(found)} similar runs of {', '.join(map(str, sorted({one.ranks for one in found})))} ranks"
-            self._known_similar[like, strategy] = neighbours.by_geometry(found), note
+            runs = [ended for ended in self.like.get(like, []) if ended.rank_samples]
+            runs = [ended for ended in runs if ended.strategy == strategy] or runs
+            note = f"{len(runs)} similar runs of {', '.join(map(str, sorted({one.ranks for one in runs})))} ranks"
+            self._known_similar[like, strategy] = nearest_runs.by_geometry(runs), note
         return self._known_similar[like, strategy]
 
     def _accelerator(self, spec: RunSpec, work: Work) -> TimeEstimate | None:

@@ -138,10 +138,10 @@ class Plan:
 
     def by_study(self) -> dict[str, list[PlannedJob]]:
         """The submitted jobs of each study, the most urgent study first."""
-        found: dict[str, list[PlannedJob]] = {}
+        jobs_by_study: dict[str, list[PlannedJob]] = {}
         for job in sorted(self.submitted, key=lambda job: (-job.seen.priority, job.study)):
-            found.setdefault(job.study, []).append(job)
-        return found
+            jobs_by_study.setdefault(job.study, []).append(job)
+        return jobs_by_study
 
     def reserved(self, jobs: Iterable[PlannedJob], unit: Unit) -> float:
         """Hours of the walltimes of these jobs, or their price."""
@@ -208,17 +208,17 @@ def drawn(intervals: Sequence[tuple[str, float, float]]) -> Draws:
     """
     random = np.random.default_rng(SEED)
     common = {kind: random.standard_normal(DRAWS) for kind in COMMON}
-    found = np.zeros((DRAWS, len(intervals)))
+    drawn_s = np.zeros((DRAWS, len(intervals)))
     for column, (kind, low, high) in enumerate(intervals):
         if high <= 0 or kind == "unknown":
             continue
         if low <= 0:
-            found[:, column] = random.uniform(0.0, high, DRAWS)
+            drawn_s[:, column] = random.uniform(0.0, high, DRAWS)
             continue
         share = COMMON[kind]
         z = np.sqrt(share) * common[kind] + np.sqrt(1 - share) * random.standard_normal(DRAWS)
-        found[:, column] = np.exp(np.log(low * high) / 2 + np.log(high / low) / (2 * Z95) * z)
-    return found
+        drawn_s[:, column] = np.exp(np.log(low * high) / 2 + np.log(high / low) / (2 * Z95) * z)
+    return drawn_s
 
 
 def percentiles(values: Draws) -> Percentiles:
@@ -250,21 +250,21 @@ def _planned(project: Project, column: int, seen: AnnouncedJob) -> PlannedJob:
     if seen.rule == "train":
         planner = project.planner(seen.wildcards["machine"])
         run, study, _ = project.indexed(seen.wildcards["machine"], seen.wildcards["run"])
-        known, estimate = planner.of(run)
-        asked = _as_announced(known, seen)
-        if asked.runtime != known.runtime:  # it goes on in other jobs than those of its own walltime
-            fits = asked.runtime is not None and estimate.high_s <= 60 * asked.runtime
-            asked = dataclasses.replace(asked, links=1 if fits else walltime(estimate, asked.runtime)[1])
-        return PlannedJob(column, seen, study, asked, estimate, planner.expectation.again_s)
+        resources, estimate = planner.of(run)
+        request = _as_announced(resources, seen)
+        if request.runtime != resources.runtime:  # it goes on in other jobs than those of its own walltime
+            fits = request.runtime is not None and estimate.high_s <= 60 * request.runtime
+            request = dataclasses.replace(request, links=1 if fits else walltime(estimate, request.runtime)[1])
+        return PlannedJob(column, seen, study, request, estimate, planner.expectation.again_s)
     if seen.rule == "dataset":
         dataset = seen.wildcards["dataset"]
         needed, estimate = project.of_dataset(dataset)
-        asked = NO_REQUEST if project.prepares_data else _as_announced(needed, seen)
-        return PlannedJob(column, seen, "data", asked, estimate)
+        request = NO_REQUEST if project.prepares_data else _as_announced(needed, seen)
+        return PlannedJob(column, seen, "data", request, estimate)
     return PlannedJob(column, seen)
 
 
-def _as_announced(known: Resources, seen: AnnouncedJob) -> Resources:
+def _as_announced(resources: Resources, seen: AnnouncedJob) -> Resources:
     """The request that the executor gets: `--set-resources` and defaults of the profile included."""
-    found: dict[str, Any] = {name: seen.resources[name] for name in NAMES if seen.resources.get(name) is not None}
-    return dataclasses.replace(known, **found)
+    overrides: dict[str, Any] = {name: seen.resources[name] for name in NAMES if seen.resources.get(name) is not None}
+    return dataclasses.replace(resources, **overrides)

@@ -25,17 +25,17 @@ def rows_of(plan: Plan) -> list[Row]:
 
 def _row(plan: Plan, jobs: Sequence[PlannedJob]) -> Row:
     """Numbers of some jobs: hours with four digits, seconds, bytes."""
-    found: Row = {"jobs": len(jobs), "attempts": sum(job.resources.links for job in jobs)}
+    row: Row = {"jobs": len(jobs), "attempts": sum(job.resources.links for job in jobs)}
     for unit in UNITS:
         low, middle, _ = plan.hours(jobs, unit)
-        found[f"{unit}_hours_reserved"] = hours(plan.reserved(jobs, unit))
-        found[f"{unit}_hours_p10"] = hours(low)
-        found[f"{unit}_hours_expected"] = hours(middle)
-        found[f"{unit}_hours_to_request"] = hours(plan.to_request(jobs, unit))
+        row[f"{unit}_hours_reserved"] = hours(plan.reserved(jobs, unit))
+        row[f"{unit}_hours_p10"] = hours(low)
+        row[f"{unit}_hours_expected"] = hours(middle)
+        row[f"{unit}_hours_to_request"] = hours(plan.to_request(jobs, unit))
     expected, most = cost(plan, jobs) if plan.machine.prices else (None, None)
     kinds = {job.estimate.kind for job in jobs}
     source = "+".join(kind for kind in KINDS if kind in kinds)
-    return {**found, "source": source, "cost_expected": expected, "cost_to_request": most}
+    return {**row, "source": source, "cost_expected": expected, "cost_to_request": most}
 
 
 def cost(plan: Plan, jobs: Sequence[PlannedJob]) -> tuple[float, float]:
@@ -49,8 +49,8 @@ def _makespan(plan: Plan, jobs: Sequence[PlannedJob]) -> dict[str, int]:
 
 def hours(value: float) -> int | float:
     """Hours to four digits, whole ones as whole numbers."""
-    found = round(value, 4)
-    return int(found) if found == int(found) else found
+    number = round(value, 4)
+    return int(number) if number == int(number) else number
 
 
 def table(plan: Plan) -> str:
@@ -103,8 +103,8 @@ def notes_on_requests(plan: Plan) -> Iterator[str]:
     if further := sum(job.resources.links - 1 for job in plan.submitted):
         yield f"Jobs         +{further}: further jobs that continue runs beyond one job's walltime"
     if plan.unknown:
-        asked = hours(plan.reserved(plan.unknown, unit))
-        yield f"Unknown      {len(plan.unknown)} jobs without an estimate: their {asked:,} reserved {word} h are in what is to be requested"
+        total = hours(plan.reserved(plan.unknown, unit))
+        yield f"Unknown      {len(plan.unknown)} jobs without an estimate: their {total:,} reserved {word} h are in what is to be requested"
     machine, limits = plan.machine, plan.machine.limits
     if machine.nodes and machine.nodes > 1 and not (limits.most_nodes_running or limits.most_jobs):
         yield f"Makespan     with all {machine.nodes:,} nodes: {machine_file(plan.machine_name)} has no `limits` of one user"
@@ -142,11 +142,11 @@ def as_json(plan: Plan) -> dict[str, Any]:
 
 
 def _job(plan: Plan, job: PlannedJob) -> Row:
-    found: Row = {"rule": job.seen.rule, "name": job.seen.name, "submitted": job.submitted}
+    row: Row = {"rule": job.seen.rule, "name": job.seen.name, "submitted": job.submitted}
     if not job.submitted:
-        return found
+        return row
     return {
-        **found,
+        **row,
         "study": job.study,
         "resources": job.resources.plain(),
         **_row(plan, [job]),

@@ -138,8 +138,8 @@ def _opened(data: Any) -> Image.Image:
     try:
         return Image.open(io.BytesIO(data), formats=list(KINDS))
     except UnidentifiedImageError:  # whose message is about an object in memory
-        known = bytes(data[:4]).startswith(tuple(KINDS.values()))
-        why = "the header is damaged" if known else "unknown kind, neither JPEG nor PNG"
+        has_signature = bytes(data[:4]).startswith(tuple(KINDS.values()))
+        why = "the header is damaged" if has_signature else "unknown kind, neither JPEG nor PNG"
         raise ValueError(why if len(data) else "it is empty") from None
 
 

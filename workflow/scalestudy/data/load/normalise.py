@@ -56,8 +56,8 @@ def _buffer(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     last = _channels_last(x)
     buffers: dict[tuple[object, ...], torch.Tensor] = _local.__dict__.setdefault("buffers", {})
     key = (dtype, x.device, x.shape[1:], last)
-    found = buffers.get(key)
-    if found is None or len(found) < len(x):
+    buffer = buffers.get(key)
+    if buffer is None or len(buffer) < len(x):
         memory = torch.channels_last if last else torch.contiguous_format
-        found = buffers[key] = torch.empty(x.shape, dtype=dtype, device=x.device, memory_format=memory)
-    return found[: len(x)]
+        buffer = buffers[key] = torch.empty(x.shape, dtype=dtype, device=x.device, memory_format=memory)
+    return buffer[: len(x)]

@@ -64,17 +64,17 @@ class IndexedReader:
         """
         if self._throttle is not None or not isinstance(self.store, FolderStore):
             return None
-        found = np.zeros(len(indices), PICTURE)
-        found["start"], found["size"], found["name"] = self.starts[indices], self.sizes[indices], -1
+        places = np.zeros(len(indices), PICTURE)
+        places["start"], places["size"], places["name"] = self.starts[indices], self.sizes[indices], -1
         names = bytearray()
-        for place, sample in zip(found, indices.tolist(), strict=True):
+        for place, sample in zip(places, indices.tolist(), strict=True):
             name = self.name(sample)
             if (kept := self.store.kept_open(name)) is not None:
                 place["descriptor"] = kept
                 continue
             place["name"] = len(names)
             names += os.fsencode(self.store.path(name)) + b"\0"
-        return found, bytes(names)
+        return places, bytes(names)
 
     def fetch(self, name: str, start: int, out: memoryview) -> None:
         """Fill `out` with a range of a file, as slowly as the emulated storage."""

@@ -82,14 +82,14 @@ class Feed:
             self._turn.wait_for(lambda: sample in self._there or self._closed)
             if self._closed:
                 raise OSError("the stream was closed")
-            found = self._there.pop(sample)
-            if isinstance(found, Exception):
-                raise found
+            outcome = self._there.pop(sample)
+            if isinstance(outcome, Exception):
+                raise outcome
             self.left -= 1
             self._used += 1
             if self._is_due():  # not for each sample: threads that wake up and wait again took a third of the CPU time
                 self._turn.notify_all()
-            return found
+            return outcome
 
     def _bring(self) -> None:
         while (block := self._due()) is not None:

@@ -117,10 +117,10 @@ class Workers:
 
     def _slot(self, number: int, size: int) -> NDArray[np.uint8]:
         """At least `size` bytes of the ring: memory whose pages are already allocated."""
-        found = self._ring.get(number)
-        if found is None or len(found) < size:
-            found = self._ring[number] = empty(size, self.device)
-        slot: NDArray[np.uint8] = found.numpy()
+        buffer = self._ring.get(number)
+        if buffer is None or len(buffer) < size:
+            buffer = self._ring[number] = empty(size, self.device)
+        slot: NDArray[np.uint8] = buffer.numpy()
         return slot
 
     def close(self) -> None:

@@ -125,7 +125,7 @@ def _refuse(spec: AnyData, source: Arrays | EncodedImages | Generated) -> None:
     """UserError where nothing can be learned from the labels, or tensors are asked for in a form that images have."""
     if not isinstance(source, Generated):
         splits = source.splits if isinstance(source, Arrays) else source.indexes
-        train, test = (found[1] if isinstance(found := splits[split], tuple) else found.labels for split in SPLITS)
+        train, test = (data[1] if isinstance(data := splits[split], tuple) else data.labels for split in SPLITS)
         root = source.root if isinstance(source, EncodedImages) else None
         refuse_unlearnable(train, test, str(root or f"data.source: {spec.source}"))
     if isinstance(source, EncodedImages):

@@ -149,8 +149,8 @@ def _save(job: Job, number: int, part: Part) -> None:
 
 
 def _load(job: Job, number: int) -> Part | None:
-    with contextlib.suppress(OSError, EOFError, zipfile.BadZipFile), np.load(_record(job, number)) as found:
-        left_out, size, digest = json.loads(found["facts"].tobytes())
-        index = Index(**{name: found[name] for name in Index.__dataclass_fields__})
+    with contextlib.suppress(OSError, EOFError, zipfile.BadZipFile), np.load(_record(job, number)) as record:
+        left_out, size, digest = json.loads(record["facts"].tobytes())
+        index = Index(**{name: record[name] for name in Index.__dataclass_fields__})
         return Part(index, left_out, (size, digest))
     return None  # or a crash of the host left it empty

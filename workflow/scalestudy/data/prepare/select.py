@@ -41,9 +41,9 @@ class Selection:
 
 def selected(spec: DatasetSpec, source: EncodedImages) -> dict[Split, Selection]:
     """As many training images as `data.scale` requests, repeated or made anew beyond those available; all others."""
-    known = spec.preprocess == "none" and all(len(index.bytes) for index in source.indexes.values())
+    has_sizes = spec.preprocess == "none" and all(len(index.bytes) for index in source.indexes.values())
     mean = mean_bytes(spec, source)
-    found: dict[Split, Selection] = {}
+    selections: dict[Split, Selection] = {}
     for split in SPLITS:
         index = source.indexes[split]
         count = wanted_samples(spec.scale, len(index), mean) if split == "train" else len(index)
@@ -53,9 +53,9 @@ def selected(spec: DatasetSpec, source: EncodedImages) -> dict[Split, Selection]
             # Shuffled when written: otherwise, reading in sequence would show one class after the other.
             order = order[counter_rng.permutation(len(order), counter_rng.SHARD, split == "test")]
         labels = order % source.classes if endless else index.labels[order]
-        sizes = index.bytes[order] if known else np.full(len(order), max(1, round(mean)))
-        found[split] = Selection(order, labels, sizes)
-    return found
+        sizes = index.bytes[order] if has_sizes else np.full(len(order), max(1, round(mean)))
+        selections[split] = Selection(order, labels, sizes)
+    return selections
 
 
 def mean_bytes(spec: DatasetSpec, source: EncodedImages) -> float:

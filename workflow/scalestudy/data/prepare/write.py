@@ -134,7 +134,7 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
     parts = {
         split: _Split(spec, source, split, pictures, folder).written(records) for split, pictures in selection.items()
     }
-    indexes = {split: joined([part.index for part in found]) for split, found in parts.items()}
+    indexes = {split: joined([part.index for part in split_parts]) for split, split_parts in parts.items()}
     pixels = spec.preprocess == "raw"
     form: Any = "raw" if pixels and spec.shard.format == "files" else FORMAT_OF_SHARD[spec.shard.format]
     shards = {split: len(parts[split]) if form == "shards" else 0 for split in SPLITS}
@@ -147,7 +147,7 @@ def write_pictures(manifest: Manifest, spec: DatasetSpec, source: EncodedImages,
     more: dict[str, Any] = {"format": form, "payload": "pixels" if pixels else "coded"}
     more |= dict.fromkeys(("height", "width"), float(spec.resize)) if pixels else {}
     manifest = dataclasses.replace(manifest, **more, bulk_bytes=out)
-    left_out = [name for found in parts.values() for part in found for name in part.left_out]
+    left_out = [name for split_parts in parts.values() for part in split_parts for name in part.left_out]
     return describe_pictures(manifest, source, selection, indexes, left_out, shards)
 
 
@@ -246,12 +246,12 @@ def shard_edges(spec: DatasetSpec, selection: Selection) -> NDArray[np.int64]:
 def bounds(sizes: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     """[parts + 1] where each part begins, so that none is larger than `limit`, unless a single sample is."""
     ends = np.cumsum(sizes)
-    found, position, before = [0], 0, 0
+    starts, position, before = [0], 0, 0
     while position < len(sizes):
         position = max(position + 1, int(np.searchsorted(ends, before + limit, side="right")))
         before = int(ends[position - 1])
-        found.append(position)
-    return np.array(found, np.int64)
+        starts.append(position)
+    return np.array(starts, np.int64)
 
 
 def _suffix(data: bytes) -> str:

@@ -89,18 +89,18 @@ def _marks(named: str, where: str) -> NDArray[np.float32]:
 
 def _pictures(root: Path) -> tuple[Index, list[Unusable]]:
     """All images below `images` and `images_001/images` and so on, and entries that cannot be used."""
-    wanted = f"put these files there: {WANTED}"
-    places = folders_in(root, "", wanted, prefix="images")
+    remedy = f"put these files there: {WANTED}"
+    places = folders_in(root, "", remedy, prefix="images")
     for number, folder in enumerate(places):
         if (root / folder / "images").is_dir():
             places[number] = f"{folder}/images"
     parts = folders_listed("listing", root, places)
     wrong = [one for _, unusable in parts for one in unusable]
-    return whole([images for images, _ in parts], wrong, root, wanted), wrong
+    return whole([images for images, _ in parts], wrong, root, remedy), wrong
 
 
-def _complain_of_missing(names: list[str], known: Collection[str], where: Path, what: str, remedy: str) -> None:
-    missing = [name for name in names if name not in known]
+def _complain_of_missing(names: list[str], counterparts: Collection[str], where: Path, what: str, remedy: str) -> None:
+    missing = [name for name in names if name not in counterparts]
     if missing:
         more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
         raise UserError(f"{missing[0]}{more} {what}", str(where), remedy)

@@ -35,8 +35,8 @@ def of_folders(root: Path, wanted: str, on_error: str) -> EncodedImages:
         classes = {name: unicodedata.normalize("NFC", name) for name in parts}
         numbers = numbers or {name: number for number, name in enumerate(dict.fromkeys(classes.values()))}
         wrong += [*unusable, *(Unusable(f"{folder}/{name}", UNKNOWN) for name in parts if classes[name] not in numbers)]
-        known = [labelled(part, numbers[classes[name]]) for name, part in parts.items() if classes[name] in numbers]
-        indexes[split] = whole(known, wrong, root / folder, remedy)
+        images = [labelled(part, numbers[classes[name]]) for name, part in parts.items() if classes[name] in numbers]
+        indexes[split] = whole(images, wrong, root / folder, remedy)
     lines = left_out(wrong, root, on_error)
     return EncodedImages(indexes, len(numbers), root=root, left_out=lines)
 
@@ -47,5 +47,5 @@ def classes_in(root: Path, folder: str, remedy: str) -> tuple[dict[str, Index], 
     places = [f"{folder}/{name}".lstrip("/") for name in names]
     parts = folders_listed(f"listing {folder}".rstrip(), root, places)
     wrong = [Unusable(place, EMPTY) for place, (images, _) in zip(places, parts, strict=True) if not len(images)]
-    found = {name: images for name, (images, _) in zip(names, parts, strict=True) if len(images)}
-    return found, [*wrong, *(one for _, unusable in parts for one in unusable)]
+    indexes = {name: images for name, (images, _) in zip(names, parts, strict=True) if len(images)}
+    return indexes, [*wrong, *(one for _, unusable in parts for one in unusable)]

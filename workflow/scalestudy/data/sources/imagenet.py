@@ -59,15 +59,15 @@ def _train(tar: Path) -> tuple[list[str], Index, list[Unusable]]:
     if twice := next((name for name, times in Counter(classes).items() if times > 1), None):
         raise UserError(f"holds the class {twice} twice", str(tar), "copy it again")
     jobs = [functools.partial(tar_part, tar, one.start, one.size) for one in inner]
-    found: dict[str, Index] = {}
+    indexes: dict[str, Index] = {}
     for name, (images, unusable) in zip(classes, listed(f"listing {tar.name}", jobs), strict=True):
         place = f"{tar.name}: {name}.tar"
         wrong += [Unusable(f"{place}: {one.name}", one.why) for one in unusable]
         if len(images):
-            found[name] = labelled(images, len(found))
+            indexes[name] = labelled(images, len(indexes))
         else:
             wrong.append(Unusable(place, EMPTY))
-    return list(found), whole(list(found.values()), wrong, tar, WANTED), wrong
+    return list(indexes), whole(list(indexes.values()), wrong, tar, WANTED), wrong
 
 
 def _held_out_labels(root: Path, stems: list[str], classes: list[str]) -> NDArray[np.int64]:
@@ -85,8 +85,8 @@ def _by_stem(lines: list[str], where: Path) -> dict[str, str]:
     """The class of each image, from rows as Kaggle has them; UserError where two rows contradict each other."""
     by_stem: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
-        found = re.match(r"([^,\s]+),(n\d+)", line)
-        if found and by_stem.setdefault(found[1], found[2]) != found[2]:
-            what = f"gives {found[1]} the class {found[2]}, and an earlier line gives it {by_stem[found[1]]}"
+        match = re.match(r"([^,\s]+),(n\d+)", line)
+        if match and by_stem.setdefault(match[1], match[2]) != match[2]:
+            what = f"gives {match[1]} the class {match[2]}, and an earlier line gives it {by_stem[match[1]]}"
             raise UserError(what, f"{where}:{number}", "copy the list again")
     return by_stem

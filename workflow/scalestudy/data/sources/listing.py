@@ -54,8 +54,8 @@ def left_out(wrong: Sequence[Unusable], root: Path, on_error: str) -> list[str]:
 def folders_in(root: Path, folder: str, remedy: str, prefix: str = "") -> list[str]:
     """Names of the folders in a folder below `root`, and of links to folders or to nothing, in order; no hidden ones."""
     try:
-        with os.scandir(root / folder) as found:
-            named = [one for one in found if one.name.startswith(prefix) and not one.name.startswith(".")]
+        with os.scandir(root / folder) as listing:
+            named = [one for one in listing if one.name.startswith(prefix) and not one.name.startswith(".")]
             return sorted(one.name for one in named if one.is_dir() or not Path(one.path).exists())
     except OSError as error:
         raise UserError(f"cannot be listed: {error.strerror}", f"{root}/{folder}".rstrip("/"), remedy) from None
@@ -69,8 +69,8 @@ def _in_folder(root: Path, folder: str) -> Listed:
     sizes: dict[bytes, int] = {}
     wrong = []
     try:
-        with os.scandir(place) as found:
-            for entry in found:
+        with os.scandir(place) as listing:
+            for entry in listing:
                 if entry.name.startswith(b"."):
                     continue
                 if entry.name.lower().endswith(SUFFIXES) and entry.is_file():
@@ -109,9 +109,9 @@ def listed(what: str, jobs: Sequence[Callable[[], Listed]]) -> list[Listed]:
     with Progress(what) as progress, ThreadPoolExecutor(READERS) as pool:
 
         def done(job: Callable[[], Listed]) -> Listed:
-            found = job()
-            progress.add(len(found[0]))
-            return found
+            listing = job()
+            progress.add(len(listing[0]))
+            return listing
 
         return list(pool.map(done, jobs))
 

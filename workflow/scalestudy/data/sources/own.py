@@ -90,9 +90,9 @@ class _Items:
 
     def __init__(self, spec: OwnData, split: Split) -> None:
         self.name, self.file = spec.import_, EXTENSIONS / f"{spec.import_.partition(':')[0]}.py"
-        found = load_class(self.file, spec.source)
+        dataset_class = load_class(self.file, spec.source)
         with self._blamed(f"making `{self.name}` for {split}"):
-            self.items: Any = found(train=split == "train", **spec.kwargs)
+            self.items: Any = dataset_class(train=split == "train", **spec.kwargs)
             if len(self.items) < 1:
                 raise ValueError(f"it has no items for {split}")
 

@@ -46,7 +46,7 @@ def calibrated(maker: Maker) -> int:
     """The setting at which the first images have the requested mean size; UserError where none has it."""
     spec = maker.spec
     pictures = min(spec.samples, max(4, min(48, CALIBRATION_PIXELS // (spec.width * spec.height))))
-    wanted = spec.mean_kib * 1024
+    target_bytes = spec.mean_kib * 1024
 
     def mean_bytes(setting: int) -> float:
         return sum(len(maker.picture("train", index, setting)) for index in range(pictures)) / pictures
@@ -56,9 +56,9 @@ def calibrated(maker: Maker) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         sizes[middle] = mean_bytes(middle)
-        low, high = (middle, high) if sizes[middle] <= wanted else (low, middle)
-    best = min(sizes, key=lambda setting: abs(sizes[setting] - wanted))
-    if abs(sizes[best] / wanted - 1) > 0.08:
+        low, high = (middle, high) if sizes[middle] <= target_bytes else (low, middle)
+    best = min(sizes, key=lambda setting: abs(sizes[setting] - target_bytes))
+    if abs(sizes[best] / target_bytes - 1) > 0.08:
         reach = f"{min(sizes.values()) / 1024:.1f} to {max(sizes.values()) / 1024:.1f}"
         what = f"images of {spec.width}x{spec.height} have {reach} KiB, not {spec.mean_kib:g} KiB"
         raise UserError(what, "data.mean_kib", "change `mean_kib`, `width` or `height`")

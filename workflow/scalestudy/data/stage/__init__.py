@@ -5,8 +5,8 @@
     ...
     copies.release()
 
-`wanted` lists the files, `copying` copies them, `cache` keeps the copies. A file under its final name is whole: a kill
-loses those that are being copied. Imports no torch.
+`file_set` lists the files, `copying` copies them, `cache` keeps the copies. A file under its final name is whole: a
+kill loses those that are being copied. Imports no torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import cache
 from scalestudy.data.stage.cache import CacheEntry
 from scalestudy.data.stage.copying import Copier, missing
-from scalestudy.data.stage.wanted import Share, WantedFiles, wanted
+from scalestudy.data.stage.file_set import Share, WantedFiles, wanted
 from scalestudy.data.stores import Store, store_at
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError

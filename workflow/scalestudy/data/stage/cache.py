@@ -114,8 +114,8 @@ class CacheEntry:
 
 def entries(root: Path) -> list[CacheEntry]:
     """All copies, the longest unused first."""
-    found = (CacheEntry(root, path.stem) for path in root.glob("[!.]*.json"))
-    return sorted(found, key=lambda entry: entry.last_used_s)
+    copies = (CacheEntry(root, path.stem) for path in root.glob("[!.]*.json"))
+    return sorted(copies, key=lambda entry: entry.last_used_s)
 
 
 def make_room(entry: CacheEntry, needed: int, whole: int, limit: int | None) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scalestudy.data.disk import FULL
 from scalestudy.data.progress import Progress
-from scalestudy.data.stage.wanted import WantedFiles
+from scalestudy.data.stage.file_set import WantedFiles
 from scalestudy.data.stores import Store
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
@@ -124,6 +124,6 @@ class Copier:
                 with self._lock:
                     before, self.bytes = self.bytes, self.bytes + len(block)
                 self.progress.add((self.bytes >> 20) - (before >> 20))
-        if self.store.local and (there := self.store.size(name)) != size:
-            raise EOFError(f"it has {there:,} bytes, {size:,} are expected")
+        if self.store.local and (source_size := self.store.size(name)) != size:
+            raise EOFError(f"it has {source_size:,} bytes, {size:,} are expected")
         return xxh3.intdigest() if is_xxh3 else crc32

@@ -151,7 +151,7 @@ def _chain(traced: Traced, profile: Profile, positions: tuple[int, ...], crossin
     trained, fixed, working = [], [], []
     for (begin, end), block in zip(spans, costs, strict=True):
         nodes = {node for operator in traced.operators[begin:end] for node in traced.attributes_of(operator)}
-        tensors = {id(found): found for node in nodes if hasattr(found := traced.attribute(node), "nbytes")}.values()
+        tensors = {id(value): value for node in nodes if hasattr(value := traced.attribute(node), "nbytes")}.values()
         parameters = [tensor.nbytes for tensor in tensors if tensor.requires_grad]
         trained.append(sum(parameters))
         fixed.append(sum(tensor.nbytes for tensor in tensors if not tensor.requires_grad))
@@ -206,7 +206,7 @@ def choose(model: Blocks, machine: Devices, wanted: Options) -> PipelinePlan | N
     return min(plans, key=lambda plan: plan.step_s, default=None)
 
 
-def _micro_batches(model: Blocks, replica_batch: int, stages: int, wanted: Options) -> list[int]:
+def _micro_batches(model: Blocks, replica_batch: int, stages: int, options: Options) -> list[int]:
     """Numbers of equal micro-batches worth trying: no fewer than stages, and of sizes that the profile tells about.
 
     A model that was traced for two samples and more is not run with one, which BatchNorm may refuse as well.
@@ -216,7 +216,7 @@ def _micro_batches(model: Blocks, replica_batch: int, stages: int, wanted: Optio
         m
         for m in divisors(replica_batch)
         if least <= replica_batch // m <= most
-        and (m == wanted.micro_batches if wanted.micro_batches else stages <= m <= MAX_MICRO_BATCHES)
+        and (m == options.micro_batches if options.micro_batches else stages <= m <= MAX_MICRO_BATCHES)
     ]
 
 
@@ -232,10 +232,10 @@ def plan_for(model: Blocks, machine: Devices, stages: int, micro_batches: int) -
     parameters = np.concatenate([[0.0], np.cumsum(chain.parameter_bytes)])
     trains = parameters[None, :] > parameters[:, None]  # an optimiser needs something to optimise
     limit = math.inf if machine.limit_bytes is None else machine.limit_bytes
-    found = partition(stage_times(chain, link), [trains & (size <= limit) for size in sizes])
-    if found is None:
+    solution = partition(stage_times(chain, link), [trains & (size <= limit) for size in sizes])
+    if solution is None:
         return None
-    cuts = found[1]
+    cuts = solution[1]
     spans = list(itertools.pairwise([0, *cuts, chain.blocks]))
     forward_s = [float(chain.forward_s[begin:end].sum()) for begin, end in spans]
     backward_s = [float(chain.backward_s[begin:end].sum()) for begin, end in spans]

@@ -85,10 +85,10 @@ def decide(
         except (UserError, Skipped) as error:
             decided = [error]
     dist.broadcast_object_list(decided, 0, group=small_messages)
-    (found,) = decided
-    if isinstance(found, Exception):
-        raise found
-    layout, times = found
+    (decision,) = decided
+    if isinstance(decision, Exception):
+        raise decision
+    layout, times = decision
     return layout, times
 
 

@@ -84,8 +84,8 @@ class Kernel:
     def _context(self) -> _Context:
         if not hasattr(self._local, "context"):
             self._local.context = _Context(self._c)
-        found: _Context = self._local.context
-        return found
+        context: _Context = self._local.context
+        return context
 
 
 class _Context:

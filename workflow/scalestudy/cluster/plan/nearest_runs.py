@@ -106,11 +106,11 @@ def seconds_of(ranks: int, rank_batch: int, samples: float, groups: Groups) -> S
     distance = {key: abs(math.log(ranks / key[0])) + abs(math.log(rank_batch / key[1])) for key in groups}
     nearest = min(distance.values())
     near = [one for key, members in groups.items() if distance[key] <= nearest + 1e-9 for one in members]
-    found = [
+    durations = [
         set_up_s + (one.seconds - set_up_s) * samples / (one.rank_samples or 1.0)
         for one in near
         for set_up_s in ((0.0, one.seconds) if one.set_up_s is None else (one.set_up_s,))
     ]
     beyond = min(abs(math.log(samples / (one.rank_samples or 1.0))) for one in near)
     power = 1 + nearest / math.log(GEOMETRY_FACTOR) + beyond / math.log(SIZE_FACTOR)
-    return min(found) * MIN_FACTOR**power, max(found) * MAX_FACTOR**power
+    return min(durations) * MIN_FACTOR**power, max(durations) * MAX_FACTOR**power
