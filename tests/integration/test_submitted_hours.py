@@ -22,6 +22,8 @@ RECORDS = """\
 printf '%s\\n' "$(basename "$0") $*" >> "$RECORD"
 number=$((1000 + $(wc -l < "$RECORD")))
 [[ $* == *-terse* || $0 == *sbatch ]] && echo $number || echo $number.server
+# Data is prepared for real: trainings wait for it.
+grep -q 'dataset:' "${@: -1}" && PBS_O_WORKDIR=$PWD setsid bash "${@: -1}" &>/dev/null &
 """
 GPUS_OF_A_NODE = 4
 REQUEST = {
@@ -32,20 +34,25 @@ REQUEST = {
 UNITS_S = {"hours": 3600, "minutes": 60, "seconds": 1}
 MACHINES = {"pbs": "flow_type2", "sge": "tsubame3", "slurm": "gpu_cluster"}
 FIGURE = f"results/{MACHINES['pbs']}/paper/figures/tiny/time.svg"
+FRESH = -1
 CASES = [
     ("pbs", ("all",), [1, 2], 0),
+    ("pbs", ("all",), [1, 2], FRESH),
     ("pbs", (FIGURE,), [1, 2], 0),
     ("sge", ("all", "--forcerun", "train"), [1, 2], 0),
     ("sge", ("all",), [2], 0),
     ("slurm", ("all",), [1, 2], 3),
 ]
-"""Profile, targets, ranks of the study, just edited, and how many of its runs, two for each, are finished."""
+"""Profile, targets, ranks of the study, just edited, and how many of its runs, two for each, are finished; FRESH: its data
+is not there either, which is a job too."""
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A clone whose data is there, so that nothing waits for a job, and whose commands of schedulers record their words."""
     made = make_project(tmp_path_factory.mktemp("recorded") / "clone", forked=True)
+    (made.folder / ".venv/bin").mkdir(parents=True)
+    (made.folder / ".venv/bin/activate").touch()  # jobs have the driver's environment
     made.make("--until", "dataset")
     commands = made.folder / "commands"
     commands.mkdir()
@@ -71,11 +78,13 @@ def hours_of(line: str, profile: str) -> Decimal:
 def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
     project: Project, tmp_path: Path, profile: str, targets: tuple[str, ...], ranks: list[int], finished: int
 ) -> None:
-    runs = 2 * len(ranks) - finished
+    runs, jobs = 2 * len(ranks) - max(finished, 0), 2 * len(ranks) - finished
+    if finished == FRESH:
+        shutil.rmtree(project.folder / "results/data")
     project.study.write_text(STUDY.replace("ranks: [1, 2]", f"ranks: {ranks}"))
     machine, words = MACHINES[profile], ("--profile", f"profiles/{profile}", *targets)
     path = f"{project.folder}/commands{os.pathsep}{project.environment()['PATH']}"
-    listed = project.must("snakemake", *words, "-n", "--printshellcmds") if finished else ""
+    listed = project.must("snakemake", *words, "-n", "--printshellcmds") if finished > 0 else ""
     for run in sorted(set(re.findall(rf"results/{machine}/runs/([^/\s]+)/result.json", listed)))[runs:]:
         file = project.folder / f"results/{machine}/runs/{run}/result.json"
         file.parent.mkdir(parents=True)
@@ -89,7 +98,7 @@ def test_the_hours_of_a_dry_run_are_those_of_the_submit_lines(
     with subprocess.Popen(["snakemake", *words], cwd=project.folder, env=environment,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:  # fmt: skip
         try:
-            assert wait_until(lambda: len(record.read_text().splitlines()) == runs, 60)
+            assert wait_until(lambda: len(record.read_text().splitlines()) == jobs, 60)
         finally:
             driver.kill()
             shutil.rmtree(project.folder / f"results/{machine}", ignore_errors=True)
