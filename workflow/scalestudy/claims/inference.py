@@ -150,13 +150,13 @@ class Region:
     high: float = math.inf
     one_sided: bool = False
 
-    def p_inside(self, found: Estimate) -> float:
+    def p_inside(self, estimate: Estimate) -> float:
         """The p-value for "it lies in the region": the larger of its ends'."""
-        return self._adjusted(max(found.p(side, end) for side, end in self._ends), found)
+        return self._adjusted(max(estimate.p(side, end) for side, end in self._ends), estimate)
 
-    def p_outside(self, found: Estimate) -> float:
+    def p_outside(self, estimate: Estimate) -> float:
         """The p-value for "it lies outside": the smaller of its ends'."""
-        return self._adjusted(min(found.p(-side, end) for side, end in self._ends), found)
+        return self._adjusted(min(estimate.p(-side, end) for side, end in self._ends), estimate)
 
     @property
     def _ends(self) -> list[tuple[int, float]]:
@@ -175,31 +175,31 @@ class Tested:
     deciding: int
 
 
-def together(region: Region, found: Sequence[Estimate]) -> Tested:
+def together(region: Region, estimates: Sequence[Estimate]) -> Tested:
     """All comparisons of a claim: it holds if each does, and does not if one does not.
 
     That all hold has the largest of their p-values (intersection-union test, Berger 1982); that one does not, the smallest
     times their number (Bonferroni).
     """
-    inside, outside = [region.p_inside(one) for one in found], [region.p_outside(one) for one in found]
-    holding, against = max(inside), min(1.0, min(outside) * len(found))
+    inside, outside = [region.p_inside(one) for one in estimates], [region.p_outside(one) for one in estimates]
+    holding, against = max(inside), min(1.0, min(outside) * len(estimates))
     if holding <= against:
         return Tested(True, holding, inside.index(holding))
     return Tested(False, against, outside.index(min(outside)))
 
 
-def rounds_needed(region: Region, found: Estimate, error: float = ERROR) -> int | None:
+def rounds_needed(region: Region, estimate: Estimate, error: float = ERROR) -> int | None:
     """The fewest rounds that would decide in 80 % of cases, were mean and spread the true ones; None where over 1,000.
 
     Student's interval of the mean and the sign test of the median have to reach it, each by itself.
     """
-    n = np.arange(found.n + 1, MAX_ROUNDS + 1)
-    distance = min(abs(found.mean - found.onto(end)) for end in (region.low, region.high) if math.isfinite(end))
-    se = found.spread / np.sqrt(n)
-    tail = error / found.looks / (1 if region.one_sided else 2)
-    half = np.hypot(stdtrit(n - 1, 1 - tail) * se, float(ndtri(1 - tail)) * found.own)
-    beyond = float(ndtr(distance / found.spread)) if found.spread else 1.0
-    by_median = bdtr(_exceptions(n, found.looks), n, 1 - beyond) >= POWER
+    n = np.arange(estimate.n + 1, MAX_ROUNDS + 1)
+    distance = min(abs(estimate.mean - estimate.onto(end)) for end in (region.low, region.high) if math.isfinite(end))
+    se = estimate.spread / np.sqrt(n)
+    tail = error / estimate.looks / (1 if region.one_sided else 2)
+    half = np.hypot(stdtrit(n - 1, 1 - tail) * se, float(ndtri(1 - tail)) * estimate.own)
+    beyond = float(ndtr(distance / estimate.spread)) if estimate.spread else 1.0
+    by_median = bdtr(_exceptions(n, estimate.looks), n, 1 - beyond) >= POWER
     enough = by_median & (distance - half >= stdtrit(n - 1, POWER) * se)
     return int(n[enough.argmax()]) if enough.any() else None
 

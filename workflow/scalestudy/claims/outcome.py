@@ -106,10 +106,10 @@ class Verdict:
         reason = f"{missing} of {planned} runs have no result"
         return replace(self, verdict=NOT_RUN, reason=reason, sentence=f"Not run: {reason}.", n=0)
 
-    def decided(self, verdict: str, said: str, **more: Any) -> Verdict:
-        """Decided either way; `said` follows the colon of its sentence."""
+    def decided(self, verdict: str, reason: str, **more: Any) -> Verdict:
+        """Decided either way; `reason` follows the colon of its sentence."""
         word = CHECK_OUTCOMES.get(verdict, verdict) if self.basis == INSTRUMENT_CHECK else verdict
-        return replace(self, verdict=word, sentence=self._sentence(word, said), **more)
+        return replace(self, verdict=word, sentence=self._sentence(word, reason), **more)
 
     def _sentence(self, verdict: str, finding: str) -> str:
         """Verdict, finding, and what stands for something else."""

@@ -53,19 +53,19 @@ def auto_machine(folder: Path = MACHINES) -> str:
     return name
 
 
-def name_of(found: Accelerators) -> str:
+def name_of(hardware: Accelerators) -> str:
     """`h100_80gb_hbm3_x8`: the accelerator, without its maker, and how many."""
-    words = re.findall(r"[a-z0-9]+", found.devices[0].name.lower())
+    words = re.findall(r"[a-z0-9]+", hardware.devices[0].name.lower())
     text = "_".join([word for word in words if word not in MAKERS] or ["accelerator"])[:48].rstrip("_")
-    return f"{text if text[0].isalpha() else f'gpu_{text}'}_x{found.count}"
+    return f"{text if text[0].isalpha() else f'gpu_{text}'}_x{hardware.count}"
 
 
-def facts_of(found: Accelerators) -> dict[str, Any]:
+def facts_of(hardware: Accelerators) -> dict[str, Any]:
     """Return the facts of this host, by key of a machine file."""
-    names = dict.fromkeys(device.name for device in found.devices)
+    names = dict.fromkeys(device.name for device in hardware.devices)
     facts = {
         "nodes": 1,
-        "devices_per_node": found.count,
+        "devices_per_node": hardware.count,
         "device": "cuda",
         "device_name": " and ".join(names) if all(names) else None,
         "cores_per_node": cores(),
@@ -81,12 +81,12 @@ def cores() -> int:
     return min(len(siblings), usable_cores())
 
 
-def sheet_of(found: Accelerators) -> Mapping[str, str] | None:
+def sheet_of(hardware: Accelerators) -> Mapping[str, str] | None:
     """The row of the accelerator's data sheet; None where it is not listed."""
-    if len({device.name for device in found.devices}) != 1 or not KNOWN.is_file():
+    if len({device.name for device in hardware.devices}) != 1 or not KNOWN.is_file():
         return None
     rows = read_table(KNOWN, ("device_name", "source"), numbers=NUMBERS)
-    return next((row for row in rows if row["device_name"] == found.devices[0].name), None)
+    return next((row for row in rows if row["device_name"] == hardware.devices[0].name), None)
 
 
 def text_of(facts: Mapping[str, Any], sheet: Mapping[str, str] | None) -> str:

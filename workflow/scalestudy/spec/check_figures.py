@@ -60,9 +60,9 @@ def figure_problems(study: Study, rows: Sequence[Mapping[str, Any]], keys: Colle
                         yield Problem((*path, "values", position), f"{shown(value)} is not measured", remedy)
 
 
-def unknown_column(path: KeyPath, column: str, known: Iterable[str]) -> Problem:
+def unknown_column(path: KeyPath, column: str, columns: Iterable[str]) -> Problem:
     """A column that no run has, with the nearest one that there is."""
-    return Problem(path, f"no run of this study has a column {shown(column)}", suggest(column, known))
+    return Problem(path, f"no run of this study has a column {shown(column)}", suggest(column, columns))
 
 
 def choice_problems(

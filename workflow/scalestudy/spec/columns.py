@@ -322,20 +322,20 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def matches(value: Any, wanted: Any) -> bool:
-    """Whether a value agrees with a wanted one.
+def matches(value: Any, condition: Any) -> bool:
+    """Whether a value meets a condition, which is another value.
 
-    A list of wanted values stands for any of them. A name agrees with a map of that name alone, in both directions:
+    A list stands for any of its values. A name agrees with a map of that name alone, in both directions:
     `strategy: ring` and `strategy: {name: ring}` ask for the same.
     """
-    if value == wanted:
+    if value == condition:
         return True
-    if isinstance(wanted, list):
-        return any(matches(value, one) for one in wanted)
-    if isinstance(value, dict) and isinstance(wanted, str):
-        return wanted in (value.get("name"), value.get("source"))
-    if isinstance(value, str) and isinstance(wanted, dict):
-        return wanted in ({"name": value}, {"source": value})
+    if isinstance(condition, list):
+        return any(matches(value, one) for one in condition)
+    if isinstance(value, dict) and isinstance(condition, str):
+        return condition in (value.get("name"), value.get("source"))
+    if isinstance(value, str) and isinstance(condition, dict):
+        return condition in ({"name": value}, {"source": value})
     return False
 
 

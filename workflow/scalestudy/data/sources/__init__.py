@@ -85,29 +85,29 @@ def _opened(path: Path) -> int:
     return os.open(path, os.O_RDONLY)
 
 
-def named_root(spec: Any, site: Site, wanted: str) -> Path:
+def named_root(spec: Any, site: Site, layout: str) -> Path:
     """The folder that `data.root`, or else the site's `data_roots`, names for a source.
 
-    Raises Skipped where neither does, UserError where it is not a folder; both state what is `wanted` there.
+    Raises Skipped where neither does, UserError where it is not a folder; both state the expected `layout`.
     """
     named, key = spec.root, "data.root"
     if named is None:
         named, key = site.data_roots.get(spec.source), f"data_roots.{spec.source}"
     if named is None:
         keys = f"data.root, or data_roots.{spec.source} in {site_file()},"
-        raise Skipped(f"no folder of {spec.source} is configured: set {keys} to one that holds {wanted}")
+        raise Skipped(f"no folder of {spec.source} is configured: set {keys} to one that holds {layout}")
     root = expanded(named).absolute()
     if not root.is_dir():
-        raise UserError(f"{key} names a folder that is not there", str(root), f"put these files there: {wanted}")
+        raise UserError(f"{key} names a folder that is not there", str(root), f"put these files there: {layout}")
     return root
 
 
-def text_of(path: Path, wanted: str) -> str:
+def text_of(path: Path, layout: str) -> str:
     """A list of a source; UserError where it cannot be read or is not text."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", str(path), f"put these files there: {wanted}") from None
+        raise UserError(f"cannot be read: {error.strerror}", str(path), f"put these files there: {layout}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"is not UTF-8 text (byte {error.start:,})", str(path), "copy it again") from None
 

@@ -23,9 +23,9 @@ def provide(spec: ImageFolder, site: Site) -> EncodedImages:
     return of_folders(named_root(spec, site, WANTED), WANTED, spec.on_error)
 
 
-def of_folders(root: Path, wanted: str, on_error: str) -> EncodedImages:
-    """The images below `root`; UserError with the files that are `wanted` where they are not there."""
-    remedy = f"put these files into {root}: {wanted}"
+def of_folders(root: Path, layout: str, on_error: str) -> EncodedImages:
+    """The images below `root`; UserError with the expected `layout` where there are none."""
+    remedy = f"put these files into {root}: {layout}"
     wrong: list[Unusable] = []
     numbers: dict[str, int] = {}
     indexes: dict[Split, Index] = {}

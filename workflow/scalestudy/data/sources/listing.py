@@ -121,11 +121,11 @@ def folders_listed(what: str, root: Path, folders: Sequence[str]) -> list[Listed
     return listed(what, [functools.partial(_in_folder, root, folder) for folder in folders])
 
 
-def whole(parts: Sequence[Index], wrong: Sequence[Unusable], place: Path, wanted: str) -> Index:
+def whole(parts: Sequence[Index], wrong: Sequence[Unusable], place: Path, layout: str) -> Index:
     """All parts as one index; UserError where there is no image in them."""
     if not any(map(len, parts)):
         first = f"; {wrong[0].name} is {wrong[0].why}" if wrong else ""
-        raise UserError(f"holds no images in folders of classes{first}", str(place), wanted)
+        raise UserError(f"holds no images in folders of classes{first}", str(place), layout)
     return joined(parts)
 
 

@@ -29,7 +29,7 @@ PART = ".part"
 """Ending of a file that is not whole."""
 
 
-def missing(wanted: WantedFiles, folder: Path) -> NDArray[np.int64]:
+def missing(file_set: WantedFiles, folder: Path) -> NDArray[np.int64]:
     """Numbers of the files that are not there, or have another size."""
 
     def is_there(name: str, size: int) -> bool:
@@ -38,8 +38,8 @@ def missing(wanted: WantedFiles, folder: Path) -> NDArray[np.int64]:
         except OSError:
             return False
 
-    sizes = enumerate(wanted.sizes.tolist())
-    return np.array([number for number, size in sizes if not is_there(wanted.name(number), size)], np.int64)
+    sizes = enumerate(file_set.sizes.tolist())
+    return np.array([number for number, size in sizes if not is_there(file_set.name(number), size)], np.int64)
 
 
 class Copier:

@@ -195,12 +195,12 @@ def divisors(number: int) -> list[int]:
     return [one for one in range(1, number + 1) if number % one == 0]
 
 
-def choose(model: Blocks, machine: Devices, wanted: Options) -> PipelinePlan | None:
+def choose(model: Blocks, machine: Devices, options: Options) -> PipelinePlan | None:
     """The plan with the shortest predicted step among all that fit in memory; None where none does."""
     plans = [
         plan
-        for stages in ([wanted.stages] if wanted.stages else divisors(machine.ranks))
-        for micro_batches in _micro_batches(model, machine.rank_batch * stages, stages, wanted)
+        for stages in ([options.stages] if options.stages else divisors(machine.ranks))
+        for micro_batches in _micro_batches(model, machine.rank_batch * stages, stages, options)
         if (plan := plan_for(model, machine, stages, micro_batches)) is not None
     ]
     return min(plans, key=lambda plan: plan.step_s, default=None)
