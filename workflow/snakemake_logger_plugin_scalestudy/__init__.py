@@ -153,8 +153,8 @@ class LogHandler(LogHandlerBase):
 
     def start(self, stats: dict[str, int]) -> None:
         """All jobs are known."""
-        known = Counter({self.kind(name): count for name, count in stats.items() if name != "total"})
-        self.to_do = Counter({rule: known[rule] for rule in RULES if known[rule]})
+        job_counts = Counter({self.kind(name): count for name, count in stats.items() if name != "total"})
+        self.to_do = Counter({rule: job_counts[rule] for rule in RULES if job_counts[rule]})
         counts = [f"{count} {RULES[rule]}{'s' * (count != 1)}" for rule, count in self.to_do.items()]
         self.say("To do: " + (", ".join(counts) or f"{stats.get('total', 0)} small jobs"))
         threading.Thread(target=self.watch, daemon=True).start()
@@ -269,9 +269,9 @@ def text_of(record: LogRecord) -> str:
     """A message of Snakemake; the one about a word that is no setting without its traceback, and with what to do."""
     text = record.getMessage().replace("    (check individual jobs above for details)\n", "")
     if "Invalid config definition" in text:
-        said = text[text.index("Invalid config definition") :].splitlines()[0]
+        message = text[text.index("Invalid config definition") :].splitlines()[0]
         remedy = "\n    --config takes all words up to the next option: write targets before it"
-        return said + (remedy if "(Unparsable value" in said else "")
+        return message + (remedy if "(Unparsable value" in message else "")
     return text
 
 
@@ -304,8 +304,8 @@ def last_lines(logs: Iterable[str], count: int) -> str:
     """The end of the first log that exists."""
     from scalestudy.files import tail
 
-    found = next((log for log in logs if Path(log).is_file()), None)
-    return "" if found is None else "\n".join(tail(found).splitlines()[-count:])
+    first_log = next((log for log in logs if Path(log).is_file()), None)
+    return "" if first_log is None else "\n".join(tail(first_log).splitlines()[-count:])
 
 
 def written(logs: Iterable[str]) -> dict[str, int]:

@@ -55,8 +55,8 @@ def apply_status(state: JobState, status: Status | None, asked_s: float, now_s: 
 
 def _apply_status_to_end(state: JobState, status: Status | None, asked_s: float, now_s: float) -> JobState:
     if status is None:  # a record that is purged later still holds
-        known = state.status if state.reported is State.ENDED else None
-        return replace(state, status=known, answers=state.answers + 1, asked_s=asked_s)
+        last_status = state.status if state.reported is State.ENDED else None
+        return replace(state, status=last_status, answers=state.answers + 1, asked_s=asked_s)
     if state.end is None and status.state is not State.ENDED:  # requeued, by its scheduler alone
         return JobState(Phase.ALIVE, now_s, status, asked_s=asked_s)
     return replace(state, status=status, answers=0, asked_s=asked_s)

@@ -75,8 +75,8 @@ class Executor(RemoteExecutor):
         except (Taken, ValueError) as error:  # below a WorkflowError Snakemake would print the frames of a traceback
             raise SystemExit(f"multinode: {error}") from None
         except OSError as error:
-            said = f"{self.folder} cannot be written: {error.strerror}; nothing was submitted"
-            raise SystemExit(f"multinode: {said}. {REMEDY}") from None
+            message = f"{self.folder} cannot be written: {error.strerror}; nothing was submitted"
+            raise SystemExit(f"multinode: {message}. {REMEDY}") from None
 
     def _begin(self) -> None:
         settings = self.executor_settings
@@ -260,8 +260,8 @@ class Executor(RemoteExecutor):
         try:
             if members is None:
                 state = state_file(resources, Path(str(job.output[0])).parent if job.output else Path())
-            asked = resources if members is None else of_group(resources, members, self.scheduler.kind)
-            request = request_of(asked, threads, self.scheduler.kind)
+            effective_resources = resources if members is None else of_group(resources, members, self.scheduler.kind)
+            request = request_of(effective_resources, threads, self.scheduler.kind)
         except ValueError as error:
             refusal = str(error)
         command: str | None = None
@@ -294,8 +294,8 @@ class Executor(RemoteExecutor):
         for spec in job.get_target_spec():
             for name, value in spec.wildcards_dict.items():
                 if "," in str(value):
-                    said = f"the wildcard `{name}` of rule {spec.rulename} is {value!r}"
-                    raise ValueError(f"{said}: Snakemake cannot hand on a comma to a job")
+                    message = f"the wildcard `{name}` of rule {spec.rulename} is {value!r}"
+                    raise ValueError(f"{message}: Snakemake cannot hand on a comma to a job")
         values = [str(self.get_snakefile()), self.tmpdir, *encode_target_jobs_cli_args(job.get_target_spec())]
         values += [str(path) for path in job.get_wait_for_files()]
         values += [str(value) for value in self.workflow.config_settings.config_args or ()]
@@ -340,11 +340,11 @@ class Executor(RemoteExecutor):
 
 def resources_of_members(group: Any) -> list[dict[str, Any]]:
     """The resources of each job of a group, less those that are read off files which the group itself makes."""
-    found = []
+    resources = []
     for member in group.jobs:
         with contextlib.suppress(FileNotFoundError):
-            found.append(dict(member.resources.items()))
-    return found
+            resources.append(dict(member.resources.items()))
+    return resources
 
 
 def budget() -> float | None:

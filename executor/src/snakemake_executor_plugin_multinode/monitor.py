@@ -201,8 +201,8 @@ class JobMonitor:
         except OSError as error:
             self._warn_once(("error", job.key), f"{job.label}: {error}; trying again")
         except Exception as error:
-            there = f"job {job.id} may still run" if job.record.open else "it was not submitted"
-            self._fail(job, f"this executor failed on it, {there}: {type(error).__name__}: {error}.")
+            outcome = f"job {job.id} may still run" if job.record.open else "it was not submitted"
+            self._fail(job, f"this executor failed on it, {outcome}: {type(error).__name__}: {error}.")
 
     def _save(self, job: MonitoredJob) -> None:
         if job.unsaved:

@@ -129,11 +129,11 @@ class Records:
 
     def all(self) -> list[Record]:
         """Read the records of all submitted jobs with files still there; damaged ones are left out."""
-        found = []
+        records = []
         for file in (self.folder / "jobs").glob("*/attempts.json"):
             with suppress(ValueError):
-                found.append(self.read(file.parent.name, ""))
-        return [record for record in found if record.attempts]
+                records.append(self.read(file.parent.name, ""))
+        return [record for record in records if record.attempts]
 
     def write(self, record: Record) -> None:
         """Store a record, synced."""

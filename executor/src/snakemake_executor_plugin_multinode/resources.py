@@ -101,14 +101,14 @@ def of_group(merged: Mapping[str, Any], members: Sequence[Mapping[str, Any]], ki
             "as `--resources alone=1 --set-resource-scopes alone=local` says"
         )
     replaced = {name for plain in (*WIDTHS, "cpus_per_rank") for names in _names(plain, kind) for name in names}
-    found = {name: value for name, value in merged.items() if name not in replaced}
+    resources = {name: value for name, value in merged.items() if name not in replaced}
     for plain in ("mem_mb_per_cpu", "gpus_held_per_node"):
         for name in (plain, f"{kind}_{plain}"):
-            if name in found:
-                found[name] = max(member.get(name) or 0 for member in members)
+            if name in resources:
+                resources[name] = max(member.get(name) or 0 for member in members)
     cores = max(_count(merged, "cpus_per_rank", kind) or 1, merged.get("_cores", 1))
     each = [_tasks(member, kind) * (_count(member, "cpus_per_rank", kind) or 1) for member in members]
-    return {**found, "cpus_per_rank": cores if widest == 1 else max(cores, *each)}
+    return {**resources, "cpus_per_rank": cores if widest == 1 else max(cores, *each)}
 
 
 def _tasks(resources: Mapping[str, Any], kind: str) -> int:
@@ -125,12 +125,12 @@ def _names(plain: str, kind: str) -> tuple[list[str], list[str]]:
 def _named(resources: Mapping[str, Any], plain: str, kind: str) -> tuple[str, Any] | None:
     """The name by which a resource is set, and its value. ValueError where two names contradict each other."""
     for group in _names(plain, kind):
-        found = [(name, resources[name]) for name in group if resources.get(name) is not None]
-        if len({repr(value) for _, value in found}) > 1:
-            pairs = [f"`{name}` ({value!r})" for name, value in found]
+        settings = [(name, resources[name]) for name in group if resources.get(name) is not None]
+        if len({repr(value) for _, value in settings}) > 1:
+            pairs = [f"`{name}` ({value!r})" for name, value in settings]
             raise ValueError(f"the resources {' and '.join(pairs)} contradict each other")
-        if found:
-            return found[0]
+        if settings:
+            return settings[0]
     return None
 
 

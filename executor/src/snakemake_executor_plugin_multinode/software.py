@@ -74,8 +74,8 @@ def hand_on(words: Sequence[str]) -> list[str]:
     """
     if not words:
         return []
-    found = f"command -v {_quoted(words[0])}"
-    return [f"{found} >/dev/null", f"""export {WRAPPER}="'$({found})'"{shlex.quote(" " + shell_line(words[1:]))}"""]
+    lookup = f"command -v {_quoted(words[0])}"
+    return [f"{lookup} >/dev/null", f"""export {WRAPPER}="'$({lookup})'"{shlex.quote(" " + shell_line(words[1:]))}"""]
 
 
 def checked(commands: Sequence[str]) -> str:

@@ -135,8 +135,8 @@ def read_run_state(file: Path | None, stamp_before: list[int] | None) -> RunStat
         data = json.loads(file.read_text(encoding="utf-8"))
         progress = data.get("progress")
         is_number = isinstance(progress, int | float) and not isinstance(progress, bool)
-        known = float(progress) if is_number else None
-        return RunState(str(data.get("state", "")), known, str(data.get("cause") or ""), stamp != stamp_before)
+        saved_progress = float(progress) if is_number else None
+        return RunState(str(data.get("state", "")), saved_progress, str(data.get("cause") or ""), stamp != stamp_before)
     except (OSError, ValueError, AttributeError, RecursionError, OverflowError):
         return RunState()
 

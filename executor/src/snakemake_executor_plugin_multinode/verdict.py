@@ -165,15 +165,15 @@ def _how(e: Ending) -> str:
     """Why a command failed: its own words or else the evidence, and no guess."""
     if e.own_state == "failed":
         return e.run.cause or "the run says that it failed"
-    said = f" ({e.words})" if e.cause is not None else ""
+    detail = f" ({e.words})" if e.cause is not None else ""
     if e.end is None:
         if e.cause is Cause.SIGNAL:
             number = e.status.signal if e.status is not None and e.status.signal else "unknown"
-            return f"killed by signal {number}, cause unknown{said}"
-        return f"its command failed{said}" if e.cause is Cause.COMMAND else f"ended, cause unknown{said}"
+            return f"killed by signal {number}, cause unknown{detail}"
+        return f"its command failed{detail}" if e.cause is Cause.COMMAND else f"ended, cause unknown{detail}"
     if e.signal:
-        return f"ended after signal {e.signal}, cause unknown{said}"
+        return f"ended after signal {e.signal}, cause unknown{detail}"
     if e.end.code > 128:
-        return f"killed by signal {e.end.code - 128}, cause unknown{said}"
+        return f"killed by signal {e.end.code - 128}, cause unknown{detail}"
     # Of a job that left its own record, the scheduler's exit status is that of the Snakemake in it, which is always 1.
-    return "its command failed" if e.cause is Cause.COMMAND else f"its command failed{said}"
+    return "its command failed" if e.cause is Cause.COMMAND else f"its command failed{detail}"

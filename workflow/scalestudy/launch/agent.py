@@ -57,7 +57,7 @@ def main(folder: Path, index: int | None) -> int:
     index = JobEnvironment().process_number(config.launcher) if index is None else index
     if index is None:
         sys.exit(f"scalestudy: {socket.gethostname()}: `{config.launcher}` has not numbered the process of this node")
-    channel, there = connect(config)
+    channel, train_address = connect(config)
     here = channel.addresses[0]
     try:
         channel.send({"token": config.token, "index": index})
@@ -70,7 +70,7 @@ def main(folder: Path, index: int | None) -> int:
         if start is None or "port" not in start:
             return 1
         # On the machine of `scalestudy train`, the address of its own choice may be one that other machines cannot reach.
-        interface = rendezvous.interface_of(start["here"] if here == there else here)
+        interface = rendezvous.interface_of(start["here"] if here == train_address else here)
         unset = interface is not None and "GLOO_SOCKET_IFNAME" not in os.environ
         environment = {"GLOO_SOCKET_IFNAME": str(interface)} if unset else {}
         if config.launcher == "mpirun":

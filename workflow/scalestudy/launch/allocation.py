@@ -49,36 +49,36 @@ def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str
     taken in the order of the job, in which srun numbers them. Raises UserError where the job has several machines, but
     fewer than the run needs, or not those that it names, or where no launcher can reach them.
     """
-    wanted = spec.launch.launcher or site.launcher
-    mpi = spec.strategy.needs_mpi or wanted == "mpirun"
+    launcher_setting = spec.launch.launcher or site.launcher
+    mpi = spec.strategy.needs_mpi or launcher_setting == "mpirun"
     here = Allocation((platform.node(),), "mpirun" if mpi else "local")
     by_name = spec.hosts is not None and spec.hosts != (THIS_HOST,)
-    found = allocation(environment, site) if by_name or (nodes > 1 and wanted != "local") else None
+    job_allocation = allocation(environment, site) if by_name or (nodes > 1 and launcher_setting != "local") else None
     if by_name:
-        chosen = _chosen(spec.hosts or (), found)
+        chosen = _chosen(spec.hosts or (), job_allocation)
     else:
-        if found is None or len(found.hosts) == 1:
-            if nodes > 1 and wanted not in ("auto", "local", "mpirun"):
+        if job_allocation is None or len(job_allocation.hosts) == 1:
+            if nodes > 1 and launcher_setting not in ("auto", "local", "mpirun"):
                 raise UserError(
-                    f"launcher `{wanted}` has no {'second node' if found else 'nodes'} to reach",
+                    f"launcher `{launcher_setting}` has no {'second node' if job_allocation else 'nodes'} to reach",
                     "launch.launcher" if spec.launch.launcher else f"{site_file()}: launcher",
                     f"start it inside a job of several nodes, or name the nodes as `hosts` in {site_file()}",
                 )
             return here
-        if len(found.hosts) < nodes:
-            names = ", ".join(found.hosts)
-            raise UserError(f"the run needs {nodes} nodes, the job has {len(found.hosts)}: {names}", "nodes")
+        if len(job_allocation.hosts) < nodes:
+            names = ", ".join(job_allocation.hosts)
+            raise UserError(f"the run needs {nodes} nodes, the job has {len(job_allocation.hosts)}: {names}", "nodes")
         chosen = list(range(nodes))
-    if found is None:
+    if job_allocation is None:
         return here
-    hosts = tuple(found.hosts[index] for index in chosen)
-    away = by_name and hosts[0] != JobEnvironment(environment).here(found.hosts)
+    hosts = tuple(job_allocation.hosts[index] for index in chosen)
+    away = by_name and hosts[0] != JobEnvironment(environment).here(job_allocation.hosts)
     if not away and len(hosts) == 1:
         return here
-    if wanted == "local":
+    if launcher_setting == "local":
         remedy = "set it to `auto`, or to what reaches nodes"
         raise UserError("launcher `local` reaches no other node", "the site's `launcher`", remedy)
-    launcher = "mpirun" if mpi else found.launcher if wanted == "auto" else wanted
+    launcher = "mpirun" if mpi else job_allocation.launcher if launcher_setting == "auto" else launcher_setting
     if mpi and spec.strategy.servers_beside and len(hosts) > 1:
         what = "mpirun fills one node after the other, and parameter servers are dealt out to all of them"
         where = "launch.launcher" if spec.launch.launcher else f"{site_file()}: launcher"
@@ -86,12 +86,12 @@ def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str
     return Allocation(hosts, launcher, away)
 
 
-def _chosen(hosts: Sequence[str], found: Allocation | None) -> list[int]:
+def _chosen(hosts: Sequence[str], job_allocation: Allocation | None) -> list[int]:
     """Indices of named machines among those of the job. Raises UserError where it does not have one of them."""
-    there = (platform.node(),) if found is None else found.hosts
-    indices = places(hosts, there)
+    machines = (platform.node(),) if job_allocation is None else job_allocation.hosts
+    indices = places(hosts, machines)
     if missing := [host for host, place in zip(hosts, indices, strict=True) if place is None]:
-        has = f"the job has {', '.join(there)}" if found is not None else f"this is {there[0]}"
+        has = f"the job has {', '.join(machines)}" if job_allocation is not None else f"this is {machines[0]}"
         what = f"the run is about {'node' if len(missing) == 1 else 'nodes'} {', '.join(missing)}, and {has}"
         raise UserError(what, "hosts", "start it in a job on those nodes; a profile that submits asks for them")
     return sorted(index for index in indices if index is not None)

@@ -21,11 +21,11 @@ def deal(binding: str, cpus: Sequence[Cpu], near: Sequence[Sequence[int]], threa
         cores: dict[tuple[int, int], list[int]] = {}
         for cpu in cpus:
             cores.setdefault((cpu.socket, cpu.core), []).append(cpu.number)
-        wanted, free = min(threads, len(cores)), list(cores)
+        count, free = min(threads, len(cores)), list(cores)
         for near_cpus in near:
-            if len(free) < wanted:
+            if len(free) < count:
                 free += [core for core in cores if core not in free]
-            best = sorted(free, key=lambda core: not set(cores[core]) & set(near_cpus))[:wanted]
+            best = sorted(free, key=lambda core: not set(cores[core]) & set(near_cpus))[:count]
             free = [core for core in free if core not in best]
             dealt.append(sorted(number for core in best for number in cores[core]))
         return dealt

@@ -197,8 +197,8 @@ class Control:
         for index in range(self.count):
             rows = read_json(self.job.folder / f"system.{index}.json")
             # null where the kernel has no value
-            found = [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
-            of_node.setdefault(self.node(index), []).append(found)
+            samples = [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
+            of_node.setdefault(self.node(index), []).append(samples)
         return [{"node": node, **row} for node, agents in of_node.items() for row in added(agents)]
 
     def end(self) -> None:

@@ -91,5 +91,5 @@ class JobEnvironment:
         A job's script starts on its first node.
         """
         names = (self.variables.get("SLURMD_NODENAME", ""), platform.node())
-        known = [place for name in names for place in places([name], hosts) if place is not None]
-        return hosts[known[0] if known else 0]
+        indices = [place for name in names for place in places([name], hosts) if place is not None]
+        return hosts[indices[0] if indices else 0]

@@ -68,11 +68,11 @@ def search(job: Job, limit_bytes: int | None, show: Callable[[int, int | str], N
         # BatchNorm cannot be trained on one value per channel: what fails with one sample may work with two.
         return isinstance(answers[batch], int) or (batch == 1 and fits(2))
 
-    found = largest_batch(fits)
-    if found == 0:
+    batch_size = largest_batch(fits)
+    if batch_size == 0:
         what = f"no step could be made with one sample, or with two: {answers[1]}"
         raise UserError(what, "largest-batch", "allow more memory, or use a smaller model or smaller images")
-    return found
+    return batch_size
 
 
 def _answer(job: Job, data: Dataset, limit_bytes: int | None, batch: int) -> int | str:

@@ -64,8 +64,8 @@ def family(command: str) -> Family | None:
     if shutil.which(command) is None:
         raise lacking(f"there is no `{command}` here: install an MPI, or load its module", "mpirun", read_site().lacks)
     done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False)
-    said = (done.stdout + done.stderr).lower()
-    return next((one for one in FAMILIES if any(words in said for words in one.says)), None)
+    version_text = (done.stdout + done.stderr).lower()
+    return next((one for one in FAMILIES if any(words in version_text for words in one.says)), None)
 
 
 def words(command: str, count: int, each: int, hosts: Sequence[str]) -> list[str]:
@@ -73,13 +73,13 @@ def words(command: str, count: int, each: int, hosts: Sequence[str]) -> list[str
 
     An unknown launcher gets Hydra's options.
     """
-    known = family(command) or HYDRA
-    options = [option.format(count=count, each=each) for option in known.options]
+    mpi = family(command) or HYDRA
+    options = [option.format(count=count, each=each) for option in mpi.options]
     if not hosts:
-        options += known.here
+        options += mpi.here
     else:
-        options += [known.hosts, ",".join(known.host.format(host=host, each=each) for host in hosts)]
-    return [command, *options, *(known.as_root if os.geteuid() == 0 else ())]
+        options += [mpi.hosts, ",".join(mpi.host.format(host=host, each=each) for host in hosts)]
+    return [command, *options, *(mpi.as_root if os.geteuid() == 0 else ())]
 
 
 def variables_of_ranks(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -87,15 +87,15 @@ def variables_of_ranks(folder: Path, environment: Mapping[str, str] = os.environ
 
     Where the library has Debian's name a link with the usual one is put into `folder`.
     """
-    known = family("mpirun")
-    found = {name: environment.get(name, value) for name, value in ({} if known is None else known.variables).items()}
-    if known in (INTEL, HYDRA) and (library := _of_debian(environment)):
+    mpi = family("mpirun")
+    variables = {name: environment.get(name, value) for name, value in ({} if mpi is None else mpi.variables).items()}
+    if mpi in (INTEL, HYDRA) and (library := _of_debian(environment)):
         link = folder / "lib" / INTERFACE
         link.parent.mkdir()
         link.symlink_to(library)
         before = environment.get("LD_LIBRARY_PATH")
-        found["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(link.parent), before]))
-    return found
+        variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(link.parent), before]))
+    return variables
 
 
 def _of_debian(environment: Mapping[str, str]) -> str | None:
@@ -106,5 +106,5 @@ def _of_debian(environment: Mapping[str, str]) -> str | None:
         return None
     done = subprocess.run([program, "-p"], capture_output=True, text=True, timeout=VERSION_S, check=False)
     lines = [line.split() for line in done.stdout.splitlines() if " => " in line]
-    known = {line[0]: line[-1] for line in reversed(lines)}
-    return None if INTERFACE in known else known.get(DEBIAN_LIBRARY)
+    libraries = {line[0]: line[-1] for line in reversed(lines)}
+    return None if INTERFACE in libraries else libraries.get(DEBIAN_LIBRARY)

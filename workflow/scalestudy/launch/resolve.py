@@ -79,10 +79,10 @@ def _device(spec: RunSpec, machine: Machine) -> tuple[str, float | None]:
         return "cpu", emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
     if device := spec.device or machine.device:
         return device, None
-    found = accelerators()
-    if found.refusal:
-        raise Skipped(f"{found.refusal}; {ON_PURPOSE}")
-    return "cuda" if found.count or machine.devices_per_node else "cpu", None
+    visible_devices = accelerators()
+    if visible_devices.refusal:
+        raise Skipped(f"{visible_devices.refusal}; {ON_PURPOSE}")
+    return "cuda" if visible_devices.count or machine.devices_per_node else "cpu", None
 
 
 def _check_mpi(spec: RunSpec, site: Site) -> None:

@@ -38,10 +38,10 @@ class DeviceMeter:
             return
         try:
             self._nvml = Nvml()
-            known = {device.bus_id: device for device in self._nvml.devices()}
-            wanted = dict.fromkeys(addresses)
-            self._devices = [known[address] for address in wanted if address in known]
-            count = len(wanted) - len(self._devices)
+            by_address = {device.bus_id: device for device in self._nvml.devices()}
+            distinct_addresses = dict.fromkeys(addresses)
+            self._devices = [by_address[address] for address in distinct_addresses if address in by_address]
+            count = len(distinct_addresses) - len(self._devices)
             lack = f"NVML does not know {'1 device' if count == 1 else f'{count} devices'}" if count else ""
         except NvmlError as error:
             lack = str(error)
@@ -64,8 +64,8 @@ class DeviceMeter:
             return {}
         readings = [self._nvml.reading(device) for device in self._devices]
         bits = [each["throttle"] for each in readings]
-        known = not any(map(math.isnan, bits))
-        throttle = float(functools.reduce(operator.or_, map(int, bits))) if known else math.nan
+        all_answered = not any(map(math.isnan, bits))
+        throttle = float(functools.reduce(operator.or_, map(int, bits))) if all_answered else math.nan
         row = {"devices": float(len(readings)), "device_throttle": throttle}
         return row | {name: whole([each[part] for each in readings]) for name, part, whole in ON_EACH}
 
@@ -90,8 +90,8 @@ def energy_j(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> f
 
 def samples_of(rows: Sequence[Mapping[str, float]], column: str, begin: float, end: float) -> list[float]:
     """A column's samples between two clocks; none where there is none, or a device does not tell."""
-    found = [row[column] for row in rows if column in row and begin <= row["clock_s"] <= end]
-    return [] if any(map(math.isnan, found)) else found
+    samples = [row[column] for row in rows if column in row and begin <= row["clock_s"] <= end]
+    return [] if any(map(math.isnan, samples)) else samples
 
 
 def throttling(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> list[str]:

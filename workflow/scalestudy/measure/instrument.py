@@ -75,14 +75,14 @@ def of_rank() -> dict[str, Any]:
     """A rank's part: its host, and versions of modules that `scalestudy train` does not import."""
     import torch
 
-    found: dict[str, Any] = {"torch": torch.__version__}
+    versions: dict[str, Any] = {"torch": torch.__version__}
     if torch.cuda.is_initialized():
-        found["driver"] = driver_version() or UNKNOWN
+        versions["driver"] = driver_version() or UNKNOWN
         if torch.distributed.is_nccl_available():  # a torch without it has no version of it either
-            found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+            versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     if (mpi := sys.modules.get("mpi4py.MPI")) is not None:
-        found["mpi"] = mpi.Get_library_version().partition("\n")[0].partition(",")[0]
-    return {**found, "allocator": allocator.name(), **of_host()}
+        versions["mpi"] = mpi.Get_library_version().partition("\n")[0].partition(",")[0]
+    return {**versions, "allocator": allocator.name(), **of_host()}
 
 
 def of_host(system: Path = SYSTEM) -> dict[str, Any]:

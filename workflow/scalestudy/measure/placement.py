@@ -25,15 +25,15 @@ class Cpu:
 
 def topology(allowed: Sequence[int], system: Path = SYSTEM) -> list[Cpu]:
     """The allowed hardware threads, socket after socket, core after core; each its own core where nothing is known."""
-    found = []
+    cpus = []
     for number in allowed:
         folder = system / f"devices/system/cpu/cpu{number}/topology"
         try:
             core, socket = (int((folder / name).read_text()) for name in ("core_id", "physical_package_id"))
         except (OSError, ValueError):
             core, socket = number, 0
-        found.append(Cpu(number, core, max(0, socket)))
-    return sorted(found, key=lambda cpu: (cpu.socket, cpu.core, cpu.number))
+        cpus.append(Cpu(number, core, max(0, socket)))
+    return sorted(cpus, key=lambda cpu: (cpu.socket, cpu.core, cpu.number))
 
 
 def cpu_list(text: str) -> list[int]:

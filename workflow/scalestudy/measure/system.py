@@ -83,12 +83,12 @@ def busy_seconds(cores: frozenset[int]) -> float:
 
 def throttled_seconds(cores: Collection[int], system: Path = SYSTEM) -> float:
     """Time since the machine's start in which heat slowed these cores down, mean over them; NaN: the kernel has none."""
-    found = []
+    seconds = []
     for core in cores:
         texts = (kernel_text(system / f"devices/system/cpu/cpu{core}/thermal_throttle" / name) for name in THROTTLED)
         counts = [int(text) for text in texts if text.isdigit()]
-        found += [max(counts) / 1000] if counts else []
-    return sum(found) / len(found) if found else math.nan
+        seconds += [max(counts) / 1000] if counts else []
+    return sum(seconds) / len(seconds) if seconds else math.nan
 
 
 def group_members(group: int) -> Iterator[int]:
@@ -136,23 +136,23 @@ def host_row() -> dict[str, float]:
 
     Names begin with `host_`; what this system does not tell is absent.
     """
-    found: dict[str, Any] = {"cpu_percent": psutil.cpu_percent()}
+    row: dict[str, Any] = {"cpu_percent": psutil.cpu_percent()}
     with suppress(OSError, NotImplementedError, AttributeError):  # containers without /proc/diskstats; not Linux
         if disks := psutil.disk_io_counters(nowrap=False):
-            found |= {"disk_read_bytes": disks.read_bytes, "disk_written_bytes": disks.write_bytes}
-            found |= {"disk_busy_s": disks.busy_time / 1000}
+            row |= {"disk_read_bytes": disks.read_bytes, "disk_written_bytes": disks.write_bytes}
+            row |= {"disk_busy_s": disks.busy_time / 1000}
     with suppress(OSError):  # containers without /proc/net/dev
         networks = psutil.net_io_counters(pernic=True, nowrap=False)
         outside = [counts for name, counts in networks.items() if name != "lo"]
-        found |= {"sent_bytes": sum(counts.bytes_sent for counts in outside)}
-        found |= {"received_bytes": sum(counts.bytes_recv for counts in outside)}
-    found |= client_bytes()
+        row |= {"sent_bytes": sum(counts.bytes_sent for counts in outside)}
+        row |= {"received_bytes": sum(counts.bytes_recv for counts in outside)}
+    row |= client_bytes()
     with suppress(OSError, AttributeError):  # only Linux has these two
-        found |= {"steal_s": psutil.cpu_times().steal, "page_cache_bytes": psutil.virtual_memory().cached}
+        row |= {"steal_s": psutil.cpu_times().steal, "page_cache_bytes": psutil.virtual_memory().cached}
     with suppress(OSError, KeyError):  # only Linux has the file
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
-        found["major_faults"] = dict(line.split() for line in lines)["pgmajfault"]
-    return {f"host_{name}": float(value) for name, value in found.items()}
+        row["major_faults"] = dict(line.split() for line in lines)["pgmajfault"]
+    return {f"host_{name}": float(value) for name, value in row.items()}
 
 
 def memory_of(group: int, more: Sequence[int] = ()) -> float:
@@ -205,11 +205,11 @@ def share_of_time(
     From the last sample before to the first sample after; `rows` are a Sampler's, and those without the column do not count.
     None where the kernel does not say.
     """
-    known = [row for row in rows if not math.isnan(row.get(column, math.nan))]
-    grown = _around(known, begin, end) if known else {"clock_s": 0.0}
+    samples = [row for row in rows if not math.isnan(row.get(column, math.nan))]
+    grown = _around(samples, begin, end) if samples else {"clock_s": 0.0}
     if grown["clock_s"] <= 0:
         return None
-    return min(1.0, max(0.0, grown[column] / grown["clock_s"] / (1.0 if over is None else known[0][over])))
+    return min(1.0, max(0.0, grown[column] / grown["clock_s"] / (1.0 if over is None else samples[0][over])))
 
 
 def withheld_share(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> float | None:

@@ -127,8 +127,8 @@ def hooked(request: dict[str, Any], command: Sequence[str]) -> dict[str, str]:
 def read_ranks(folder: Path, window: int) -> tuple[Rank, ...]:
     """Return the records of a window in a run's folder, by rank; without those of ranks that did not reach it."""
     records = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("rank.*.json")]
-    found = [{**record, **record["windows"][window]} for record in records if window < len(record["windows"])]
-    ranks = [Rank(**{name: record[name] for name in Rank.__dataclass_fields__}) for record in found]
+    window_records = [{**record, **record["windows"][window]} for record in records if window < len(record["windows"])]
+    ranks = [Rank(**{name: record[name] for name in Rank.__dataclass_fields__}) for record in window_records]
     return tuple(sorted(ranks, key=lambda rank: rank.rank))
 
 

@@ -154,9 +154,9 @@ def _evidence(job: Job) -> Evidence:
     )
 
 
-def _total(found: Sequence[Window], name: str) -> float | None:
+def _total(rank_windows: Sequence[Window], name: str) -> float | None:
     """Samples, bytes or flops of all ranks in their windows; None where one does not have them."""
-    values = [window.total(name) for window in found]
+    values = [window.total(name) for window in rank_windows]
     return None if not values or None in values else sum(value or 0.0 for value in values)
 
 

@@ -91,8 +91,8 @@ def earlier(job: Job) -> Earlier:
 
 def records(job: Job) -> list[dict[str, Any]]:
     """Return what hooks recorded on each rank, or had recorded in the run's earlier attempts where there is nothing new."""
-    found = [read_json(file) for file in metrics_folder(job).glob("rank.*.json")]
-    return found or list(_saved(job).get("records", []))
+    new_records = [read_json(file) for file in metrics_folder(job).glob("rank.*.json")]
+    return new_records or list(_saved(job).get("records", []))
 
 
 def _saved(job: Job) -> dict[str, Any]:

@@ -173,8 +173,8 @@ class Traces:
 
     def of(self, source: str) -> list[Trace]:
         """Return the traces of one source that have a step, by rank."""
-        found = [trace for file, trace in self.known.items() if file.name.startswith(source) and trace.marks]
-        return sorted(found, key=lambda trace: trace.rank)
+        traces = [trace for file, trace in self.known.items() if file.name.startswith(source) and trace.marks]
+        return sorted(traces, key=lambda trace: trace.rank)
 
     @property
     def source(self) -> str | None:
@@ -226,6 +226,6 @@ class Window:
 
 def windows(traces: Sequence[Trace], measure: Measure) -> list[Window]:
     """Return the window of each trace that has one with a step in it."""
-    found = [(trace, trace.window(measure)) for trace in traces]
-    made = [Window(trace, *window) for trace, window in found if window is not None]
+    pairs = [(trace, trace.window(measure)) for trace in traces]
+    made = [Window(trace, *window) for trace, window in pairs if window is not None]
     return [window for window in made if window.steps > 0]

@@ -174,8 +174,8 @@ def largest(values: Iterable[float | None]) -> float | None:
 
 def total(values: Iterable[float | None]) -> float | None:
     """Sum over ranks; None where one has no value."""
-    known = list(values)
-    return None if None in known else float(sum(value for value in known if value is not None))
+    terms = list(values)
+    return None if None in terms else float(sum(value for value in terms if value is not None))
 
 
 def epoch_steps(spec: RunSpec, manifest: Manifest, report: Report) -> int:
@@ -185,9 +185,9 @@ def epoch_steps(spec: RunSpec, manifest: Manifest, report: Report) -> int:
 
 def stage_costs(reports: list[Report]) -> Values:
     """Time until all nodes had their copies, and the bytes copied; None where the data was read in place."""
-    found = [report.stage for report in reports if report.stage is not None]
-    copied = float(sum(stage.copied_bytes for stage in found)) if found else None
-    return {"stage_s": largest(stage.seconds for stage in found), "staged_bytes": copied}
+    stages = [report.stage for report in reports if report.stage is not None]
+    copied = float(sum(stage.copied_bytes for stage in stages)) if stages else None
+    return {"stage_s": largest(stage.seconds for stage in stages), "staged_bytes": copied}
 
 
 def of_kernel(reports: list[Report]) -> Values:
@@ -215,20 +215,20 @@ def checkpoint_costs(report: Report) -> Values:
 def kinds(spec: RunSpec, values: Values) -> dict[str, str]:
     """Which metrics are not measured: forecasts, and the training time of a run that was not the whole training."""
     is_cut = not spec.runs_full_training and not spec.measure.whole_program
-    found = dict.fromkeys(("training_time_s", "time_to_train_s") if is_cut else (), "extrapolated")
-    return found | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
+    metric_kinds = dict.fromkeys(("training_time_s", "time_to_train_s") if is_cut else (), "extrapolated")
+    return metric_kinds | {name: "predicted" for name in PREDICTED if values.get(name) is not None}
 
 
 def intervals(job: Job, measured: Measured, manifest: Manifest, disturbed: bool = False) -> dict[str, list[float]]:
     """95 % intervals of metrics that come with their own: `{"training_time_s": [low, high]}`."""
     whole = training_time(job.spec, measured, manifest, disturbed)
     _, of_exchange = exposed_exchange(measured.reports[0])
-    found = {} if of_exchange is None else {"exposed_exchange_s": of_exchange}
+    metric_intervals = {} if of_exchange is None else {"exposed_exchange_s": of_exchange}
     if not job.spec.measure.whole_program and whole.low is not None and whole.high is not None:
         stage_s = stage_costs(measured.reports)["stage_s"] or 0.0
-        found["training_time_s"] = [whole.low, whole.high]
-        found["time_to_train_s"] = [whole.low + stage_s, whole.high + stage_s]
-    return found
+        metric_intervals["training_time_s"] = [whole.low, whole.high]
+        metric_intervals["time_to_train_s"] = [whole.low + stage_s, whole.high + stage_s]
+    return metric_intervals
 
 
 def training_time(spec: RunSpec, measured: Measured, manifest: Manifest, disturbed: bool = False) -> ExtrapolatedTime:

@@ -44,9 +44,9 @@ def judge_reads(spec: RunSpec, manifest: Manifest, reports: Sequence[Report], va
         return Reads(unchecked=f"whether {claim} cannot be checked: {why}")
     if is_warm and any("cuda" in report.computed_on for report in reports):  # whose libraries the first steps load
         read = total(report.window_read_bytes or 0 for report in reports) or 0.0
-    said = f"{quantity(read, 'B')} were read from storage"
+    finding = f"{quantity(read, 'B')} were read from storage"
     if is_warm and read > max(MAX_WARM_BYTES, MAX_WARM * manifest.train.bytes):
-        return Reads(f"{said} though the page cache was filled before: the data did not stay in it")
+        return Reads(f"{finding} though the page cache was filled before: the data did not stay in it")
     if not is_warm and read < MIN_READ * expected:
-        return Reads(f"{said}, at least {quantity(expected, 'B')} were expected: the data was cached")
+        return Reads(f"{finding}, at least {quantity(expected, 'B')} were expected: the data was cached")
     return Reads()

@@ -42,13 +42,13 @@ class Measured:
     @property
     def stretches(self) -> list[slice]:
         """The steps of the window, in stretches that an evaluation, a checkpoint or a stop separates."""
-        pauses, found = set(self.reports[0].pauses), list[slice]()
+        pauses, slices = set(self.reports[0].pauses), list[slice]()
         for step in np.flatnonzero(self.in_window).tolist():
-            if found and found[-1].stop == step and step not in pauses:
-                found[-1] = slice(found[-1].start, step + 1)
+            if slices and slices[-1].stop == step and step not in pauses:
+                slices[-1] = slice(slices[-1].start, step + 1)
             else:
-                found.append(slice(step, step + 1))
-        return found
+                slices.append(slice(step, step + 1))
+        return slices
 
     @property
     def window_s(self) -> np.ndarray:
@@ -60,8 +60,8 @@ class Measured:
     def step_intervals(self) -> np.ndarray:
         """float64 [steps of the window]: seconds from one step to the next, on the clock of the slowest rank."""
         marks = self.marks[self.slowest]
-        found = [np.diff(np.append(marks[part, 0], marks[part.stop - 1, -1])) for part in self.stretches]
-        return np.concatenate(found) if found else np.zeros(0)
+        intervals = [np.diff(np.append(marks[part, 0], marks[part.stop - 1, -1])) for part in self.stretches]
+        return np.concatenate(intervals) if intervals else np.zeros(0)
 
     @property
     def slowest(self) -> int:
@@ -89,18 +89,18 @@ def events(job: Job) -> dict[int, dict[str, np.ndarray]]:
 
 def staleness(job: Job) -> dict[str, int] | None:
     """How many updates had each staleness, over all servers; None where it was not recorded."""
-    found = [value for columns in events(job).values() for value in columns["staleness"].astype(int).tolist()]
-    return {str(value): count for value, count in sorted(Counter(found).items())} if found else None
+    values = [value for columns in events(job).values() for value in columns["staleness"].astype(int).tolist()]
+    return {str(value): count for value, count in sorted(Counter(values).items())} if values else None
 
 
 def write_events(job: Job, file: Path) -> None:
     """One row per update: server, seconds since it began to serve, worker, staleness. No file where there are none."""
-    found = events(job)
-    if not found:
+    columns_by_server = events(job)
+    if not columns_by_server:
         return
     import pandas as pd
 
-    frames = [pd.DataFrame({"server": server, **columns}) for server, columns in found.items()]
+    frames = [pd.DataFrame({"server": server, **columns}) for server, columns in columns_by_server.items()]
     frame = pd.concat(frames, ignore_index=True).astype({"worker": "int32", "staleness": "int32"})
     write_with(file, frame.to_parquet)
 
@@ -198,15 +198,15 @@ def _windows(
     job: Job, samples: Sequence[Mapping[str, float]], reports: Sequence[Report]
 ) -> list[tuple[list[Mapping[str, float]], float, float]]:
     """For each host with a window: samples of it and of its ranks, and the clocks at which the window began and ended."""
-    found = []
+    windows = []
     for host in range(len(job.hosts)):
         here = [report for report in reports if job.host_of(report.rank) == host]
         rows = [row for row in samples if row["node"] == host]
         clocks = [report.window_clock for report in here if report.window_clock]
         if rows and clocks:
             rows += [row for report in here for row in report.host_rows]
-            found.append((sorted(rows, key=lambda row: row["clock_s"]), *clocks[0]))
-    return found
+            windows.append((sorted(rows, key=lambda row: row["clock_s"]), *clocks[0]))
+    return windows
 
 
 def _of_all(values: Sequence[Value | None]) -> list[Value]:
@@ -216,8 +216,8 @@ def _of_all(values: Sequence[Value | None]) -> list[Value]:
 
 def _mean(values: Iterable[float]) -> float | None:
     """Mean over hosts; None where there is none."""
-    found = list(values)
-    return fmean(found) if found else None
+    host_values = list(values)
+    return fmean(host_values) if host_values else None
 
 
 def write_samples(rows: list[dict[str, float]], file: Path) -> float | None:

@@ -34,12 +34,12 @@ def checked_result(file: Path, run: str, machine: str | None = None) -> dict[str
         return None
     try:
         result: dict[str, Any] = read_json(file)
-        there, measured_on = result["run"], result.get("machine")
+        stored_run, measured_on = result["run"], result.get("machine")
     except (UserError, TypeError, KeyError, AttributeError) as error:
         wrong = str(getattr(error, "what", "it is no result"))
     else:
-        if there != run:
-            wrong = f"it is the result of `{there}`"
+        if stored_run != run:
+            wrong = f"it is the result of `{stored_run}`"
         elif machine and measured_on and machine_and_campaign(measured_on)[0] != machine_and_campaign(machine)[0]:
             wrong = f"it was measured on machine `{measured_on}` and lies below results/{machine}"
         else:

@@ -81,8 +81,8 @@ def read_trace(rank: int, events: Sequence[Event], shift_s: float) -> RankTrace:
     def phase(name: str) -> Intervals:
         return union([ends(event) for event in spans if event["name"] == name and event["tid"] == thread])
 
-    def those(wanted: Callable[[Event], bool]) -> list[tuple[float, float]]:
-        return [ends(event) for event in spans if wanted(event)]
+    def those(predicate: Callable[[Event], bool]) -> list[tuple[float, float]]:
+        return [ends(event) for event in spans if predicate(event)]
 
     waited, converted = phase("data"), phase("convert")
     if on_gpu:
@@ -147,7 +147,7 @@ def _seconds(of_rank: RankTrace) -> dict[str, float]:
     """What one rank's columns are made of, summed over its traced steps."""
     made, data, copy, compute, wait, transfer = (intersection(of_rank.rows[row], of_rank.steps) for row in TRACED)
     exchange = union(wait, transfer)
-    found = {
+    parts = {
         "steps": of_rank.steps,
         "exchange": exchange,
         "exchange hidden": intersection(exchange, compute),
@@ -158,7 +158,7 @@ def _seconds(of_rank: RankTrace) -> dict[str, float]:
         "copy": copy,
         "copy hidden": intersection(copy, compute),
     }
-    return {name: total(intervals) for name, intervals in found.items()}
+    return {name: total(intervals) for name, intervals in parts.items()}
 
 
 def _exchanges(event: Event) -> bool:
@@ -188,6 +188,6 @@ def _table(ranks: Sequence[RankTrace]) -> list[tuple[int, str, float, float]]:
     return [
         (of_rank.rank, row, begin - zero, end - zero)
         for of_rank in ranks
-        for row, found in {STEP: of_rank.steps, **of_rank.rows}.items()
-        for begin, end in intersection(found, of_rank.steps).tolist()
+        for row, intervals in {STEP: of_rank.steps, **of_rank.rows}.items()
+        for begin, end in intersection(intervals, of_rank.steps).tolist()
     ]

@@ -81,11 +81,11 @@ def transports_named(job: Job, backend: str, interface: str | None, used: Transp
     """
     if not used and backend == "gloo" and interface is not None and job.spec.ranks > 1:
         return {f"transport_{'between' if len(job.hosts) > 1 else 'within'}": f"TCP over {interface}"}
-    found: dict[str, dict[str, None]] = {}
+    transports: dict[str, dict[str, None]] = {}
     for _, _, via, inside, _ in _pairs(job, used):
-        place = found.setdefault(f"transport_{'within' if inside else 'between'}", {})
+        place = transports.setdefault(f"transport_{'within' if inside else 'between'}", {})
         place["/".join(via.split("/")[:2])] = None  # without the number of the card
-    return {place: ", ".join(sorted(names)) for place, names in sorted(found.items())}
+    return {place: ", ".join(sorted(names)) for place, names in sorted(transports.items())}
 
 
 def unknown_transport(job: Job, used: Transports) -> str | None:

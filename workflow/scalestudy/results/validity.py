@@ -142,9 +142,9 @@ def samples_are_as_planned(run: RunEvidence) -> Iterator[str]:
 
 def samples_are_those_planned(run: RunEvidence) -> Iterator[str]:
     """Each rank saw its own samples, each as often as planned."""
-    known = [report for report in run.measured.reports if report.seen is not None]
-    if run.job.spec.loader.mode == "stream" or any(report.node_steps is not None for report in known):
-        yield from _seen_by_two(known)
+    reports = [report for report in run.measured.reports if report.seen is not None]
+    if run.job.spec.loader.mode == "stream" or any(report.node_steps is not None for report in reports):
+        yield from _seen_by_two(reports)
         return
     spec, samples = run.job.spec, run.manifest.train.samples
 
@@ -152,7 +152,7 @@ def samples_are_those_planned(run: RunEvidence) -> Iterator[str]:
     def planned(done: int) -> list[int]:
         return planned_checksums(samples, spec.global_batch, spec.ranks, spec.seed, 0, done)
 
-    for report in known:
+    for report in reports:
         if planned(report.steps_done)[report.rank] != report.seen:
             yield (
                 f"rank {report.rank} saw other samples than were planned for it: some were lost, seen twice, or those of "
@@ -160,10 +160,10 @@ def samples_are_those_planned(run: RunEvidence) -> Iterator[str]:
             )
 
 
-def _seen_by_two(known: Sequence[Report]) -> Iterator[str]:
+def _seen_by_two(reports: Sequence[Report]) -> Iterator[str]:
     """In storage order, and where nodes have samples of their own: at least no two ranks saw the same ones."""
     first_with: dict[int | None, int] = {}
-    for report in known:
+    for report in reports:
         if (other := first_with.setdefault(report.seen, report.rank)) != report.rank:
             yield f"ranks {other} and {report.rank} saw the same samples"
 

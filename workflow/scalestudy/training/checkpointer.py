@@ -64,6 +64,6 @@ class Checkpointer:
 
     def time_a_checkpoint(self) -> None:
         """Write one to time it, where a run that is cut short has checkpoints to extrapolate and none was due yet."""
-        wanted = self.spec.checkpoint.every_steps is not None
-        if wanted and not self.spec.runs_full_training and not self.recorder.report.checkpoints:
+        has_checkpoints = self.spec.checkpoint.every_steps is not None
+        if has_checkpoints and not self.spec.runs_full_training and not self.recorder.report.checkpoints:
             self.save(self.recorder.report.steps_done, "to time it")

@@ -115,8 +115,8 @@ def evaluate(
         return {"accuracy": None, "auroc": None, "loss": None, "invalid_reason": reason}
     if data.task == "multilabel":
         each = auroc_per_label(score, label)
-        known = [value for value in each if value is not None]
-        mean = float(np.mean(known)) if known else None
+        aurocs = [value for value in each if value is not None]
+        mean = float(np.mean(aurocs)) if aurocs else None
         return {"accuracy": None, "auroc": mean, "auroc_per_label": each, "loss": mean_loss, "chance": 0.5}
     accuracy, chance = float((score.argmax(axis=1) == label).mean()), float(np.bincount(label).max() / len(label))
     return {"accuracy": accuracy, "auroc": None, "loss": mean_loss, "chance": chance}
@@ -145,4 +145,4 @@ def auroc_per_label(score: np.ndarray, label: np.ndarray) -> list[float | None]:
     from sklearn.metrics import roc_auc_score
 
     both = [0 < label[:, k].sum() < len(label) for k in range(label.shape[1])]
-    return [float(roc_auc_score(label[:, k], score[:, k])) if known else None for k, known in enumerate(both)]
+    return [float(roc_auc_score(label[:, k], score[:, k])) if has_both else None for k, has_both in enumerate(both)]

@@ -50,11 +50,11 @@ def pairs_of_steps(replica: Replica, step_s: float, trained_s: float) -> list[tu
             torch.cuda.synchronize(world.device)
         return time.perf_counter() - begin
 
-    found = []
+    pairs = []
     with replica.undisturbed():
         for pair in range(int(agreed)):
             seconds = {exchanging: timed(exchanging) for exchanging in ((True, False) if pair % 2 else (False, True))}
-            found.append((seconds[True], seconds[False]))
-    slowest = torch.tensor(found, dtype=torch.float64, device=world.device)
+            pairs.append((seconds[True], seconds[False]))
+    slowest = torch.tensor(pairs, dtype=torch.float64, device=world.device)
     dist.all_reduce(slowest, dist.ReduceOp.MAX, group=world.workers)
     return [(exchanging, alone) for exchanging, alone in slowest.tolist()]

@@ -80,9 +80,9 @@ class FirstSteps:
             group["lr"] = rate
         self._weights.grad = mean / self.world.ranks
         optimiser.step()
-        expected, found = self._weights.detach(), self._sampled()
-        change, error = float((expected - before).abs().max()), float((found - expected).abs().max())
-        rounding = 8 * torch.finfo(found.dtype).eps * float(expected.abs().max())
+        expected, model_weights = self._weights.detach(), self._sampled()
+        change, error = float((expected - before).abs().max()), float((model_weights - expected).abs().max())
+        rounding = 8 * torch.finfo(model_weights.dtype).eps * float(expected.abs().max())
         narrow = getattr(self.replica.strategy.options, "compression", "none") != "none"
         if error > (NARROW_TOLERANCE if narrow else TOLERANCE) * change + rounding and not self.report.invalid_reason:
             name = self.replica.spec.strategy.name
@@ -90,7 +90,7 @@ class FirstSteps:
                 f"`{name}` does not exchange the mean gradient: in one of the first steps a weight differs by {error:.2g} from "
                 f"that after a plain all-reduce, which moves weights by {change:.2g} at most: see `exchange` of the strategy"
             )
-        self._weights.data.copy_(found)
+        self._weights.data.copy_(model_weights)
 
     def _hook(self, parameter: int, slot: int | None, gradient: Any) -> None:
         """Called with one backward pass's addition to a parameter's gradient."""
@@ -121,13 +121,13 @@ def _shown(names: list[str]) -> str:
 
 def _unregistered(model: nn.Module) -> Iterator[str]:
     """Layers and parameters that lie in plain lists and mappings, which torch does not search."""
-    known = {id(part) for part in (*model.modules(), *model.parameters())}
+    registered_ids = {id(part) for part in (*model.modules(), *model.parameters())}
     lost = []
     for prefix, module in model.named_modules():
         for name, value in vars(module).items():
             items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
             parts = [part for part in items if isinstance(part, (nn.Module, nn.Parameter))]
-            if name not in ("_modules", "_parameters") and any(id(part) not in known for part in parts):
+            if name not in ("_modules", "_parameters") and any(id(part) not in registered_ids for part in parts):
                 lost.append(f"{prefix}.{name}".lstrip("."))
     if lost:
         remedy = "use nn.ModuleList, nn.ModuleDict or nn.ParameterList"

@@ -71,13 +71,13 @@ def environment(job: Job, rank: int) -> dict[str, str]:
 
 def addresses() -> list[str]:
     """This machine's IPv4 addresses, the fastest network first, loopback last."""
-    found = [
+    interface_addresses = [
         (name == "lo" or address.address.startswith("127."), -speed(name), address.address)
         for name, several in psutil.net_if_addrs().items()
         for address in several
         if address.family == socket.AF_INET
     ]
-    return [address for *_, address in sorted(found)]
+    return [address for *_, address in sorted(interface_addresses)]
 
 
 def speed(interface: str) -> int:

@@ -87,8 +87,8 @@ class Replica:
         if self.emulated:
             return x
         x = normalise(x, self.dtype, self.world.device)
-        wanted = self.spec.memory_format == "channels_last" and x.ndim == 4
-        return x.contiguous(memory_format=torch.channels_last) if wanted else x
+        channels_last = self.spec.memory_format == "channels_last" and x.ndim == 4
+        return x.contiguous(memory_format=torch.channels_last) if channels_last else x
 
     def forward_backward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Gradients of the mean loss over this rank's batch; returns the loss."""

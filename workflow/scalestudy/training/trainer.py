@@ -113,11 +113,11 @@ class Trainer:
         """One step on the next batch of `stream`; its loss and samples. The marks bear the names of the metrics."""
         replica = self.replica
         timer.begin()
-        asked = time.perf_counter()
+        wait_begin = time.perf_counter()
         x, y = next(stream)
         timer.mark("data")
         if replica.emulator is not None:
-            replica.emulator.waited(time.perf_counter() - asked)
+            replica.emulator.waited(time.perf_counter() - wait_begin)
         with replica.memory_limit:
             x, y = replica.inputs(x), y.to(self.world.device, non_blocking=True)
             timer.mark("convert")

@@ -93,8 +93,8 @@ def device_bus_id(device: torch.device) -> str | None:
     """The GPU's PCI address as the kernel writes it."""
     if device.type != "cuda":
         return None
-    found: Any = torch.cuda.get_device_properties(device)
-    return f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
+    properties: Any = torch.cuda.get_device_properties(device)
+    return f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
 
 
 # Memory of the device

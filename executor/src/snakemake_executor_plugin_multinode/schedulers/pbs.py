@@ -102,14 +102,14 @@ class Pbs(Scheduler):
 
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """qstat with all ids; jobs without an id are looked for by name."""
-        found: dict[str, Status] = {}
-        known = [job for job in jobs if job.id]
-        for begin in range(0, len(known), BATCH):
-            found |= self._known(known[begin : begin + BATCH])
+        statuses: dict[str, Status] = {}
+        jobs_with_id = [job for job in jobs if job.id]
+        for begin in range(0, len(jobs_with_id), BATCH):
+            statuses |= self._known(jobs_with_id[begin : begin + BATCH])
         for job in jobs:
             if not job.id and (job_id := self._find(job.name)):
-                found |= self._known([JobRef(job.name, job_id)])
-        return found
+                statuses |= self._known([JobRef(job.name, job_id)])
+        return statuses
 
     def _known(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         answer = self._with_ended("qstat", [*FORMAT, *(job.id or "" for job in jobs)])
@@ -123,10 +123,10 @@ class Pbs(Scheduler):
     def _find(self, name: str) -> str | None:
         """The id of a job of that name, living or ended; names are unique to a submission."""
         answer = self._with_ended("qselect", ["-N", name])
-        found = self.job_id.findall(answer.out)
-        if answer.code != 0 or (answer.out.strip() and not found):
+        job_ids = self.job_id.findall(answer.out)
+        if answer.code != 0 or (answer.out.strip() and not job_ids):
             raise NoAnswer(said("qselect", answer))
-        return found[-1] if found else None
+        return job_ids[-1] if job_ids else None
 
     def _with_ended(self, command: str, words: list[str]) -> CommandAnswer:
         """Ask about jobs that are over too, where this PBS keeps a record of them."""
@@ -153,12 +153,12 @@ def _on_hosts(words: Sequence[str], hosts: Sequence[str]) -> list[str]:
     """
     if not hosts:
         return list(words)
-    found = [CHUNKS.fullmatch(word) for word in words]
-    if sum(match is not None for match in found) != 1:
+    matches = [CHUNKS.fullmatch(word) for word in words]
+    if sum(match is not None for match in matches) != 1:
         raise ValueError(
             f"a job on nodes by name needs a request with one chunk, `-l select={{nodes}}:…`, not {' '.join(words)!r}"
         )
-    chunks = ["+".join(f"1{match[1]}:host={host}" for host in hosts) if match else "" for match in found]
+    chunks = ["+".join(f"1{match[1]}:host={host}" for host in hosts) if match else "" for match in matches]
     return [f"select={chunk}" if chunk else word for word, chunk in zip(words, chunks, strict=True)]
 
 
@@ -191,8 +191,8 @@ def _status(fields: dict[str, str]) -> Status:
         state = State.NEVER
     if state is not State.ENDED:
         return Status(fields["id"], state, words, nodes=nodes)
-    cause, number, said = _how(fields)
-    return Status(fields["id"], state, f"{said}{': ' + comment if comment else ''}", cause, number, nodes)
+    cause, number, record = _how(fields)
+    return Status(fields["id"], state, f"{record}{': ' + comment if comment else ''}", cause, number, nodes)
 
 
 def _how(fields: dict[str, str]) -> tuple[Cause, int | None, str]:
@@ -204,12 +204,12 @@ def _how(fields: dict[str, str]) -> tuple[Cause, int | None, str]:
     status = whole(text)
     if status is None or substate is None:
         return Cause.UNKNOWN, None, f"Exit_status {text[:40]}, substate {fields.get('substate', '')[:40]}"
-    said = f"Exit_status {status}, substate {substate}"
+    record = f"Exit_status {status}, substate {substate}"
     if substate == SUBSTATE_TERMINATED:
-        return Cause.CANCELLED, None, said
+        return Cause.CANCELLED, None, record
     number = next((status - base for base in (SIGNAL_BASE, SHELL_BASE) if base < status < base + 65), None)
     if number is not None:
-        return Cause.SIGNAL, number, said
+        return Cause.SIGNAL, number, record
     if status == 0:
-        return (Cause.FINISHED if substate == SUBSTATE_FINISHED else Cause.UNKNOWN), None, said
-    return EXIT.get(status, Cause.COMMAND if status > 0 else Cause.UNKNOWN), None, said
+        return (Cause.FINISHED if substate == SUBSTATE_FINISHED else Cause.UNKNOWN), None, record
+    return EXIT.get(status, Cause.COMMAND if status > 0 else Cause.UNKNOWN), None, record

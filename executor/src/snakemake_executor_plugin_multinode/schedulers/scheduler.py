@@ -213,13 +213,13 @@ class Scheduler(ABC):
 
         A scheduler that does not answer to one command is not sent the others.
         """
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         try:
-            for argv, asked in self.deletions(jobs):
-                found |= self._delete(argv, asked)
+            for argv, batch in self.deletions(jobs):
+                reasons |= self._delete(argv, batch)
         except NoAnswer as error:
-            found = {job.name: str(error) for job in jobs} | found
-        return {name: why for name, why in found.items() if why}
+            reasons = {job.name: str(error) for job in jobs} | reasons
+        return {name: why for name, why in reasons.items() if why}
 
     def _delete(self, argv: Sequence[str], jobs: Sequence[JobRef]) -> dict[str, str]:
         """By name, why each job may still be there after a deleting command, in its words; empty where it is not.
@@ -233,12 +233,12 @@ class Scheduler(ABC):
         # The number of its id, else its name.
         called = {job: re.escape(re.split(r"[.;]", job.id)[0] if job.id else job.name) for job in jobs}
         lines = [line for line in text.splitlines() if line.strip()]
-        found = dict.fromkeys((job.name for job in jobs), "" if lines or answer.code == 0 else said(argv[0], answer))
+        reasons = dict.fromkeys((job.name for job in jobs), "" if lines or answer.code == 0 else said(argv[0], answer))
         for line in lines if answer.code != 0 else ():
             if not self.deleted.search(line):
                 theirs = [job for job in jobs if re.search(rf"(?<![\w.]){called[job]}(?!\w)", line)]
-                found |= {job.name: said(argv[0], CommandAnswer(answer.code, "", line)) for job in theirs or jobs}
-        return found
+                reasons |= {job.name: said(argv[0], CommandAnswer(answer.code, "", line)) for job in theirs or jobs}
+        return reasons
 
     def why_waiting(self, status: Status) -> str:
         """Why a job in the queue does not start, by the scheduler; for one job at a time. NoAnswer like `statuses`."""
@@ -356,8 +356,8 @@ def found_for(jobs: Sequence[JobRef], rows: Iterable[tuple[str, str, Row]]) -> d
         if UNIQUE.search(name) is None:
             by_id[job_id] = row
         by_name[_unique(name)] = row
-    found = {job.name: by_name.get(_unique(job.name), by_id.get(job.id or "")) for job in jobs}
-    return {name: row for name, row in found.items() if row is not None}
+    rows_by_job = {job.name: by_name.get(_unique(job.name), by_id.get(job.id or "")) for job in jobs}
+    return {name: row for name, row in rows_by_job.items() if row is not None}
 
 
 def _unique(name: str) -> str:
@@ -380,14 +380,14 @@ def _environment(request: Request, settings: SchedulerSettings) -> str | ValueEr
     """The parallel environment for so many ranks on a node, or the error to raise if a template asks for it; one slot needs
     none.
     """
-    known = settings.environments
-    name = known.get(str(request.ranks_per_node), known.get(ANY))
+    environments = settings.environments
+    name = environments.get(str(request.ranks_per_node), environments.get(ANY))
     if name is not None or request.nodes * request.ranks_per_node == 1:
         return name
-    there = ", ".join(f"{key}: {name}" for key, name in known.items()) or "none"
+    listing = ", ".join(f"{key}: {name}" for key, name in environments.items()) or "none"
     return ValueError(
         f"no parallel environment is known that deals {request.ranks_per_node} slots to a host; add it to "
-        f"`scheduler.environments` of the site (there: {there}), or one for `any` number"
+        f"`scheduler.environments` of the site (there: {listing}), or one for `any` number"
     )
 
 

@@ -98,30 +98,30 @@ class Sge(Scheduler):
         answer = self.run(["qstat", "-u", user_name(), "-r", "-xml"], self.query_s)
         if answer.code != 0:
             raise NoAnswer(said("qstat", answer))
-        found = found_for(jobs, self._living(answer.out))
-        return found | self._accounted([job for job in jobs if job.name not in found])
+        statuses = found_for(jobs, self._living(answer.out))
+        return statuses | self._accounted([job for job in jobs if job.name not in statuses])
 
     def why_waiting(self, status: Status) -> str:
         """The state, and the `scheduling info` of `qstat -j`, which a site may have switched off (`schedd_job_info`)."""
         answer = self.run(["qstat", "-j", status.id], self.query_s)
-        _, found, info = answer.out.partition("scheduling info:")
+        _, heading, info = answer.out.partition("scheduling info:")
         lines = [" ".join(line.split()) for line in info.splitlines() if line.strip()]
-        return f"{status.words}: {'; '.join(lines)}" if found and lines else status.words
+        return f"{status.words}: {'; '.join(lines)}" if heading and lines else status.words
 
     def _accounted(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """Query the accounting, job by job in a random order, as long as it answers and there is time."""
         end_s = time.monotonic() + ACCOUNT_S
-        found: dict[str, Status] = {}
+        statuses: dict[str, Status] = {}
         waiting = random.sample(jobs, len(jobs))
         silent = "qacct takes long: the other jobs are asked about in the next round"
         try:
             while waiting and time.monotonic() < end_s:
                 if (status := self._ended(waiting[-1])) is not None:
-                    found[waiting[-1].name] = status
+                    statuses[waiting[-1].name] = status
                 waiting.pop()
         except NoAnswer as error:
             silent = str(error)
-        return found | {job.name: Status("", State.UNANSWERED, silent) for job in waiting}
+        return statuses | {job.name: Status("", State.UNANSWERED, silent) for job in waiting}
 
     def _living(self, xml: str) -> list[tuple[str, str, Status]]:
         try:
@@ -182,10 +182,10 @@ def _state(letters: str) -> State:
 
 def _limit(record: dict[str, str]) -> Cause:
     """37 is a limit of time or of memory; the request of the job tells which it had reached."""
-    asked = re.search(r"\bh_rt=([0-9]{1,18})", record.get("category", ""))
+    time_limit = re.search(r"\bh_rt=([0-9]{1,18})", record.get("category", ""))
     wall = re.match(r"[0-9]{1,18}(\.[0-9]+)?", record.get("ru_wallclock", ""))
-    if asked and wall:
-        return Cause.WALLTIME if float(wall[0]) >= int(asked[1]) - 5 else Cause.MEMORY
+    if time_limit and wall:
+        return Cause.WALLTIME if float(wall[0]) >= int(time_limit[1]) - 5 else Cause.MEMORY
     return Cause.WALLTIME
 
 

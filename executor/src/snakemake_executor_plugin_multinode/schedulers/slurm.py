@@ -138,8 +138,8 @@ class Slurm(Scheduler):
 
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One squeue of all jobs of this user: it also finds by name, and no unknown id can spoil it."""
-        found = {name: self._explained(status) for name, status in found_for(jobs, self._table()).items()}
-        return found | self._accounted([job for job in jobs if job.name not in found])
+        statuses = {name: self._explained(status) for name, status in found_for(jobs, self._table()).items()}
+        return statuses | self._accounted([job for job in jobs if job.name not in statuses])
 
     def _table(self) -> list[tuple[str, str, Status]]:
         command = ["squeue", *self.on, "-h", "-t", "all", "-u", user_name(), "-o", FORMAT]
@@ -230,8 +230,8 @@ def _cluster(options: Sequence[str], environment: Mapping[str, str]) -> str:
     for word, following in pairwise([*options, ""]):
         if word in ("-M", "--clusters", "--cluster"):
             named = following
-        elif found := re.fullmatch(r"(?:--clusters?=|-M)(.+)", word):
-            named = found[1]
+        elif match := re.fullmatch(r"(?:--clusters?=|-M)(.+)", word):
+            named = match[1]
     if named == "all" or "," in named:
         raise ValueError(f"jobs cannot be followed in several clusters of Slurm ({named}): name one by `-M`")
     return named

@@ -103,10 +103,10 @@ class Loading:
         """Return the record of a loader. A loader that is made anew in each epoch shares the record of the first."""
         if loader not in self.loaders:
             made = Loader(loader, self.steps, self.torch.is_grad_enabled())
-            known = next((one for one in self.watched if not one.open and one.is_like(made)), None)
-            if known is None:
+            earlier_record = next((one for one in self.watched if not one.open and one.is_like(made)), None)
+            if earlier_record is None:
                 self.watched.append(made)
-            self.loaders[loader] = known or made
+            self.loaders[loader] = earlier_record or made
         return self.loaders[loader]
 
     def note_fetch(self, watched, batch, begin, end):
