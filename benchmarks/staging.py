@@ -37,7 +37,7 @@ from tests.unit.data import nginx
 from scalestudy.data import disk
 from scalestudy.data.pagecache import resident_bytes, warm
 from scalestudy.data.stage.copying import Copier
-from scalestudy.data.stage.file_set import WantedFiles
+from scalestudy.data.stage.file_set import FileSet
 from scalestudy.data.stores import store_at
 
 BLOCK_BYTES = 1 << 20
@@ -83,7 +83,7 @@ def digest_list(folder: Path, names: list[str]) -> np.ndarray:
 
 def ours(origin: str, case: Case, names: list[str], checks: np.ndarray, streams: int) -> Copy:
     """This project, with the checksum of every file compared."""
-    wanted = WantedFiles(names.__getitem__, np.full(case.count, case.size), checks, "xxh3_64")
+    wanted = FileSet(names.__getitem__, np.full(case.count, case.size), checks, "xxh3_64")
 
     def run(folder: Path) -> None:
         store = store_at(origin, kept_open=False)

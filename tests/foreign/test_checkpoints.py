@@ -22,7 +22,7 @@ FACTS, STATE = f"{PLACE}/checkpoint.json", f"{PLACE}/state.safetensors"
 
 
 def write(project: Path, step: int = 7) -> None:
-    state, report = {"model.weight": torch.zeros(3)}, Report(rank=0).plain()
+    state, report = {"model.weight": torch.zeros(3)}, Report(rank=0).to_dict()
     facts = {"run": "r-0123456789ab", "code": "c0de"}
     folder = (project / PLACE).parent
     checkpoint.write(folder, step, 0, checkpoint.random_states(), state, report, facts, lambda value: [value])

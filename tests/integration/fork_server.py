@@ -140,7 +140,7 @@ def _share_warm_server(words: list[str]) -> None:
 
     driver = processes.driver()
     processes.announce_driver = lambda: os.environ.update({processes.DRIVER: driver})
-    if words[:2] == ["scalestudy", "prepare"] and warm.wanted() and (status := warm.call(words[1:])) is not None:
+    if words[:2] == ["scalestudy", "prepare"] and warm.is_wanted() and (status := warm.call(words[1:])) is not None:
         sys.exit(status)
 
 

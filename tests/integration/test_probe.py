@@ -60,7 +60,7 @@ def test_a_part_is_a_valid_run_that_counts_what_it_does_and_leaves_nothing(
     specs: dict[str, RunSpec], part: str, tmp_path: Path
 ) -> None:
     spec = with_keys(specs[part], **SIZES.get(part, {}))
-    plain = {**spec.plain(), "measure": {"warmup_steps": 5, "minutes": 0.01}}
+    plain = {**spec.to_dict(), "measure": {"warmup_steps": 5, "minutes": 0.01}}
     settings = [f"{key}={json.dumps(value)}" for key, value in plain.items()]
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -146,7 +146,7 @@ def make(case: Case, out: Path) -> None:
     }  # fmt: skip
     marks = max(parts.values(), key=lambda part: part[-1, 1])
     facts = {
-        "name": case.name, "spec": spec.plain(), "samples": samples, "loop_s": result["metrics"]["training_time_s"],
+        "name": case.name, "spec": spec.to_dict(), "samples": samples, "loop_s": result["metrics"]["training_time_s"],
         "evaluations": [{key: each[key] for key in ("step", "evaluation_s")} for each in result["evaluations"]],
         "checkpoints": [{key: each[key] for key in ("step", "seconds")} for each in result["checkpoints"]],
     }  # fmt: skip

@@ -49,7 +49,7 @@ def test_a_submitted_job_makes_its_run_though_the_study_was_edited_since(folder:
     (folder / "b.yaml").unlink()
     (folder / "a.yaml").write_text(STUDY.format(seed=1) + "repeats: 2\n")
     run = Project({}).chosen[0].runs[1]
-    write_json(run_folder("local", run.id) / "spec.json", run.spec.plain())
+    write_json(run_folder("local", run.id) / "spec.json", run.spec.to_dict())
     (folder / "a.yaml").write_text(edited)
     assert Project({}, is_job=True).run("local", run.id) == run
     with pytest.raises(UserError, match=f"no study has a run `{run.id}x`"):

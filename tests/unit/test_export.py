@@ -51,7 +51,7 @@ def study(project: Path) -> Study:
     write_result(result_file("local", valid.id), result_of(valid))
     write_result(result_file("local", wrong.id), result_of(wrong, status="invalid", reason="the loss is not finite"))
     for run in (valid, wrong):
-        write_json(run_folder("local", run.id) / "spec.json", run.spec.plain())
+        write_json(run_folder("local", run.id) / "spec.json", run.spec.to_dict())
     pd.DataFrame({"step": [1, 2]}).to_parquet(run_folder("local", valid.id) / "steps.parquet")
     (run_folder("local", valid.id) / "log").mkdir()
     (run_folder("local", valid.id) / "log/train.log").write_text("secret\n")
@@ -95,7 +95,7 @@ def test_the_files_of_a_program_and_its_explained_runs_are_in_the_archive(study:
     study = read_studies(["exchange"], "mini", Machine())[0]
     for run in (study.runs[0], study.explained[0]):
         write_result(result_file("local", run.id), result_of(run))
-        write_json(run_folder("local", run.id) / "spec.json", run.spec.plain())
+        write_json(run_folder("local", run.id) / "spec.json", run.spec.to_dict())
     assert export() == 0
     with zipfile.ZipFile("out.zip") as archive:
         assert archive.read("train.py") == b"print()\n"

@@ -67,7 +67,7 @@ def test_a_run_outside_the_dag_goes_into_an_empty_folder_or_one_of_the_same_run(
     spec = checked_run({"ranks": 2, "strategy": "allreduce"}, "try")
     refuse_foreign_folder(tmp_path / "new", run_id(spec))
     refuse_foreign_folder(tmp_path, run_id(spec))
-    (tmp_path / "spec.json").write_text(json.dumps(spec.plain()), encoding="utf-8")
+    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()), encoding="utf-8")
     other = run_id(checked_run({}, "try"))
     for identity in (run_id(spec), other):
         refuse_foreign_folder(tmp_path, identity)  # an attempt that failed has left nothing of value
@@ -85,7 +85,7 @@ def test_a_program_that_was_edited_after_its_run_was_planned_is_named(here: Path
     script.write_text("first", encoding="utf-8")
     spec = checked_run({"program": {"command": "python train.py", "files": ["train.py"]}}, "try")
     folder = here / "results/local/runs" / run_id(spec)
-    write_json(folder / "spec.json", spec.plain())
+    write_json(folder / "spec.json", spec.to_dict())
     script.write_text("second", encoding="utf-8")
     with pytest.raises(UserError) as error:
         train_from_spec(folder / "result.json")

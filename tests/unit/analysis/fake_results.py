@@ -77,7 +77,7 @@ def result_of(run: Run, **changes: Any) -> dict[str, Any]:
         "run": run.id,
         "status": "valid",
         "reason": None,
-        "spec": run.spec.plain(),
+        "spec": run.spec.to_dict(),
         "metrics": metrics,
         "kinds": {},
         "emulated": run.spec.accelerator is not None,

@@ -69,7 +69,7 @@ def remember(*runs: tuple[dict[str, Any], float], **more: Any) -> None:
     with open(file, "a") as stream:
         for spec, wall_s in runs:
             made = run(**spec)
-            entry = {"run": made.id, "status": "valid", "spec": made.spec.plain(), "wall_s": wall_s, **more}
+            entry = {"run": made.id, "status": "valid", "spec": made.spec.to_dict(), "wall_s": wall_s, **more}
             stream.write(json.dumps(entry) + "\n")
 
 
@@ -222,7 +222,7 @@ def test_data_of_unknown_size_is_unknown_and_requests_a_short_job(tmp_path: Path
 @pytest.mark.parametrize("machine", ["tsubame3", "flow_type2", "gpu_cluster"])
 def test_every_value_of_a_shipped_machine_has_its_source(machine: str) -> None:
     found = read_machine(machine, ROOT / "config/machines")
-    assert set(found.plain()) - {"sources"} == set(found.sources)
+    assert set(found.to_dict()) - {"sources"} == set(found.sources)
 
 
 @pytest.mark.slow

@@ -223,7 +223,9 @@ def command(manifest: Path, site: Site, folder: Path, *more: str) -> subprocess.
 
 
 def wait_for_shards(process: subprocess.Popen[str], root: Path, count: int) -> None:
-    assert wait_until(lambda: process.poll() is not None or len(list(root.glob("*/*.tar"))) >= count, 60)
+    """Until so many are whole: each of the copying threads has one more under way."""
+    least = count + StageOptions().streams
+    assert wait_until(lambda: process.poll() is not None or len(list(root.glob("*/*.tar"))) >= least, 60)
     assert process.poll() is None, process.communicate()
 
 

@@ -276,7 +276,7 @@ def test_data_that_a_study_varies_is_no_mixed_instrument(study: Study, tmp_path:
     study = read_study(tmp_path, varied.replace("digits", "synthetic_jpeg"))
 
     def change(run: Run) -> dict[str, Any]:
-        data = "a" if run.spec.data.plain()["shard"]["mib"] == 1 else again if run.spec.repeat else "b"
+        data = "a" if run.spec.data.to_dict()["shard"]["mib"] == 1 else again if run.spec.repeat else "b"
         return {"instrument": {**INSTRUMENT, "data": data}}
 
     write_results(study, change)

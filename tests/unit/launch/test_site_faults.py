@@ -84,7 +84,7 @@ def test_training_on_an_unfit_node_ends_with_the_fault_told_and_no_result(
     asked = spec()
     out = Path("results/gpus/runs") / run_id(asked) / "result.json"
     out.parent.mkdir(parents=True)
-    (out.parent / "spec.json").write_text(json.dumps(asked.plain()))
+    (out.parent / "spec.json").write_text(json.dumps(asked.to_dict()))
     assert run_command(["train", "--out", str(out)]) == 2
     why = "config/machines/gpus.yaml says 4 GPUs per node, but this node has none"
     assert why in capsys.readouterr().err

@@ -25,8 +25,8 @@ def test_a_server_is_shared_by_one_drivers_runs_whose_libraries_were_loaded_alik
 
 def test_only_a_run_under_a_driver_of_this_machine_and_in_no_job_uses_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(processes.DRIVER, processes.identity(os.getpid()) or "")
-    assert warm.wanted()
+    assert warm.is_wanted()
     for name, value in (("SCALESTUDY_WARM", "0"), ("SLURM_JOB_ID", "7"), (processes.DRIVER, "")):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
-            assert not warm.wanted()
+            assert not warm.is_wanted()

@@ -53,7 +53,7 @@ def test_readings_of_two_devices_are_one_row(see: See) -> None:
 def test_an_absent_library_or_device_is_said(see: See, monkeypatch: pytest.MonkeyPatch) -> None:
     see(1)
     of = "utilisation, power and energy of the devices are not measured: "
-    assert DeviceMeter(["0000:99:00.0"]).said == f"{of}NVML does not know 1 device"
+    assert DeviceMeter(["0000:99:00.0"]).unmeasured == f"{of}NVML does not know 1 device"
     gpus.loads(monkeypatch, None)
-    assert DeviceMeter(["0000:10:00.0"]).said == f"{of}NVML Shared Library Not Found"
-    assert DeviceMeter([]).said == ""
+    assert DeviceMeter(["0000:10:00.0"]).unmeasured == f"{of}NVML Shared Library Not Found"
+    assert DeviceMeter([]).unmeasured == ""

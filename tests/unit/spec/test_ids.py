@@ -146,7 +146,7 @@ def test_shipped_studies_keep_their_ids(machine: str, scale: str, monkeypatch: p
 
 
 def test_defaults_stay_because_ids_leave_them_out() -> None:
-    assert RunSpec().full() == DEFAULTS
+    assert RunSpec().to_full_dict() == DEFAULTS
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_defaults_stay_because_ids_leave_them_out() -> None:
 )
 def test_defaults_of_options_stay_because_ids_leave_them_out(part: str, options: dict[str, Any]) -> None:
     key = "source" if part == "data" else "name"
-    assert run_of({part: {key: options[key]}}).full()[part] == options
+    assert run_of({part: {key: options[key]}}).to_full_dict()[part] == options
 
 
 @pytest.mark.parametrize(("part", "union"), [("model", AnyModel), ("strategy", AnyStrategy), ("data", AnyData)])

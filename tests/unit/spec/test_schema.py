@@ -39,7 +39,7 @@ def test_a_shipped_study_agrees_with_model_and_schema(file: Path) -> None:
 
 
 def test_a_run_agrees_with_its_schema() -> None:
-    assert complaints("run", RunSpec().full()) == []
+    assert complaints("run", RunSpec().to_full_dict()) == []
 
 
 @pytest.mark.parametrize(("name", "text"), EXAMPLES, ids=[name for name, _ in EXAMPLES])

@@ -112,7 +112,7 @@ def test_a_scale_merges_maps_replaces_values_and_lists_and_removes_by_null() -> 
         "    vary: {ranks: [2], seed: null}\n"
     )
     (run,) = made(text, "mini").runs
-    assert run.spec.plain() == {
+    assert run.spec.to_dict() == {
         "strategy": {"name": "allreduce"},
         "ranks": 2,
         "data": {"source": "synthetic", "shape": [1, 4], "classes": 5},
@@ -133,7 +133,7 @@ def test_a_scale_merges_maps_replaces_values_and_lists_and_removes_by_null() -> 
 )
 def test_a_map_that_names_another_replaces_the_one_below(below: str, above: str, model: dict[str, object]) -> None:
     study = made(f"base: {{model: {below}}}\nscales: {{mini: {{base: {{model: {above}}}}}}}", "mini")
-    assert study.runs[0].spec.plain()["model"] == model
+    assert study.runs[0].spec.to_dict()["model"] == model
 
 
 @pytest.mark.parametrize(

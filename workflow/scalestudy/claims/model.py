@@ -52,7 +52,7 @@ class Claim(Spec):
     @property
     def digest(self) -> str:
         """Twelve hex digits over everything that decides the claim, its statement included."""
-        judged = {key: value for key, value in self.plain().items() if key not in NOT_JUDGED}
+        judged = {key: value for key, value in self.to_dict().items() if key not in NOT_JUDGED}
         return sha256_text(canonical_json(judged))[:12]
 
 

@@ -50,7 +50,7 @@ class Resources:
         """GPUs that the job asks for or keeps idle, over all nodes."""
         return self.nodes * max(self.gpus_per_node, self.gpus_held_per_node)
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """By name; `links` is not a resource."""
         return {name: value for name, value in asdict(self).items() if name in NAMES}
 

@@ -77,7 +77,7 @@ def try_settings(settings: tuple[str, ...], out: Path) -> None:
         manifest.unlink()  # what could not be had last time is looked for again
     refuse_foreign_folder(out, identity)
     with only_trainer(out):
-        write_json(out / "spec.json", spec.plain())
+        write_json(out / "spec.json", spec.to_dict())
         result = _make(identity, spec, manifest, out / "result.json", Machine())
     click.echo(f"{identity}\n{out / 'result.json'}")
     click.echo("\n".join([": ".join(filter(None, (result["status"], result["reason"]))), *_remarks(result)]))

@@ -64,5 +64,5 @@ def in_warm_server(*arguments: str) -> None:
     """End with the exit status of this command in a child of the warm server; return where it has to be done here."""
     from scalestudy.launch import warm
 
-    if warm.wanted() and (status := warm.call(list(arguments))) is not None:
+    if warm.is_wanted() and (status := warm.call(list(arguments))) is not None:
         sys.exit(status)

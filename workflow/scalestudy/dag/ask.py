@@ -102,11 +102,11 @@ class Ask:
 
     def dataset_json(self, w: Any) -> str:
         """The spec of a dataset."""
-        return canonical_json(self.project.run_with(w.dataset).spec.data.plain())
+        return canonical_json(self.project.run_with(w.dataset).spec.data.to_dict())
 
     def spec_json(self, w: Any) -> str:
         """The spec of a run, as it is stored."""
-        return canonical_json(self.project.run(w.machine, w.run).spec.plain())
+        return canonical_json(self.project.run(w.machine, w.run).spec.to_dict())
 
     def train_inputs(self, w: Any) -> dict[str, Any]:
         """Spec and data of a run, of a program its spec alone: the same before and after it, and of any age.
@@ -165,11 +165,11 @@ class Ask:
 
     def claims(self, w: Any) -> str:
         """How a study's claims are declared."""
-        return canonical_json([claim.plain() for claim in self._study(w).claims])
+        return canonical_json([claim.to_dict() for claim in self._study(w).claims])
 
     def declared(self, w: Any) -> str:
         """How a figure or a table is declared."""
-        return canonical_json(self._part(w)[1].plain())
+        return canonical_json(self._part(w)[1].to_dict())
 
     def labels(self, w: Any) -> dict[str, str]:
         """Labels of a figure or a table in Snakemake's report."""

@@ -82,7 +82,7 @@ def table_of(study: Study, machine: str, spec: TableSpec) -> Table:
         [[*text, *_cells(record, values, scales)] for text, record in zip(texts, records, strict=True)],
         records,
         (*_notes(rows, records, spec, values), *_bases(study, every, rows, spec)),
-        tuple(f"{run_text(study, keys, row)}: {said(row)}" for row in rows if row["status"] != "valid"),
+        tuple(f"{run_text(study, keys, row)}: {reason_text(row)}" for row in rows if row["status"] != "valid"),
     )
 
 
@@ -161,7 +161,7 @@ def cell_text(record: Mapping[str, Any], column: str, factor: float) -> str:
     return MARKS.get(kind, "") + with_interval(mean, low, high, factor) + disturbed
 
 
-def said(row: Row) -> str:
+def reason_text(row: Row) -> str:
     """A run's status and its reason."""
     if row["status"] == "missing":
         return "not run" if row["reason"] == "no result yet" else str(row["reason"])

@@ -40,7 +40,7 @@ def run(run_id: str, spec: RunSpec, manifest_file: Path, out: Path, machine: Mac
             outcome = _measure(chain, spec, manifest_file, machine)
         except Skipped as error:
             outcome = skipped(spec, str(error))
-        head = {"run": run_id, "status": outcome["status"], "reason": outcome["reason"], "spec": spec.plain()}
+        head = {"run": run_id, "status": outcome["status"], "reason": outcome["reason"], "spec": spec.to_dict()}
         result = {**head, "machine": machine_of(out), "started": started, **outcome, "ended": now()}
         chain.add_to(result)
         write_result(out, result)

@@ -176,8 +176,8 @@ class Ranks:
         """The samples of their use, to this moment; notes in the job's folder what could not be measured."""
         assert self.sampler is not None, "they were started"
         self.sampler.stop()
-        if self.sampler.said:
-            (self.job.folder / f"{UNMEASURED}{self.ranks[0]}").write_text(self.sampler.said, encoding="utf-8")
+        if self.sampler.unmeasured:
+            (self.job.folder / f"{UNMEASURED}{self.ranks[0]}").write_text(self.sampler.unmeasured, encoding="utf-8")
         return self.sampler.rows
 
     def end(self) -> None:

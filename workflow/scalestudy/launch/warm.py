@@ -53,7 +53,7 @@ Work = Callable[[list[str]], int]
 _is_child = False
 
 
-def wanted() -> bool:
+def is_wanted() -> bool:
     """Whether this process has a driver on this machine, and may use its warm server."""
     return processes.driver() != "" and os.environ.get("SCALESTUDY_WARM") != "0" and not in_job() and not _is_child
 

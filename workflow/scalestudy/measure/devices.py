@@ -32,7 +32,7 @@ class DeviceMeter:
 
     def __init__(self, addresses: Sequence[str | None]) -> None:
         """`addresses` are the PCI addresses of the devices that the run uses here; none where it uses no device."""
-        self.said = ""
+        self.unmeasured = ""
         self._nvml: Nvml | None = None
         if not addresses:
             return
@@ -46,7 +46,7 @@ class DeviceMeter:
         except NvmlError as error:
             lack = str(error)
         if lack:
-            self.said = f"utilisation, power and energy of the devices are not measured: {lack}"
+            self.unmeasured = f"utilisation, power and energy of the devices are not measured: {lack}"
             self.close()
 
     def close(self) -> None:

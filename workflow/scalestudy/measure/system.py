@@ -263,9 +263,9 @@ class Sampler:
         self._thread.join(timeout=5 * INTERVAL_S)
 
     @property
-    def said(self) -> str:
+    def unmeasured(self) -> str:
         """Why accelerators were not measured; empty where they were, or the run uses none."""
-        return self._meter.said
+        return self._meter.unmeasured
 
     def _sample(self) -> None:
         self.rows.append(self._row())

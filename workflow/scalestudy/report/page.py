@@ -24,7 +24,7 @@ from scalestudy.figures.groups import Row, selected
 from scalestudy.figures.kinds import chart_of
 from scalestudy.figures.render import render
 from scalestudy.figures.style import styled, svg_bytes
-from scalestudy.figures.tables import MARKS, said, table_of
+from scalestudy.figures.tables import MARKS, reason_text, table_of
 from scalestudy.files import write_text
 from scalestudy.report.answers import answer_of, first_answers, this_machine, warnings_of
 from scalestudy.report.verdicts import read_verdicts
@@ -118,7 +118,7 @@ def study_part(study: Study, machine: str, rows: Sequence[Row]) -> dict[str, Any
         "tables": [(table_of(study, machine, table), file) for table, file in zip(study.tables, files, strict=True)],
         "run_keys": [column_label(key) for key in keys],
         "runs": {row["run"]: _run(study, keys, row) for row in rows},
-        "absent": [(run_text(study, keys, row), said(row)) for row in rows if row["status"] != "valid"],
+        "absent": [(run_text(study, keys, row), reason_text(row)) for row in rows if row["status"] != "valid"],
         "trust": [*notes.trust(rows), *unchecked(study, machine, rows)],
         "conditions": _conditions(study, rows),
     }

@@ -154,7 +154,7 @@ def facts_of_hosts(
     """
     hosts = _windows(job, samples, reports)
 
-    def known(share_of: Callable[..., float | None], *columns: str) -> list[float]:
+    def shares(share_of: Callable[..., float | None], *columns: str) -> list[float]:
         return [share for host in hosts if (share := share_of(*host, *columns)) is not None]
 
     utilisation, power, memory, processes = (
@@ -165,10 +165,10 @@ def facts_of_hosts(
     others = int(max_processes or 0) - job.resolved.ranks_per_node
     joules = _of_all([energy_j(*host) for host in hosts])
     values = {
-        "foreign_cpu_share": max(known(foreign_share), default=None),
-        "throttled_share": max(known(share_of_time, "throttled_s"), default=None),
-        "cpu_utilisation": _mean(known(share_of_time, "busy_s", "cores")),
-        "disk_utilisation": _mean(known(share_of_time, "host_disk_busy_s")),
+        "foreign_cpu_share": max(shares(foreign_share), default=None),
+        "throttled_share": max(shares(share_of_time, "throttled_s"), default=None),
+        "cpu_utilisation": _mean(shares(share_of_time, "busy_s", "cores")),
+        "disk_utilisation": _mean(shares(share_of_time, "host_disk_busy_s")),
         "device_utilisation": _mean(map(fmean, utilisation)),
         "device_idle_share": _mean(fmean(used < NEARLY_IDLE for used in host) for host in utilisation),
         "device_busy_share": _mean(fmean(used > BUSY for used in host) for host in utilisation),
@@ -185,7 +185,7 @@ def facts_of_hosts(
         warned.append(f"the device clocks were throttled in the window: {', '.join(slowed)}")
     if others > 0 and job.spec.program is None:
         warned.append(f"{counted(others, 'other process')} computed on the run's devices in the window")
-    if (share := max(known(withheld_share), default=0.0)) > MAX_WITHHELD:
+    if (share := max(shares(withheld_share), default=0.0)) > MAX_WITHHELD:
         warned.append(
             f"a CPU quota withheld {share:.0%} of the CPU time that the run would have used in the window: ask for "
             "more cores, or lower threads_per_rank"

@@ -59,11 +59,11 @@ class Spec(BaseModel):
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True, defer_build=True
     )
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Keys that differ from their defaults, as plain data: hashed, stored and read again."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
 
-    def full(self) -> dict[str, Any]:
+    def to_full_dict(self) -> dict[str, Any]:
         """All keys, defaults included, as plain data."""
         return self.model_dump(mode="json", by_alias=True)
 

@@ -283,7 +283,7 @@ def columns_of(spec: RunSpec) -> dict[str, Any]:
     `hosts` is one text, names with a blank between them.
     """
     columns: dict[str, Any] = {"model": spec.model.name, "strategy": spec.strategy.name}
-    for key, value in flat(spec.full()):
+    for key, value in flat(spec.to_full_dict()):
         columns.setdefault(key, value)
     columns["data.source"] = spec.data.source
     columns["nodes"] = spec.nodes_named

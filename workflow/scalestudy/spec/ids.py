@@ -36,7 +36,7 @@ def run_id_with(spec: RunSpec, own: Mapping[str, str]) -> str:
     if spec.accelerator is not None:
         with suppress(UserError):  # an error of the study, with its line
             seconds = emulated_step_time(spec.model.name, spec.accelerator, spec.rank_batch)
-    question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.plain()}
+    question: dict[str, Any] = {"trainer_version": TRAINER_VERSION, **spec.to_dict()}
     if seconds:  # to six digits: powers and logarithms differ in the last ones
         question["emulated_step_s"] = f"{seconds:.6g}"
     if own:
@@ -59,13 +59,13 @@ def _slug(text: str) -> str:
 
 def configuration_id(spec: RunSpec) -> str:
     """The same for all repeats of one configuration."""
-    plain = {key: value for key, value in spec.plain().items() if key not in ("seed", "repeat")}
+    plain = {key: value for key, value in spec.to_dict().items() if key not in ("seed", "repeat")}
     return _digits({**plain, "base_seed": spec.seed - spec.repeat})
 
 
 def dataset_id(data: DatasetSpec) -> str:
     """`synthetic_jpeg-0123456789ab`: the same for the same form of the same data."""
-    form: dict[str, Any] = {"data_version": DATA_VERSION, **data.plain()}
+    form: dict[str, Any] = {"data_version": DATA_VERSION, **data.to_dict()}
     if isinstance(data, OwnData):
         form["own_code"] = _digest(own_file(data.import_))
     return f"{_slug(str(data.source if isinstance(data, OwnData) else form['source']))}-{_digits(form)}"

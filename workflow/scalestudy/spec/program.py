@@ -113,7 +113,7 @@ def program_problems(spec: RunSpec, run_keys: tuple[str, ...]) -> Iterator[Probl
             yield Problem(("program", "metrics", name), f"is no regular expression: {error}")
     if program.metrics and "step" not in program.metrics:
         yield Problem(("program", "metrics"), "has no `step`", "add the pattern of the step's number")
-    for key, _ in flat(spec.plain()):
+    for key, _ in flat(spec.to_dict()):
         if not program.uses(key):
             what = f"`{key}` is set, and the command of the program does not have it"
             yield Problem(tuple(key.split(".")), what, f"write `{{{key}}}` into the command, or leave it out")

@@ -92,7 +92,7 @@ def write(
 
 def write_cost(folder: Path, cost: CheckpointCost) -> None:
     """Add its cost to a checkpoint: known only once it is written, and not needed to resume."""
-    (step_folder(folder, cost.step) / COST).write_text(json.dumps(cost.plain()), encoding="utf-8")
+    (step_folder(folder, cost.step) / COST).write_text(json.dumps(cost.to_dict()), encoding="utf-8")
 
 
 def read_cost(path: Path) -> CheckpointCost | None:

@@ -46,7 +46,7 @@ class Checkpointer:
         begin, folder = time.perf_counter(), self.job.run_folder / CHECKPOINTS
         marks, losses = self.recorder.timer.seconds().copy(), self.recorder.all_losses()
         tensors = {"marks": torch.from_numpy(marks), "losses": torch.from_numpy(losses), **checkpoint.random_states()}
-        strategy, report = self.replica.strategy, self.recorder.report.plain()
+        strategy, report = self.replica.strategy, self.recorder.report.to_dict()
         if (scaler := strategy.scaler) is not None:
             scale = scaler.state_dict()
             tensors["loss_scale"] = torch.tensor([scale["scale"], scale["_growth_tracker"]], dtype=torch.float64)

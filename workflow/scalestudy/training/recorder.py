@@ -217,4 +217,4 @@ class Recorder:
         """Report and step times, for the process that started this one."""
         rank = self.report.rank
         np.savez(self.job.folder / f"steps.{rank}.npz", marks=self.timer.seconds(), loss=self.all_losses())
-        write_json(self.job.folder / f"report.{rank}.json", self.report.plain())
+        write_json(self.job.folder / f"report.{rank}.json", self.report.to_dict())

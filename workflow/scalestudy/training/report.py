@@ -22,7 +22,7 @@ class _Plain:
         """The instance; keys of another version of the code are left out."""
         return TypeAdapter(cls).validate_python(plain)
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 

@@ -14,8 +14,8 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     State,
     Status,
     checked_path,
-    found_for,
-    said,
+    error_text,
+    rows_of_jobs,
     whole,
 )
 
@@ -116,8 +116,8 @@ class Pbs(Scheduler):
         rows = [fields for line in answer.out.splitlines() if (fields := _fields(line)) is not None]
         unknown_alone = answer.code == UNKNOWN_ID and "Unknown Job" in answer.err
         if (answer.code != 0 and not unknown_alone and not _gone(answer)) or (answer.out.strip() and not rows):
-            raise NoAnswer(said("qstat", answer))
-        theirs = found_for(jobs, [(fields["id"], fields["Job_Name"], fields) for fields in rows])
+            raise NoAnswer(error_text("qstat", answer))
+        theirs = rows_of_jobs(jobs, [(fields["id"], fields["Job_Name"], fields) for fields in rows])
         return {name: _status(fields) for name, fields in theirs.items()}
 
     def _find(self, name: str) -> str | None:
@@ -125,7 +125,7 @@ class Pbs(Scheduler):
         answer = self._with_ended("qselect", ["-N", name])
         job_ids = self.job_id.findall(answer.out)
         if answer.code != 0 or (answer.out.strip() and not job_ids):
-            raise NoAnswer(said("qselect", answer))
+            raise NoAnswer(error_text("qselect", answer))
         return job_ids[-1] if job_ids else None
 
     def _with_ended(self, command: str, words: list[str]) -> CommandAnswer:

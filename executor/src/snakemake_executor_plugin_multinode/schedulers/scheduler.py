@@ -120,7 +120,7 @@ def user_name() -> str:
     return pwd.getpwuid(os.getuid()).pw_name
 
 
-def said(command: str, answer: CommandAnswer) -> str:
+def error_text(command: str, answer: CommandAnswer) -> str:
     """A command's message after its name, which it may have put there itself."""
     return f"{command}: {answer.words.removeprefix(f'{command}: ')}"
 
@@ -190,7 +190,7 @@ class Scheduler(ABC):
         ids = self.job_id.findall(answer.out)
         if answer.code == 0 and ids:
             return str(ids[-1])
-        words = said(self.commands[0], answer)
+        words = error_text(self.commands[0], answer)
         if answer.code == 0 or any(one in answer.err for one in self.away):
             raise NoAnswer(words)
         if self.full.search(answer.err + answer.out):
@@ -229,15 +229,19 @@ class Scheduler(ABC):
         answer = self.run(argv, self.submit_s)
         text = answer.err + answer.out
         if answer.code != 0 and any(words in text for words in self.away):
-            raise NoAnswer(said(argv[0], answer))
+            raise NoAnswer(error_text(argv[0], answer))
         # The number of its id, else its name.
         called = {job: re.escape(re.split(r"[.;]", job.id)[0] if job.id else job.name) for job in jobs}
         lines = [line for line in text.splitlines() if line.strip()]
-        reasons = dict.fromkeys((job.name for job in jobs), "" if lines or answer.code == 0 else said(argv[0], answer))
+        reasons = dict.fromkeys(
+            (job.name for job in jobs), "" if lines or answer.code == 0 else error_text(argv[0], answer)
+        )
         for line in lines if answer.code != 0 else ():
             if not self.deleted.search(line):
                 theirs = [job for job in jobs if re.search(rf"(?<![\w.]){called[job]}(?!\w)", line)]
-                reasons |= {job.name: said(argv[0], CommandAnswer(answer.code, "", line)) for job in theirs or jobs}
+                reasons |= {
+                    job.name: error_text(argv[0], CommandAnswer(answer.code, "", line)) for job in theirs or jobs
+                }
         return reasons
 
     def why_waiting(self, status: Status) -> str:
@@ -344,7 +348,7 @@ def filled(template: str, values: Mapping[str, Any]) -> list[str]:
     return [NAME.sub(put, word) for word in words]
 
 
-def found_for(jobs: Sequence[JobRef], rows: Iterable[tuple[str, str, Row]]) -> dict[str, Row]:
+def rows_of_jobs(jobs: Sequence[JobRef], rows: Iterable[tuple[str, str, Row]]) -> dict[str, Row]:
     """By the jobs' names, the rows of a scheduler's table that are theirs. A row: its id, its name, and the rest.
 
     A hook of the site may have renamed a job, so a known id counts too; but not where the row has the name of another

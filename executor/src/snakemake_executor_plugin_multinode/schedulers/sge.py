@@ -18,8 +18,8 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     State,
     Status,
     checked_path,
-    found_for,
-    said,
+    error_text,
+    rows_of_jobs,
     user_name,
     whole,
 )
@@ -97,8 +97,8 @@ class Sge(Scheduler):
         """One qstat for the living, then qacct for each of those that have left it."""
         answer = self.run(["qstat", "-u", user_name(), "-r", "-xml"], self.query_s)
         if answer.code != 0:
-            raise NoAnswer(said("qstat", answer))
-        statuses = found_for(jobs, self._living(answer.out))
+            raise NoAnswer(error_text("qstat", answer))
+        statuses = rows_of_jobs(jobs, self._living(answer.out))
         return statuses | self._accounted([job for job in jobs if job.name not in statuses])
 
     def why_waiting(self, status: Status) -> str:
@@ -145,7 +145,7 @@ class Sge(Scheduler):
         """The record of the accounting; the last one, where a job was run more than once. NoAnswer where it hangs."""
         answer = self.run(["qacct", "-j", job.id or job.name], self.query_s)
         records = _records(answer.out) if answer.code == 0 else []
-        record = found_for([job], [(one["jobnumber"], one.get("jobname", ""), one) for one in records]).get(job.name)
+        record = rows_of_jobs([job], [(one["jobnumber"], one.get("jobname", ""), one) for one in records]).get(job.name)
         if record is None:
             return None
         failed, code = (whole((record.get(key, "0").split() or ["0"])[0]) for key in ("failed", "exit_status"))

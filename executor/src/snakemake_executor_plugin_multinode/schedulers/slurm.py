@@ -19,8 +19,8 @@ from snakemake_executor_plugin_multinode.schedulers.scheduler import (
     State,
     Status,
     checked_path,
-    found_for,
-    said,
+    error_text,
+    rows_of_jobs,
     user_name,
 )
 from snakemake_executor_plugin_multinode.site import SchedulerSettings
@@ -138,14 +138,14 @@ class Slurm(Scheduler):
 
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """One squeue of all jobs of this user: it also finds by name, and no unknown id can spoil it."""
-        statuses = {name: self._explained(status) for name, status in found_for(jobs, self._table()).items()}
+        statuses = {name: self._explained(status) for name, status in rows_of_jobs(jobs, self._table()).items()}
         return statuses | self._accounted([job for job in jobs if job.name not in statuses])
 
     def _table(self) -> list[tuple[str, str, Status]]:
         command = ["squeue", *self.on, "-h", "-t", "all", "-u", user_name(), "-o", FORMAT]
         answer = self.run(command, self.query_s)
         if answer.code != 0:
-            raise NoAnswer(said("squeue", answer))
+            raise NoAnswer(error_text("squeue", answer))
         lines = [line for line in answer.out.splitlines() if line.strip() and not line.startswith("CLUSTER:")]
         cells = [line.split("|", 4) for line in lines]
         rows = [row for row in cells if len(row) == 5 and row[0][:1].isdigit()]
@@ -176,7 +176,7 @@ class Slurm(Scheduler):
             if NOT_FOUND in str(error):
                 return {}
             return {job.name: Status(job.id or "", State.UNANSWERED, str(error)) for job in jobs}
-        return found_for(jobs, rows)
+        return rows_of_jobs(jobs, rows)
 
     def _account(self, words: list[str]) -> list[tuple[str, str, Status]]:
         columns = ["-X", "-n", "-P", "-S", "now-14days", "-o", "jobid,state,exitcode,jobname"]
@@ -184,7 +184,7 @@ class Slurm(Scheduler):
         if answer.code != 0 and NO_ACCOUNTING in answer.err + answer.out:
             return []
         if answer.code != 0:
-            raise NoAnswer(said("sacct", answer))
+            raise NoAnswer(error_text("sacct", answer))
         rows = []
         for cells in (line.split("|", 3) for line in answer.out.splitlines()):
             if len(cells) == 4 and cells[0].isdigit() and cells[3]:

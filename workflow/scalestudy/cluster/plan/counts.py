@@ -96,7 +96,7 @@ class ModelCost:
 
 def model_cost(spec: RunSpec) -> ModelCost | None:
     """The counted row of the run's model, brought to its image size; None for options that were not counted."""
-    options = spec.model.plain()
+    options = spec.model.to_dict()
     name = options.pop("name", None)
     rows = [row for row in table("model_costs") if row["model"] == name]
     if options or not rows:

@@ -164,14 +164,14 @@ class Expectation:
 
     def _same_program(self, spec: RunSpec) -> TimeEstimate | None:
         """From runs of the same program with other keys or ranks."""
-        took = self.like.get(nearest_runs.like_key(spec.plain())) if spec.program is not None else None
+        took = self.like.get(nearest_runs.like_key(spec.to_dict())) if spec.program is not None else None
         if not took:
             return None
         seconds, (low, high) = [one.seconds for one in took], SAME_PROGRAM
         return TimeEstimate(low * min(seconds), high * max(seconds), "neighbours", f"{len(took)} runs of the program")
 
     def _neighbours(self, spec: RunSpec, work: Work) -> TimeEstimate | None:
-        groups, note = self._similar(nearest_runs.like_key(spec.plain()), spec.strategy.name)
+        groups, note = self._similar(nearest_runs.like_key(spec.to_dict()), spec.strategy.name)
         samples = nearest_runs.rank_samples(spec, work)
         if not groups or samples is None:
             return None

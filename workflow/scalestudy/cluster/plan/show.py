@@ -148,7 +148,7 @@ def _job(plan: Plan, job: PlannedJob) -> Row:
     return {
         **row,
         "study": job.study,
-        "resources": job.resources.plain(),
+        "resources": job.resources.to_dict(),
         **_row(plan, [job]),
         "note": "; ".join(filter(None, (job.estimate.note, job.estimate.assumed))),
     }

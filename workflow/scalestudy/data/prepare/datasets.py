@@ -53,7 +53,7 @@ def prepare(spec: AnyData, manifest_path: Path, bulk_root: Path | None, site: Si
                     meanwhile = None if again else record_of(bulk, identity)
                     manifest = meanwhile or _made(spec, bulk, work, manifest_path, site)
                 except Skipped as reason:
-                    manifest = Manifest(identity, "skipped", spec.plain(), reason=str(reason))
+                    manifest = Manifest(identity, "skipped", spec.to_dict(), reason=str(reason))
         if manifest.bulk == ".":
             place = bulk.name if bulk_root is None else str(bulk)
             manifest = dataclasses.replace(manifest, bulk=place, index=manifest.index and f"{place}/{manifest.index}")
@@ -89,10 +89,10 @@ def _made(spec: AnyData, bulk: Path, work: Path, manifest_path: Path, site: Site
     from scalestudy.data.prepare import write
 
     begin, cpu, is_resumed = time.monotonic(), time.process_time(), work.exists()
-    source: Arrays | EncodedImages | Generated = source_module(spec.plain()).provide(spec, site)
+    source: Arrays | EncodedImages | Generated = source_module(spec.to_dict()).provide(spec, site)
     _refuse(spec, source)
     files = source_files(spec, site)
-    manifest = Manifest(dataset_id(spec), "ready", spec.plain(), classes=source.classes, source_files=files)
+    manifest = Manifest(dataset_id(spec), "ready", spec.to_dict(), classes=source.classes, source_files=files)
     if isinstance(source, Generated):
         return describe_live(manifest, spec.scale, source)
     in_place = isinstance(source, EncodedImages) and usable_in_place(spec, source)

@@ -87,7 +87,7 @@ def evenly_spread(count: int) -> list[int]:
 
 def plan_of(spec: DatasetSpec, source: EncodedImages, selection: dict[Split, Selection]) -> str:
     """SHA-256 of everything that decides which bytes a part of the work holds."""
-    digest = hashlib.sha256(canonical_json(spec.plain()).encode())
+    digest = hashlib.sha256(canonical_json(spec.to_dict()).encode())
     for split, pictures in selection.items():
         index = source.indexes[split]
         for array in (pictures.order, pictures.labels, pictures.sizes, index.names, index.start):

@@ -25,7 +25,7 @@ from scalestudy.data.pagecache import drop
 from scalestudy.data.stage import cache
 from scalestudy.data.stage.cache import CacheEntry
 from scalestudy.data.stage.copying import Copier, missing
-from scalestudy.data.stage.file_set import Share, WantedFiles, wanted
+from scalestudy.data.stage.file_set import FileSet, Share, file_set_of
 from scalestudy.data.stores import Store, store_at
 from scalestudy.emulation.storage import Throttle
 from scalestudy.errors import UserError
@@ -90,7 +90,7 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
         raise UserError(f"the data was skipped: {manifest.reason}", str(manifest_path))
     origin = options.origin or str(bulk_folder(manifest_path, manifest))
     with contextlib.closing(store_at(origin, kept_open=False)) as store:
-        files = wanted(manifest_path, manifest, share, store.size)
+        files = file_set_of(manifest_path, manifest, share, store.size)
         # Named by their content, not by where they were copied from.
         source = manifest.source_files if is_in_place(manifest) else None  # of these the fingerprint has a sample
         name = f"{manifest.id}-{sha256_text(manifest.fingerprint + (source.listing if source else ''))[:12]}"
@@ -113,13 +113,13 @@ def staged(manifest_path: Path, options: StageOptions, share: Share, site: Site)
     return Staged(place, share, took, copied, files.bytes, len(files.sizes), entry)
 
 
-def _is_whole(entry: CacheEntry, files: WantedFiles) -> bool:
+def _is_whole(entry: CacheEntry, files: FileSet) -> bool:
     """Whether the copies are whole, with the lock of those who make them held."""
     looked = abs(time.time() - entry.last_used_s) < LOOKED_S  # a clock may have been set back
     return entry.facts["state"] == "whole" and (looked or not len(missing(files, entry.folder)))
 
 
-def _copied(entry: CacheEntry, files: WantedFiles, store: Store, options: StageOptions, site: Site) -> int:
+def _copied(entry: CacheEntry, files: FileSet, store: Store, options: StageOptions, site: Site) -> int:
     """Copy the files that are missing; returns the bytes copied."""
     entry.folder.mkdir(exist_ok=True)
     numbers = missing(files, entry.folder)

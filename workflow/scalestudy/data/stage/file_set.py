@@ -32,7 +32,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class WantedFiles:
+class FileSet:
     """Files that a node needs, by number: a million of them cost arrays, not objects."""
 
     name: Callable[[int], str]
@@ -50,7 +50,7 @@ class WantedFiles:
         return int(self.sizes.sum())
 
 
-def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Callable[[str], int]) -> WantedFiles:
+def file_set_of(manifest_path: Path, manifest: Manifest, share: Share, size_of: Callable[[str], int]) -> FileSet:
     """The files that a node with this share needs; `size_of` queries the storage where the manifest has no size.
 
     Raises UserError where the data is not stored.
@@ -70,25 +70,25 @@ def wanted(manifest_path: Path, manifest: Manifest, share: Share, size_of: Calla
     return _sized([f"{split}{end}.npy" for split in SPLITS for end in ("", "_labels")], size_of)
 
 
-def _sized(names: list[str], size_of: Callable[[str], int]) -> WantedFiles:
+def _sized(names: list[str], size_of: Callable[[str], int]) -> FileSet:
     sizes = np.array([size_of(name) for name in names], np.int64)
-    return WantedFiles(names.__getitem__, sizes, np.zeros(0, np.uint64), "xxh3_64")
+    return FileSet(names.__getitem__, sizes, np.zeros(0, np.uint64), "xxh3_64")
 
 
-def _files(manifest_path: Path, manifest: Manifest, share: Share) -> WantedFiles:
+def _files(manifest_path: Path, manifest: Manifest, share: Share) -> FileSet:
     """Images, a file each."""
     train, test = (mapped_index(index_file(manifest_path, manifest), split) for split in SPLITS)
     needed = joined([train.taken(np.arange(share.part, len(train), share.of)), test])
-    return WantedFiles(needed.path, needed.bytes, needed.checks.astype(np.uint64), "crc32")
+    return FileSet(needed.path, needed.bytes, needed.checks.astype(np.uint64), "crc32")
 
 
-def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> WantedFiles:
+def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> FileSet:
     """Shards, from the lists that were written with them."""
     train, test = (read_json(bulk_folder(manifest_path, manifest) / f"{split}.json")["shards"] for split in SPLITS)
     rows = train[share.part :: share.of] + test
     names: list[str] = [row["name"] for row in rows]
     checks = np.array([int(row["xxh3_64"], 16) for row in rows], np.uint64)
-    return WantedFiles(names.__getitem__, np.array([row["bytes"] for row in rows], np.int64), checks, "xxh3_64")
+    return FileSet(names.__getitem__, np.array([row["bytes"] for row in rows], np.int64), checks, "xxh3_64")
 
 
 def own_samples(manifest_path: Path, manifest: Manifest, share: Share) -> NDArray[np.int64]:
