@@ -38,7 +38,7 @@ CASES: list[tuple[str, tuple[str, ...], float, str]] = [
     ("ring", FOUR, 6, "2 (p-1)"),
     ("{name: ring, schedule: overlapped}", FOUR, 6, "2 (p-1)"),
     ("halving_doubling", FOUR, 6, "2 (p-1)"),
-    ("hierarchical", NODES, 8.37, "in each of two nodes 2.18 to reduce (gloo, counted alone), 1 to broadcast; 2 between"),
+    ("hierarchical", NODES, 8.37, "in each of two nodes 2.18 to reduce (gloo alone), 1 to broadcast; 2 between"),
     ("two_dimensional", NODES, 8, "in each of two nodes 2 to scatter, 1 to gather; 2 halves between nodes"),
     ("mpi_allreduce", TWO, 2, "2 (p-1)"),
     ("horovod", FOUR, 6, "2 (p-1)"),
