@@ -294,7 +294,7 @@ def test_visible_devices_are_counted_as_cuda_does(visible: str | None) -> None:
 def test_nvml_reads_the_device_at_the_stated_rate(record: Record) -> None:
     absent = DeviceMeter(["ffff:ff:1f.0"])
     absent.close()
-    assert absent.said, "a missing device is not reported"
+    assert absent.unmeasured, "a missing device is not reported"
     if not HAS_GPU:
         return
     sampler, work = Sampler([os.getpid()], os.getpgrp(), bus_ids(1)), matrices(8192)
