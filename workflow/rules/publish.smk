@@ -82,7 +82,9 @@ rule report:
         "../../envs/conda.yaml"
     params:
         studies=",".join(study.name for study in PROJECT.chosen),
-        answers=[answer.to_dict() for study in PROJECT.chosen for answer in study.answers],
+        answers=[
+            answer.to_dict() for study in PROJECT.chosen for answer in study.answers
+        ],
         explained=ask.explained,
     shell:
         "scalestudy report --machine {wildcards.machine} --scale {wildcards.scale}"
