@@ -86,7 +86,7 @@ class Studies:
         return sorted(found, key=ranks)
 
     def left(self) -> str:
-        """The executor's account and what lies in the runs' folders, for the message of a failure."""
+        """List the executor's ledger and all files of results, for the message of a failure."""
         files = sorted(path for path in self.clone.glob("results/box/**/*") if path.is_file())
         listed = [f"{path.stat().st_mtime:.3f} {path.stat().st_size} {path.relative_to(self.clone)}" for path in files]
         return "\n".join([(self.clone / ".scalestudy/jobs.jsonl").read_text(), *listed])

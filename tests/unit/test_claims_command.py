@@ -76,7 +76,7 @@ def test_what_make_run_ends_with_fits_on_a_screen(project: Path, capsys: pytest.
     assert run_command(["summary", "--studies", studies]) == 0
     lines = capsys.readouterr().out.partition("\nThis machine: ")[2].splitlines()
     assert sum(line.startswith("- ") for line in lines) == 7
-    assert "claims:" in " ".join(lines) and len(lines) + 2 <= 20, "\n".join(lines)  # a longer name, and the report
+    assert "By basis:" in " ".join(lines) and len(lines) + 2 <= 20, "\n".join(lines)  # a longer name, and the report
 
 
 def test_verdicts_are_by_the_results_that_are_there_now(study: Study) -> None:

@@ -21,7 +21,7 @@ FULL_PAUSE_S = 20.0
 
 
 class Submitter:
-    """Submit one job at a time. A job that meets a limit waits, with all jobs of the same request; others are tried."""
+    """Submit one job at a time. At a limit, all jobs with the same request wait."""
 
     def __init__(self, scheduler: Scheduler, records: Records, limits: Limits, now_s: Callable[[], float]) -> None:
         self.scheduler, self.records, self.limits, self.now_s = scheduler, records, limits, now_s

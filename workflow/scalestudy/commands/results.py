@@ -438,7 +438,7 @@ def summary(machine: str, scale: str, studies: str) -> None:
         refuted = [verdict for verdict in verdicts if verdict.verdict == "not reproduced"][:MAX_REFUTED]
         number, *bases = map(str.strip, denominator(verdicts))
         where = "" if (machine, scale) == ("local", "mini") else f" --machine {machine} --scale {scale}"
-        say(f"{number}: {'; '.join(bases)}. Reasons: scalestudy claims{where}")
+        say(f"{number}. By basis: {'; '.join(bases).rstrip('.')}. Reasons: scalestudy claims{where}")
         for line in claim_lines(refuted):
             say(line, "- ")
     beyond = left_out_of(chosen_studies)

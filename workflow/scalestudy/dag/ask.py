@@ -120,11 +120,20 @@ class Ask:
         changed = self._changed_since_skipped(str(layout.result_file(w.machine, w.run)), w.machine)
         if changed:
             return {**inputs, **changed}
-        return {name: self._of_any_age(file, w.machine) for name, file in inputs.items()}
+        is_made_again = run.spec.program is None and self._is_data_made_again(run.dataset)
+        kept = {name: self._of_any_age(file) for name, file in inputs.items()}
+        return {**kept, "data": inputs["data"]} if is_made_again else kept
 
     def dataset_inputs(self, w: Any) -> dict[str, list[str]]:
         """What the reason of skipped data may depend on; other data has no inputs."""
         return self._changed_since_skipped(str(layout.manifest_file(w.dataset)), self.project.folder)
+
+    @functools.cached_property
+    def _is_data_made_again(self) -> Callable[[str], bool]:
+        """Whether skipped data is looked for again; many runs share a dataset."""
+        return functools.cache(
+            lambda dataset: bool(self._changed_since_skipped(str(layout.manifest_file(dataset)), self.project.folder))
+        )
 
     def priority(self, w: Any) -> int:
         """Rank of a run among the jobs that are ready."""
@@ -142,7 +151,7 @@ class Ask:
 
     def study_json(self, w: Any) -> Any:
         """A study, expanded."""
-        return self._of_any_age(str(study_file(w.machine, w.scale, w.study)), w.machine)
+        return self._of_any_age(str(study_file(w.machine, w.scale, w.study)))
 
     def results(self, w: Any) -> list[str]:
         """The results of all runs of a study; those of finished runs as they are, made by no rule.
@@ -210,14 +219,12 @@ class Ask:
             file if file in again else ancient(before_update(file) if Path(file).exists() else file) for file in files
         ]
 
-    def _of_any_age(self, file: str, machine: str) -> Any:
+    def _of_any_age(self, file: str) -> Any:
         """An input that is used as it is, however old; one that exists is made by no rule.
 
-        Snakemake (9.27) ends with success and runs nothing of what is made from an old file that it has made again itself,
-        as it does where a driver was killed just after the file was written.
+        Where Snakemake (9.27) makes a file that is `ancient` and exists again, as after the kill of a driver that was writing
+        it, it runs nothing that depends on the file, and ends with success.
         """
-        if self._changed_since_skipped(file, machine):
-            return file
         is_there = Path(file).exists() and not self.names_all
         return ancient(before_update(file) if is_there else file)
 

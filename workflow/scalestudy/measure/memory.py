@@ -57,8 +57,8 @@ class PeakMemory:
 class MemoryLimit:
     """Inside `with`, this process can have `limit_bytes` of its device above its use when this was made.
 
-    On a CPU the kernel refuses data beyond what is left of them when it is entered (RLIMIT_DATA of setrlimit(2)), on a GPU
-    torch's allocator. Raises Skipped where this system does not report a process's use.
+    More is refused: on a CPU by the kernel (RLIMIT_DATA of setrlimit(2)), on a GPU by torch's allocator. Raises Skipped where
+    this system does not report a process's use.
     """
 
     def __init__(self, device: torch.device, limit_bytes: int) -> None:
@@ -88,7 +88,6 @@ class MemoryLimit:
 
     def _allow(self, most: int) -> None:
         if self.device.type == "cuda":
-            whole = torch.cuda.get_device_properties(self.device).total_memory
-            torch.cuda.set_per_process_memory_fraction(most / whole, self.device)
+            torch.cuda.set_per_process_memory_fraction(most / self.before, self.device)
         else:
             resource.setrlimit(resource.RLIMIT_DATA, (most, self.hard))

@@ -298,8 +298,8 @@ class RunSpec(Spec):
     device: Annotated[str, Field(pattern=r"^(cpu|cuda|emulated:[a-z0-9_]+)$")] | None = None
     """`cpu`, `cuda`, or `emulated:<accelerator>` (config/reference/step_times.csv); unset: the machine's."""
     memory_limit_mib: Annotated[float, Field(gt=0)] | None = None
-    """Memory of a device, MiB: what training on a batch may take, above what it has before there is a model. More is refused, on
-    a CPU by the kernel, on a GPU by torch. `pipeline` plans its stages with it. Unset: no limit."""
+    """Limit of a rank's memory while it trains on a batch, MiB above its use before the model is built. More is refused, on a
+    CPU by the kernel, on a GPU by torch. `pipeline` plans its stages with it. Unset: no limit."""
     network: Network | None = None
     """An emulated network between the nodes, which are logical ones on one host; unset: the real network."""
     data: Data = Digits(source="digits")

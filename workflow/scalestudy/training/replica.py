@@ -53,7 +53,7 @@ class Replica:
         self.emulated = job.resolved.step_time_s is not None
         self.strategy = build_strategy(self.spec.strategy, world)
         self.memory_limit: AbstractContextManager[None] = nullcontext()
-        """Entered around what a step computes."""
+        """Entered for the computation of a step."""
         if self.spec.memory_limit_mib is not None and not world.is_server:
             from scalestudy.measure.memory import MemoryLimit
 
