@@ -283,7 +283,8 @@ def test_a_job_too_large_for_a_limit_holds_up_those_as_large_and_no_other_one(be
     bench.rounds(600)
     assert len(bench.scheduler.submitted) < 40
     assert [line for line in bench.told.lines if words in line] == [
-        f"the scheduler takes no more jobs for now ({words}); jobs that ask for as much wait until others end"
+        f"train large: the scheduler takes no more jobs for now ({words}); it waits with all that ask for as much until others "
+        "end; where none is left there, ask for less"
     ]
     assert bench.told.failures == {}
     assert len(list(bench.folder.glob("jobs/*/*.sh"))) == 3

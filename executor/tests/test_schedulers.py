@@ -44,6 +44,8 @@ LEAST = Request("train.a.01", Path("/j/x.sh"), Path("/j/x.log"), 1, 1, 0, 1, Non
          "sbatch|--parsable|--no-requeue|-J|train.a.01|-N|2|--ntasks-per-node=1|--cpus-per-task=1|--nodelist=n01,n07|-o|/j/x.log|/j/x.sh"),
         ({"kind": "sge"}, PINNED,
          "qsub|-terse|-N|train.a.01|-S|/bin/bash|-r|n|-j|y|-o|/j/x.log|-pe|mpi|2|-l|hostname=n01|n07|/j/x.sh"),
+        ({"kind": "pbs", "queue": "small", "request": "-l rscgrp={queue}"}, LEAST,
+         "qsub|-N|train.a.01|-S|/bin/bash|-r|n|-j|oe|-o|/j/x.log|-l|rscgrp=small|/j/x.sh"),
         ({"kind": "pbs", "request": "-l select={nodes}:ncpus=4[:mem={mem_mb}mb] -l place=scatter:excl"}, PINNED,
          "qsub|-N|train.a.01|-S|/bin/bash|-r|n|-j|oe|-o|/j/x.log|-l|select=1:ncpus=4:host=n01+1:ncpus=4:host=n07|-l|place=scatter:excl|/j/x.sh"),
     ],
@@ -219,6 +221,7 @@ def record(failed: str, status: str, more: str = "") -> str:
         (record("100 : assumedly after job", "137                  (Killed)"), Cause.SIGNAL),
         (record("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137", "ru_wallclock 61s\ncategory -l h_rt=60\n"), Cause.WALLTIME),
         (record("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137", "ru_wallclock 12s\ncategory -l h_rt=60\n"), Cause.MEMORY),
+        (record("44  : execd enforced h_rt limit", "137", "ru_wallclock 61s\ncategory -l h_rt=60\n"), Cause.WALLTIME),
         (record("26  : opening output file", "0"), Cause.NODE),
         (record("19  : before writing exit_status", "0"), Cause.NODE),
     ],
@@ -226,6 +229,12 @@ def record(failed: str, status: str, more: str = "") -> str:
 def test_an_end_on_grid_engine_is_taken_from_the_accounting(answer: str, cause: Cause) -> None:
     status = sge("", qacct=answer).statuses([JobRef("a", "7")])["a"]
     assert (status.state, status.cause) == (State.ENDED, cause)
+
+
+def test_a_job_of_which_the_accounting_cannot_be_searched_in_time_is_one_that_is_not_known() -> None:
+    xml = "<job_info><queue_info></queue_info></job_info>"
+    slow = Replies(qstat=xml, qacct=NoAnswer("qacct did not answer within 25 s")).scheduler("sge")
+    assert slow.statuses([JobRef("a", "7")]) == {}
 
 
 def test_a_command_that_hangs_is_given_up_with_its_children() -> None:

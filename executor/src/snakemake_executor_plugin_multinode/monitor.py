@@ -253,8 +253,8 @@ class JobMonitor:
             return
         except LimitReached as error:
             self._is_over("submission")
-            waiting = "jobs that ask for as much wait until others end"
-            self._warn_once("full", f"the scheduler takes no more jobs for now ({error}); {waiting}")
+            waiting = "it waits with all that ask for as much until others end; where none is left there, ask for less"
+            self._warn_once("full", f"{job.label}: the scheduler takes no more jobs for now ({error}); {waiting}")
             return
         except NoAnswer as error:
             self._no_answer("submission", str(error))

@@ -50,7 +50,6 @@ class Submitter:
         they were: ValueError, with a sentence, where it cannot be submitted, LimitReached, where it may be later, OSError,
         where it could not be recorded.
         """
-        self.pause(1 / self.limits.per_s)
         if job.request is None:
             raise ValueError(job.refusal)
         self._check_budget(job.request)
@@ -83,7 +82,9 @@ class Submitter:
         except Refused:
             if not request.avoid:
                 raise
-        return self.scheduler.submit(replace(request, avoid=()))
+            return self.scheduler.submit(replace(request, avoid=()))
+        finally:
+            self.pause(1 / self.limits.per_s)  # from the answer on: a slow scheduler gets one job a round
 
     def _take_back(self, job: MonitoredJob, request: Request) -> None:
         """The scheduler does not have the attempt: it is no part of the record, and uses nothing."""

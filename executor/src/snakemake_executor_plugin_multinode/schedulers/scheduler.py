@@ -253,9 +253,10 @@ class Scheduler(ABC):
         return filled(self.settings.request or self.default_request, values_of(request, self.settings))
 
     def place_words(self, request: Request, option: str) -> list[str]:
-        """The job's queue, by the option for it, and its account, or else the site's."""
+        """The job's queue, by the option for it unless the site's template has it, and its account, or else the site's."""
         queue, account = request.queue or self.settings.queue, request.account or self.settings.account
-        words = [option, checked_word(queue, "the queue")] if queue else []
+        is_placed = "{queue}" in (self.settings.request or "")
+        words = [option, checked_word(queue, "the queue")] if queue and not is_placed else []
         return [*words, "-A", account] if account else words
 
     def extra_words(self, request: Request) -> list[str]:

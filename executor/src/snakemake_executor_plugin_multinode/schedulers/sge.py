@@ -42,7 +42,7 @@ FAILED: dict[int, Cause] = {
     **dict.fromkeys((24, 25), Cause.PREEMPTED),  # migrated, rescheduled
     **dict.fromkeys(range(26, 39), Cause.NODE),  # output file, shell, folder, passwords, groups
     30: Cause.COMMAND,
-    37: Cause.WALLTIME,  # "qmaster enforced h_rt, h_cpu, or h_vmem limit"; see _ended
+    37: Cause.WALLTIME,
     100: Cause.SIGNAL,  # "assumedly after job": died of a signal
 }
 
@@ -114,13 +114,10 @@ class Sge(Scheduler):
         statuses: dict[str, Status] = {}
         waiting = random.sample(jobs, len(jobs))
         silent = "qacct takes long: the other jobs are asked about in the next round"
-        try:
-            while waiting and time.monotonic() < end_s:
-                if (status := self._ended(waiting[-1])) is not None:
-                    statuses[waiting[-1].name] = status
-                waiting.pop()
-        except NoAnswer as error:
-            silent = str(error)
+        while waiting and time.monotonic() < end_s:
+            job = waiting.pop()
+            if (status := self._ended(job)) is not None:
+                statuses[job.name] = status
         return statuses | {job.name: Status("", State.UNANSWERED, silent) for job in waiting}
 
     def _living(self, xml: str) -> list[tuple[str, str, Status]]:
@@ -142,8 +139,14 @@ class Sge(Scheduler):
         return rows
 
     def _ended(self, job: JobRef) -> Status | None:
-        """The record of the accounting; the last one, where a job was run more than once. NoAnswer where it hangs."""
-        answer = self.run(["qacct", "-j", job.id or job.name], self.query_s)
+        """The record of the accounting; the last one, where a job was run more than once.
+
+        None too where the accounting is too large to be searched in time: the job's own files tell whether it still runs.
+        """
+        try:
+            answer = self.run(["qacct", "-j", job.id or job.name], self.query_s)
+        except NoAnswer:
+            return None
         records = _records(answer.out) if answer.code == 0 else []
         record = rows_of_jobs([job], [(one["jobnumber"], one.get("jobname", ""), one) for one in records]).get(job.name)
         if record is None:
@@ -153,7 +156,7 @@ class Sge(Scheduler):
         cause = Cause.UNKNOWN if failed is None else FAILED.get(failed, Cause.UNKNOWN)
         if failed == 0 and code is not None:
             cause = Cause.FINISHED if code == 0 else Cause.COMMAND
-        if failed == 37:
+        if "enforced h_" in record.get("failed", ""):  # 37 in 8.1.9, 44 in Univa's and Altair's
             cause = _limit(record)
         node = record.get("hostname", "")
         status = Status(record["jobnumber"], State.ENDED, words, cause, nodes=(node,) if node else ())
@@ -181,7 +184,7 @@ def _state(letters: str) -> State:
 
 
 def _limit(record: dict[str, str]) -> Cause:
-    """37 is a limit of time or of memory; the request of the job tells which it had reached."""
+    """Grid Engine has enforced a limit of time or of memory; the request of the job tells which it had reached."""
     time_limit = re.search(r"\bh_rt=([0-9]{1,18})", record.get("category", ""))
     wall = re.match(r"[0-9]{1,18}(\.[0-9]+)?", record.get("ru_wallclock", ""))
     if time_limit and wall:
