@@ -127,6 +127,23 @@ def test_the_sites_software_is_tried_before_anything_else_and_the_line_that_fail
     assert not list(tmp_path.glob("node.*"))
 
 
+TAKEN = CommandAnswer(0, "7.head\n", "")
+
+
+def test_a_job_that_ends_without_a_report_is_a_sentence_with_its_output(site: Path) -> None:
+    site.write_text("scheduler: {kind: pbs, setup: ['export PATH=/usr/bin:/bin']}\n")  # scalestudy is not there
+
+    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
+        if argv[0] == "qsub":
+            with open(argv[argv.index("-o") + 1], "w") as log:
+                subprocess.run([argv[-1]], stdout=log, stderr=log, check=False)
+        return TAKEN
+
+    with pytest.raises(UserError, match="the job ended without a report") as error:
+        job.probe_in_job(scheduler_of({"kind": "pbs"}, run), Machine(), 1, 30)
+    assert "not found" in error.value.what and "software of jobs" in str(error.value.remedy)
+
+
 def begun(folder: Path, calls: list[str], answer: CommandAnswer) -> Any:
     """The doctor's job on a PBS of text: `calls` gets what was called."""
 
@@ -136,9 +153,6 @@ def begun(folder: Path, calls: list[str], answer: CommandAnswer) -> Any:
 
     scheduler = scheduler_of({"kind": "pbs"}, run)
     return job.submitted(scheduler, job.probe_request("probe", folder, Machine(nodes=20), 2))
-
-
-TAKEN = CommandAnswer(0, "7.head\n", "")
 
 
 def test_a_job_that_cannot_be_submitted_is_a_sentence(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ SOCKETS = "RealMemory=1000 Sockets=1 CoresPerSocket=64 ThreadsPerCore={} CPUTot=
         (f"{SOCKETS.format(1, 64)} CPUEfctv=56 CoreSpecCount=8", NodeKind(56, 1000, 0)),
         (f"{SOCKETS.format(2, 128)} CPUEfctv=120 MemSpecLimit=100", NodeKind(60, 900, 0)),
         (SOCKETS.format(2, 128), NodeKind(64, 1000, 0)),
+        (f"{SOCKETS.format(2, 64)} CPUEfctv=64", NodeKind(64, 1000, 0)),  # cores are scheduled, not threads
     ],
 )
 def test_of_slurms_record_of_a_node_counts_what_a_job_may_have(record: str, kind: NodeKind) -> None:
@@ -74,7 +75,7 @@ def test_pbs_adds_the_vnodes_of_a_host_and_shows_queues_that_take_jobs() -> None
         NodeFacts("a1", NodeKind(40, 385023, 4)),
         NodeFacts("a2", NodeKind(40, 385024, 4)),
     )
-    assert found.queues == (QueueFacts("workq", True, 1440.0, 8),)
+    assert found.queues == (QueueFacts("workq", True, 1440.0, 8), QueueFacts("router"))
 
 
 def test_grid_engines_hosts_and_queues_are_read() -> None:
@@ -126,6 +127,19 @@ def test_what_differs_is_said_with_the_file_that_is_wrong(
 ) -> None:
     found = said(right(**changes), slurm(), **{"queue": "gpu", **settings})
     assert [first for first, second in found if what in first and remedy in second] != [], found
+
+
+@pytest.mark.parametrize("queue", ["gpu", "gpu,cpu", "gpu@@a100"])
+def test_other_nodes_beside_those_of_the_file_and_lists_of_queues_are_no_difference(queue: str) -> None:
+    facts = slurm()
+    others = tuple(NodeFacts(f"c{number}", NodeKind(16, 128_000, 0), ("gpu",)) for number in range(9))
+    assert said(right(), dataclasses.replace(facts, nodes=(*others, *facts.nodes)), queue=queue) == []
+
+
+def test_gpus_that_pbs_does_not_count_are_no_difference() -> None:
+    nodes = tuple(NodeFacts(f"n{number}", NodeKind(32, 256_000, 0)) for number in range(2))
+    facts = ClusterFacts("pbs", nodes, (QueueFacts("small", True, 2160.0, 2),))
+    assert said(right(), facts, queue="small") == []
 
 
 def test_grid_engine_without_an_environment_for_any_number_names_the_missing_one() -> None:

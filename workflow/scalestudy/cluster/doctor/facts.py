@@ -166,15 +166,16 @@ def _slurm_kind(fields: Mapping[str, str]) -> NodeKind:
     number = {name: whole(text) for name, text in fields.items()}
     sockets, cores = number.get("Sockets"), number.get("CoresPerSocket")
     total_cores = number.get("CPUTot") if sockets is None or cores is None else sockets * cores
-    given = number.get("CPUEfctv")  # threads, where the node has several of a core
-    cores = least([total_cores, None if given is None else given // (number.get("ThreadsPerCore") or 1)])
+    given = number.get("CPUEfctv")  # threads, where Slurm's CPUs are threads
+    per_core = max(1, (number.get("CPUTot") or 0) // (total_cores or 1))
+    cores = least([total_cores, None if given is None else given // per_core])
     memory = number.get("RealMemory")
     entries = map(GPUS.fullmatch, ASIDE.sub("", fields.get("Gres", "")).split(","))
     gpus = sum(int(entry["count"] or 1) for entry in entries if entry is not None)
     return NodeKind(cores, None if memory is None else memory - (number.get("MemSpecLimit") or 0), gpus)
 
 
-OPEN = {"queue_type": "Execution", "enabled": "True", "started": "True"}
+OPEN = {"enabled": "True", "started": "True"}
 
 
 def pbs(ask: Ask) -> Found:
@@ -239,7 +240,8 @@ def sge(ask: Ask) -> Found:
     ]
     gpu = next((row[0] for row in complexes if SGE_GPU.fullmatch(row[0]) and row[5] != "NO"), None)
     nodes = _sge_nodes(ask("qhost", *(["-F", gpu] if gpu else [])), gpu)
-    queues = {name: _values(ask("qconf", "-sq", name)) for name in ask("qconf", "-sql").split()[:MAX_ASKED]}
+    names = ask("qconf", "-sql").split()
+    queues = {name: _values(ask("qconf", "-sq", name)) if i < MAX_ASKED else {} for i, name in enumerate(names)}
     # A queue's own limit stands before those of single hosts.
     limits = {name: values.get("h_rt", "").partition(",")[0] for name, values in queues.items()}
     return nodes, [QueueFacts(name, walltime_min=minutes(text, 1 / 60)) for name, text in limits.items()], []

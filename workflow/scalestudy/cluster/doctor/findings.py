@@ -144,9 +144,13 @@ Row = tuple[bool, str, str]
 
 def _of_queue(machine: Machine, queue: str | None, facts: ClusterFacts) -> Iterator[Row]:
     """The machine file against the nodes and limits of one queue."""
-    nodes, kind, record, system = facts.nodes_of(queue), facts.kind_of(queue), facts.queue(queue), WORDS[facts.system]
-    assert kind is not None
+    nodes, record, system = facts.nodes_of(queue), facts.queue(queue), WORDS[facts.system]
     where, limits = f" in {queue}" if queue else "", machine.queues.get(queue or "", Queue())
+    gpus = machine.devices_per_node if limits.devices_per_node is None else limits.devices_per_node
+    # Nodes as the file has them, where there are any: a queue may have other nodes beside them.
+    alike = [one.kind for one in nodes if one.kind.gpus == gpus and machine.cores_per_node in (None, one.kind.cores)]
+    kind = alike[0] if alike else facts.kind_of(queue)
+    assert kind is not None
     prefix = f"queues.{queue}." if queue in machine.queues else ""
     never = "jobs with more nodes would never run"
     demand = (limits.most_nodes if machine.queues else machine.nodes) or 0
@@ -160,8 +164,7 @@ def _of_queue(machine: Machine, queue: str | None, facts: ClusterFacts) -> Itera
     memory, has = memory_mb(machine) if machine.memory_gib or machine.job_memory_gib else 0, kind.memory_mib or 0
     what = f"each job asks for {memory:,} MiB per node, and a node{where} has {has:,} by {system}"
     yield 0 < has < memory, what, f"set `memory_gib: {int(has / 102.4) / 10:g}` there, or `job_memory_gib` to less"
-    gpus = machine.devices_per_node if limits.devices_per_node is None else limits.devices_per_node
-    counts = kind.gpus > 0 or facts.system != "sge"  # a Grid Engine may not count its GPUs
+    counts = facts.system == "slurm" or any(node.kind.gpus for node in facts.nodes)  # others may not count their GPUs
     what = f"`devices_per_node: {gpus}`, and a node{where} has {kind.gpus} GPUs by {system}"
     todo = f"set `devices_per_node: {kind.gpus}` there, or name the queue that has such nodes"
     yield gpus is not None and gpus != kind.gpus and counts, what, todo
@@ -184,7 +187,8 @@ def _of_cluster(
     system, names = WORDS[facts.system], {node.name for node in facts.nodes}
     queue_names = [queue.name for queue in facts.queues]
     named = [(f"{machine_file}: `queues.{name}`", name) for name in machine.queues]
-    named += [(f"{site_file}: `scheduler.queue`", settings.queue)] if settings.queue else []
+    of_site = [name.partition("@")[0] for name in (settings.queue or "").split(",")]  # `gpu,gpu2` and `gpu.q@@a100` are valid
+    named += [(f"{site_file}: `scheduler.queue`", name) for name in of_site if name]
     for key, name in named if facts.nodes and queue_names else ():
         yield name not in queue_names, f"{key}: {system} has no open queue `{name}`", nearest(name, queue_names)
     in_queues = {node.name for queue in machine.queues for node in facts.nodes_of(queue)}

@@ -69,7 +69,10 @@ def probe_in_job(scheduler: Any, machine: Machine, nodes: int, wait_s: float) ->
             remedy = "wait longer with --wait, use a less busy queue, or correct `request` in the site file"
             raise UserError(f"no answer after {wait_s:.0f} s: {message}", str(folder), remedy)
     raise_failed_set_up(request)
-    return reports_in(folder)
+    if not (reports := reports_in(folder)):
+        remedy = "correct the software of jobs, or `launcher`, in the site file"
+        raise UserError(f"the job ended without a report: {_log(request)[-2000:]}", str(folder), remedy)
+    return reports
 
 
 def probe_request(name: str, folder: Path, machine: Machine, nodes: int) -> Any:
