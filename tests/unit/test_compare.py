@@ -164,6 +164,12 @@ def test_unlike_instruments_are_refused_unless_that_is_the_question(
     )
 
 
+def test_a_part_of_the_instrument_may_be_the_question_also_where_it_does_not_differ(study: Study) -> None:
+    write_nights(study)
+    write(study, "other", lambda run: 100.0 * noise(run))
+    assert run("compare", *BEFORE, "other", "--across", "torch") == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -42,6 +42,7 @@ def study(project: Path) -> Study:
         **dict.fromkeys(code, "# code\n"),
         "config/config.yaml": "scale: mini\npaths: {data: /private/scratch}\n",
         "config/studies/exchange.yaml": STUDY,
+        "profiles/local/site.yaml": "data_roots: {image_folder: /private/images}\n",
     }
     for name, text in files.items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +75,8 @@ def test_logs_caches_private_paths_and_tables_that_the_study_has_no_more_stay_he
         assert {f"{made}/spec.json", f"{made}/result.json", f"{made}/steps.parquet"} < {*archive.namelist()}
         assert not [name for name in archive.namelist() if "log" in name or "pycache" in name or "times" in name]
         assert archive.read("config/config.yaml").decode() == "studies: [exchange]\nscale: mini\nmachine: local\n"
+        assert "profiles/local/config.yaml" in archive.namelist()
+        assert archive.read("profiles/local/site.yaml") == b"launcher: local\n"
         archive.extractall(tmp_path / "colleague")
     found = read_records(str(tmp_path / "colleague/results/local"))
     assert [run.run for run in found.runs] == sorted(run.id for run in study.runs[:2])

@@ -86,6 +86,7 @@ rule report:
             answer.to_dict() for study in PROJECT.chosen for answer in study.answers
         ],
         explained=ask.explained,
+        parts=ask.report_inputs,
     shell:
         "scalestudy report --machine {wildcards.machine} --scale {wildcards.scale}"
         " --studies {params.studies} --out {output} > {log} 2>&1"

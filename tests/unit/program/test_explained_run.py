@@ -76,9 +76,9 @@ def test_a_run_that_was_timed_as_a_whole_has_no_step_to_explain(explained: Any) 
     assert output == "No steady step of it was timed.\n"
 
 
-def test_a_run_of_a_program_is_answered_with_its_command(explained: Any) -> None:
+def test_a_run_of_a_program_is_answered_with_what_explains_it(explained: Any) -> None:
     output = explained({"program": {"command": "python train.py {width}", "files": ["train.py"]}})
-    assert "explain its command: scalestudy explain -- python train.py {width}" in output
+    assert "set `explain: true` in its study, or give the command as you start it" in output
 
 
 def test_a_skipped_run_has_nothing_to_explain(here: Path) -> None:

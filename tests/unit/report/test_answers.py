@@ -11,6 +11,7 @@ import pytest
 from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
 from scalestudy.report.answers import MAX_SENTENCES, NoNumber, Number, answer_of, first_answers, warnings_of
+from scalestudy.spec.layout import result_file
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -65,6 +66,14 @@ def test_a_number_with_an_invalid_or_missing_run_gives_no_sentence(change: Any, 
     answer = answer_of(summarised(of), MACHINE)
     assert len(answer.sentences) == 1
     assert answer.left_out == (f"“An exchange takes …”: {reason}",)
+
+
+def test_runs_that_are_no_longer_there_give_no_sentence() -> None:
+    study = summarised()
+    for run in study.runs:
+        if of_server(run):
+            result_file(MACHINE, run.id).unlink()
+    assert len(answer_of(study, MACHINE).sentences) == 1
 
 
 def test_without_declared_answers_the_first_figure_is_put_into_words() -> None:

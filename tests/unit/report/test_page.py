@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from scalestudy.analysis.summarise import summarise
+from scalestudy.claims.model import Exact
 from scalestudy.errors import UserError
 from scalestudy.report.page import write_report
 from scalestudy.report.verdicts import read_verdicts
@@ -18,6 +20,12 @@ from scalestudy.spec.layout import claims_file, result_file
 from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE, result_of, study_in, write_results
 from tests.unit.report.made_claims import write_claims
+
+
+CLAIM = Exact.model_validate(
+    {"id": "server", "statement": "A server.", "kind": "exact", "checks": [{"column": "status", "equals": "valid"}]}
+)
+"""A study without claims shows no verdicts."""
 
 
 def attributes(text: str, name: str) -> list[str]:
@@ -31,7 +39,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        study = study_in(folder)
+        study = replace(study_in(folder), claims=(CLAIM,))
         first = study.runs[0].id
         skipped = {"status": "skipped", "reason": "no <GPU> here"}
         unchecked = {"unchecked": ["Lustre counts no reads."]}
@@ -119,6 +127,23 @@ def test_answers_of_one_title_are_apart_those_of_the_machine_first_and_a_campaig
     assert found.count("training time goes from") == found.count("throughput goes from") == 2
     assert found.index("#small_files") < found.index(f"#{study.name}")
     assert page.count("--config machine=fake scale=paper campaign=night_2</code>") == 3
+
+
+def test_commands_of_a_page_make_the_same_page_again_and_changed_runs_have_no_verdicts(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCALESTUDY_SET", "repeats=5")
+    for run in study.runs:
+        write_result(result_file(MACHINE, run.id), result_of(run))
+    summarise(study, MACHINE)
+    write_claims(study)  # before `set`, which leaves claims out
+    Path("config/studies/other.yaml").write_text("question: Another?\n")
+    page = html.unescape(write_report([study], MACHINE, "paper", "elsewhere.html").read_text(encoding="utf-8"))
+    again = """--config machine=fake scale=paper 'set=["repeats=5"]'"""
+    assert f"snakemake results/fake/paper/report.html --cores 1 {again} studies={study.name}</code>" in page
+    assert f"snakemake {study.name} --cores 1 {again}</code>" in page
+    assert page.count("""--cores 1 --config 'set=["repeats=5"]'</code>""") == len(study.figures) + len(study.tables)
+    assert "Statement of server" not in page
 
 
 @pytest.mark.parametrize("text", ['{"claims": 3}', "{"])

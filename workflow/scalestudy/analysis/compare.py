@@ -118,7 +118,8 @@ def compare(
         what = f"{' and '.join(f'`{records.name}`' for records in every)} have no configuration in common"
         raise UserError(what, remedy="measure the same studies at the same scale in all of them")
     mismatch = differences(pair for key in common for side in sides[:-1] for pair in _pairs(side[key], sides[-1][key]))
-    refuse_unasked(mismatch, across)
+    keys = {word for key in common for side in sides for run in side[key].values() for word in run.instrument()}
+    refuse_unasked(mismatch, across, keys)
     rates = {key: [speeds(side[key], column) for side in sides] for key in common}
     shared = {key: sorted(set(side_rates[0]).intersection(*side_rates[1:])) for key, side_rates in rates.items()}
     logs = {key: np.log([[side[repeat] for repeat in shared[key]] for side in rates[key]]) for key in common}
@@ -322,9 +323,9 @@ def differences(pairs: Iterable[tuple[Recorded, Recorded]]) -> Differences:
     return {key: (sorted(values_by_key[key][0]), sorted(values_by_key[key][1])) for key in sorted(values_by_key)}
 
 
-def refuse_unasked(found: Differences, across: Sequence[str]) -> None:
-    """Raise UserError that names each difference which `across` does not name as the question."""
-    valid_words = {*GROUPS, SOFTWARE, *found, *(key for keys in GROUPS.values() for key in keys)}
+def refuse_unasked(found: Differences, across: Sequence[str], instrument: Iterable[str]) -> None:
+    """Raise UserError that names each difference which `across` does not name as the question, or a word that is no key."""
+    valid_words = {*GROUPS, SOFTWARE, *instrument, *(key for keys in GROUPS.values() for key in keys)}
     for word in across:
         if word not in valid_words:
             raise UserError(f"`{word}` is not a part of an instrument", "--across", nearest(word, valid_words))

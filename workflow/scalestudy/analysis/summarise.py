@@ -61,14 +61,14 @@ def study_rows(study: Study, machine: str) -> pd.DataFrame:
             rows[column] = pd.to_numeric(rows[column])
         elif column.startswith("instrument.") or column.removesuffix("_kind") in MEASURED:
             rows[column] = rows[column].fillna("")
-    refuse_other_decoders(rows)
+    refuse_other_decoders(rows, machine)
     rows["training_samples"] = (rows["epoch_time_s"] * rows["throughput_samples_per_s"]).round()
     rows["round"] = [run.spec.repeat for run in study.runs]
     rows["period"] = periods_of(rows)
     return with_scaling(with_drift(rows), study)
 
 
-def refuse_other_decoders(rows: pd.DataFrame) -> None:
+def refuse_other_decoders(rows: pd.DataFrame, machine: str) -> None:
     """Mark runs invalid that decoded images in another way than the study's last one: there is no mean of the two."""
     if DECODER not in rows:
         return
@@ -76,7 +76,8 @@ def refuse_other_decoders(rows: pd.DataFrame) -> None:
     decoded = rows[(rows["status"] == "valid") & ~rows[DECODER].isin(["", NOT_JPEG])].sort_values("started")
     for index, run, way in zip(decoded.index, decoded["run"], decoded[DECODER], strict=True):
         if way != (last := decoded[DECODER].iloc[-1]):
-            reason = f"it decoded images by {way}, and the study's last run by {last}: scalestudy forget {run}"
+            remedy = f"scalestudy forget {run} --machine {machine}"
+            reason = f"it decoded images by {way}, and the study's last run by {last}: {remedy}"
             rows.loc[index, ["status", "reason"]] = "invalid", reason
 
 

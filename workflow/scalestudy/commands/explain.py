@@ -65,8 +65,8 @@ def explain(
         result = read_json(file)
         if result["status"] == "skipped":
             raise UserError(f"was skipped: {result['reason']}", command_line[0], "explain a run that was made")
-        if program := result["spec"].get("program"):
-            remedy = f"explain its command: scalestudy explain -- {program['command']}"
+        if result["spec"].get("program"):
+            remedy = "set `explain: true` in its study, or give the command as you start it: scalestudy explain -- COMMAND"
             raise UserError("is a run of a program of your own", command_line[0], remedy)
         parts = step_in_words(result)
         click.echo(json.dumps(parts, indent=2) if as_json else "\n".join(parts["sentences"]))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from scalestudy.claims.outcome import Verdict
+    from scalestudy.claims.select import Row
     from scalestudy.spec.study import Study
 
 
@@ -195,14 +196,21 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
             values = ", ".join(f"{check.column} {row.get(check.column)}" for check in claim.checks)
             yield f"  round {row['repeat'] + 1}: {values}  {run_folder(machine, row['run'])}"
         return
+    is_share = claim.compared_as == "share"
     signs = {"ratio": "/", "difference": "-"}
-    per = None if claim.compared_as == "share" else claim.per
+    per = None if is_share else claim.per
+
+    def text(row: Row) -> str:
+        value = number_of(row, claim.column, per)
+        of = f" of {plain(row[claim.per])}" if is_share and claim.per else ""
+        return "no result" if value is None else f"{plain(value)}{of}"
+
     for part in parts_of(claim, rows):
         yield f"  {compared_text(study, claim, part.value)}"
         for number in sorted({row["repeat"] for row in part.rows}):
             sides = [[row for row in side if row["repeat"] == number] for side in part.sides]
             numbers = [[number_of(row, claim.column, per) for row in side] for side in sides]
-            texts = [", ".join("no result" if value is None else plain(value) for value in side) for side in numbers]
+            texts = [", ".join(map(text, side)) for side in sides]
             equation = f" {signs.get(claim.compared_as, 'and')} ".join(filter(None, texts))
             left, *others = (side[0] if len(side) == 1 else None for side in numbers)
             if left is not None and claim.compared_as in signs and (right := others[0]):
@@ -212,7 +220,7 @@ def _in_full(study: Study, name: str, machine: str) -> Iterator[str]:
 
 
 def claim_lines(verdicts: Iterable[Verdict]) -> list[str]:
-    """A line per claim: mark, verdict, number, statement; decided ones come first, and documents' claims before ours."""
+    """A line per claim: mark, verdict, basis, number, statement; decided ones come first, and documents' claims before ours."""
     from scalestudy.claims.basis import BASES, MARKS, OURS
     from scalestudy.claims.words import interval_text
 
@@ -222,7 +230,7 @@ def claim_lines(verdicts: Iterable[Verdict]) -> list[str]:
     lines = []
     for each in sorted(verdicts, key=place):
         number = interval_text(each.estimate, each.low, each.high, each.unit)
-        line = f"{each.sign} {each.label:28} {number:>26}  {'(ours) ' if each.origin == OURS else ''}"
+        line = f"{each.sign} {each.verdict:17} {each.basis:20} {number:>26}  {'(ours) ' if each.origin == OURS else ''}"
         line += f"{each.id}: {each.statement}"
         line += f" ({each.reason})" if each.reason else ""
         line += f" [{'; '.join(each.stand_ins)}]" if each.stand_ins else ""

@@ -13,7 +13,8 @@ import click
 from scalestudy.commands.options import FILE, MACHINE, SCALE, studies_of
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path
-from scalestudy.spec.layout import RESULTS, machine_and_campaign, machine_file, reference_file, result_file, run_folder
+from scalestudy.spec.config import LOCAL_SITE
+from scalestudy.spec.layout import RESULTS, config_of, machine_and_campaign, machine_file, reference_file, result_file, run_folder
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Study
@@ -22,7 +23,7 @@ FILES = ("spec.json", "result.json", "steps.parquet", "system.parquet", "exchang
 """Of a run; checkpoints, weights and logs stay."""
 CODE = ("workflow", "envs", "profiles/default", "profiles/local")
 TOP = ("Snakefile", "pyproject.toml", "LICENSE", "CITATION.cff", "README.md", "Makefile")
-NO_CODE = ("__pycache__", "built")
+NO_CODE = ("__pycache__", "built", LOCAL_SITE.name)
 
 
 @click.command(name="export")
@@ -42,7 +43,7 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
     (chosen_study,) = studies_of(machine, scale, [study])
     runs = [run.id for run in (*chosen_study.runs, *chosen_study.explained) if result_file(machine, run.id).exists()]
     if not runs:
-        remedy = f"make it first: snakemake {study} --profile profiles/local"
+        remedy = f"make it first: snakemake {study} --profile profiles/local --config {config_of(machine, scale)}"
         raise UserError(f"no run of `{study}` has a result on `{machine}`", study, remedy)
     folder = RESULTS / machine / scale
     patterns = [f"studies/{study}/*", f"claims/{study}.*"]
@@ -55,6 +56,7 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
     config = f"studies: [{study}]\nscale: {scale}\nmachine: {name}\n" + (f"campaign: {campaign}\n" if campaign else "")
     with atomic_path(file) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("config/config.yaml", config)
+        archive.writestr(str(LOCAL_SITE), "launcher: local\n")  # the folders that this one names stay here
         for name in dict.fromkeys((*_code(chosen_study, machine), *outputs, *of_runs)):
             archive.writestr(name, Path(name).read_bytes())
     size = f"{len(runs)} runs, {file.stat().st_size / 2**20:.1f} MiB"

@@ -27,6 +27,7 @@ from scalestudy.dag.ask import PACKAGE, end
 from scalestudy.dag.project import Project
 from scalestudy.errors import UserError, nearest
 from scalestudy.results.stored import is_skipped
+from scalestudy.spec.base import SCALES
 from scalestudy.spec.study import left_out_of
 from scalestudy.spec.yamlfile import read_yaml
 from snakemake_executor_plugin_multinode.driverlock import DriverLock, Taken
@@ -85,9 +86,10 @@ def before_first_job(workflow: Any, project: Project) -> None:
         # When a job fails, Snakemake puts it back, dated now: the run would not be resumed, and a newer result be lost.
         Path(file).unlink()
     if results:
-        # Studies share runs: claims are fixed of every study of this scale, configured or not, as its file has it. `set`
-        # makes runs that claims may share, and judges none.
-        fix_claims(project.all_studies(project.folder, project.scale, changed=False), project.folder)
+        # Studies and scales share runs: claims are fixed of every study at every scale, configured or not, as its file has
+        # it. `set` makes runs that claims may share, and judges none.
+        for scale in SCALES:
+            fix_claims(project.all_studies(project.folder, scale, changed=False), project.folder)
 
 
 def stop_runs_on_sigterm(workflow: Any) -> None:

@@ -20,7 +20,7 @@ from scalestudy.files import canonical_json
 from scalestudy.results.stored import read_result
 from scalestudy.spec.columns import MAX_TESTED_FACTOR, MEASURED, STATUSES
 from scalestudy.spec.labels import column_label, friendly, number, unit_of, value_text
-from scalestudy.spec.layout import study_folder
+from scalestudy.spec.layout import result_file, study_folder
 from scalestudy.spec.run import emulated_parts
 from scalestudy.spec.step_times import emulated_step_time
 from scalestudy.spec.study import MACHINE_STUDIES, Study
@@ -102,8 +102,11 @@ def answer_of(study: Study, machine: str) -> Answer:
     file = study_folder(machine, study.scale, study.name) / "summary.csv"
     rows: Rows = {}
     if file.is_file():
+        # The id of a configuration does not tell what else makes a run another one, such as the user's own code.
+        missing = {run.configuration for run in study.runs if not result_file(machine, run.id).exists()}
         with file.open(encoding="utf-8", newline="") as lines:
-            rows = {row["configuration"]: row for row in csv.DictReader(lines)}
+            table = {row["configuration"]: row for row in csv.DictReader(lines)}
+        rows = {name: row for name, row in table.items() if name not in missing or int(row["n_missing"])}
     if not rows:
         return Answer(left_out=("its runs are not summarised",))
     if not study.answers:
@@ -205,7 +208,7 @@ def _marks(numbers: Sequence[Number]) -> str:
     marks = [
         f"on emulated {' and '.join(emulated)}" if emulated else "",
         *(KINDS[kind] for kind in kinds),
-        "with disturbed runs" if any(number.disturbed for number in measured) else "",
+        "disturbed runs" if any(number.disturbed for number in measured) else "",
         "measured apart" if len(frozenset().union(*(number.places for number in measured))) > 1 else "",
         why if fewest else "",
     ]

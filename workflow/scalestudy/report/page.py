@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
+import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -30,9 +33,10 @@ from scalestudy.report.answers import answer_of, first_answers, this_machine, wa
 from scalestudy.report.verdicts import read_verdicts
 from scalestudy.results.parts import PARTS
 from scalestudy.results.stored import read_result
+from scalestudy.site_fault import CHANGES
 from scalestudy.spec.columns import MEASURED, SPEEDS, STATUSES, Column, is_number, kind_of
 from scalestudy.spec.labels import column_label, configuration_text, quantity, run_text, value_text
-from scalestudy.spec.layout import config_of, figure_file, table_file
+from scalestudy.spec.layout import STUDIES, config_of, figure_file, report_file, table_file
 from scalestudy.spec.study import Run, Study, left_out_of
 
 PIXELS_PER_INCH = 125
@@ -47,10 +51,14 @@ def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path |
     claims = [(part["study"], claim) for part in parts for claim in part["claims"]]
     answers, left_out = first_answers(studies, machine)
     environment = templates()
+    changes = os.environ.get(CHANGES, "").splitlines()
+    again = f" {shlex.quote(f'set={json.dumps(changes)}')}" if changes else ""
+    names = [study.name for study in studies]
+    environment.globals["redraw"] = f" --config{again}" if again else ""
     page = environment.get_template("page.html.j2").render(
         machine=machine,
         scale=scale,
-        config=config_of(machine, scale),
+        config=config_of(machine, scale) + again,
         this_machine=this_machine(studies, machine),
         answers=answers,
         left_out=[*left_out, *left_out_of(studies)],
@@ -66,7 +74,8 @@ def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path |
         instruments=_instruments(runs.values()),
         instrument_names=notes.INSTRUMENT,
         columns=_shown_columns(parts),
-        report_file=str(out),
+        of_studies=f" studies={','.join(names)}" if len(names) < len([*STUDIES.glob("*.yaml")]) else "",
+        report_file=str(report_file(machine, scale)),
     )
     write_text(out, page)
     return Path(out)

@@ -54,7 +54,7 @@ def _line(verdict: Verdict) -> list[str]:
 def read_verdicts(study: Study, machine: str) -> tuple[Verdict, ...]:
     """The verdicts on a study's claims; none where none were judged. Raises UserError where the file is damaged."""
     file = claims_file(machine, study.scale, study.name)
-    if not file.exists():
+    if not study.claims or not file.exists():  # without claims, as under `set`, the file is that of other runs
         return ()
     remedy = f"delete it, then: snakemake {file} --cores 1"
     try:
