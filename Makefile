@@ -76,6 +76,8 @@ quick: .venv-dev
 	@pytest -n auto --maxprocesses 8 tests/unit executor/tests -m "not slow" $(WITH_PROCESSES:%=--ignore tests/unit/%.py) --ignore executor/tests/test_jobscript.py
 
 # Branch coverage of unit and integration tests and those of the executor, with the processes that they start; OPTIONS for pytest.
+# Children that multiprocessing forks would write their counts into the folder they run in: hence the whole path.
+coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
 coverage: .venv-dev
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@coverage run -m pytest -n auto --dist=loadfile tests/unit tests/integration executor/tests $(OPTIONS)

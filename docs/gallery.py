@@ -131,7 +131,7 @@ def made(study: Study, machine: str, note: str) -> Iterator[str]:
     if claims:
         yield "## Claims"
         rows = [claim_row(claim) for claim in claims]
-        yield "| verdict | claim | what was found | source |\n|---|---|---|---|\n" + "\n".join(rows)
+        yield "| verdict | rests on | claim | what was found | source |\n|---|---|---|---|---|\n" + "\n".join(rows)
     yield "## How it was measured"
     yield f"At scale `{study.scale}`: {', '.join(f'{count} {status}' for status, count in statuses.items())}, of {size_of(study)}."
     if note:
@@ -143,7 +143,7 @@ def made(study: Study, machine: str, note: str) -> Iterator[str]:
 
 def claim_row(claim: Verdict) -> str:
     """One verdict as a row of a table."""
-    return f"| {claim.label} | {plain(claim.statement)} | {plain(claim.finding)} | {plain(claim.cited)} |"
+    return f"| {claim.verdict} | {claim.basis} | {plain(claim.statement)} | {plain(claim.finding)} | {plain(claim.cited)} |"
 
 
 PIXELS_PER_PIXEL = 1.45 * 72 / 200

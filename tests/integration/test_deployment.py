@@ -25,6 +25,14 @@ module scalestudy:
 
 
 use rule * from scalestudy
+
+
+onstart:
+    scalestudy.onstart()
+
+
+onsuccess:
+    scalestudy.onsuccess()
 """
 
 pytestmark = pytest.mark.slow
@@ -46,6 +54,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def test_a_module_makes_runs_figures_tables_and_the_report(deployed: Project) -> None:
     assert len(deployed.results()) == 2
+    assert [each["changed_after_measuring"] for each in deployed.verdicts("tiny")] == [False]
     for file in ("figures/tiny/time.svg", "tables/tiny/times.csv", "report.html"):
         assert (deployed.folder / "results/local/mini" / file).stat().st_size > 100
     done = deployed.must("snakemake", "--cores", "1", "--rerun-triggers", "mtime", "params", "-n", "tiny")

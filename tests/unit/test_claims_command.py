@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -70,13 +71,17 @@ def test_what_make_run_ends_with_fits_on_a_screen(project: Path, capsys: pytest.
             parts = {"exchange_s": 0.31 * metrics["step_time_s"], "data_stall": noise.uniform(0.7, 0.8)}
             rate = 5432.1 * noise.lognormal(0, 0.1)
             made = result_of(run, throughput_samples_per_s=rate, metrics={**metrics, **parts})
-            write_result(result_file("local", run.id), {**made, "warnings": ["the window was not steady"]})
+            processor = {"cpu": "Intel(R) Xeon(R) Processor (family 6, model 207)", "memory_gib": 23.5}
+            marks = {"warnings": ["the window was not steady"], "disturbed": run == study.runs[0]}
+            instrument = {**made["instrument"], **processor}
+            write_result(result_file("local", run.id), {**made, **marks, "instrument": instrument})
         summarise(study, "local")
     studies = ",".join(MACHINE_STUDIES)
     assert run_command(["summary", "--studies", studies]) == 0
-    lines = capsys.readouterr().out.partition("\nThis machine: ")[2].splitlines()
+    printed = capsys.readouterr().out
+    lines = printed[printed.index("\nThis machine: ") + 1 :].splitlines()
     assert sum(line.startswith("- ") for line in lines) == 7
-    assert "By basis:" in " ".join(lines) and len(lines) + 2 <= 20, "\n".join(lines)  # a longer name, and the report
+    assert "By basis:" in " ".join(lines) and len(lines) + 1 <= 20, "\n".join(lines)  # and the report's
 
 
 def test_verdicts_are_by_the_results_that_are_there_now(study: Study) -> None:
@@ -109,4 +114,5 @@ def test_decided_claims_come_first_with_mark_number_and_reason(
     assert run_command(["claims", "--scale", "paper"]) == 0
     marks = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip().startswith(("✓", "?", "–"))]
     assert [mark.partition("  ")[0] for mark in marks] == ["✓ reproduced", "? inconclusive", "– not testable here"]
+    assert [re.split(" {2,}", mark)[1] for mark in marks] == ["with stand-ins", "with stand-ins", "elsewhere"]
     assert "0.8000 [0.792" in marks[0] and "would decide it" in marks[1] and marks[2].endswith("(needs a network)")

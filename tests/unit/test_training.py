@@ -21,7 +21,7 @@ from scalestudy.launch import largest_batch
 from scalestudy.results.metrics import expected_read_bytes, intervals, metrics
 from scalestudy.results.records import Measured, facts_of_hosts
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
-from scalestudy.results.warnings import pause_warnings, window_warnings
+from scalestudy.results.warnings import fault_warnings, pause_warnings, window_warnings
 from scalestudy.spec.columns import METRICS, SPEEDS
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
@@ -153,6 +153,16 @@ def test_a_slow_rank_is_counted_once_and_the_parts_sum_to_the_step() -> None:
     assert [values[name] for name in summed] == pytest.approx([0.01, 0.0, 0.06, 0.01, 0.01])
     assert values["step_time_s"] == pytest.approx(0.09)
     assert values["exchange_wait_s"] == pytest.approx(0.025)  # 50 ms on one of two ranks
+
+
+@pytest.mark.parametrize(("faults", "count"), [(400_000, 0), (500_001, 1)])
+def test_page_faults_that_take_more_than_a_tenth_of_the_cpu_time_are_warned_of(faults: int, count: int) -> None:
+    found = measured(spec(strategy="halving_doubling", ranks=2, **CUT))
+    for report in found.reports:
+        report.window_usage = KernelUsage(4.0, 1.0, faults, 0, 0)  # 5 s of CPU time on each rank; a fault takes 1 µs
+    warnings = list(fault_warnings(found.reports))
+    assert len(warnings) == count
+    assert all(warning.startswith("page faults (1,000,002 in the window) took at least 10%") for warning in warnings)
 
 
 def test_a_window_whose_halves_differ_is_warned_of() -> None:

@@ -295,6 +295,28 @@ def test_stand_ins_with_their_values_place_and_disturbed_runs_are_in_the_verdict
     assert found.sentence.endswith("2 of 10 runs disturbed by other work. " + ". ".join(found.stand_ins) + ".")
 
 
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ("network: {mib_per_s: 119, latency_ms: 1}", "A network of 119 MiB/s per node is emulated"),
+        ("network: {mib_per_s: 119, latency_ms: 1}", "A latency of 1 ms between nodes is emulated"),
+        ("memory_limit_mib: 140", "A process that the kernel limits to 140 MiB stands for a device"),
+        ("loader: {origin: nginx}", "nginx on this machine stands for another server"),
+        ("data: {source: digits, latency_s: 0.5}", "Each item takes 0.5 s because its reader sleeps"),
+    ],
+)
+def test_what_a_setting_puts_in_place_of_the_real_thing_is_named(tmp_path: Path, settings: str, sentence: str) -> None:
+    study = study_with(tmp_path, DIRECTION, base=f"{{{settings}}}")
+    (found,) = verdicts(study, rates(80.0))
+    assert found.basis == "with stand-ins" and sentence in found.stand_ins
+
+
+def test_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_named(tmp_path: Path) -> None:
+    shared = {"exchange_shares_cores": True}
+    (found,) = verdicts(study_with(tmp_path, DIRECTION), lambda run: {**rates(80.0)(run), **shared})
+    assert "More processes exchange than the host has cores" in found.stand_ins
+
+
 @pytest.mark.parametrize(("half_width", "share"), [(0.05, "1 %"), (0.5, "70 %"), (2.0, "100 %")])
 def test_an_open_claim_says_what_longer_windows_would_change(tmp_path: Path, half_width: float, share: str) -> None:
     study = study_with(tmp_path, DIRECTION)
@@ -502,10 +524,11 @@ def test_a_claim_that_was_changed_or_declared_after_its_first_run_is_marked(tmp_
     fixed = as_fixed(study)
     (reworded,) = verdicts(study_with(tmp_path, DIRECTION.replace("what matters", "what counts")), rates(80.0), fixed)
     (changed,) = verdicts(study_with(tmp_path, DIRECTION.replace("0.95", "0.96")), rates(80.0), fixed)
+    (looked,) = verdicts(study_with(tmp_path, DIRECTION + "\n    looks: [3, 5]"), rates(80.0), fixed)
     (declared,) = verdicts(study, rates(80.0), fixed={})
     (not_run,) = verdicts(study, lambda run: {"status": "missing"}, fixed={})
-    marks = [each.changed_after_measuring for each in (before, reworded, changed, declared, not_run)]
-    assert marks == [False, False, True, True, False]
+    marks = [each.changed_after_measuring for each in (before, reworded, changed, looked, declared, not_run)]
+    assert marks == [False, False, True, True, True, False]
     assert changed.sentence.endswith("The claim was changed after its first run was made.")
     assert declared.sentence.endswith("The claim was declared after its first run was made.")
 

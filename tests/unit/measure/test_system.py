@@ -23,6 +23,7 @@ from scalestudy.measure.system import (
     group_members,
     host_row,
     share_of_time,
+    sizes,
     throttled_seconds,
 )
 from tests.integration.processes import wait_until
@@ -179,6 +180,13 @@ child.stdout.readline()
 print(1, flush=True)
 child.wait()
 """
+
+
+def test_memory_that_was_returned_between_two_samples_counts() -> None:
+    with in_own_group("import mmap; mmap.mmap(-1, 96 << 20).write(bytes(96 << 20)); input()") as process:
+        assert wait_until(lambda: sizes("status", process.pid).get("VmHWM", 0) >= 96 << 20, 30)
+        assert wait_until(lambda: sizes("status", process.pid)["VmRSS"] < 96 << 20, 30)
+        assert anonymous_bytes(process.pid) >= 96 << 20
 
 
 def test_memory_of_a_loaders_worker_processes_counts() -> None:
