@@ -43,7 +43,9 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
     (chosen_study,) = studies_of(machine, scale, [study])
     runs = [run.id for run in (*chosen_study.runs, *chosen_study.explained) if result_file(machine, run.id).exists()]
     if not runs:
-        remedy = f"make it first: snakemake {study} --profile PROFILE --config {config_of(machine, scale)}"
+        is_here = (machine, scale) == ("local", "mini")
+        profile = "profiles/local" if is_here else f"PROFILE --config {config_of(machine, scale)}"
+        remedy = f"make it first: snakemake {study} --profile {profile}"
         raise UserError(f"no run of `{study}` has a result on `{machine}`", study, remedy)
     folder = RESULTS / machine / scale
     patterns = [f"studies/{study}/*", f"claims/{study}.*"]
