@@ -21,7 +21,6 @@ from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE, result_of, study_in, write_results
 from tests.unit.report.made_claims import write_claims
 
-
 CLAIM = Exact.model_validate(
     {"id": "server", "statement": "A server.", "kind": "exact", "checks": [{"column": "status", "equals": "valid"}]}
 )

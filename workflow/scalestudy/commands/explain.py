@@ -66,7 +66,9 @@ def explain(
         if result["status"] == "skipped":
             raise UserError(f"was skipped: {result['reason']}", command_line[0], "explain a run that was made")
         if result["spec"].get("program"):
-            remedy = "set `explain: true` in its study, or give the command as you start it: scalestudy explain -- COMMAND"
+            remedy = (
+                "set `explain: true` in its study, or give the command as you start it: scalestudy explain -- COMMAND"
+            )
             raise UserError("is a run of a program of your own", command_line[0], remedy)
         parts = step_in_words(result)
         click.echo(json.dumps(parts, indent=2) if as_json else "\n".join(parts["sentences"]))

@@ -14,7 +14,15 @@ from scalestudy.commands.options import FILE, MACHINE, SCALE, studies_of
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path
 from scalestudy.spec.config import LOCAL_SITE
-from scalestudy.spec.layout import RESULTS, config_of, machine_and_campaign, machine_file, reference_file, result_file, run_folder
+from scalestudy.spec.layout import (
+    RESULTS,
+    config_of,
+    machine_and_campaign,
+    machine_file,
+    reference_file,
+    result_file,
+    run_folder,
+)
 
 if TYPE_CHECKING:
     from scalestudy.spec.study import Study

@@ -187,7 +187,9 @@ def _of_cluster(
     system, names = WORDS[facts.system], {node.name for node in facts.nodes}
     queue_names = [queue.name for queue in facts.queues]
     named = [(f"{machine_file}: `queues.{name}`", name) for name in machine.queues]
-    of_site = [name.partition("@")[0] for name in (settings.queue or "").split(",")]  # `gpu,gpu2` and `gpu.q@@a100` are valid
+    of_site = [
+        name.partition("@")[0] for name in (settings.queue or "").split(",")
+    ]  # `gpu,gpu2` and `gpu.q@@a100` are valid
     named += [(f"{site_file}: `scheduler.queue`", name) for name in of_site if name]
     for key, name in named if facts.nodes and queue_names else ():
         yield name not in queue_names, f"{key}: {system} has no open queue `{name}`", nearest(name, queue_names)
