@@ -21,9 +21,8 @@ from scalestudy.spec.study import Study
 from tests.unit.analysis.fake_results import MACHINE, result_of, study_in, write_results
 from tests.unit.report.made_claims import write_claims
 
-CLAIM = Exact.model_validate(
-    {"id": "server", "statement": "A server.", "kind": "exact", "checks": [{"column": "status", "equals": "valid"}]}
-)
+CHECKS = ({"column": "status", "equals": "valid"},)
+CLAIM = Exact.model_validate({"id": "server", "statement": "A server.", "kind": "exact", "checks": CHECKS})
 """A study without claims shows no verdicts."""
 
 
@@ -151,4 +150,4 @@ def test_a_damaged_file_is_one_message_that_names_it(study: Study, text: str) ->
     file.parent.mkdir(parents=True)
     file.write_text(text)
     with pytest.raises(UserError, match=r"claims/scaling\.json"):
-        read_verdicts(study, MACHINE)
+        read_verdicts(replace(study, claims=(CLAIM,)), MACHINE)

@@ -230,7 +230,7 @@ def claim_lines(verdicts: Iterable[Verdict]) -> list[str]:
     lines = []
     for each in sorted(verdicts, key=place):
         number = interval_text(each.estimate, each.low, each.high, each.unit)
-        line = f"{each.sign} {each.verdict:17} {each.basis:20} {number:>26}  {'(ours) ' if each.origin == OURS else ''}"
+        line = f"{each.sign} {each.verdict:18} {each.basis:20} {number:>26}  {'(ours) ' if each.origin == OURS else ''}"
         line += f"{each.id}: {each.statement}"
         line += f" ({each.reason})" if each.reason else ""
         line += f" [{'; '.join(each.stand_ins)}]" if each.stand_ins else ""
