@@ -308,7 +308,10 @@ NGINX = (
         ("network: {mib_per_s: 119, latency_ms: 1}", "A latency of 1 ms between nodes is emulated"),
         ("memory_limit_mib: 140", "A process that the kernel limits to 140 MiB stands for a device"),
         (NGINX, "nginx on this machine stands for another server"),
-        ("model: small_cnn, data: {source: synthetic, samples: 64, shape: [1, 8, 8], latency_s: 0.5}", "Each item takes 0.5 s because its reader sleeps"),
+        (
+            "model: small_cnn, data: {source: synthetic, samples: 64, shape: [1, 8, 8], latency_s: 0.5}",
+            "Each item takes 0.5 s because its reader sleeps",
+        ),
     ],
 )
 def test_what_a_setting_puts_in_place_of_the_real_thing_is_named(tmp_path: Path, settings: str, sentence: str) -> None:
