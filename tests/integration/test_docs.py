@@ -104,7 +104,7 @@ def test_a_page_of_the_gallery_is_made_from_results_and_verdicts(
     project.must("python", "docs/gallery.py", "--note", "It was a busy day.")
     page = (project.folder / "docs/gallery/tiny.md").read_text()
     escaped = said.replace("[", "\\[").replace("]", "\\]")
-    assert f"| reproduced | A server costs \\| much | {escaped} | A paper, Fig. 1 |" in page
+    assert f"| reproduced | measured | A server costs \\| much | {escaped} | A paper, Fig. 1 |" in page
     assert "**Does the frame hold?**" in page
     assert "```{image} images/tiny/time.png\n:alt: time\n:width: 290px" in page
     assert "At scale `mini`: 1 valid, 3 without a result, of 4 runs with 1 repeat." in page

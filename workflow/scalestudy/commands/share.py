@@ -13,7 +13,6 @@ import click
 from scalestudy.commands.options import FILE, MACHINE, SCALE, studies_of
 from scalestudy.errors import UserError
 from scalestudy.files import atomic_path
-from scalestudy.spec.config import LOCAL_SITE
 from scalestudy.spec.layout import (
     RESULTS,
     config_of,
@@ -31,7 +30,7 @@ FILES = ("spec.json", "result.json", "steps.parquet", "system.parquet", "exchang
 """Of a run; checkpoints, weights and logs stay."""
 CODE = ("workflow", "envs", "profiles/default", "profiles/local")
 TOP = ("Snakefile", "pyproject.toml", "LICENSE", "CITATION.cff", "README.md", "Makefile")
-NO_CODE = ("__pycache__", "built", LOCAL_SITE.name)
+NO_CODE = ("__pycache__", "built", "site.yaml")
 
 
 @click.command(name="export")
@@ -47,6 +46,8 @@ def export(study: str, machine: str, scale: str, out: Path | None) -> None:
 
     Example: scalestudy export gpu_scaling
     """
+    from scalestudy.spec.config import LOCAL_SITE
+
     file = out or Path(f"{study}-{machine}-{scale}.zip")
     (chosen_study,) = studies_of(machine, scale, [study])
     runs = [run.id for run in (*chosen_study.runs, *chosen_study.explained) if result_file(machine, run.id).exists()]
