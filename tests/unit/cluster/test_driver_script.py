@@ -29,3 +29,25 @@ def test_a_driver_submits_its_successor_when_its_time_is_over(
     lines = file.read_text().splitlines() if file.exists() else []
     assert len(lines) == submissions
     assert all(line.startswith(f"profiles/{profile}/driver.sh") for line in lines)
+
+
+@pytest.mark.parametrize("is_requeued", [False, True])
+@pytest.mark.parametrize("profile", ["slurm", "pbs", "sge"])
+def test_a_driver_that_was_requeued_waits_for_the_note_of_the_one_that_died(
+    tmp_path: Path, profile: str, is_requeued: bool
+) -> None:
+    script = shutil.copy(ROOT / f"profiles/{profile}/driver.sh", tmp_path)
+    count = int(is_requeued)
+    # The stand-in of `sleep` is the note's end: a real one would take ten minutes.
+    texts = {
+        "snakemake": "exit 1", "qstat": f"echo '    run_count = {count + 1}'", ".venv/bin/activate": "",
+        "sleep": "echo waited >>waits; : >.scalestudy/driver.json", ".scalestudy/driver.json": "{}",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o700)
+    variables = {"SLURM_RESTART_COUNT": f"{count}", "RESTARTED": f"{count}", "PBS_JOBID": "7", "DRIVER_TIME": "60s"}
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PBS_O_WORKDIR": str(tmp_path), **variables}
+    assert subprocess.run([script, "all"], cwd=tmp_path, env=environment, check=False).returncode == 1
+    assert (tmp_path / "waits").exists() == is_requeued
