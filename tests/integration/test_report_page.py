@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import axe_core_python
@@ -14,6 +15,7 @@ from scalestudy.spec.study import Run
 from tests.browser import Browser, chromium
 from tests.unit.analysis.fake_results import MACHINE, read_study, write_results
 from tests.unit.report.made_claims import write_claims
+from tests.unit.report.test_page import CLAIM
 
 AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 FINDINGS = (
@@ -35,6 +37,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
         write_results(study, change)
         write_claims(study)
+        study = replace(study, claims=(CLAIM,))
         summarise(study, MACHINE)
         return write_report([study], MACHINE, "paper", folder / "report.html")
 
