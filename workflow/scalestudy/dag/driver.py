@@ -86,10 +86,12 @@ def before_first_job(workflow: Any, project: Project) -> None:
         # When a job fails, Snakemake puts it back, dated now: the run would not be resumed, and a newer result be lost.
         Path(file).unlink()
     if results:
-        # Studies and scales share runs: claims are fixed of every study at every scale, configured or not, as its file has
-        # it. `set` makes runs that claims may share, and judges none.
+        # Studies and scales share runs: claims are fixed of every study, configured or not, that has one of these runs, as
+        # its file has it. `set` makes runs that claims may share, and judges none.
+        runs = {Path(file).parent.name for file in results}
         for scale in SCALES:
-            fix_claims(project.all_studies(project.folder, scale, changed=False), project.folder)
+            studies = project.all_studies(project.folder, scale, changed=False)
+            fix_claims((study for study in studies if any(run.id in runs for run in study.runs)), project.folder)
 
 
 def stop_runs_on_sigterm(workflow: Any) -> None:
