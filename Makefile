@@ -80,8 +80,8 @@ quick: .venv-dev
 coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
 coverage: .venv-dev
 	@rm -rf build/coverage && mkdir -p build/coverage
-	@coverage run -m pytest -n auto --dist=loadfile tests/unit tests/integration executor/tests $(OPTIONS)
-	@coverage combine --quiet && coverage report --sort=cover
+	@status=0; coverage run -m pytest -n auto --dist=loadfile tests/unit tests/integration executor/tests $(OPTIONS) || status=$$?; \
+		coverage combine --quiet; coverage report --sort=cover && exit $$status
 
 # Tables, verdicts and figures that BASE and this commit make of the finished runs in RESULTS.
 same: .venv-dev

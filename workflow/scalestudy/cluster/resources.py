@@ -24,6 +24,8 @@ LINK_MARGIN_S = 300
 MEMORY_SHARE = 0.9
 """Share of a node's memory that a job requests: the rest is the system's."""
 MIN_DATA_S = 600.0
+MAX_CPU_NODE_CORES, MAX_CPU_NODE_MB = 16, 64 * 1024
+"""Request at most for preparing data in a queue of CPU nodes, whose nodes may have less than those with accelerators."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,10 @@ def of_dataset(machine: Machine, estimate: TimeEstimate) -> Resources:
     held = (machine.devices_per_node or 0) if of_queue is None else of_queue
     idle = held if machine.exclusive else 0
     runtime = limit if jobs > 1 else runtime  # it is not divided among several
-    return Resources(1, 1, 0, machine.cores, memory_mb(machine), runtime, queue, gpus_held_per_node=idle)
+    cores, memory = machine.cores, memory_mb(machine)
+    if machine.devices_per_node and of_queue == 0:
+        cores, memory = min(cores, MAX_CPU_NODE_CORES), min(memory, MAX_CPU_NODE_MB)
+    return Resources(1, 1, 0, cores, memory, runtime, queue, gpus_held_per_node=idle)
 
 
 def _devices_of(machine: Machine, queue: str | None) -> int | None:
