@@ -149,6 +149,9 @@ class NoModel:
 
 class Empty(nn.Module):
     pass
+
+def Lazy(classes):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
 """
 
 
@@ -178,6 +181,7 @@ def test_an_own_model_is_told_classes_and_channels_where_it_takes_them(extension
         ("nets:Nett", {}, "nets.py", "no class or function `Nett`"),
         ("nets:NoModel", {}, "nets.py", "is not a model"),
         ("nets:Empty", {}, "nets.py", "`Empty` has no parameter to train"),
+        ("nets:Lazy", {}, "nets.py", "`Lazy` has lazy layers"),
         ("nets:Net", {"width": -1}, "nets.py:8", "ArithmeticError: no negative width"),
         ("broken:Net", {}, "broken.py:3", "SyntaxError: invalid syntax"),
     ],

@@ -120,7 +120,8 @@ def test_what_is_not_known_of_a_base_of_other_rounds_is_part_of_the_efficiency(s
 def test_ranks_that_share_cores_get_no_efficiency_unless_compute_is_emulated(study: Study, tmp_path: Path) -> None:
     text = SCALING.replace("model: small_cnn", 'model: resnet50\n  device: "emulated:p100"')
     emulated = read_study(tmp_path, text, "emulated")
-    on_network = read_study(tmp_path, SCALING.replace("small_cnn", "small_cnn\n  network: {mib_per_s: 100}"), "network")
+    network = "small_cnn\n  network: {mib_per_s: 100}\n  ranks_per_node: 1"
+    on_network = read_study(tmp_path, SCALING.replace("small_cnn", network), "network")
     plain, real, waiting = (
         rows_of(each, lambda run: {"oversubscribed": run.spec.ranks == 2}) for each in (study, on_network, emulated)
     )
@@ -133,7 +134,7 @@ def test_ranks_that_share_cores_get_no_efficiency_unless_compute_is_emulated(stu
 def test_a_base_of_another_week_is_told_from_one_of_the_same(single: Study) -> None:
     def made(run: Run) -> dict[str, Any]:
         new = run.spec.strategy.name == "single" and run.spec.repeat == 1
-        return {"started": f"2026-11-{27 if new else 20}T10:00:00+00:00"}
+        return dict.fromkeys(("started", "ended"), f"2026-11-{27 if new else 20}T10:00:00+00:00")
 
     rows = rows_of(single, made)
     assert [at(rows, "parameter_server", 2, repeat)["baseline_apart"] for repeat in range(3)] == [0, 1, 0]

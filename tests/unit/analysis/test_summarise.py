@@ -131,7 +131,7 @@ def test_each_time_has_its_own_kind_and_interval(study: Study) -> None:
     ("key", "emulated", "instruments"),
     [
         ('device: "emulated:p100"', True, 1),  # the real device computes nothing
-        ("network: {mib_per_s: 100}", True, 3),
+        ("network: {mib_per_s: 100}\n  ranks_per_node: 1", True, 3),
         ("dtype: float32", False, 3),
     ],
 )
@@ -234,6 +234,8 @@ def test_emulated_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_
 
 def test_more_than_twelve_hours_after_a_run_has_ended_begins_another_period() -> None:
     hours = ("2026-12-03T08:00:00+00:00", "2026-11-20T08:00:00+00:00", "2026-11-20T19:59:00+00:00", "")
-    assert periods_of(pd.DataFrame({"started": hours, "wall_s": 60.0})).tolist() == [2, 1, 1, 0]
+    assert periods_of(pd.DataFrame({"started": hours, "ended": hours})).tolist() == [2, 1, 1, 0]
+    # A chain of jobs, which waited in the queue for a day between two of them.
     after_a_day = pd.DataFrame({"started": ["2026-11-20T08:00:00+00:00", "2026-11-21T09:00:00+00:00"]})
-    assert periods_of(after_a_day.assign(wall_s=[24 * 3600.0, math.nan])).tolist() == [1, 1]
+    ended = ["2026-11-21T08:00:00+00:00", "2026-11-21T09:10:00+00:00"]
+    assert periods_of(after_a_day.assign(ended=ended)).tolist() == [1, 1]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scalestudy.cluster.plan import counts
-from scalestudy.cluster.plan.expected import UTILISATION, Expectation, TimeEstimate
+from scalestudy.cluster.plan.expected import UTILISATION, Expectation, TimeEstimate, exchange_time
 from scalestudy.cluster.resources import Planner
 from scalestudy.files import read_table
 from scalestudy.results.stored import append_history, write_result
@@ -136,6 +136,14 @@ def test_the_exchange_is_that_of_the_formula_and_hides_behind_the_backward_pass_
     assert server.note == "step time of p100, exchange of 0.065 s"
     assert hidden.low_s < ring.low_s
     assert hidden.high_s == ring.high_s
+
+
+@pytest.mark.parametrize(("ranks", "seconds"), [(4, 2 * 0.75 * 0.1), (6, 2 * 0.75 * 0.1 + 0.2)])
+def test_halving_doubling_sends_whole_buffers_too_where_ranks_are_no_power_of_two(ranks: int, seconds: float) -> None:
+    """100 MB over links of 1 GB/s, one rank on a node."""
+    machine = Machine(nodes=8, devices_per_node=1, device="cuda", network_gb_per_s=1.0)
+    made = run(strategy="halving_doubling", ranks=ranks)
+    assert exchange_time(made.spec, machine, 1e8) == pytest.approx(seconds, rel=1e-3)
 
 
 def test_without_one_operations_over_the_peak_are_taken_and_without_any_the_time_is_unknown() -> None:

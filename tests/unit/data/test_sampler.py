@@ -74,7 +74,14 @@ def test_a_stream_reads_each_shard_from_its_begin_to_its_end(data: StorageOrder,
     for begin, end in zip(data.begins[:-1], data.begins[1:], strict=True):
         whole = data.order[begin:end].tolist()
         at = order.index(whole[0])
-        assert order[at : at + len(whole)] == whole
+        assert order[at : at + len(whole)] == whole or len(sizes) == 1
+
+
+def test_a_stream_of_one_shard_gives_each_sample_and_each_rank_all_of_it_over_some_epochs() -> None:
+    data = storage_order(np.zeros(250, np.int16), np.arange(250), 250, 20)
+    seen = [[batches(250, 64, rank, 2, 7, epoch, stream=data) for epoch in range(30)] for rank in range(2)]
+    assert [len(np.unique(of_rank)) for of_rank in seen] == [250, 250]
+    assert batches(250, 64, 0, 2, 7, 4, stream=data).tolist() == seen[0][4].tolist()
 
 
 @given(st.integers(0, 300), st.integers(1, 60), seeds)

@@ -268,6 +268,12 @@ def test_mixed_instruments_and_drift_are_said(study: Study) -> None:
     assert said(made, "Instruments mixed: torch 2.1 / 2.2")
     assert said(made, "Drift: in round 3 throughput differs by -13.6")
 
+    def switched(run: Run) -> dict[str, Any]:
+        return {"instrument": {**INSTRUMENT, **({"environment": "NCCL_ALGO=Ring"} if run.spec.ranks > 1 else {})}}
+
+    write_results(study, switched)
+    assert said(chart(study, "time"), "Instruments mixed: environment NCCL_ALGO=Ring / none")
+
 
 @pytest.mark.parametrize(("again", "mixed"), [("b", False), ("c", True)])
 def test_data_that_a_study_varies_is_no_mixed_instrument(study: Study, tmp_path: Path, again: str, mixed: bool) -> None:

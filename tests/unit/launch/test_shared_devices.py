@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,6 +88,14 @@ def test_ranks_share_where_a_machine_has_fewer_devices(
 def test_servers_compute_on_cores_of_their_own(servers: int, shared: bool) -> None:
     spec = run({"name": "parameter_server", "servers": servers}, ranks=2, device="cpu")
     assert is_oversubscribed(job(spec, threads_per_rank=2, cores=8)) is shared
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_logical_nodes_share_the_cores_of_their_host(nodes: int) -> None:
+    made = job(run("ring", ranks=4))
+    logical = replace(made, resolved=replace(made.resolved, nodes=nodes, ranks_per_node=4 // nodes))
+    assert is_oversubscribed(logical)
+    assert not is_oversubscribed(job(run("ring", ranks=4), hosts=("a", "b")))
 
 
 @pytest.mark.usefixtures("one_gpu")

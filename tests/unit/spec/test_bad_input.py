@@ -49,6 +49,8 @@ BAD: list[tuple[str, str, str]] = [
     (FIGURE % "efficiency, reference: nothing", "2: figures[0].reference", "there is no config/reference/nothing.csv"),
     (FIGURE % "efficiency, x: ranks", "2: figures[0].x", "use kind `lines`"),
     (FIGURE % "bars, x: ranks, y: step_time_s, log_y: true", "2: figures[0].log_y", "use kind `lines`"),
+    ("vary: {data.resize: [64, 128]}\nbase: {data: {source: image_folder}}", "2: vary.data.resize", "set `data.preprocess`"),
+    ("include: [{stage.share: by_shard}]\nbase: {data: {source: image_folder}}", "2: include[0].stage.share", "set `stage.to`"),
     ("base:\n  ranks: 1\n  ranks: 2", "4", "duplicate key"),
     ("base:\n\tranks: 1", "3", "is not valid YAML"),
 ]
@@ -189,3 +191,30 @@ def test_every_value_knows_its_line_and_aliases_and_merge_keys_are_read(tmp_path
     assert document.where(("a", "x", "y")) == f"{tmp_path}/s.yaml:1: a.x.y"
     assert document.data["e"] == {"b": [{"c": 1}, "d"], "f": 2}
     assert document.data["g"] is document.data["h"] is True
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "words"),
+    [
+        ("{strategy: ring, ranks: 2, network: {mib_per_s: 1}}", "network", "all ranks are on one node"),
+        ("{loader: {memory_limit_mib: 1}}", "loader.memory_limit_mib", "reads no files"),
+        ("{data: {source: image_folder}, loader: {memory_limit_mib: 1, mode: synthetic}}", "loader.memory_limit_mib", "no files"),
+        ("{optimiser: {nesterov: true, momentum: 0}}", "optimiser.nesterov", "a momentum above 0"),
+    ],
+)  # fmt: skip
+def test_settings_that_would_do_nothing_or_fail_in_the_run_are_refused(settings: str, key: str, words: str) -> None:
+    spec, _ = parse(RunSpec, {"batch": {"per_rank": 8}, **parse_yaml(settings, Path("run.yaml")).data})
+    assert spec is not None
+    (problem,) = run_problems(spec, Machine())
+    assert ".".join(map(str, problem.path)) == key
+    assert words in problem.what
+
+
+def test_an_emulated_network_is_of_several_nodes_or_of_a_server_beside_one() -> None:
+    for more in ({"nodes": 2}, {"ranks_per_node": 1}):
+        spec, _ = parse(RunSpec, {"strategy": "ring", "ranks": 2, "network": {"mib_per_s": 1}, **more})
+        assert spec is not None
+        assert not list(run_problems(spec, Machine()))
+    alone, _ = parse(RunSpec, {"network": {"mib_per_s": 1}})
+    assert alone is not None
+    assert not list(run_problems(alone, Machine()))

@@ -64,8 +64,9 @@ class Items:
         self.count += 1
         seed = {"repeats": i % 8, "unstable": self.count}.get(self.kind, i)
         held_out = 0 if self.kind == "both" else 100_000 * (not self.train)
-        label = {"half": 3.5, "many": 11}.get(self.kind, i % 10) if i else 0
-        return np.random.default_rng(seed + held_out).random((1, 4, 4), np.float32), label
+        label = {"half": 3.5, "many": 11, "array": np.array([3])}.get(self.kind, i % 10) if i or self.kind == "array" else 0
+        x = np.random.default_rng(seed + held_out).random((1, 4, 4), np.float32)
+        return {"integers": x.astype(np.int64), "list": x.tolist()}.get(self.kind, x), label
 """
 TOLD = {
     "good": [],
@@ -106,3 +107,18 @@ def test_a_label_that_is_no_class_is_an_error(
 ) -> None:
     with pytest.raises(UserError, match=words):
         own_data(tmp_path, monkeypatch, kind).train.batch(np.array([1, 2]), size=None, augment="none", seed=0, epoch=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("array", "says of each class whether it applies, 0 or 1, and one has 3"),
+        ("integers", "no array of uint8 or of floats"),
+        ("list", "no array of uint8 or of floats"),
+    ],
+)
+def test_an_item_that_means_something_else_is_an_error_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        own_data(tmp_path, monkeypatch, kind)

@@ -140,3 +140,23 @@ def test_operations_are_counted_where_a_peak_is_stated(tmp_path: Path) -> None:
     # One linear layer of 16 x 10, forward and for its weights backward, a multiply-add counted as two.
     assert stated.replica.sample_at_peak_s() == pytest.approx(2 * 16 * 10 * 2 / 0.1e12)
     assert trainer(of).replica.sample_at_peak_s() is None
+
+
+def test_a_model_is_compiled_before_the_first_step_and_for_no_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        compiled.append([tuple(each.shape) for each in inputs])
+        return graph.forward
+
+    compile_module = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: compile_module(module, backend=backend))
+    rank = trainer(job(tmp_path, compile=True))
+    before = list(compiled)
+    assert before
+    rank.train()
+    rank.evaluator.at_end()
+    assert len(rank.recorder.report.evaluations) == 2
+    assert compiled == before

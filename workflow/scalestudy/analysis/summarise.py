@@ -113,6 +113,7 @@ def _row(run: Run, machine: str, target: float | None) -> dict[str, Any]:
         "oversubscribed": bool(result.get("oversubscribed")),
         "disturbed": bool(result.get("disturbed")),
         "started": str(result.get("started") or ""),
+        "ended": str(result.get("ended") or ""),
         **{column: metrics.get(column) for column in METRICS},
         **{f"instrument.{key}": str(value) for key, value in sorted(instrument.items())},
         "unchecked": len(result.get("unchecked") or ()),
@@ -132,11 +133,11 @@ def _missing(machine: str, run: Run) -> dict[str, Any]:
 def periods_of(rows: pd.DataFrame) -> pd.Series[Any]:
     """For each run the number of its period of measuring, from 1; 0 where it is not known when it was measured.
 
-    `rows` have `started` (ISO 8601, or empty) and `wall_s`. Runs that were measured in one go share a period, whichever
-    study asked for them; a run measured more than 12 hours after the last one begins another.
+    `rows` have `started` and `ended` (ISO 8601, or empty). Runs that were measured in one go share a period, whichever
+    study asked for them; a run that starts more than 12 hours after the last one ended begins another.
     """
     started = pd.to_datetime(rows["started"][rows["started"] != ""], utc=True, format="ISO8601").sort_values()
-    ended = started + pd.to_timedelta(rows["wall_s"].fillna(0.0).loc[started.index], unit="s")
+    ended = pd.to_datetime(rows["ended"].loc[started.index], utc=True, format="ISO8601")
     begins_another: pd.Series[bool] = started - ended.cummax().shift() > MAX_GAP
     return (begins_another.cumsum() + 1).reindex(rows.index, fill_value=0)
 

@@ -26,7 +26,7 @@ from scalestudy.spec.layout import (
 if TYPE_CHECKING:
     from scalestudy.spec.study import Study
 
-FILES = ("spec.json", "result.json", "steps.parquet", "system.parquet", "exchange.parquet", "timeline.parquet")
+FILES = ("spec.json", "result.json", "steps.parquet", "system.parquet", "timeline.parquet")
 """Of a run; checkpoints, weights and logs stay."""
 CODE = ("workflow", "envs", "profiles/default", "profiles/local")
 TOP = ("Snakefile", "pyproject.toml", "LICENSE", "CITATION.cff", "README.md", "Makefile")

@@ -88,7 +88,7 @@ class Manifest:
     height: float | None = None
     """Like `width`."""
     left_out: int = 0
-    """Images, links and rows of tables of the source that cannot be used, left out by `on_error: skip`."""
+    """Images and links of the source that cannot be used, left out by `on_error: skip`."""
     left_out_list: list[str] = field(default_factory=list)
     """The first MAX_LISTED of them: name and what is wrong."""
 

@@ -231,10 +231,12 @@ def _differing(rows: Sequence[Row]) -> list[str]:
     differences = []
     for key in sorted({key for row in rows for key in row if key.startswith("instrument.")}):
         name = key.removeprefix("instrument.")
-        used = [row for row in rows if row[key] and not (name == "device_name" and is_compute_emulated(row))]
+        # Of runs without switches of libraries, the environment is empty.
+        known = [row for row in rows if row[key] or name == "environment"]
+        used = [row for row in known if not (name == "device_name" and is_compute_emulated(row))]
         if name == "data" and len({(_form(row), row[key]) for row in used}) == len(set(map(_form, used))):
             continue  # what differs is the data that the study varies
-        values, word = sorted({str(row[key]) for row in used}), INSTRUMENT.get(name, name)
+        values, word = sorted({str(row[key] or "none") for row in used}), INSTRUMENT.get(name, name)
         if len(values) > 1 and name not in VOLATILE:
             several = f"{len(values)} kinds of {word}"
             differences.append(f"{word} {' / '.join(values)}" if len(values) <= MAX_VALUES else several)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from scalestudy.errors import UserError
 from scalestudy.extensions import blamed_on, load_class
@@ -75,6 +76,9 @@ def own(options: OwnModel, *, classes: int, channels: int, extensions: Path) -> 
     if not isinstance(model, nn.Module):
         what = f"`{class_name}` makes a {type(model).__name__}, which is not a model"
         raise UserError(what, str(path), "let it inherit from torch.nn.Module, or return such a module")
+    if any(map(is_lazy, model.parameters())):
+        what = f"`{class_name}` has lazy layers, whose sizes are not known before a first batch"
+        raise UserError(what, str(path), "give every layer its sizes")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         what = f"`{class_name}` has no parameter to train"
         raise UserError(what, str(path), "make layers or nn.Parameter attributes of the module in its __init__")

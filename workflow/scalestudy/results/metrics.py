@@ -85,7 +85,7 @@ def speed(job: Job, measured: Measured, manifest: Manifest) -> Values:
     return {
         "throughput_samples_per_s": throughput,
         "epoch_time_s": epoch_samples / throughput,
-        "mfu": sample_at_peak_s * throughput / job.spec.ranks if sample_at_peak_s else None,
+        "mfu": sample_at_peak_s * throughput / job.spec.ranks if sample_at_peak_s and not job.shares_devices else None,
         "accelerator_utilisation": None if step_time_s is None else float((steps * step_time_s / window_s).mean()),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from scalestudy.files import read_json, write_with
 from scalestudy.measure.devices import energy_j, samples_of, throttling
 from scalestudy.measure.system import MAX_FOREIGN, UNMEASURED, foreign_share, share_of_time, withheld_share
 from scalestudy.measure.timers import PHASES
-from scalestudy.spec.labels import counted
 from scalestudy.training.job import Job
 from scalestudy.training.report import Report
 
@@ -80,29 +80,12 @@ def read_reports(job: Job) -> Measured:
     )
 
 
-def events(job: Job) -> dict[int, dict[str, np.ndarray]]:
-    """By server, from 0: the columns `time_s`, `worker`, `staleness` of its updates; empty where none were recorded."""
-    first = job.spec.ranks
-    files = {server: job.folder / f"events.{first + server}.npz" for server in range(job.spec.strategy.servers_beside)}
-    return {server: dict(np.load(file)) for server, file in files.items() if file.exists()}
-
-
 def staleness(job: Job) -> dict[str, int] | None:
     """How many updates had each staleness, over all servers; None where it was not recorded."""
-    values = [value for columns in events(job).values() for value in columns["staleness"].astype(int).tolist()]
-    return {str(value): count for value, count in sorted(Counter(values).items())} if values else None
-
-
-def write_events(job: Job, file: Path) -> None:
-    """One row per update: server, seconds since it began to serve, worker, staleness. No file where there are none."""
-    columns_by_server = events(job)
-    if not columns_by_server:
-        return
-    import pandas as pd
-
-    frames = [pd.DataFrame({"server": server, **columns}) for server, columns in columns_by_server.items()]
-    frame = pd.concat(frames, ignore_index=True).astype({"worker": "int32", "staleness": "int32"})
-    write_with(file, frame.to_parquet)
+    servers = range(job.spec.ranks, job.processes)
+    files = [file for rank in servers if (file := job.folder / f"events.{rank}.npz").exists()]
+    counts = Counter(value for file in files for value in np.load(file)["staleness"].astype(int).tolist())
+    return {str(value): count for value, count in sorted(counts.items())} or None
 
 
 def write_steps(measured: Measured, file: Path) -> None:
@@ -162,7 +145,7 @@ def facts_of_hosts(
         for column in ("device_utilisation", "device_power_w", "device_memory_bytes", "device_processes")
     )
     max_processes = max(map(max, processes)) if processes else None
-    others = int(max_processes or 0) - job.resolved.ranks_per_node
+    others = int(max_processes or 0) - math.ceil(job.spec.ranks / len(job.hosts))
     joules = _of_all([energy_j(*host) for host in hosts])
     values = {
         "foreign_cpu_share": max(shares(foreign_share), default=None),
@@ -184,7 +167,8 @@ def facts_of_hosts(
     if slowed := dict.fromkeys(reason for host in hosts for reason in throttling(*host)):
         warned.append(f"the device clocks were throttled in the window: {', '.join(slowed)}")
     if others > 0 and job.spec.program is None:
-        warned.append(f"{counted(others, 'other process')} computed on the run's devices in the window")
+        processes_text = "1 other process" if others == 1 else f"{others} other processes"
+        warned.append(f"{processes_text} computed on the run's devices in the window")
     if (share := max(shares(withheld_share), default=0.0)) > MAX_WITHHELD:
         warned.append(
             f"a CPU quota withheld {share:.0%} of the CPU time that the run would have used in the window: ask for "

@@ -12,7 +12,7 @@ from typing import Any
 from scalestudy.data.manifest import Manifest
 from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.results.metrics import Values, intervals, kinds, metrics
-from scalestudy.results.records import HostFacts, facts_of_hosts, read_reports, staleness, write_events, write_steps
+from scalestudy.results.records import HostFacts, facts_of_hosts, read_reports, staleness, write_steps
 from scalestudy.results.transports import mpi_transports, transports_named
 from scalestudy.results.validity import RunEvidence, invalid_reason, unchecked
 from scalestudy.results.warnings import pause_warnings, warnings, window_warnings
@@ -36,7 +36,7 @@ def measured_result(
     folder: Path,
     samples: Sequence[Mapping[str, float]] = (),
 ) -> dict[str, Any]:
-    """The result of a run after all processes ended well; writes steps.parquet and exchange.parquet into `folder`.
+    """The result of a run after all processes ended well; writes steps.parquet into `folder`.
 
     `samples` are the use of the hosts' processes, second by second.
     """
@@ -53,7 +53,6 @@ def measured_result(
         values |= write_timeline(job, folder)
     evidence = RunEvidence(job, measured, values, manifest)
     write_steps(measured, folder / "steps.parquet")
-    write_events(job, folder / "exchange.parquet")
     return {
         **outcome(job, invalid_reason(evidence), values, hosts),
         "unchecked": unchecked(evidence),
@@ -99,14 +98,13 @@ def outcome(job: Job, reason: str | None, values: Values, hosts: HostFacts) -> d
 
 
 def is_oversubscribed(job: Job) -> bool:
-    """Whether ranks and servers of a node compute with more threads than it has cores, or ranks share its accelerators."""
+    """Whether ranks and servers of a host compute with more threads than it has cores, or ranks share its accelerators."""
     resolved = job.resolved
     if job.shares_devices:
         return True
     if resolved.step_time_s is not None or resolved.device != "cpu":
         return False
-    servers_of_node = -(-job.spec.strategy.servers_beside // resolved.nodes)
-    return (resolved.ranks_per_node + servers_of_node) * resolved.threads_per_rank > resolved.cores
+    return len(job.on_host(0)) * resolved.threads_per_rank > resolved.cores  # servers are dealt from host 0 on
 
 
 def resolved_settings(job: Job, report: Report) -> dict[str, Any]:

@@ -113,6 +113,8 @@ def _of_training(spec: RunSpec, machine: Machine) -> list[Row]:
     modes = () if not form or (form == "files" and loader.mode == "shards") else MODES[form]
     storage, unread = loader.storage, "origin" if loader.storage is None else "storage"
     size, is_elsewhere = spec.data.scale, max(machine.nodes or 1, geometry(spec, machine)[0]) > 1
+    # With accelerators, the machine's number of them decides.
+    is_one_node = spec.nodes_named is None and spec.ranks_per_node is None and not machine.devices_per_node
     is_staged, is_one_file = spec.stage.to is not None, is_tensors or stored == "lmdb" or (stored == "files" and is_raw)
     return [
         (most is not None and ranks > most, "ranks",
@@ -124,6 +126,8 @@ def _of_training(spec: RunSpec, machine: Machine) -> list[Row]:
          "use a real device, or leave it out"),
         (loader.origin == NGINX and spec.network is None, "loader.origin",
          "`nginx` is started on a node of an emulated network", "set `network.mib_per_s`, and `network.latency_ms`"),
+        (spec.network and loader.origin != NGINX and ranks + strategy.servers_beside > 1 and is_one_node, "network",
+         "all ranks are on one node, whose inside an emulated network does not limit", "set `nodes` or `ranks_per_node`"),
         (spec.network and strategy.needs_mpi, "network",
          "ranks that mpirun starts cannot be put into an emulated network", STRATEGY),
         (is_horovod and dtype == "bfloat16", "dtype", "Horovod cannot sum bfloat16",
@@ -170,6 +174,9 @@ def _of_training(spec: RunSpec, machine: Machine) -> list[Row]:
          f"`{source}` comes from memory, not from a storage", "leave it out, or use images"),
         (loader.memory_limit_mib is not None and form == "database", "loader.memory_limit_mib",
          "the pages of a database are mapped and cannot be dropped", "use shards, or limit `loader.storage`"),
+        (loader.memory_limit_mib is not None and (is_tensors or loader.mode == "synthetic"), "loader.memory_limit_mib",
+         "training reads no files that the page cache could hold", "use images that are read from files"),
+        (spec.optimiser.nesterov and not spec.optimiser.momentum, "optimiser.nesterov", "needs a momentum above 0", ONE_OUT),
         (is_staged and (is_own or source == "synthetic"), "stage", f"`{source}` is made while it is read",
          "leave `stage.to` out, or use other data"),
         (is_staged and not is_own and source != "synthetic" and spec.stage.share == "by_shard" and is_one_file, "stage.share",

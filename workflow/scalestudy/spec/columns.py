@@ -47,7 +47,7 @@ METRICS: dict[str, Column] = {
     "stage_s": Column("Staging", "s", "Until every node had its copies of the data on its own disk, synced"),
     "staged_bytes": Column("Bytes staged", "B", "Bytes of data that all nodes copied, without what was there"),
     "first_batch_s": Column("Time to the first batch", "s",
-        "Staging, and from then until the slowest rank has its first batch; without the start of processes"),
+        "Staging, and the longest wait of a rank for its first batch; without what is set up between the two"),
     "accuracy": Column("Held-out accuracy", "", "Share of held-out samples classified correctly, after the last epoch"),
     "training_accuracy": Column("Training accuracy", "",
         "The same of as many training samples, not augmented, after a whole training; by as much as it is higher, the model "
@@ -98,7 +98,7 @@ METRICS: dict[str, Column] = {
     "mfu": Column("Model FLOPs utilisation", "",
         "Time that a rank's convolutions and matrix products, forward and backward, would take at the dense peak of their "
         "number types (`peak_tflops` of the machine), over the time they took; above 1 the stated peak is too low. Empty "
-        "without a stated peak, where compute is emulated, and for compiled or sharded models"),
+        "without a stated peak, where compute is emulated, and for compiled or sharded models, or where ranks share a device"),
     "loader_samples_per_s": Column("Loader alone", "samples/s",
         "Samples per second that the loader delivers with no training"),
     "dataset_bytes": Column("Training set", "B", "Bytes of the training set as it is stored"),
@@ -194,8 +194,8 @@ MEASURED = {**METRICS, **DERIVED}
 
 STATUSES = ("valid", "invalid", "skipped", "missing")
 ROW_COLUMNS = (
-    "run", "configuration", "status", "reason", "kind", "emulated", "oversubscribed", "disturbed", "started", "unchecked",
-    "exchange_shares_cores", "training_samples", "round", "period", "drift", "drift_low", "drift_high", "drifted",
+    "run", "configuration", "status", "reason", "kind", "emulated", "oversubscribed", "disturbed", "started", "ended",
+    "unchecked", "exchange_shares_cores", "training_samples", "round", "period", "drift", "drift_low", "drift_high", "drifted",
     "baseline_ranks", "own_baseline_ranks", "baseline_apart", "own_baseline_apart", "scaling",
 )  # fmt: skip
 """Columns of tables of runs that are neither a key of a run nor measured: a user's own key has another name."""

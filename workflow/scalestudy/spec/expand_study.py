@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,22 @@ from scalestudy.spec.yamlfile import YamlDocument, dotted
 MAX_ERRORS = 20
 KWARGS = ("model.kwargs.", "data.kwargs.")
 """Beginnings of dotted keys that may end in anything."""
+
+READ_WHERE: dict[str, tuple[Callable[[RunSpec], object], str]] = {
+    "data.resize": (lambda run: run.data.preprocess != "none", "data.preprocess"),
+    "data.quality": (lambda run: run.data.preprocess == "resized", "data.preprocess: resized"),
+    "data.shard.mib": (
+        lambda run: run.data.to_full_dict()["shard"]["format"] in ("tar", "raw"),
+        "data.shard.format: tar",
+    ),
+    "loader.shuffle_buffer": (lambda run: run.loader.mode == "stream", "loader.mode: stream"),
+    "strategy.bucket_mib": (lambda run: getattr(run.strategy, "schedule", "") != "flat", "strategy.schedule"),
+    **dict.fromkeys(
+        ("stage.share", "stage.mib_per_s", "stage.from", "stage.streams", "stage.reuse"),
+        (lambda run: run.stage.to, "stage.to"),
+    ),
+}
+"""Keys that some runs ignore: which runs read them, and the key that makes a run one of these."""
 
 Configuration = tuple[RunSpec, Combination]
 """A validated run at repeat 0, and the combination that it is made from."""
@@ -56,6 +72,7 @@ def expand(
     entries = combinations(expansion)
     _check_keys(expansion, entries)
     configurations = _configurations(expansion, entries)
+    _check_read(expansion, configurations)
     if not configurations and expansion.beyond:
         raise expansion.beyond[0]
     if not configurations:
@@ -149,6 +166,21 @@ def _check_keys(expansion: Expansion, entries: list[Combination]) -> None:
     raise_all(errors)
 
 
+def _check_read(expansion: Expansion, configurations: list[Configuration]) -> None:
+    """Raise UserError for keys that vary though none of the runs reads them: what they compare would be chance."""
+    varied = {setting.key for _, entry in configurations for setting in entry.point} - expansion.changes.keys()
+    places = dict(expansion.keys)
+    raise_all(
+        [
+            UserError(
+                f"`{key}` varies, and no run of the study reads it", places[key], f"set `{remedy}`, or leave it out"
+            )
+            for key, (reads, remedy) in READ_WHERE.items()
+            if key in varied and not any(reads(run) for run, _ in configurations)
+        ]
+    )
+
+
 def _configurations(expansion: Expansion, entries: list[Combination]) -> list[Configuration]:
     """Every combination as a validated run."""
     capacity, exclude = expansion.capacity, expansion.spec.part(expansion.scale, "exclude")
@@ -199,7 +231,8 @@ def _is_excluded(data: dict[str, Any], run: RunSpec | None, rule: Mapping[str, A
             value = value.get(part) if isinstance(value, dict) else None
         return columns.get(key) if value is None else value
 
-    return all(matches(value_of(key), rule_value) for key, rule_value in rule.items())
+    # As in `where`, a model of the user's own has the name of its class.
+    return all(matches(value_of(key), wanted) or matches(columns.get(key), wanted) for key, wanted in rule.items())
 
 
 def _rounds(configurations: list[Configuration], repeats: int) -> list[list[Run]]:

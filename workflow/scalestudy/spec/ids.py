@@ -17,12 +17,12 @@ from scalestudy.spec.layout import EXTENSIONS
 from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
 
-TRAINER_VERSION = 5
-"""Raised by hand when a commit changes what a run computes or measures. 5: an emulated step begins where the last one ended;
-each rank draws numbers of its own, for dropout."""
+TRAINER_VERSION = 6
+"""Raised by hand when a commit changes what a run computes or measures. 6: a stream of one shard begins at another sample in
+each epoch; a model is compiled before its first step and not for evaluations."""
 
-DATA_VERSION = 1
-"""Raised by hand when a commit changes the bytes that a dataset is made of."""
+DATA_VERSION = 2
+"""Raised by hand when a commit changes the bytes that a dataset is made of. 2: one array of pixels is shuffled when written."""
 
 
 def run_id(spec: RunSpec) -> str:

@@ -290,7 +290,7 @@ class RunSpec(Spec):
     memory_format: Literal["contiguous", "channels_last"] = "contiguous"
     """Layout of images and convolution weights in memory."""
     compile: bool = False
-    """Whether the model is compiled by torch.compile."""
+    """Whether the model is compiled by torch.compile, before the first step; evaluations run it uncompiled."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of weights, order and augmentation; repeat k adds k."""
     repeat: Annotated[int, Field(ge=0, lt=MAX_REPEATS)] = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,9 @@ class Evaluator:
         return seconds
 
     def _scores(self, data: Dataset, share: np.ndarray) -> dict[str, Any]:
-        with self.replica.strategy.full_parameters() as model:
+        # Not compiled for batches of another size: that would take longer than most evaluations.
+        plain = torch.compiler.set_stance("force_eager") if self.replica.spec.compile else nullcontext()
+        with self.replica.strategy.full_parameters() as model, plain:
             return evaluate(model, data, share, self.spec, self.world, self.replica.dtype)
 
 

@@ -194,7 +194,7 @@ class Replica:
         # A compiled model is compiled for the size of a batch.
         count = self.spec.rank_batch if self.spec.compile else 2 * self.spec.batch.accumulate
         with self.undisturbed():
-            for _ in range(self.strategy.warm_up_passes):
+            for _ in range(max(self.strategy.warm_up_passes, int(self.spec.compile))):
                 self.forward_backward(*self.held_out_batch(count))
             self.strategy.optimiser.zero_grad(set_to_none=True)
 

@@ -43,9 +43,10 @@ MAX_WAIT = timedelta(days=7)
 """Nodes wait so long for the slowest to copy. A node that fails ends the run before this time is over."""
 
 
-def _refuse_too_large(data: Manifest, ranks: int) -> None:
-    """Raise UserError where the ranks of a node, each with all of the data, need more memory than is free now."""
-    needed, free = ranks * (data.train.bytes + data.test.bytes), free_memory_bytes()
+def _refuse_too_large(data: Manifest, ranks: int, copies: Staged | None) -> None:
+    """Raise UserError where the ranks of a node, each with all data of the node, need more memory than is free now."""
+    of_node = data.train.bytes + data.test.bytes if copies is None or copies.share.whole else copies.bytes
+    needed, free = ranks * of_node, free_memory_bytes()
     if data.bulk and needed > free:
         what = f"{needed / 2**20:,.0f} MiB for {counted(ranks, 'rank')} of a node"
         what = f"{what} do not fit into the {free / 2**20:,.0f} MiB of free memory"
@@ -79,7 +80,7 @@ class TrainingData:
             manifest, loader = copies.manifest, loader.model_copy(update={"origin": None, "storage": None})
         seconds = time.perf_counter() - begin
         if loader.mode == "memory":
-            _refuse_too_large(read_manifest(manifest), job.resolved.ranks_per_node)
+            _refuse_too_large(read_manifest(manifest), job.resolved.ranks_per_node, copies)
         # Ranks of a node share the rate of an emulated storage.
         place = job.folder / f"storage.{rank // job.resolved.ranks_per_node}"
         train, held_out = (open_dataset(manifest, split, loader, place) for split in ("train", "test"))

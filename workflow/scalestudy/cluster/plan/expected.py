@@ -251,7 +251,9 @@ def exchange_time(spec: RunSpec, machine: Machine, size: float) -> float | None:
         return cost.parameter_server(size, ranks, getattr(strategy, "servers", 1), between)
     formula: Callable[..., float] | None
     formula = {"hierarchical": cost.hierarchical, "two_dimensional": cost.two_dimensional}.get(strategy.name)
-    if strategy.name == "halving_doubling" and not ranks & (ranks - 1):  # a power of two
+    if strategy.name == "halving_doubling":
+        if ranks & (ranks - 1):  # no power of two
+            return cost.halving_doubling(size, ranks, between if nodes > 1 else inside)
         formula = cost.flat_halving_doubling
     seconds = (formula or cost.flat_ring)(size, nodes, per_node, inside, between)
     return FSDP_BYTES * seconds if strategy.name == "fsdp" else seconds

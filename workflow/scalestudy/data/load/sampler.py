@@ -41,9 +41,15 @@ def storage_order(shard: NDArray[np.integer], start: NDArray[np.int64], samples:
 
 
 def stream_order(data: StorageOrder, seed: int, epoch: int) -> NDArray[np.int64]:
-    """[samples] shards in random order, each as it is stored: what is read in sequence."""
+    """[samples] shards in random order, each as it is stored: what is read in sequence; a single one from a random sample on.
+
+    Else its last samples would be left out in each epoch, and each rank would always have the same part of it.
+    """
     shards = counter_rng.permutation(len(data.begins) - 1, counter_rng.ORDER, seed, epoch)
-    return np.concatenate([data.order[data.begins[shard] : data.begins[shard + 1]] for shard in shards.tolist()])
+    order = np.concatenate([data.order[data.begins[shard] : data.begins[shard + 1]] for shard in shards.tolist()])
+    if len(shards) > 1:
+        return order
+    return np.roll(order, int(counter_rng.hashed(counter_rng.ORDER, seed, epoch)[0] % np.uint64(len(order))))
 
 
 def through_buffer(sequence: NDArray[np.int64], buffer: int, *keys: int) -> NDArray[np.int64]:

@@ -49,7 +49,7 @@ def selected(spec: DatasetSpec, source: EncodedImages) -> dict[Split, Selection]
         count = wanted_samples(spec.scale, len(index), mean) if split == "train" else len(index)
         endless = source.endless and split == "train"
         order = np.arange(count) if endless or split == "test" else chosen(index.labels, count)
-        if spec.shard.format != "files":
+        if spec.shard.format != "files" or spec.preprocess == "raw":
             # Shuffled when written: otherwise, reading in sequence would show one class after the other.
             order = order[counter_rng.permutation(len(order), counter_rng.SHARD, split == "test")]
         labels = order % source.classes if endless else index.labels[order]

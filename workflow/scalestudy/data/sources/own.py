@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ def provide(spec: OwnData, site: Site) -> Generated:
     x, y = train.item(0)
     classes = getattr(train.items, "classes", None)
     if y.ndim:
+        check_several(y, train.file)
         classes = y.numel()
     elif classes is None:
         labels = train.targets()
@@ -45,6 +47,14 @@ def provide(spec: OwnData, site: Site) -> Generated:
             classes = len(classes) if hasattr(classes, "__len__") else operator.index(classes)
     counts: dict[Split, int] = {"train": len(train.items), "test": len(test.items)}
     return Generated(counts, tuple(x.shape), x.nbytes, classes, task="multilabel" if y.ndim else "classification")
+
+
+def check_several(labels: torch.Tensor, file: Path) -> None:
+    """Raise UserError where labels of several classes have values other than 0 and 1."""
+    if not ((labels == 0) | (labels == 1)).all():
+        wrong = float(labels[(labels != 0) & (labels != 1)][0])
+        what = f"a label that is an array says of each class whether it applies, 0 or 1, and one has {wrong:g}"
+        raise UserError(what, str(file), "return a number as the label where each item has one class")
 
 
 class OwnDataset(TensorDataset):
@@ -73,6 +83,7 @@ class OwnDataset(TensorDataset):
         except RuntimeError as error:
             raise UserError(f"its items differ in shape: {error}", str(where)) from None
         if self.task == "multilabel":
+            check_several(y, where)
             return x.numpy(), y.float().numpy()
         labels = y.long()
         if not torch.equal(labels.double(), y.double()):
@@ -102,6 +113,8 @@ class _Items:
     def item(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         with self._blamed(f"item {index} of `{self.name}`"):
             x, y = self.items[index]
+            if not (hasattr(x, "shape") and (str(x.dtype).endswith("uint8") or "float" in str(x.dtype))):
+                raise TypeError("it is no array of uint8 or of floats")
             return torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
         raise AssertionError("the block above returns or raises")
 
