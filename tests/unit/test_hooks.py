@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import subprocess
@@ -162,3 +164,78 @@ def test_a_loader_with_more_workers_keeps_its_signature_and_each_loader_gets_its
     validation, training = Images(), Images()
     assert Loader(validation, num_workers=1).num_workers == 2
     assert Loader(training, num_workers=2).num_workers == 4
+
+
+def test_loaders_that_feed_every_other_step_or_two_steps_a_batch_are_for_training():
+    One, Two = loader_class(length=8), loader_class(length=8)
+    hooks = loading(One)
+    hooks.watch_loaders(Two)
+    for _ in zip(One(Images()), Two(Images()), strict=True):
+        hooks.after_step(time.perf_counter())
+        hooks.after_step(time.perf_counter())
+    assert [facts["is_for_training"] for facts in hooks.loader_facts()] == [True, True]
+
+
+def test_a_loader_that_takes_all_epochs_from_one_iterator_goes_on_where_loading_is_taken_away():
+    class Endless(loader_class(length=6)):
+        def __init__(self, dataset):
+            super().__init__(dataset)
+            self.iterator = super().__iter__()
+
+        def __iter__(self):
+            for _ in range(len(self)):
+                yield next(self.iterator)
+
+    Plain = Endless.__mro__[1]
+    hooks = loading(Plain, remove=("loading",))
+    endless = Endless(Images())
+    for _ in range(3):
+        for _ in endless:
+            hooks.after_step(time.perf_counter())
+    assert hooks.watched[0].replayed == 18 - 4
+
+
+def test_a_batch_of_a_class_of_its_own_is_given_again_as_a_copy():
+    @dataclasses.dataclass
+    class Batch:
+        x: torch.Tensor
+
+    kept = Batch(torch.zeros(8, 2))
+    mapped = type(loading()).batches.__globals__["mapped"]
+    again = mapped(kept, torch.Tensor.clone, torch)
+    again.x = torch.ones(1)
+    assert kept.x.shape == (8, 2)
+
+
+def test_a_single_image_in_a_list_is_one_sample():
+    Loader = loader_class(lambda: ([torch.zeros(3, 4, 4)], [torch.zeros(5)]))
+    hooks = loading(Loader)
+    assert [hooks.after_step(time.perf_counter()) for _ in Loader(Images(), batch_size=1)] == [1, 1, 1]
+
+
+class EventStandIn:
+    """A mark in the work of a GPU that is idle at first, and ends a step every 30 ms from 60 ms on."""
+
+    ends = itertools.chain([0.0], itertools.count(60.0, 30.0))
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.ms = next(self.ends)
+
+    def elapsed_time(self, later):
+        return later.ms - self.ms
+
+
+def test_a_wait_for_the_gpu_after_a_step_is_no_time_between_steps():
+    Loader = loader_class(length=6)
+    hooks = loading(Loader)
+    hooks.torch.cuda = SimpleNamespace(Event=EventStandIn, synchronize=lambda: None)
+    for number, _ in enumerate(Loader(Images())):
+        hooks.after_step(now := time.perf_counter())  # the step is queued
+        if number == 2:
+            hooks.begin_window(now, has_end=True)
+        time.sleep(0.03)  # the script reads its loss
+    assert hooks.between_s >= 0.09
+    assert 0.03 <= hooks.between() < 0.06  # what follows the idle GPU at the window's begin is the script's own

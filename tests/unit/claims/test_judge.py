@@ -304,8 +304,8 @@ NGINX = (
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ("network: {mib_per_s: 119, latency_ms: 1}", "A network of 119 MiB/s per node is emulated"),
-        ("network: {mib_per_s: 119, latency_ms: 1}", "A latency of 1 ms between nodes is emulated"),
+        ("network: {mib_per_s: 119, latency_ms: 1}, ranks_per_node: 1", "A network of 119 MiB/s per node is emulated"),
+        ("network: {mib_per_s: 119, latency_ms: 1}, ranks_per_node: 1", "A latency of 1 ms between nodes is emulated"),
         ("memory_limit_mib: 140", "A process that the kernel limits to 140 MiB stands for a device"),
         (NGINX, "nginx on this machine stands for another server"),
         (

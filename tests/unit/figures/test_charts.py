@@ -157,7 +157,8 @@ def test_models_get_panels_and_emulation_is_in_their_titles(study: Study, tmp_pa
 def test_a_value_that_is_no_number_has_its_place_on_an_axis_of_numbers(study: Study, tmp_path: Path) -> None:
     drawn = "{kind: lines, name: cache, x: loader.memory_limit_mib, y: throughput_samples_per_s}"
     limits = "loader.memory_limit_mib: [null, 64, 256]"
-    study = with_figure(tmp_path, drawn, SCALING.replace("ranks: [1, 2]", limits))
+    images = SCALING.replace("source: digits", "source: synthetic_jpeg")
+    study = with_figure(tmp_path, drawn, images.replace("ranks: [1, 2]", limits))
     write_results(study)
 
     made = chart(study, "cache")
@@ -279,7 +280,7 @@ def test_mixed_instruments_and_drift_are_said(study: Study) -> None:
 def test_data_that_a_study_varies_is_no_mixed_instrument(study: Study, tmp_path: Path, again: str, mixed: bool) -> None:
     """Of each preprocessing, all runs have the same data, or one of them does not."""
     varied = SCALING.replace("  ranks: [1, 2]", "  ranks: [1, 2]\n  data.shard.mib: [1, 2]")
-    study = read_study(tmp_path, varied.replace("digits", "synthetic_jpeg"))
+    study = read_study(tmp_path, varied.replace("source: digits", "source: synthetic_jpeg, shard: {format: tar}"))
 
     def change(run: Run) -> dict[str, Any]:
         data = "a" if run.spec.data.to_dict()["shard"]["mib"] == 1 else again if run.spec.repeat else "b"

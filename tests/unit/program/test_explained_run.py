@@ -81,6 +81,13 @@ def test_a_run_of_a_program_is_answered_with_what_explains_it(explained: Any) ->
     assert "set `explain: true` in its study, or give the command as you start it" in output
 
 
+def test_an_explained_run_is_answered_with_what_it_found(here: Path) -> None:
+    found = {"sentences": ["A step takes 10 ms."], "unseen": ["not seen: copies"]}
+    result = {"run": RUN, "status": "valid", "spec": {"program": {"command": "x"}}, "metrics": {}, "explained": found}
+    write_json(result_file("local", RUN), result)
+    assert CliRunner().invoke(cli, ["explain", RUN]).output == "A step takes 10 ms.\nnot seen: copies\n"
+
+
 def test_a_skipped_run_has_nothing_to_explain(here: Path) -> None:
     skipped = {"run": RUN, "status": "skipped", "reason": "needs a GPU", "spec": {}, "metrics": {}}
     write_json(result_file("local", RUN), skipped)

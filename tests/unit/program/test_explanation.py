@@ -10,8 +10,8 @@ from scalestudy.program.explanation import explain, sentences
 from scalestudy.program.observe import Observation, Rank
 from scalestudy.program.takeaway import ALONE, WHOLE, Rounds, plan_rounds, possible_removals
 
-LOADER = {"is_for_training": True, "num_workers": 1, "pin_memory": False}
-RANK = Rank(0, 1, 10, 1.0, 0.0, (LOADER,), False, False, False, 0.0)
+LOADER = {"is_for_training": True, "num_workers": 1, "pin_memory": False, "differ": False}
+RANK = Rank(0, 1, 10, 1.0, 0.0, 0.0, (LOADER,), False, False, False, 0.0)
 NOISE_S = (-0.001, 0.0, 0.001)
 """Of the three rounds, shared by all runs of one."""
 
@@ -52,6 +52,24 @@ def test_loading_is_the_step_less_the_step_with_batches_from_memory():
     assert (loading.seconds, loading.low, loading.high) == pytest.approx((0.035, 0.035, 0.035))
     assert found.part("rest").seconds == pytest.approx(0.038)
     assert "35.0 ms of it (35.0 to 35.0 ms, 48%) is waiting for data" in sentences(found)[1]
+
+
+def test_loading_is_at_most_the_wait_for_it_where_batches_differ_in_size():
+    """Small batches given again take less time to compute, which is no loading."""
+    smaller = run(0.06, loaders=({**LOADER, "differ": True},))
+    found = explain(rounds(whole=run(0.1, waited_s=10 * 0.01), loading=smaller))
+    assert found.part("loading").seconds == pytest.approx(0.01)
+
+
+def test_time_between_steps_is_told_where_loading_cannot_be_taken_away():
+    seen = rounds(whole=run(0.1, between_s=0.05))
+    seen.not_examined["loading"] = "not measured under this change"
+    assert explain(seen).part("between_steps").seconds == pytest.approx(0.05)
+
+
+def test_a_gain_of_workers_is_not_lessened_by_those_of_an_evaluation():
+    found = explain(rounds(whole=run(0.07, between_s=0.01), workers=run(0.06, between_s=0.03)))
+    assert found.whatif[0].speedup == pytest.approx(0.07 / 0.04, rel=0.05)
 
 
 def test_a_part_whose_interval_holds_zero_is_not_seen():

@@ -173,7 +173,7 @@ def test_an_answer_that_cannot_be_made_is_refused_before_any_run(wrong: str, rig
 def test_numbers_that_are_reported_or_of_unlike_periods_are_marked() -> None:
     def later(run: Run) -> dict[str, Any]:
         begun = f"2026-11-{27 if run.spec.ranks == 2 else 20}T10:00:00+00:00"
-        return {"kinds": {"throughput_samples_per_s": "reported"}, "started": begun}
+        return {"kinds": {"throughput_samples_per_s": "reported"}, "started": begun, "ended": begun}
 
     answer = answer_of(summarised(later), MACHINE)
     assert answer.sentences[0].endswith("a GPU takes 938 (reported by the program; measured apart).")

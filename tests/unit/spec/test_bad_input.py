@@ -49,8 +49,16 @@ BAD: list[tuple[str, str, str]] = [
     (FIGURE % "efficiency, reference: nothing", "2: figures[0].reference", "there is no config/reference/nothing.csv"),
     (FIGURE % "efficiency, x: ranks", "2: figures[0].x", "use kind `lines`"),
     (FIGURE % "bars, x: ranks, y: step_time_s, log_y: true", "2: figures[0].log_y", "use kind `lines`"),
-    ("vary: {data.resize: [64, 128]}\nbase: {data: {source: image_folder}}", "2: vary.data.resize", "set `data.preprocess`"),
-    ("include: [{stage.share: by_shard}]\nbase: {data: {source: image_folder}}", "2: include[0].stage.share", "set `stage.to`"),
+    (
+        "vary: {data.resize: [64, 128]}\nbase: {data: {source: image_folder}}",
+        "2: vary.data.resize",
+        "set `data.preprocess`",
+    ),
+    (
+        "include: [{stage.share: by_shard}]\nbase: {data: {source: image_folder}}",
+        "2: include[0].stage.share",
+        "set `stage.to`",
+    ),
     ("base:\n  ranks: 1\n  ranks: 2", "4", "duplicate key"),
     ("base:\n\tranks: 1", "3", "is not valid YAML"),
 ]

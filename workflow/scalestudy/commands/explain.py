@@ -16,7 +16,7 @@ from scalestudy.results.parts import step_in_words
 from scalestudy.spec.layout import result_file
 
 
-@click.command(name="explain", context_settings={"ignore_unknown_options": True})
+@click.command(name="explain", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
     "--steps",
     type=click.IntRange(1),
@@ -69,9 +69,12 @@ def explain(
             remedy = (
                 "set `explain: true` in its study, or give the command as you start it: scalestudy explain -- COMMAND"
             )
-            raise UserError("is a run of a program of your own", command_line[0], remedy)
-        parts = step_in_words(result)
-        click.echo(json.dumps(parts, indent=2) if as_json else "\n".join(parts["sentences"]))
+            if not (explained := result.get("explained")):
+                raise UserError("is a run of a program of your own", command_line[0], remedy)
+        parts = explained if result["spec"].get("program") else step_in_words(result)
+        click.echo(
+            json.dumps(parts, indent=2) if as_json else "\n".join([*parts["sentences"], *parts.get("unseen", ())])
+        )
         return
     if len(command_line) == 1 and shutil.which(command_line[0]) is None:
         what = f"is neither a command nor a run with a result on `{machine}`"

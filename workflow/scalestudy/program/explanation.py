@@ -94,12 +94,12 @@ def explain(observed: Rounds) -> Explanation:
     result.not_examined = dict(observed.not_examined)
     examined = set.intersection(*(set(one) for one in rounds))
     if "loading" in examined:
-        result.add("loading", [_own_s(one[WHOLE]) - _own_s(one["loading"]) for one in rounds])
+        result.add("loading", [_loading_s(one) for one in rounds])
     if WHOLE + ALONE in examined:
         _add_exchange(result, rounds)
     if {"loading", "copies"} <= examined:
         result.add("copies", [_own_s(one["loading"]) - _own_s(one["copies"]) for one in rounds])
-    if "loading" not in observed.not_examined:
+    if observed.calibration.ranks[0].training_loaders:
         result.add("between_steps", [_between_s(one[WHOLE]) for one in rounds])
     least = next(name for name in ("copies", "loading", WHOLE) if name in examined)
     bare = least if "exchange" in result.not_examined or least + ALONE not in examined else least + ALONE
@@ -109,7 +109,8 @@ def explain(observed: Rounds) -> Explanation:
     result.add("rest", [pace + between for pace, between in zip(paces, between_s, strict=True)])
     for name in ("workers", "pinned"):
         if name in examined:
-            ratios = [one[WHOLE].step_s / one[name].step_s for one in rounds]
+            # Without the time between steps of the changed run, which may have started an evaluation's own workers in it.
+            ratios = [one[WHOLE].step_s / (_own_s(one[name]) + _between_s(one[WHOLE])) for one in rounds]
             gain = _part(name, [math.log(ratio) for ratio in ratios])
             result.whatif.append(WhatIf(name, *map(math.exp, (gain.seconds, gain.low, gain.high))))
     return result
@@ -140,6 +141,16 @@ def _of_rank_s(rank: Rank) -> float:
 def _between_s(run: Observation) -> float:
     """Time per step from its end to the next fetch of a training batch, of the rank that takes longest."""
     return max(rank.between_s / rank.steps for rank in run.ranks)
+
+
+def _loading_s(runs: Mapping[str, Observation]) -> float:
+    """Return what a step loses without loading, at most the wait for it where batches differ in size.
+
+    The few that are given again may be smaller than the others, and take less time to compute.
+    """
+    lost = _own_s(runs[WHOLE]) - _own_s(runs["loading"])
+    differ = any(loader["differ"] for rank in runs["loading"].ranks for loader in rank.training_loaders)
+    return min(lost, max(rank.waited_s / rank.steps for rank in runs[WHOLE].ranks)) if differ else lost
 
 
 def _add_exchange(result: Explanation, rounds: Sequence[Mapping[str, Observation]]) -> None:

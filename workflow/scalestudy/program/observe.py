@@ -43,6 +43,8 @@ class Rank:
     steps: int
     window_s: float
     between_s: float
+    waited_s: float
+    """For the batches of training."""
     loaders: tuple[dict[str, Any], ...]
     is_distributed: bool
     is_compiled: bool
@@ -109,7 +111,7 @@ def observe(
         end_program(request["out"])
     seconds = time.monotonic() - begin
     windows = [read_ranks(folder, number) for number in range(len(exchange))]
-    failures = [_failure(ranks, status, timeout_s, folder, log) for ranks in windows]
+    failures = [_failure(ranks, status, steps, timeout_s, folder, log) for ranks in windows]
     failure = next(filter(None, failures), "")
     return [Observation(ranks, seconds, failure) for ranks in windows]
 
@@ -132,20 +134,24 @@ def read_ranks(folder: Path, window: int) -> tuple[Rank, ...]:
     return tuple(sorted(ranks, key=lambda rank: rank.rank))
 
 
-def _failure(ranks: tuple[Rank, ...], status: int | None, timeout_s: float, folder: Path, log: Path) -> str:
-    """Return the reason why a run cannot be used, with the last lines of its output; empty where it can."""
-    if ranks and len(ranks) == ranks[0].world and all(rank.steps for rank in ranks):
+def _failure(ranks: tuple[Rank, ...], status: int | None, steps: int, timeout_s: float, folder: Path, log: Path) -> str:
+    """Return the reason why a run cannot be used, with the last lines of its output; empty where it can.
+
+    A script that ends by itself may be shorter than the window; one that fails in it may not.
+    """
+    least = 1 if status == 0 else steps
+    if ranks and len(ranks) == ranks[0].world and all(rank.steps >= least for rank in ranks):
         return ""
     if status is None:
         return f"no result after {timeout_s:.0f} s{_quoted(log)}"
     if status != 0:
         return f"the command failed with status {status}{_quoted(log)}"
     if ranks:
-        least, world = min(rank.steps for rank in ranks), ranks[0].world
+        least_seen, world = min(rank.steps for rank in ranks), ranks[0].world
         return (
             "the script ended before a window of optimiser steps: train longer, or give fewer `--steps`"
             if len(ranks) == world
-            else f"{len(ranks)} of {world} ranks were seen, with {least} optimiser steps in their windows or more"
+            else f"{len(ranks)} of {world} ranks were seen, with {least_seen} optimiser steps in their windows or more"
         )
     if list(folder.glob("hooked.*")):
         return f"no step of a torch.optim optimiser was seen{_quoted(log)}"

@@ -16,6 +16,7 @@ from scalestudy.measure.instrument import debug_warnings, instrument
 from scalestudy.measure.window import relative_half_width
 from scalestudy.program.resume import EXPLAINED, earlier, metrics_folder, records
 from scalestudy.program.trace import MARK_FIELDS, Trace, Traces, Window, windows
+from scalestudy.results.metrics import STEADY_METRICS
 from scalestudy.results.records import HostFacts, facts_of_hosts
 from scalestudy.results.result import outcome
 from scalestudy.results.validity import MIN_WINDOW_S, throttled
@@ -92,6 +93,7 @@ def program_result(
     values: dict[str, float | None] = {
         **dict.fromkeys(METRICS),
         **_speed(evidence),
+        **(dict.fromkeys(STEADY_METRICS) if job.spec.measure.whole_program else {}),
         "memory_mib": None if memory_bytes is None else memory_bytes / 2**20,
         "wall_s": wall_s,
         **hosts.values,

@@ -57,7 +57,9 @@ def silent_backend(torch, group):
 
 def replace_backend(group, device, backend):
     """Give a group another backend for a kind of device. Raises RuntimeError where torch keeps the one before."""
-    kinds = type(group).BackendType
+    kinds, name = type(group).BackendType, group.group_name
     group._register_backend(device, getattr(kinds, backend.name().upper(), kinds.CUSTOM), backend)
+    if hasattr(group, "_set_group_name"):
+        group._set_group_name(name)  # it has taken that of the backend, which functional collectives do not find
     if group._get_backend(device) is not backend:
         raise RuntimeError(f"scalestudy explain: the backend of {device} could not be replaced")

@@ -1,6 +1,7 @@
 """Loading of a script's batches: timed, and taken away."""
 
 import copy
+import dataclasses
 import functools
 import time
 import weakref
@@ -25,6 +26,9 @@ class Loading:
         self.samples_since_step = self.steps = 0
         self.step_end = None
         self.waited_s = self.between_s = 0.0
+        self.anchor = self.ended = None
+        self.pauses = []
+        self.iterators = set()
         self.watch_loaders(torch.utils.data.DataLoader)
         self.watch_subclasses(torch.utils.data.DataLoader)
 
@@ -43,6 +47,7 @@ class Loading:
         if self.workers != 1 or self.pin:
             loader_class.__init__ = init
         loader_class.__iter__ = iterate
+        self.iterators.add(iterate)
 
     def watch_subclasses(self, loader_class):
         """Watch subclasses that fetch batches themselves; all others call DataLoader.__iter__."""
@@ -81,7 +86,9 @@ class Loading:
             while True:
                 begin = time.perf_counter()
                 if self.is_removed and self.is_for_training(watched) and watched.can_replay():
-                    if watched.length is not None and given >= watched.length:
+                    # A subclass with an __iter__ of its own may take all epochs from one iterator.
+                    is_plain = type(loader).__iter__ in self.iterators
+                    if is_plain and watched.length is not None and given >= watched.length:
                         return
                     batch = watched.replay(self.torch, self.are_copies_removed)
                 else:
@@ -114,32 +121,72 @@ class Loading:
         is_for_training = self.is_for_training(watched)
         if self.torch.is_grad_enabled():
             self.fetched_since_step.add(watched)
+            watched.fetches += 1
             if is_for_training or self.steps - watched.first_step < 2:
                 self.samples_since_step += watched.samples(batch, self.torch)
         if is_for_training:
             self.waited_s += end - begin
             if self.step_end is not None:
+                if self.anchor is not None:
+                    self.pauses.append((begin, self.step_end, self.ended))
                 self.between_s += begin - self.step_end
                 self.step_end = None
 
+    def begin_window(self, now, has_end):
+        """Count from now on; of a window with an end on a GPU, which is idle now, also when each step ends there."""
+        self.waited_s = self.between_s = 0.0
+        self.pauses, self.ended = [], self.event() if has_end else None
+        self.anchor = (now, self.ended) if has_end else None
+
+    def event(self):
+        """Return a mark of the present place in the GPU's work."""
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(self):
+        """Return the time between steps since the window began; on a GPU, from a step's end there.
+
+        Else a script that reads its loss after the step would have the whole computation between two steps.
+        """
+        if self.anchor is None:
+            return self.between_s
+        begin_s, begun = self.anchor
+        self.torch.cuda.synchronize()
+        total_s = 0.0
+        for fetch, host_end, event in self.pauses:
+            total_s += max(0.0, fetch - max(host_end, begin_s + begun.elapsed_time(event) / 1e3))
+        return total_s
+
     def is_for_training(self, watched):
-        """Tell a training loader from one for evaluation: most optimiser steps follow one of its batches."""
+        """Tell a training loader from one for evaluation: most steps follow one of its batches, or most batches a step."""
         steps = self.steps - watched.first_step
-        return steps >= 2 and 2 * watched.steps_after > steps
+        return steps >= 2 and 2 * watched.steps_after > min(steps, watched.fetches)
 
     def after_step(self, end):
         """Close a step: count it for the loaders that fed it; return its samples."""
         self.steps += 1
         self.step_end = end
+        self.ended = self.event() if self.anchor is not None else None
         for watched in self.fetched_since_step:
             watched.steps_after += 1
         self.fetched_since_step.clear()
         samples, self.samples_since_step = self.samples_since_step, 0
         return samples
 
+    def put_off(self):
+        """Move the end of the step to now: another optimiser has ended its own."""
+        if self.step_end is not None:
+            self.step_end = time.perf_counter()
+            self.ended = self.event() if self.anchor is not None else None
+
     def loader_facts(self):
-        """Return each loader's settings for the record."""
-        return [{**one.settings, "is_for_training": self.is_for_training(one)} for one in self.watched]
+        """Return each loader's settings for the record, and whether its kept batches differ in size."""
+        facts = []
+        for one in self.watched:
+            sizes = {sum(each.numel() for each in tensors_of(batch, self.torch)) for batch in one.kept}
+            facts.append({**one.settings, "is_for_training": self.is_for_training(one), "differ": len(sizes) > 1})
+        return facts
 
 
 class Loader:
@@ -165,7 +212,7 @@ class Loader:
         except Exception:  # whatever a sampler without a length raises
             self.length = None
         self.counts_samples = None
-        self.steps_after = self.replayed = 0
+        self.steps_after = self.replayed = self.fetches = 0
         self.kept = []
         self.given = []
         self.is_mutated = False
@@ -181,7 +228,11 @@ class Loader:
         lengths = (tensor.size(0) for tensor in tensors_of(batch, torch) if tensor.dim())
         counted, size = next(filter(None, lengths), 0), self.settings["batch_size"]
         if self.counts_samples is None:  # the first batch is a whole one
-            self.counts_samples = size in (None, 1, counted) or self.length == 1
+            # A loader of single samples may be one of whole batches, which the dataset gives.
+            parts = list(batch.values()) if isinstance(batch, dict) else batch
+            first = parts[0] if isinstance(parts, (list, tuple)) and parts else batch
+            whole = size == 1 and isinstance(first, torch.Tensor)
+            self.counts_samples = size in (None, counted) or whole or self.length == 1
         return counted if self.counts_samples else size
 
     def keep(self, torch, batch):
@@ -223,7 +274,7 @@ def tensors_of(batch, torch):
         yield batch
         return
     if not isinstance(batch, (dict, list, tuple)):
-        batch = getattr(batch, "data", ())
+        batch = vars(batch) if dataclasses.is_dataclass(batch) else getattr(batch, "data", ())
     for part in batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ():
         yield from tensors_of(part, torch)
 
@@ -247,9 +298,9 @@ def mapped(batch, change, torch):
         return type(batch)(*(mapped(value, change, torch) for value in batch))
     if isinstance(batch, (list, tuple)):
         return type(batch)(mapped(value, change, torch) for value in batch)
-    data = getattr(batch, "data", None)
-    if isinstance(data, dict):  # BatchEncoding and its like
+    if isinstance(getattr(batch, "data", None), dict) or dataclasses.is_dataclass(batch):  # BatchEncoding and its like
         out = copy.copy(batch)
-        out.data = mapped(data, change, torch)
+        for name, value in vars(batch).items():
+            object.__setattr__(out, name, mapped(value, change, torch))
         return out
     return batch

@@ -43,14 +43,16 @@ class Steps:
         sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(self.after_step)
 
     def after_step(self, optimiser, _args, _kwargs):
-        """Mark the end of an optimiser step; a further optimiser of the same script marks none."""
+        """Mark the end of an optimiser step, which a further optimiser of the same script puts off."""
         if self.optimiser is None:
             self.optimiser = optimiser
             atexit.register(self.write)
         if optimiser is not self.optimiser:
+            self.loading.put_off()
             return
         self.done += 1
         if self.done == 1:
+            (self.rank, self.world), self.has_group = self.place(), self.is_distributed()  # a script may end its group
             self.exchange.switch(self.to_come[0])  # the first step is exchanged: until then there may be no group
         steps = self.request["steps"]
         is_last = steps is not None and self.done == self.begin + steps
@@ -60,7 +62,7 @@ class Steps:
         samples = self.loading.after_step(now)
         if self.done == self.begin:
             self.begin_s = now
-            self.loading.waited_s = self.loading.between_s = 0.0
+            self.loading.begin_window(now, has_end=steps is not None and self.is_on_gpu())
         if self.request.get("trace"):
             self.add_to_trace(now, samples)
         if is_last:
@@ -83,13 +85,14 @@ class Steps:
         return {
             "steps": self.done - self.begin if is_open else 0,
             "window_s": self.end_s - self.begin_s if is_open else 0.0,
-            "between_s": self.loading.between_s,
+            "between_s": self.loading.between(),
+            "waited_s": self.loading.waited_s,
         }
 
     def add_to_trace(self, now, samples):
         """Add a line: end of the step, its samples, and the wait for data since the window began."""
         if self.trace is None:
-            file = os.path.join(self.request["out"], f"steps.{self.place()[0]}.jsonl")
+            file = os.path.join(self.request["out"], f"steps.{self.rank}.jsonl")
             self.trace = open(file, "a", buffering=1 << 16)  # noqa: SIM115 (open to the script's end)
             self.trace.write('{"begins": true}\n')  # after what an earlier process of the command wrote
         self.trace.write(f'{{"clock": {now!r}, "samples": {samples}, "waited_s": {self.loading.waited_s!r}}}\n')
@@ -105,19 +108,18 @@ class Steps:
         while len(self.windows) < len(self.to_come):  # the script has ended within one
             self.windows.append(self.window())
             self.begin_s = None
-        rank, self.world = self.place()
         record = {
-            "rank": rank,
+            "rank": self.rank,
             "world": self.world,
             "windows": self.windows,
             "loaders": self.loading.loader_facts(),
-            "is_distributed": self.is_distributed(),
+            "is_distributed": self.has_group,
             "device_name": self.torch.cuda.get_device_name() if self.is_on_gpu() else "cpu",
             "is_compiled": self.is_compiled(),
             "on_gpu": self.is_on_gpu(),
             "parameters": self.checksum(),
         }
-        file = os.path.join(self.request["out"], f"rank.{rank}.json")
+        file = os.path.join(self.request["out"], f"rank.{self.rank}.json")
         with open(file + ".part", "w") as part:
             json.dump(record, part)
         os.replace(file + ".part", file)
@@ -154,8 +156,9 @@ class Steps:
         return bool(utils is not None and utils.counters["stats"].get("unique_graphs", 0))
 
     def checksum(self):
-        """Return a sum over one parameter: ranks that exchange have the same one."""
-        parameter = next(one for group in self.optimiser.param_groups for one in group["params"]).detach()
+        """Return a sum over one parameter that is trained: ranks that exchange have the same one."""
+        parameters = [one for group in self.optimiser.param_groups for one in group["params"]]
+        parameter = next((one for one in parameters if one.requires_grad), parameters[0]).detach()
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
         return float(local.sum(dtype=self.torch.float64))
 
