@@ -33,6 +33,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.ratios import mean_of, ratio_of
 
+WARMUP_STEPS = 5
+"""Steps of each turn before those that count, as in a run: the first ones are checked."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -82,14 +85,17 @@ def rank_main(job: Job, rank: int, case: Case, alternations: int, results: Path)
     loss_function = torch.nn.CrossEntropyLoss()
 
     def bare() -> float:
+        steps = WARMUP_STEPS + case.steps
         order = [
             indices
-            for epoch in range(-(-case.steps // data.steps_per_epoch))
+            for epoch in range(-(-steps // data.steps_per_epoch))
             for indices in batches(samples, spec.global_batch, rank, spec.ranks, spec.seed, epoch)
         ]
         dist.barrier()
-        begin = time.perf_counter()
-        for indices in order[: case.steps]:
+        begin = 0.0
+        for step, indices in enumerate(order[:steps]):
+            if step == WARMUP_STEPS:
+                begin = time.perf_counter()
             x, y = normalise(x_all[indices], torch.float32, world.device), y_all[indices]
             optimiser.zero_grad()
             loss_function(replica.module(x), y).backward()
@@ -99,7 +105,8 @@ def rank_main(job: Job, rank: int, case: Case, alternations: int, results: Path)
     def measured() -> float:
         trainer = Trainer(replica)
         trainer.train()
-        return trainer.recorder.report.loop_s / case.steps
+        begin, end = trainer.recorder.report.window_clock
+        return (end - begin) / case.steps
 
     turns = []
     for turn in range(alternations + 2):
@@ -137,7 +144,7 @@ def one_set(case: Case, ranks: int, alternations: int) -> np.ndarray:
         spec = RunSpec.model_validate_json(json.dumps({
             **case.spec, "strategy": "allreduce", "ranks": ranks,
             "train": {"epochs": 1000, "evaluate_every_epochs": 0}, "loader": {"workers": 0},
-            "measure": {"warmup_steps": 0, "steps": case.steps},
+            "measure": {"warmup_steps": WARMUP_STEPS, "steps": case.steps},
         }))  # fmt: skip
         manifest = Path(folder) / "data" / "manifest.json"
         prepare(spec.data, manifest, None, Site())
