@@ -55,7 +55,7 @@ def measured_run(name: str, deadline: float = math.inf) -> Iterator[None]:
 
 @contextmanager
 def beside_measured_runs() -> Iterator[None]:
-    """Held by work that takes the machine's time: it waits until no measured run is on this host."""
+    """Hold the shared lock of background work; waits while a measured run holds the host."""
     with _held(fcntl.LOCK_SH):
         yield
 

@@ -33,7 +33,7 @@ STEADY_METRICS = (
     "throughput_samples_per_s", "step_time_s", "epoch_time_s", "training_time_s", "time_to_train_s",
     "accelerator_utilisation", "data_stall", "mfu", "extrapolation_factor", "window_half_width",
 )  # fmt: skip
-"""What a window of steps says of all others; a run that is timed as a whole program has no such window."""
+"""Metrics that follow from the measurement window; undefined for runs that are timed as a whole program."""
 PER_STEP = ("minor_faults", "major_faults", "involuntary_switches")
 """Counters of the kernel that are divided by the steps of the window."""
 

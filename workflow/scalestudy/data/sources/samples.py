@@ -72,7 +72,7 @@ class Dataset(ABC):
     """One split of prepared data. All methods may be called by several threads at once."""
 
     handle: DatasetHandle
-    """How it was opened, so that a worker process can open it too."""
+    """Arguments to open the dataset again in a worker process."""
     stream: StorageOrder | None = None
     """The storage order of samples, where the input mode reads them in sequence."""
     feed: StreamReader | None = None
