@@ -72,7 +72,8 @@ def main() -> None:
             epoch, indices, slot = task
             made: MadeBatch | Failure
             try:
-                time.sleep(work.slow_decode_s)
+                if work.slow_decode_s:
+                    time.sleep(work.slow_decode_s)
                 data = data or opened(work.handle)
                 made = _in_slot(ring[slot], *data.arrays(indices, epoch, work.transform, ring[slot]))
             except UserError as error:

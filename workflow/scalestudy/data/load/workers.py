@@ -97,7 +97,8 @@ class Workers:
             return self._made(task)
 
     def _made(self, task: BatchTask) -> Batch:
-        time.sleep(self.slow_decode_s)
+        if self.slow_decode_s:
+            time.sleep(self.slow_decode_s)
         size = self.dataset.slot_bytes(len(task.indices), self.transform.size)
         out = self._slot(task.slot, size) if size else None
         x, y = self.dataset.arrays(task.indices, task.epoch, self.transform, out)
