@@ -239,3 +239,13 @@ def test_a_wait_for_the_gpu_after_a_step_is_no_time_between_steps():
         time.sleep(0.03)  # the script reads its loss
     assert hooks.between_s >= 0.09
     assert 0.03 <= hooks.between() < 0.06  # what follows the idle GPU at the window's begin is the script's own
+
+
+def test_a_step_with_two_optimisers_ends_with_the_last_one():
+    Loader = loader_class(length=6)
+    hooks = loading(Loader)
+    for _ in Loader(Images()):
+        hooks.after_step(time.perf_counter())
+        time.sleep(0.02)  # the second optimiser's part
+        hooks.put_off()
+    assert hooks.between_s < 0.02

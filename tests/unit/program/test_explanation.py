@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scalestudy.program.explanation import explain, sentences
-from scalestudy.program.observe import Observation, Rank
+from scalestudy.program.observe import Observation, Rank, _failure
 from scalestudy.program.takeaway import ALONE, WHOLE, Rounds, plan_rounds, possible_removals
 
 LOADER = {"is_for_training": True, "num_workers": 1, "pin_memory": False, "differ": False}
@@ -156,3 +156,12 @@ def test_copies_are_what_is_lost_beyond_loading():
     assert {"loading", "copies"} <= set(planned(replace(RANK, on_gpu=True)).removals)
     found = explain(rounds(whole=run(0.08, on_gpu=True), loading=run(0.05), copies=run(0.04)))
     assert found.part("copies").seconds == pytest.approx(0.01)
+
+
+def test_a_script_that_fails_within_its_window_is_no_run_and_one_that_ends_there_is(tmp_path):
+    log = tmp_path / "output.log"
+    log.write_text("ValueError: no such batch\n")
+    ranks = (RANK,)
+    assert _failure(ranks, 0, 20, 1.0, tmp_path, log) == ""
+    assert _failure(ranks, 1, RANK.steps, 1.0, tmp_path, log) == "", "a launcher may not like how its ranks ended"
+    assert "ValueError: no such batch" in _failure(ranks, 1, 20, 1.0, tmp_path, log)
