@@ -247,5 +247,5 @@ def test_a_step_with_two_optimisers_ends_with_the_last_one():
     for _ in Loader(Images()):
         hooks.after_step(time.perf_counter())
         time.sleep(0.02)  # the second optimiser's part
-        hooks.put_off()
+        hooks.extend_step()
     assert hooks.between_s < 0.02

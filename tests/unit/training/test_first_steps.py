@@ -112,7 +112,7 @@ def test_a_label_that_is_no_class_is_an_error(
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("array", "says of each class whether it applies, 0 or 1, and one has 3"),
+        ("array", "holds 0 or 1 for each class, and one holds 3"),
         ("integers", "no array of uint8 or of floats"),
         ("list", "no array of uint8 or of floats"),
     ],

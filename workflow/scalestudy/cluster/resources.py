@@ -25,7 +25,7 @@ MEMORY_SHARE = 0.9
 """Share of a node's memory that a job requests: the rest is the system's."""
 MIN_DATA_S = 600.0
 MAX_CPU_NODE_CORES, MAX_CPU_NODE_MB = 16, 64 * 1024
-"""Request at most for preparing data in a queue of CPU nodes, whose nodes may have less than those with accelerators."""
+"""Limits of a data preparation's request in a CPU queue: its nodes may be smaller than the machine's GPU nodes."""
 
 
 @dataclass(frozen=True)

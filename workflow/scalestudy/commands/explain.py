@@ -65,16 +65,14 @@ def explain(
         result = read_json(file)
         if result["status"] == "skipped":
             raise UserError(f"was skipped: {result['reason']}", command_line[0], "explain a run that was made")
-        if result["spec"].get("program"):
+        if result["spec"].get("program") and "explained" not in result:
             remedy = (
                 "set `explain: true` in its study, or give the command as you start it: scalestudy explain -- COMMAND"
             )
-            if not (explained := result.get("explained")):
-                raise UserError("is a run of a program of your own", command_line[0], remedy)
-        parts = explained if result["spec"].get("program") else step_in_words(result)
-        click.echo(
-            json.dumps(parts, indent=2) if as_json else "\n".join([*parts["sentences"], *parts.get("unseen", ())])
-        )
+            raise UserError("is a run of a program of your own", command_line[0], remedy)
+        parts = result.get("explained") or step_in_words(result)
+        lines = [*parts["sentences"], *parts.get("unseen", ())]
+        click.echo(json.dumps(parts, indent=2) if as_json else "\n".join(lines))
         return
     if len(command_line) == 1 and shutil.which(command_line[0]) is None:
         what = f"is neither a command nor a run with a result on `{machine}`"

@@ -14,7 +14,7 @@ class Shard(Spec):
 
     format: Literal["files", "tar", "lmdb", "raw"] = "files"
     """One file per image; ustar shards as WebDataset reads them; one LMDB database; shards of pixels, for
-    `preprocess: raw`. All but one file per image are shuffled when written."""
+    `preprocess: raw`. Shuffled when written, but for one file per image."""
     mib: Annotated[float, Field(ge=1 / 1024, le=1024)] = 64.0
     """Size of a `tar` or `raw` shard, MiB: at most, but for one that holds a single larger image; with
     `preprocess: resized`, on average."""

@@ -42,7 +42,7 @@ def build(options: Torchvision, *, classes: int, channels: int, image_size: tupl
         with torch.no_grad():
             call_on_meta(model, (2, channels, *image_size))
     except (RuntimeError, ValueError, AssertionError):
-        remedy = f"use {'' if name == 'maxvit_t' else 'larger ones; it was published with '}{published}x{published}"
+        remedy = f"it was published with {published}x{published}: use that size"
         raise UserError(what, "loader.size", remedy) from None
     return model
 

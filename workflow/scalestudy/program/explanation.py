@@ -144,9 +144,9 @@ def _between_s(run: Observation) -> float:
 
 
 def _loading_s(runs: Mapping[str, Observation]) -> float:
-    """Return what a step loses without loading, at most the wait for it where batches differ in size.
+    """Return the loading time of a step; where batches differ in size, capped at the measured wait for data.
 
-    The few that are given again may be smaller than the others, and take less time to compute.
+    The replayed batches may be smaller than the others, and faster to compute.
     """
     lost = _own_s(runs[WHOLE]) - _own_s(runs["loading"])
     differ = any(loader["differ"] for rank in runs["loading"].ranks for loader in rank.training_loaders)

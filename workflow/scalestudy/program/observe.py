@@ -139,19 +139,19 @@ def _failure(ranks: tuple[Rank, ...], status: int | None, steps: int, timeout_s:
 
     A script that ends by itself may be shorter than the window; one that fails in it may not.
     """
-    least = 1 if status == 0 else steps
-    if ranks and len(ranks) == ranks[0].world and all(rank.steps >= least for rank in ranks):
+    required = 1 if status == 0 else steps
+    if ranks and len(ranks) == ranks[0].world and all(rank.steps >= required for rank in ranks):
         return ""
     if status is None:
         return f"no result after {timeout_s:.0f} s{_quoted(log)}"
     if status != 0:
         return f"the command failed with status {status}{_quoted(log)}"
     if ranks:
-        least_seen, world = min(rank.steps for rank in ranks), ranks[0].world
+        least, world = min(rank.steps for rank in ranks), ranks[0].world
         return (
             "the script ended before a window of optimiser steps: train longer, or give fewer `--steps`"
             if len(ranks) == world
-            else f"{len(ranks)} of {world} ranks were seen, with {least_seen} optimiser steps in their windows or more"
+            else f"{len(ranks)} of {world} ranks were seen, with {least} optimiser steps in their windows or more"
         )
     if list(folder.glob("hooked.*")):
         return f"no step of a torch.optim optimiser was seen{_quoted(log)}"

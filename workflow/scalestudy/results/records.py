@@ -167,8 +167,8 @@ def facts_of_hosts(
     if slowed := dict.fromkeys(reason for host in hosts for reason in throttling(*host)):
         warned.append(f"the device clocks were throttled in the window: {', '.join(slowed)}")
     if others > 0 and job.spec.program is None:
-        processes_text = "1 other process" if others == 1 else f"{others} other processes"
-        warned.append(f"{processes_text} computed on the run's devices in the window")
+        plural = "es" if others > 1 else ""
+        warned.append(f"{others} other process{plural} computed on the run's devices in the window")
     if (share := max(shares(withheld_share), default=0.0)) > MAX_WITHHELD:
         warned.append(
             f"a CPU quota withheld {share:.0%} of the CPU time that the run would have used in the window: ask for "

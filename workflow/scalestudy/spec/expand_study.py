@@ -43,7 +43,7 @@ READ_WHERE: dict[str, tuple[Callable[[RunSpec], object], str]] = {
         (lambda run: run.stage.to, "stage.to"),
     ),
 }
-"""Keys that some runs ignore: which runs read them, and the key that makes a run one of these."""
+"""Keys without effect on some runs: a predicate for runs that read them, and the setting that makes a run read them."""
 
 Configuration = tuple[RunSpec, Combination]
 """A validated run at repeat 0, and the combination that it is made from."""
@@ -167,7 +167,7 @@ def _check_keys(expansion: Expansion, entries: list[Combination]) -> None:
 
 
 def _check_read(expansion: Expansion, configurations: list[Configuration]) -> None:
-    """Raise UserError for keys that vary though none of the runs reads them: what they compare would be chance."""
+    """Raise UserError for varied keys that have no effect on any run of the study."""
     varied = {setting.key for _, entry in configurations for setting in entry.point} - expansion.changes.keys()
     places = dict(expansion.keys)
     raise_all(

@@ -18,11 +18,11 @@ from scalestudy.spec.run import RunSpec
 from scalestudy.spec.step_times import emulated_step_time
 
 TRAINER_VERSION = 6
-"""Raised by hand when a commit changes what a run computes or measures. 6: a stream of one shard begins at another sample in
-each epoch; a model is compiled before its first step and not for evaluations."""
+"""Raised by hand when a commit changes a run's computation or measurement. 6: a stream of one shard is rotated per epoch; a
+model is compiled before its first step, and evaluations run it eagerly."""
 
 DATA_VERSION = 2
-"""Raised by hand when a commit changes the bytes that a dataset is made of. 2: one array of pixels is shuffled when written."""
+"""Raised by hand when a commit changes the bytes of a dataset. 2: a pixel array is shuffled when written."""
 
 
 def run_id(spec: RunSpec) -> str:

@@ -72,10 +72,13 @@ def flat_ring(size: float, nodes: int, per_node: int, inside: Link, between: Lin
 def flat_halving_doubling(size: float, nodes: int, per_node: int, inside: Link, between: Link) -> float:
     """The first rounds, with the largest parts, stay in the node; in later ones its ranks share the node's link.
 
-    For powers of two: each round r (from 0) sends size / 2^(r+1), in the node while 2^r < `per_node`.
+    Each round r (from 0) sends size / 2^(r+1), in the node while 2^r < `per_node`. Where ranks are no power of two, pairs
+    act as one, as in `halving_doubling`.
     """
-    seconds = 0.0
-    for round_ in range(round(math.log2(nodes * per_node))):
+    ranks = nodes * per_node
+    power = 1 << (ranks.bit_length() - 1)
+    seconds = (between if nodes > 1 else inside).time(2, 2 * size) if ranks > power else 0.0
+    for round_ in range(round(math.log2(power))):
         part = size / 2 ** (round_ + 1)
         if 2**round_ < per_node:
             seconds += inside.time(2, 2 * part)

@@ -246,16 +246,15 @@ def exchange_time(spec: RunSpec, machine: Machine, size: float) -> float | None:
         return None
     inside = Link(1e9 * (gb_per_s or machine.network_gb_per_s or 0.0))
     between = Link(1e9 * machine.network_gb_per_s) if machine.network_gb_per_s else inside
-    strategy, ranks = spec.strategy, spec.ranks
+    strategy = spec.strategy
     if "server" in strategy.name:
-        return cost.parameter_server(size, ranks, getattr(strategy, "servers", 1), between)
-    formula: Callable[..., float] | None
-    formula = {"hierarchical": cost.hierarchical, "two_dimensional": cost.two_dimensional}.get(strategy.name)
-    if strategy.name == "halving_doubling":
-        if ranks & (ranks - 1):  # no power of two
-            return cost.halving_doubling(size, ranks, between if nodes > 1 else inside)
-        formula = cost.flat_halving_doubling
-    seconds = (formula or cost.flat_ring)(size, nodes, per_node, inside, between)
+        return cost.parameter_server(size, spec.ranks, getattr(strategy, "servers", 1), between)
+    formulas: dict[str, Callable[..., float]] = {
+        "hierarchical": cost.hierarchical,
+        "two_dimensional": cost.two_dimensional,
+        "halving_doubling": cost.flat_halving_doubling,
+    }
+    seconds = formulas.get(strategy.name, cost.flat_ring)(size, nodes, per_node, inside, between)
     return FSDP_BYTES * seconds if strategy.name == "fsdp" else seconds
 
 

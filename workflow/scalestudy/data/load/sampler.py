@@ -41,9 +41,9 @@ def storage_order(shard: NDArray[np.integer], start: NDArray[np.int64], samples:
 
 
 def stream_order(data: StorageOrder, seed: int, epoch: int) -> NDArray[np.int64]:
-    """[samples] shards in random order, each as it is stored: what is read in sequence; a single one from a random sample on.
+    """[samples] shards in random order, each in storage order: the sequence that is read.
 
-    Else its last samples would be left out in each epoch, and each rank would always have the same part of it.
+    A single shard is rotated by a random offset per epoch, so that ranks and the incomplete last batch get other samples.
     """
     shards = counter_rng.permutation(len(data.begins) - 1, counter_rng.ORDER, seed, epoch)
     order = np.concatenate([data.order[data.begins[shard] : data.begins[shard + 1]] for shard in shards.tolist()])

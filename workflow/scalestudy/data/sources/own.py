@@ -35,7 +35,7 @@ def provide(spec: OwnData, site: Site) -> Generated:
     x, y = train.item(0)
     classes = getattr(train.items, "classes", None)
     if y.ndim:
-        check_several(y, train.file)
+        check_multilabel(y, train.file)
         classes = y.numel()
     elif classes is None:
         labels = train.targets()
@@ -49,11 +49,11 @@ def provide(spec: OwnData, site: Site) -> Generated:
     return Generated(counts, tuple(x.shape), x.nbytes, classes, task="multilabel" if y.ndim else "classification")
 
 
-def check_several(labels: torch.Tensor, file: Path) -> None:
-    """Raise UserError where labels of several classes have values other than 0 and 1."""
-    if not ((labels == 0) | (labels == 1)).all():
-        wrong = float(labels[(labels != 0) & (labels != 1)][0])
-        what = f"a label that is an array says of each class whether it applies, 0 or 1, and one has {wrong:g}"
+def check_multilabel(labels: torch.Tensor, file: Path) -> None:
+    """Raise UserError where multi-label targets are not 0 or 1."""
+    wrong = labels[(labels != 0) & (labels != 1)]
+    if len(wrong):
+        what = f"a label that is an array holds 0 or 1 for each class, and one holds {float(wrong[0]):g}"
         raise UserError(what, str(file), "return a number as the label where each item has one class")
 
 
@@ -83,7 +83,7 @@ class OwnDataset(TensorDataset):
         except RuntimeError as error:
             raise UserError(f"its items differ in shape: {error}", str(where)) from None
         if self.task == "multilabel":
-            check_several(y, where)
+            check_multilabel(y, where)
             return x.numpy(), y.float().numpy()
         labels = y.long()
         if not torch.equal(labels.double(), y.double()):
@@ -113,9 +113,10 @@ class _Items:
     def item(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         with self._blamed(f"item {index} of `{self.name}`"):
             x, y = self.items[index]
-            if not (hasattr(x, "shape") and (str(x.dtype).endswith("uint8") or "float" in str(x.dtype))):
+            array, label = torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
+            if not hasattr(x, "shape") or not (array.dtype == torch.uint8 or array.is_floating_point()):
                 raise TypeError("it is no array of uint8 or of floats")
-            return torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
+            return array, label
         raise AssertionError("the block above returns or raises")
 
     def targets(self) -> NDArray[np.int64] | None:

@@ -166,19 +166,22 @@ class Loading:
     def after_step(self, end):
         """Close a step: count it for the loaders that fed it; return its samples."""
         self.steps += 1
-        self.step_end = end
-        self.ended = self.event() if self.anchor is not None else None
+        self.end_step(end)
         for watched in self.fetched_since_step:
             watched.steps_after += 1
         self.fetched_since_step.clear()
         samples, self.samples_since_step = self.samples_since_step, 0
         return samples
 
-    def put_off(self):
+    def end_step(self, end):
+        """Mark the end of a step, within a window on a GPU in its work too."""
+        self.step_end = end
+        self.ended = self.event() if self.anchor is not None else None
+
+    def extend_step(self):
         """Move the end of the step to now: another optimiser has ended its own."""
         if self.step_end is not None:
-            self.step_end = time.perf_counter()
-            self.ended = self.event() if self.anchor is not None else None
+            self.end_step(time.perf_counter())
 
     def loader_facts(self):
         """Return each loader's settings for the record, and whether its kept batches differ in size."""

@@ -43,12 +43,12 @@ class Steps:
         sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(self.after_step)
 
     def after_step(self, optimiser, _args, _kwargs):
-        """Mark the end of an optimiser step, which a further optimiser of the same script puts off."""
+        """Mark the end of an optimiser step; further optimisers of the same script extend it."""
         if self.optimiser is None:
             self.optimiser = optimiser
             atexit.register(self.write)
         if optimiser is not self.optimiser:
-            self.loading.put_off()
+            self.loading.extend_step()
             return
         self.done += 1
         if self.done == 1:
