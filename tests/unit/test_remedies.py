@@ -86,6 +86,8 @@ MORE_CASES = [
     (f"{PROGRAM} program.keys.loss=1", "another name", "program.keys.loss=null program.keys.x=1 program.command='python a.py {x}'"),
     (f"{PROGRAM} program.command='python \"a.py'", "close its quotes", "program.command='python a.py'"),
     (f"{PROGRAM} program.metrics.step=step", "put brackets around the number", "program.metrics.step='step ([0-9]+)'"),
+    (f"{PROGRAM} program.metrics.step='step ('", "", "program.metrics.step='step ([0-9]+)'"),
+    (f"{FILES} loader.memory_limit_mib=9 loader.mode=synthetic", "images that are read", "loader.mode=null"),
     (f"{PROGRAM} program.metrics.loss='loss (.+)'", "add the pattern of the step", "program.metrics.step='step ([0-9]+)'"),
 ]  # fmt: skip
 
@@ -118,7 +120,9 @@ def test_each_check_of_a_run_has_a_case_that_follows_its_remedy() -> None:
 def messages() -> Iterator[tuple[str, str]]:
     """Place and text of each string of the product that is no docstring; values are left out as `{}`."""
     for file in sorted([*ROOT.glob("workflow/s*/**/*.py"), *ROOT.glob("executor/src/**/*.py")]):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        if "scalestudy " not in (text := file.read_text(encoding="utf-8")) and "make" not in text:
+            continue
+        tree = ast.parse(text)
         inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
         inside |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):

@@ -36,6 +36,10 @@ def test_values_are_yaml_1_2_as_in_study_files() -> None:
     }
 
 
+    with pytest.raises(UserError, match="set: must be settings of studies, not `5`"):
+        changes_of(5)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

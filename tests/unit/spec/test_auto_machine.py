@@ -58,6 +58,12 @@ def test_a_file_that_is_there_is_kept_and_one_of_another_machine_is_an_error(
         auto_machine()
 
 
+def test_without_an_accelerator_there_is_no_such_machine(see: See) -> None:
+    see(0)
+    with pytest.raises(UserError, match="choose `machine: local` to measure the CPU"):
+        auto_machine()
+
+
 def test_a_gpu_that_is_not_in_the_table_has_no_peaks_and_the_file_says_so(see: See, tmp_path: Path) -> None:
     see(1, STAND_IN_GPU_NAME="Stand-in GPU")
     name = auto_machine()

@@ -20,6 +20,7 @@ from scalestudy.spec.yamlfile import parse_yaml, read_yaml
 LAB = Machine(nodes=2, devices_per_node=4, memory_gib=16.0)
 
 FIGURE = "figures: [{kind: %s}]"
+ANSWER = "answers: [{say: '%s', numbers: {x: {%s}}}]"
 BAD: list[tuple[str, str, str]] = [
     # After a line with the question: text, place, and a word of the answer.
     ("figurs: []", "2: figurs", "did you mean `figures`?"),
@@ -59,6 +60,28 @@ BAD: list[tuple[str, str, str]] = [
         "2: include[0].stage.share",
         "set `stage.to`",
     ),
+    (FIGURE % "lines, x: rank, y: loss", "2: figures[0].x", "did you mean `ranks`?"),
+    (FIGURE % "bars, x: wall_s, y: loss", "2: figures[0].x", "is measured"),
+    (FIGURE % "lines, x: ranks, y: loss, prediction: loss", "2: figures[0].prediction", "not a prediction"),
+    ("figures: [{kind: staleness}, {kind: staleness}]", "2: figures[1].name", "two figures have the name `staleness`"),
+    ("vary: {seed: [0, 1]}\nzip: {train.epochs: [1]}\nexclude: [{seed: 1}]\ninclude: [{seed: 1, train.epochs: 2}]\n"
+     + FIGURE % "staleness, where: {seed: 1, train.epochs: 1}", "6: figures[0].where", "agrees with all of `where`"),
+    ("tables: [{name: t, values: [ranks]}]", "2: tables[0].values[0]", "`ranks` is not measured"),
+    (ANSWER % ("{x", "column: loss"), "2: answers[0].say", "write {{ for a brace"),
+    (ANSWER % ("{y}", "column: loss"), "2: answers[0].say", "no number is named `y`"),
+    (ANSWER % ("{x:big}", "column: loss"), "2: answers[0].say", "`big` is no format of a number"),
+    (ANSWER % ("{x:%}", "column: wall_s"), "2: answers[0].say", "`wall_s` is in s, which"),
+    (ANSWER % ("{x}", "batch: 1"), "2: answers[0].numbers.x", "set one of them"),
+    (ANSWER % ("{x}", "column: rnks"), "2: answers[0].numbers.x.column", "`rnks` is not measured"),
+    (ANSWER % ("{x}", "ratio: [x, z]"), "2: answers[0].numbers.x.ratio", "no number above is named"),
+    (ANSWER % ("{x}", "accelerator: p10"), "2: answers[0].numbers.x.accelerator", "step times is missing"),
+    ("vary: {seed: [0, 1]}\n" + ANSWER % ("{x}", "column: loss"), "3: answers[0].numbers.x.where", "2 configurations"),
+    ("vary: {ranks: each}", "2: vary.ranks", "write `nodes: each`"),
+    ("vary: {seed: {to: machine}}", "2: vary.seed", "has no end that a machine sets"),
+    ("include: [{seed: {value: 1, label: a}}, {seed: {value: 1, label: b}, train.epochs: 2}]", "2: include[1].seed",
+     "under two labels, `a` and `b`"),
+    ("base: {data: {source: image_folder, scale: 64 MB of them}}", "2: base.data.scale", "is not a size"),
+    ("base: {program: {command: python a.py, files: [a.py]}}", "2: base.program.files", "`a.py` does not exist"),
     ("base:\n  ranks: 1\n  ranks: 2", "4", "duplicate key"),
     ("base:\n\tranks: 1", "3", "is not valid YAML"),
 ]
@@ -142,6 +165,20 @@ def test_a_file_whose_name_no_study_can_have_is_wrong_and_hides_no_other(name: s
     assert message_about(folder, [Path(name).stem]).startswith(f"{name}: ")
 
 
+def test_a_file_that_is_no_map_or_no_text_and_a_folder_without_studies_are_errors(folder: Path) -> None:
+    for text, word in (("- a", "is not a map of keys"), ("a: \x01", "save it as plain text")):
+        with pytest.raises(UserError, match=word):
+            parse_yaml(text, "s.yaml")
+    with pytest.raises(UserError, match="there is no study here"):
+        find_studies(None, "paper", LAB, folder=folder)
+
+
+def test_of_many_different_errors_the_first_twenty_are_listed(folder: Path) -> None:
+    ranks = [number for number in range(3, 60, 2)]
+    (folder / "s.yaml").write_text(f"question: How?\nbase: {{strategy: ring, nodes: 2}}\nvary: {{ranks: {ranks}}}\n")
+    assert message_about(folder).count("divided equally") == 20
+
+
 def test_one_study_in_the_configuration_needs_no_list(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("scale: mini\nstudies: noise\n")
     assert read_config(tmp_path / "config.yaml").studies == ("noise",)
@@ -201,28 +238,7 @@ def test_every_value_knows_its_line_and_aliases_and_merge_keys_are_read(tmp_path
     assert document.data["g"] is document.data["h"] is True
 
 
-@pytest.mark.parametrize(
-    ("settings", "key", "words"),
-    [
-        ("{strategy: ring, ranks: 2, network: {mib_per_s: 1}}", "network", "all ranks are on one node"),
-        ("{loader: {memory_limit_mib: 1}}", "loader.memory_limit_mib", "reads no files"),
-        ("{data: {source: image_folder}, loader: {memory_limit_mib: 1, mode: synthetic}}", "loader.memory_limit_mib", "no files"),
-        ("{optimiser: {nesterov: true, momentum: 0}}", "optimiser.nesterov", "a momentum above 0"),
-    ],
-)  # fmt: skip
-def test_settings_that_would_do_nothing_or_fail_in_the_run_are_refused(settings: str, key: str, words: str) -> None:
-    spec, _ = parse(RunSpec, {"batch": {"per_rank": 8}, **parse_yaml(settings, Path("run.yaml")).data})
-    assert spec is not None
-    (problem,) = run_problems(spec, Machine())
-    assert ".".join(map(str, problem.path)) == key
-    assert words in problem.what
-
-
 def test_an_emulated_network_is_of_several_nodes_or_of_a_server_beside_one() -> None:
-    for more in ({"nodes": 2}, {"ranks_per_node": 1}):
-        spec, _ = parse(RunSpec, {"strategy": "ring", "ranks": 2, "network": {"mib_per_s": 1}, **more})
-        assert spec is not None
-        assert not list(run_problems(spec, Machine()))
-    alone, _ = parse(RunSpec, {"network": {"mib_per_s": 1}})
-    assert alone is not None
-    assert not list(run_problems(alone, Machine()))
+    for ranks in ({"strategy": "ring", "ranks": 2, "ranks_per_node": 1}, {}):
+        spec, _ = parse(RunSpec, {"network": {"mib_per_s": 1}, **ranks})
+        assert spec is not None and not list(run_problems(spec, Machine()))

@@ -157,6 +157,11 @@ def test_each_node_is_a_run_that_fills_it_and_pairs_are_every_two() -> None:
     assert set(values(made(PAIRS), "ranks")) == {4}
 
 
+def test_a_key_that_the_machine_sets_has_the_place_of_its_combination() -> None:
+    with pytest.raises(UserError, match=r"s\.yaml:2: vary: strategy `single` has at most 1 rank, not 2"):
+        made("vary: {nodes: each}")
+
+
 def test_a_node_can_be_excluded_and_one_alone_be_measured_again() -> None:
     assert values(made(f"{EACH}\nexclude:\n- {{hosts: spare}}"), "hosts") == ["node1", "node2", "node3"]
     again = made(EACH, changes={"hosts": "node2"})

@@ -26,10 +26,8 @@ TWO_CORES = Machine(nodes=1, cores_per_node=2)
 
 
 @pytest.fixture(autouse=True)
-def script(here: Path) -> Path:
-    file = here / "train.py"
-    file.write_text("first = 1\n", encoding="utf-8")
-    return file
+def _script(here: Path) -> None:
+    (here / "train.py").touch()
 
 
 def study(more: str = "", vary: str = "fsdp: [true, false]", rest: str = "") -> Study:
@@ -73,14 +71,6 @@ def test_a_first_study_has_the_command_as_it_was_given(monkeypatch: pytest.Monke
     rank = Rank(0, 1, 16, 1.6, 0.0, 0.0, (), False, False, False, 0.0)
     monkeypatch.setattr(draft, "observe", lambda *_: [Observation((rank,), 5.0)])
     assert 'command: "env STEPS=9 RANKS=2 python train.py"' in draft.draft("env STEPS=9 RANKS=2 python train.py")
-
-
-def test_a_changed_file_makes_other_runs(script: Path) -> None:
-    before = study()
-    script.write_text("second = 2\n", encoding="utf-8")
-    after = study()
-    assert not {run.id for run in before.runs} & {run.id for run in after.runs}
-    assert [run.configuration for run in before.runs] == [run.configuration for run in after.runs]
 
 
 @pytest.mark.parametrize(

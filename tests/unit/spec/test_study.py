@@ -88,6 +88,8 @@ def test_labels_say_what_figures_write() -> None:
     ]
     rates = made("vary: {optimiser.learning_rate: [{value: 1, label: whole}, 0.5]}")
     assert [label_of(rates.labels, "optimiser.learning_rate", rate) for rate in (1, 1.0)] == ["whole", "whole"]
+    assert value_text(rates, "device", "emulated:p100") == "emulated p100"
+    assert value_text(rates, "loader.storage.mib_per_s", None, named=True) == "no rate of the emulated storage"
     of_data = made("vary: {data: [{value: {source: digits}, label: 8x8 digits}]}")
     assert label_of(of_data.labels, "data.source", "digits") == "8x8 digits"
 
@@ -134,6 +136,11 @@ def test_a_scale_merges_maps_replaces_values_and_lists_and_removes_by_null() -> 
 def test_a_map_that_names_another_replaces_the_one_below(below: str, above: str, model: dict[str, object]) -> None:
     study = made(f"base: {{model: {below}}}\nscales: {{mini: {{base: {{model: {above}}}}}}}", "mini")
     assert study.runs[0].spec.to_dict()["model"] == model
+
+
+def test_a_map_that_says_its_default_name_keeps_what_the_file_sets() -> None:
+    text = "base: {optimiser: {learning_rate: 0.05}}\nscales: {mini: {base: {optimiser: {name: sgd, momentum: 0.5}}}}"
+    assert made(text, "mini").runs[0].spec.to_dict()["optimiser"] == {"learning_rate": 0.05, "momentum": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -275,12 +282,6 @@ def test_a_wrong_change_is_said_to_be_on_the_command_line(changes: dict[str, obj
     with pytest.raises(UserError) as raised:
         made("vary: {seed: [0]}\ninclude: [{seed: 7}]", changes=changes)
     assert str(raised.value).startswith(message)
-
-
-def test_a_map_that_says_its_default_name_keeps_what_the_file_sets() -> None:
-    text = "base: {optimiser: {learning_rate: 0.05}}\nscales: {mini: {base: {optimiser: {name: sgd, momentum: 0.5}}}}"
-    optimiser = made(text, "mini").runs[0].spec.optimiser
-    assert (optimiser.learning_rate, optimiser.momentum) == (0.05, 0.5)
 
 
 @pytest.mark.parametrize(

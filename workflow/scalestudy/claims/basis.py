@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scalestudy.claims.model import Claim, OfRuns, Published, Sampled
 from scalestudy.claims.select import ClaimPart, Row
-from scalestudy.errors import UserError
 from scalestudy.spec.columns import DEVICE_FREE_COLUMNS
 from scalestudy.spec.run import INFINITE, NGINX, is_compute_emulated
 from scalestudy.spec.step_times import emulated_step_time
@@ -111,10 +110,7 @@ def _compute_text(columns: Mapping[str, Any]) -> str:
     accelerator, model, batch = columns["device"].partition(":")[2], columns["model"], columns["batch.per_rank"]
     if accelerator == INFINITE:
         return "Computing takes no time"
-    try:
-        seconds = emulated_step_time(model, accelerator, batch)
-    except UserError:
-        return f"The step of `{accelerator}` is emulated"
+    seconds = emulated_step_time(model, accelerator, batch)
     return f"The step of `{accelerator}` is emulated: {1000 * seconds:.3g} ms for {model} with a batch of {batch}"
 
 
@@ -209,9 +205,6 @@ def _emulated_step(side: Sequence[Row]) -> _Step | None:
     # An exchange beside the backward pass hides more behind a longer one.
     if first["device"].endswith(INFINITE) or (first["ranks"] > 1 and math.isnan(first["exchange_s"])):
         return None
-    try:
-        own = emulated_step_time(first["model"], first["device"].partition(":")[2], first["batch.per_rank"])
-    except UserError:
-        return None
+    own = emulated_step_time(first["model"], first["device"].partition(":")[2], first["batch.per_rank"])
     seconds, stall = (statistics.median(float(row[name]) for row in side) for name in ("step_time_s", "data_stall"))
     return _Step(seconds, own, stall)

@@ -155,8 +155,8 @@ def _number_problems(
     elif number.ratio is not None:
         for name in (each for each in number.ratio if each not in above):
             yield Problem(("ratio",), f"no number above is named {shown(name)}", suggest(name, above))
-    elif number.accelerator is not None:
+    else:
         try:
-            published_rows(number.model or "", number.accelerator, number.batch or 1)
+            published_rows(number.model or "", str(number.accelerator), number.batch or 1)
         except UserError as error:
             yield Problem(("accelerator",), error.what, error.remedy)
