@@ -120,6 +120,10 @@ def test_a_run_that_is_no_longer_valid_is_undecided_with_its_reason(
     write(study, "other", steady, status="invalid", reason="the loss is not finite")
     assert run("compare", *BEFORE, "other") == 3
     assert "(invalid after: the loss is not finite)" in capsys.readouterr().out
+    for folder, repeats in (("first", (0, 1)), ("last", (2, 3))):
+        write(study, folder, lambda run, repeats=repeats: 100.0 if run.spec.repeat in repeats else None)
+    assert run("compare", "first", "last") == 3
+    assert "(no repeat is valid in all of them)" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_a_link_has_its_own_name(study: Study) -> None:
@@ -129,7 +133,10 @@ def test_a_folder_that_is_a_link_has_its_own_name(study: Study) -> None:
 
 
 def test_runs_of_former_code_that_are_still_there_are_not_compared(study: Study) -> None:
-    """Their ids differ and their configuration does not; those of the new folder are the only slow ones."""
+    """Their ids differ and their configuration does not; those of the new folder are the only slow ones.
+
+    A part of the instrument may be the question also where it does not differ.
+    """
     write_nights(study, started="2026-01-02T00:00:00+00:00")
     write(study, "new", lambda run: 100.0 * noise(run), started="2026-01-02T00:00:00+00:00")
     for folder in (*BEFORE, "new"):
@@ -138,59 +145,50 @@ def test_runs_of_former_code_that_are_still_there_are_not_compared(study: Study)
             rate = 50.0 if folder == "new" else steady(each)
             result = result_of(each, throughput_samples_per_s=rate, started="2026-01-01T00:00:00+00:00")
             write_result(result_file(folder, former), {**result, "run": former})
-    assert run("compare", *BEFORE, "new") == 0
+    assert run("compare", *BEFORE, "new", "--across", "torch") == 0
 
 
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [({"torch": "2.1"}, "software"), ({"cpu": "another CPU"}, "hardware"), ({"code": "beef"}, "code")],
-)
 def test_unlike_instruments_are_refused_unless_that_is_the_question(
-    study: Study, capsys: pytest.CaptureFixture[str], change: dict[str, str], word: str
+    study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_nights(study)
-    write(study, "other", lambda run: 100.0 * noise(run), instrument={**INSTRUMENT, **change})
-    assert run("compare", *BEFORE, "other") == 2
-    ((key, value),) = change.items()
-    assert capsys.readouterr().err == (
-        "scalestudy: the two were not measured with the same instrument:\n"
-        f"    {key}: {INSTRUMENT[key]} before, {value} after\n"
-        f"    measure both with the same, or say that this difference is the question: --across {word}\n"
-    )
-    assert run("compare", *BEFORE, "other", "--across", word) == 0
-    assert run("compare", *BEFORE, "other", "--across", key) == 0
-    assert (
-        f"The instruments differ, as asked: {key}: {INSTRUMENT[key]} before, {value} after." in capsys.readouterr().out
-    )
+    for key, value, word in (("torch", "2.1", "software"), ("cpu", "another CPU", "hardware"), ("code", "b", "code")):
+        write(study, "other", lambda run: 100.0 * noise(run), instrument={**INSTRUMENT, key: value})
+        assert run("compare", *BEFORE, "other") == 2
+        assert capsys.readouterr().err == (
+            "scalestudy: the two were not measured with the same instrument:\n"
+            f"    {key}: {INSTRUMENT[key]} before, {value} after\n"
+            f"    measure both with the same, or say that this difference is the question: --across {word}\n"
+        )
+        for question in (word, key):
+            assert run("compare", *BEFORE, "other", "--across", question) == 0
+            said = f"The instruments differ, as asked: {key}: {INSTRUMENT[key]} before, {value} after."
+            assert said in capsys.readouterr().out
 
 
-def test_a_part_of_the_instrument_may_be_the_question_also_where_it_does_not_differ(study: Study) -> None:
-    write_nights(study)
-    write(study, "other", lambda run: 100.0 * noise(run))
-    assert run("compare", *BEFORE, "other", "--across", "torch") == 0
+BAD = [
+    ("local locl", "there are no runs in `locl`\n    did you mean `local`?"),
+    ("local ./results/local", "two of them are the same folder\n    give each folder once"),
+    ("local other --margin nan", "`nan` is not a margin"),
+    ("local", "give two folders or more, or one with --nodes"),
+    ("local --nodes", "`local` has no runs that 3 nodes made by name"),
+    ("local other --column accuracy", "`accuracy` is not a column of rates or times"),
+    ("local other --study exchnge", "there is no study `exchnge`\n    did you mean `exchange`?"),
+    ("local other --across tourch", "`tourch` is not a part of an instrument"),
+    ("local empty", "no run has a result"),
+    ("one two", "`one` and `two` have no configuration in common"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["local", "locl"], "there are no runs in `locl`\n    did you mean `local`?"),
-        (["local", "./results/local"], "two of them are the same folder\n    give each folder once"),
-        (["local", "other", "--margin", "nan"], "`nan` is not a margin"),
-        (["local"], "give two folders or more, or one with --nodes"),
-        (["local", "other", "--column", "accuracy"], "`accuracy` is not a column of rates or times"),
-        (["local", "other", "--study", "exchnge"], "there is no study `exchnge`\n    did you mean `exchange`?"),
-        (["local", "other", "--across", "tourch"], "`tourch` is not a part of an instrument"),
-        (["local", "empty"], "no run has a result"),
-    ],
-)
-def test_bad_input_is_one_message(
-    study: Study, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
+def test_bad_input_is_one_message(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
     write(study, "local", steady)
     write(study, "other", steady, instrument={**INSTRUMENT, "torch": "2.1"})
+    for ranks, folder in enumerate(("one", "two"), start=1):
+        write(study, folder, lambda run, ranks=ranks: 100.0 if run.spec.ranks == ranks else None)
     Path("results/empty/runs").mkdir(parents=True)
-    assert run("compare", *arguments) == 2
-    assert message in capsys.readouterr().err
+    for arguments, message in BAD:
+        assert run("compare", *arguments.split()) == 2
+        assert message in capsys.readouterr().err
 
 
 PARTS = """

@@ -35,7 +35,6 @@ def test_values_are_yaml_1_2_as_in_study_files() -> None:
         "tags": ["1:30"],
     }
 
-
     with pytest.raises(UserError, match="set: must be settings of studies, not `5`"):
         changes_of(5)
 

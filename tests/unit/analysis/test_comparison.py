@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from scalestudy.analysis.compare import MARGIN, Change, of_repeats
+from scalestudy.analysis.compare import Change, of_repeats
 from tests.soak.verdict_rule import false_alarms, found_slower
 
 
@@ -57,12 +57,10 @@ def test_undecided_says_how_many_repeats_would_decide_it() -> None:
     assert changes((0.94, 1.03, 0.97), of_next=True)[0].repeats_needed is None
 
 
-@pytest.mark.parametrize("n", [3, pytest.param(10, marks=pytest.mark.soak)])
-def test_a_machine_whose_nights_differ_by_2_percent_is_called_slower_or_faster_in_at_most_5_percent(n: int) -> None:
-    alarms = [false_alarms(n, campaigns=3, common=common, margin=0.0, draws=300) for common in (True, False)]
+def test_a_machine_whose_nights_differ_by_2_percent_is_called_slower_or_faster_in_at_most_5_percent() -> None:
+    alarms = [false_alarms(3, campaigns=3, common=common, margin=0.0, draws=300) for common in (True, False)]
     # 5 % of 300, and four standard errors of such a count.
     assert max(alarms) <= 0.05 + 0.05
-    assert false_alarms(n, campaigns=3, common=False, margin=MARGIN, draws=300) <= 0.05
 
 
 def test_a_slow_down_of_20_percent_is_found_with_five_campaigns() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from scalestudy.analysis.scaling import bases
 from scalestudy.analysis.summarise import study_rows
+from scalestudy.analysis.workload import varied_columns
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 
@@ -151,5 +152,9 @@ def test_keys_that_move_with_the_ranks_do_not_split_a_series(study: Study, tmp_p
     text = SCALING.replace("  ranks: [1, 2]\n", "").replace(
         "repeats: 3", "zip: {ranks: [1, 2], threads_per_rank: [2, 1]}\nrepeats: 1"
     )
-    rows = rows_of(read_study(tmp_path, text, "zipped"))
+    zipped = read_study(tmp_path, text, "zipped")
+    rows = rows_of(zipped)
+    assert varied_columns(zipped) == ["strategy", "ranks"]
+    text = text.replace("ranks: [1, 2], threads_per_rank: [2, 1]", "seed: [1, 1, 2], threads_per_rank: [1, 2, 3]")
+    assert varied_columns(read_study(tmp_path, text, "stronger")) == ["strategy", "threads_per_rank"]
     assert at(rows, "allreduce", 2)["own_efficiency"] == pytest.approx(0.8)

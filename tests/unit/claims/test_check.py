@@ -117,6 +117,9 @@ def test_a_scale_replaces_keys_of_a_claim_and_removes_them_by_null(tmp_path: Pat
          "`over` needs two or more, one at each `ranks`"),
         ("against: {ranks: 1}", "against: {ranks: 1}\n    compare: share\n    per: wall_s\n    take: most", "paper",
          "s.yaml:15: claims[0].take: a share has no `take`"),
+        ("against: {ranks: 1}", "against: {ranks: 1}\n    compare: share", "paper", "`share` needs `per`"),
+        ("above: 1.1", "above: 1.1\n    over: wall_s\n    compare: ratio", "paper", "a slope over an axis has no `compare`"),
+        ("above: 1.1", "above: 1.1\n    looks: [5, 3]", "paper", "are not ascending numbers of rounds from 3 on"),
         # A claim that cannot fail.
         ("above: 1.1", "above: 0", "paper", "claims[0].above: any number that a ratio may have meets `above` `0.0`"),
         ("above: 1.1", "compare: difference\n    above: -1.0e+9", "paper", "above: any number that a difference"),
@@ -146,6 +149,7 @@ def test_a_published_claim_needs_a_file_and_one_row_for_each_side(here: Path) ->
         (text.replace("{ranks: 4}", "{ranks: 8}"), "no published row has `ranks` `8`\n    there is `1`, `2`, `4`"),
         (text.replace("{ranks: 4}", "{ranks: 2}"), "claims[0].column: a published number that is divided by is 0"),
         (text.replace("[times]", "[time]"), "there is no config/reference/time.csv\n    did you mean `times`?"),
+        (text.replace("above: 2\n", "value: 2\n"), "needs `above`, `below`, or `value` with `within`"),
         (text.replace("training_time_s", "wall_s"), "no row of these files has a number in `wall_s`"),
     ):
         with pytest.raises(UserError) as error:

@@ -71,20 +71,18 @@ EXACT = """kind: exact
 
 
 @pytest.mark.parametrize(
-    ("ring", "staged", "verdict"),
+    ("ring", "server", "verdict"),
     [
-        ("skipped", 0.0, "reproduced"),
-        ("valid", 0.0, "not reproduced"),
-        ("skipped", 5.0, "not reproduced"),
-        ("missing", 0.0, "not run"),
-        ("skipped", float("nan"), "inconclusive"),
+        ("skipped", {"staged_bytes": 0.0}, "reproduced"),
+        ("valid", {"staged_bytes": 0.0}, "not reproduced"),
+        ("skipped", {"staged_bytes": 5.0}, "not reproduced"),
+        ("missing", {"staged_bytes": 0.0}, "not run"),
+        ("skipped", {"staged_bytes": float("nan")}, "inconclusive"),
+        ("skipped", {"status": "skipped", "reason": "no disk"}, "not testable here"),
     ],
 )
-def test_an_exact_claim(tmp_path: Path, ring: str, staged: float, verdict: str) -> None:
-    def numbers(run: Run) -> Mapping[str, Any]:
-        return {"status": ring} if run.spec.strategy.name == "allreduce" else {"staged_bytes": staged}
-
-    (found,) = verdicts(study_with(tmp_path, EXACT), numbers)
+def test_an_exact_claim(tmp_path: Path, ring: str, server: Mapping[str, Any], verdict: str) -> None:
+    (found,) = verdicts(study_with(tmp_path, EXACT), lambda run: {"status": ring} if _ring(run) else server)
     assert found.verdict == verdict
 
 
@@ -141,11 +139,43 @@ def test_a_slope_on_logarithms_is_the_power_of_the_axis(tmp_path: Path, power: f
     assert (found.verdict, found.estimate) == (verdict, pytest.approx(power, abs=0.01))
 
 
+SLOPES = """kind: equivalence
+    column: memory_mib
+    over: train.epochs
+    where: {strategy: allreduce}
+    of: {train.epochs: [4, 8]}
+    against: {train.epochs: [1, 2]}
+    within: 0.1
+    margin_reason: a tenth"""
+FLAT = SLOPES.replace("over: train.epochs", "over: wall_s")
+
+
+@pytest.mark.parametrize(
+    ("claim", "power", "verdict", "said"),
+    [
+        (SLOPES, 1, "reproduced", "= 1.00000 ["),
+        (SLOPES, 2, "not reproduced", "= 4.0000 ["),  # (64 - 16) / 4 over (4 - 1) / 1
+        (SLOPES, -1, "inconclusive", "`memory_mib` does not grow over `train.epochs`"),
+        (FLAT, 1, "inconclusive", "all runs have the same place on the axis"),
+    ],
+)
+def test_two_slopes_are_compared_by_their_ratio(
+    tmp_path: Path, claim: str, power: int, verdict: str, said: str
+) -> None:
+    def numbers(run: Run) -> Mapping[str, Any]:
+        noise = NOISE[run.spec.repeat] / 10 if run.spec.train.epochs > 2 else 0.0
+        return {"memory_mib": 100 + run.spec.train.epochs**power * (1 + noise)}
+
+    (found,) = verdicts(study_with(tmp_path, claim), numbers)
+    assert found.verdict == verdict and said in found.sentence, found.sentence
+
+
 PARTS = """kind: exact
     checks:
       - {column: status, of: {ranks: 1}, equals: valid}
       - {column: status, of: {ranks: 8}, equals: valid}"""
 ONE_POINT = SLOPE.replace("train.epochs\n", "ranks\n").replace("where: {", "where: {train.epochs: 1, ")
+ONE_SIDE = ONE_POINT.replace("over: ranks", "of: {ranks: {to: machine}}\n    against: {ranks: 1}")
 
 
 def study_on(folder: Path, cores: int, claim: str) -> Study:
@@ -156,9 +186,9 @@ def study_on(folder: Path, cores: int, claim: str) -> Study:
     return read_studies(["s"], "paper", Machine(device="cpu", cores_per_node=cores), folder=folder)[0]
 
 
-def test_half_of_the_checks_and_a_slope_of_one_point_are_not_testable_here(tmp_path: Path) -> None:
+def test_half_of_the_checks_a_slope_of_one_point_and_two_equal_sides_are_not_testable_here(tmp_path: Path) -> None:
     facts = study_on(tmp_path, 2, PARTS)
-    for study in (facts, study_on(tmp_path, 1, ONE_POINT)):
+    for study in (facts, study_on(tmp_path, 1, ONE_POINT), study_on(tmp_path, 1, ONE_SIDE)):
         (found,) = verdicts(study, lambda run: {"training_time_s": 1.0})
         assert (found.verdict, found.reason) == ("not testable here", "this machine does not have its runs")
     (wrong,) = verdicts(facts, lambda run: {"status": "invalid", "reason": "too short"})
@@ -210,6 +240,11 @@ def _ring(run: Run) -> bool:
             "not testable here",
             "no server is installed",
         ),
+        (
+            lambda run: {"throughput_samples_per_s": 0.0},
+            "inconclusive",
+            "not judgeable at this scale: `throughput_samples_per_s` is not above zero, and has no ratio",
+        ),
         (lambda run: {}, "inconclusive", "not judgeable at this scale: no valid run has a `throughput_samples_per_s`"),
         (
             lambda run: {} if run.spec.repeat == 0 else rates(80.0)(run),
@@ -260,10 +295,13 @@ def test_of_each_value_the_one_against_decides_and_of_several_configurations_the
         rate = rates(80.0 if run.spec.train.epochs == 1 else 130.0)(run)["throughput_samples_per_s"]
         return {"throughput_samples_per_s": rate * run.spec.train.epochs}
 
-    of_each, of_best = verdicts(study_with(tmp_path, EACH, most), numbers)
+    study = study_with(tmp_path, EACH, most)
+    of_each, of_best = verdicts(study, numbers)
     assert [found.estimate for found in (of_each, of_best)] == pytest.approx([1.3, 1.3], rel=0.01)
     assert (of_each.verdict, "epochs 2" in of_each.sentence) == ("not reproduced", True)
     assert ", the least favourable of 2; " in of_each.sentence and "favourable" not in of_best.sentence
+    _, lacking = verdicts(study, lambda run: {"status": "invalid"} if run.spec.train.epochs == 4 else numbers(run))
+    assert (lacking.verdict, lacking.reason[:11]) == ("inconclusive", "run invalid")  # it might have been the best
 
 
 def test_a_value_that_this_machine_skips_is_named(tmp_path: Path) -> None:
@@ -320,10 +358,16 @@ def test_what_a_setting_puts_in_place_of_the_real_thing_is_named(tmp_path: Path,
     assert found.basis == "with stand-ins" and sentence in found.stand_ins
 
 
-def test_ranks_that_exchange_on_fewer_cores_than_there_are_of_them_are_named(tmp_path: Path) -> None:
-    shared = {"exchange_shares_cores": True}
-    (found,) = verdicts(study_with(tmp_path, DIRECTION), lambda run: {**rates(80.0)(run), **shared})
-    assert "More processes exchange than the host has cores" in found.stand_ins
+@pytest.mark.parametrize(
+    ("of_runs", "said"),
+    [
+        ({"exchange_shares_cores": True}, " More processes exchange than the host has cores."),
+        ({"throughput_samples_per_s_kind": "reported"}, "; throughput reported by the program; "),
+    ],
+)
+def test_what_its_runs_have_in_common_is_in_the_sentence(tmp_path: Path, of_runs: dict[str, Any], said: str) -> None:
+    (found,) = verdicts(study_with(tmp_path, DIRECTION), lambda run: {**rates(80.0)(run), **of_runs})
+    assert said in found.sentence
 
 
 @pytest.mark.parametrize(("half_width", "share"), [(0.05, "1 %"), (0.5, "70 %"), (2.0, "100 %")])
@@ -541,12 +585,6 @@ def test_a_claim_that_was_changed_or_declared_after_its_first_run_is_marked(tmp_
     assert looked.looks == before.looks  # those that were planned before the first run hold
     assert changed.sentence.endswith("The claim was changed after its first run was made.")
     assert declared.sentence.endswith("The claim was declared after its first run was made.")
-
-
-def test_a_verdict_says_which_of_its_numbers_programs_reported(tmp_path: Path) -> None:
-    reported = {"throughput_samples_per_s_kind": "reported"}
-    (found,) = verdicts(study_with(tmp_path, DIRECTION), lambda run: {**rates(80.0)(run), **reported})
-    assert "; throughput reported by the program; " in found.sentence
 
 
 @pytest.mark.parametrize(

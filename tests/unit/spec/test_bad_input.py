@@ -64,8 +64,12 @@ BAD: list[tuple[str, str, str]] = [
     (FIGURE % "bars, x: wall_s, y: loss", "2: figures[0].x", "is measured"),
     (FIGURE % "lines, x: ranks, y: loss, prediction: loss", "2: figures[0].prediction", "not a prediction"),
     ("figures: [{kind: staleness}, {kind: staleness}]", "2: figures[1].name", "two figures have the name `staleness`"),
-    ("vary: {seed: [0, 1]}\nzip: {train.epochs: [1]}\nexclude: [{seed: 1}]\ninclude: [{seed: 1, train.epochs: 2}]\n"
-     + FIGURE % "staleness, where: {seed: 1, train.epochs: 1}", "6: figures[0].where", "agrees with all of `where`"),
+    (
+        "vary: {seed: [0, 1]}\nzip: {train.epochs: [1]}\nexclude: [{seed: 1}]\ninclude: [{seed: 1, train.epochs: 2}]\n"
+        + FIGURE % "staleness, where: {seed: 1, train.epochs: 1}",
+        "6: figures[0].where",
+        "agrees with all of `where`",
+    ),
     ("tables: [{name: t, values: [ranks]}]", "2: tables[0].values[0]", "`ranks` is not measured"),
     (ANSWER % ("{x", "column: loss"), "2: answers[0].say", "write {{ for a brace"),
     (ANSWER % ("{y}", "column: loss"), "2: answers[0].say", "no number is named `y`"),
@@ -78,8 +82,11 @@ BAD: list[tuple[str, str, str]] = [
     ("vary: {seed: [0, 1]}\n" + ANSWER % ("{x}", "column: loss"), "3: answers[0].numbers.x.where", "2 configurations"),
     ("vary: {ranks: each}", "2: vary.ranks", "write `nodes: each`"),
     ("vary: {seed: {to: machine}}", "2: vary.seed", "has no end that a machine sets"),
-    ("include: [{seed: {value: 1, label: a}}, {seed: {value: 1, label: b}, train.epochs: 2}]", "2: include[1].seed",
-     "under two labels, `a` and `b`"),
+    (
+        "include: [{seed: {value: 1, label: a}}, {seed: {value: 1, label: b}, train.epochs: 2}]",
+        "2: include[1].seed",
+        "under two labels, `a` and `b`",
+    ),
     ("base: {data: {source: image_folder, scale: 64 MB of them}}", "2: base.data.scale", "is not a size"),
     ("base: {program: {command: python a.py, files: [a.py]}}", "2: base.program.files", "`a.py` does not exist"),
     ("base:\n  ranks: 1\n  ranks: 2", "4", "duplicate key"),
@@ -174,7 +181,7 @@ def test_a_file_that_is_no_map_or_no_text_and_a_folder_without_studies_are_error
 
 
 def test_of_many_different_errors_the_first_twenty_are_listed(folder: Path) -> None:
-    ranks = [number for number in range(3, 60, 2)]
+    ranks = list(range(3, 60, 2))
     (folder / "s.yaml").write_text(f"question: How?\nbase: {{strategy: ring, nodes: 2}}\nvary: {{ranks: {ranks}}}\n")
     assert message_about(folder).count("divided equally") == 20
 

@@ -32,7 +32,7 @@ def interval_text(value: float | None, low: float | None, high: float | None, un
     """`0.571 [0.532 … 0.610]`, to two digits of the half width; without an interval the value alone, without a value nothing."""
     if value is None:
         return ""
-    if low is None or high is None or low == high:
+    if low is None or high is None or high - low <= 1e-9 * abs(value):
         return f"{plain(value)} {unit}".strip()
     half = min(abs(high - value), abs(value - low)) or abs(high - low)
     decimals = decimals_of(half) if math.isfinite(half) else 2
