@@ -106,11 +106,16 @@ def test_nothing_is_gated_before_three_campaigns_and_reported_speeds_are_marked(
     assert {row["reported"] for row in table("out.csv")} == {"True"}
 
 
-def test_configurations_that_some_nights_lack_are_counted(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_configurations_that_some_nights_lack_and_unreadable_results_are_counted(
+    study: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
     for night, name in enumerate((*BEFORE, "new")):
         write(study, name, lambda run, night=night: steady(run) if night or run.spec.ranks == 1 else None)
+    result_file("new", study.runs[-1].id).write_text("{")
     run("compare", *BEFORE, "new")
-    assert "Not measured in all folders, and not compared: 2 configurations." in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Not measured in all folders, and not compared: 2 configurations." in said
+    assert f"1 results of new could not be read; the first, {study.runs[-1].id}: " in said
 
 
 def test_a_run_that_is_no_longer_valid_is_undecided_with_its_reason(

@@ -173,6 +173,13 @@ def test_a_claim_is_fixed_when_the_first_of_its_runs_is_made(here: Path) -> None
     fix_claims([study], "here")
     assert fixed_claims(study, "here") == as_fixed(changed)
 
+    for later in (STUDY.replace("faster", "later"), f"{STUDY.rstrip()}\n    scales: [mini]\n    not_testable: no\n"):
+        other = read(
+            here, later.replace("    at:\n      mini: {above: null, below: 0.9, where: {strategy: ring}}\n", "")
+        )
+        fix_claims([other], "here")
+        assert fixed_claims(other, "here") == {}
+
 
 def _make_result(run: str) -> None:
     file = result_file("here", run)

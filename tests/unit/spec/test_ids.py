@@ -10,7 +10,6 @@ import pytest
 from scalestudy.data.catalogue import AnyData, OwnData
 from scalestudy.files import sha256_text
 from scalestudy.models.catalogue import AnyModel, OwnModel
-from scalestudy.spec import ids as module
 from scalestudy.spec.base import parse
 from scalestudy.spec.config import read_machine
 from scalestudy.spec.ids import dataset_id, run_id
@@ -174,15 +173,6 @@ def test_the_content_of_own_code_is_part_of_the_id(project: Path) -> None:
         ids.append(run_id(run_of({"model": {"import": "nets:Net"}})))
     assert ids[0] == ids[2] != ids[1]
     assert ids[0].startswith("Net.digits.single.x1.r0-")
-
-
-def test_a_file_of_a_program_is_read_once_for_all_runs(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (project / "train.py").write_text("print(1)\n")
-    read: list[Path] = []
-    monkeypatch.setattr(module, "sha256_file", lambda file: read.append(file) or "0")
-    program = {"command": "python train.py", "files": ["train.py"]}
-    assert len({run_id(run_of({"program": program, "ranks": ranks})) for ranks in (1, 2, 3)}) == 3
-    assert len(read) == 1
 
 
 def test_a_published_step_time_is_part_of_the_id_of_emulated_runs_alone(here: Path) -> None:

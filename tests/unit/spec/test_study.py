@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from scalestudy.spec.expand_study import expand
 from scalestudy.spec.labels import label_of, value_text
 from scalestudy.spec.machine import Machine
 from scalestudy.spec.read_study import read_studies
-from scalestudy.spec.study import Study
+from scalestudy.spec.study import Study, left_out_of
 from scalestudy.spec.study_file import StudySpec
 from scalestudy.spec.yamlfile import parse_yaml
 
@@ -255,6 +256,12 @@ def test_figures_tables_and_answers_of_runs_that_a_change_takes_away_are_left_ou
     reason = "no run of this study has `ranks` `2`"
     assert study.left_out == (f"figure `efficiency`: {reason}", f"table `two`: {reason}", f"“{{loss}} …”: {reason}")
     assert len(made(text, changes={"seed": 7}).answers) == 1
+    assert left_out_of([study]) == [f"s: {sentence}" for sentence in study.left_out]
+    assert left_out_of([study, replace(study, name="t")])[0].startswith(
+        "parts of s, t: there are no runs for them here"
+    )
+    with pytest.raises(UserError, match=r"study `s` has no figure `stalenes`\n    did you mean `staleness`"):
+        study.figure("stalenes")
 
 
 def test_claims_are_not_judged_with_other_keys_and_that_is_said() -> None:
