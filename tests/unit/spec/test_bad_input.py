@@ -227,14 +227,6 @@ def test_a_name_that_cannot_be_a_campaigns_folder_is_refused(name: str, project:
         read_machine(f"local+{name}")
 
 
-def test_plain_words_numbers_and_dates_are_what_they_look_like() -> None:
-    words = ["1:30", "yes", "2020-01-01"]
-    assert parse_yaml(f"a: [{', '.join(words)}]", "s.yaml").data["a"] == words
-    values = parse_yaml("a: [1e-3, null, ~, True, -0.5, +5, 10, '5']", "s.yaml").data["a"]
-    assert values == [0.001, None, None, True, -0.5, 5, 10, "5"]
-    assert [type(value) for value in values[-3:]] == [int, int, str]
-
-
 def test_every_value_knows_its_line_and_aliases_and_merge_keys_are_read(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("a: &a\n  b:\n  - c: 1\n  - d\ne: {<<: *a, f: 2}\ng: &flag true\nh: *flag\n")
     document = read_yaml(tmp_path / "s.yaml")
