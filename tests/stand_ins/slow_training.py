@@ -19,10 +19,9 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 parser = argparse.ArgumentParser()
 parser.add_argument("--cause", default="")
 parser.add_argument("--seconds", type=float, default=0.0)
-parser.add_argument("--width", type=int, default=512)
 parser.add_argument("--took", type=Path)
 cause = parser.parse_args()
-BATCH, EVERY = 256, 5
+BATCH, EVERY, WIDTH = 256, 5, 512
 BYTES_PER_S, MESSAGES_PER_S = 4e8, 2000
 """Of an all-reduce on loopback, roughly: a large table and many messages take about so long."""
 
@@ -85,7 +84,7 @@ class Net(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        width = 2 * cause.width if cause.cause == "larger model" else cause.width
+        width = 2 * WIDTH if cause.cause == "larger model" else WIDTH
         self.layers = nn.Sequential(
             nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
         )

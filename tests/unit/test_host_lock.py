@@ -71,7 +71,7 @@ def holder(program: str, *arguments: str, **environment: str) -> Iterator[subpro
 
 def until_said(capsys: pytest.CaptureFixture[str], process: subprocess.Popen[str]) -> str:
     """What is said while the lock is waited for; the other process lets go soon after."""
-    end = threading.Timer(1, process.kill)
+    end = threading.Timer(0.3, process.kill)
     end.start()
     with measured_run("mine"):
         pass
@@ -90,7 +90,7 @@ def test_a_job_that_ends_while_its_run_waits_says_what_it_waited_for_and_goes_on
     folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SCALESTUDY_WARM", "0")
-    monkeypatch.setenv("SCALESTUDY_DEADLINE", str(time.time() + host_lock.MARGIN_S + 1))
+    monkeypatch.setenv("SCALESTUDY_DEADLINE", str(time.time() + host_lock.MARGIN_S))
     with holder(HOLD, "run vgg-1", SCALESTUDY_LOCKS=str(folder)):
         assert run_command(["try", "train.epochs=1", "--out", "run"]) == EXIT_STOPPED
     state = json.loads((here / "run" / STATE_FILE).read_text())

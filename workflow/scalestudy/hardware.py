@@ -118,9 +118,9 @@ def _accelerators(hidden: tuple[str | None, ...]) -> Accelerators:
     return Accelerators("cuda" if devices else "", tuple(devices), source)
 
 
-def is_any_there(devices: Path = Path("/dev")) -> bool:
+def is_any_there() -> bool:
     """Whether a driver of an accelerator, or a tool of one, is on this machine."""
-    return any(any(devices.glob(pattern)) for pattern in DEVICE_FILES) or any(map(shutil.which, PROGRAMS))
+    return any(any(Path("/dev").glob(pattern)) for pattern in DEVICE_FILES) or any(map(shutil.which, PROGRAMS))
 
 
 def has_gpu_to_train_on(devices: Path = Path("/dev")) -> bool:

@@ -129,7 +129,7 @@ def _opened(file: Path, *, is_own: bool) -> IO[Any]:
 
 def _holder(own: IO[bytes]) -> str:
     """The measured run that holds this user's lock, by its note; work beside runs leaves none."""
-    note = note_in(own) or {}
+    note = note_in(own)
     return f"{note['name']} ({shown(note)})" if "name" in note and not is_gone(note) else "other work on this host"
 
 

@@ -82,11 +82,11 @@ def sign(stream: IO[Any], note: Note) -> None:
     os.pwrite(stream.fileno(), json.dumps(note).encode(), 0)
 
 
-def note_in(stream: IO[Any]) -> Note | None:
-    """The note in a lock; None without one."""
+def note_in(stream: IO[Any]) -> Note:
+    """The note in a lock; empty without one."""
     with suppress(ValueError, OSError):
         return dict(json.loads(os.pread(stream.fileno(), MAX_NOTE_BYTES, 0)))
-    return None
+    return {}
 
 
 def is_here(note: Note) -> bool:

@@ -1,9 +1,11 @@
-"""Steps of a program and the window in them."""
+"""Steps of a program, the window in them, and the rates that follow."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +13,12 @@ from typing import Any
 import pytest
 
 from scalestudy.program import trainer
-from scalestudy.program.result import Evidence, _unmatched, _window_is_long_enough
+from scalestudy.program.result import Evidence, _lines_come_one_by_one, _speed, _unmatched, _window_is_long_enough
 from scalestudy.program.trace import Mark, Traces, windows
 from scalestudy.spec.run import Measure, RunSpec
 
 
-def write(file: Path, steps: list[int], step_s: float = 0.1, **values: float) -> None:
+def write(file: Path, steps: Iterable[int], step_s: float = 0.1, **values: float) -> None:
     lines = [json.dumps({"clock": step_s * step, "step": step, **values}) for step in steps]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -28,7 +30,7 @@ def read(folder: Path) -> Traces:
 
 
 def test_the_window_begins_after_the_warm_up_and_has_its_steps(tmp_path: Path) -> None:
-    write(tmp_path / "reported.0.7.jsonl", list(range(30)), samples=8)
+    write(tmp_path / "reported.0.7.jsonl", range(30), samples=8)
     traces, measure = read(tmp_path), Measure(warmup_steps=5, steps=10)
     (window,) = windows(traces.of("reported"), measure)
     assert (window.steps, window.total("samples"), window.marks[0].step) == (10, 80, 4)
@@ -119,15 +121,15 @@ def test_a_training_after_a_shorter_loop_is_read_to_its_end(tmp_path: Path, warm
 
 def test_a_window_is_over_once_every_rank_has_it(tmp_path: Path) -> None:
     measure = Measure(warmup_steps=1, steps=5)
-    write(tmp_path / "reported.0.1.jsonl", list(range(10)))
-    write(tmp_path / "reported.1.2.jsonl", list(range(4)))
+    write(tmp_path / "reported.0.1.jsonl", range(10))
+    write(tmp_path / "reported.1.2.jsonl", range(4))
     assert not read(tmp_path).is_over(measure)
-    write(tmp_path / "reported.1.2.jsonl", list(range(6)))
+    write(tmp_path / "reported.1.2.jsonl", range(6))
     assert read(tmp_path).is_over(measure)
 
 
 def test_minutes_end_a_window_too(tmp_path: Path) -> None:
-    write(tmp_path / "reported.0.1.jsonl", list(range(100)), step_s=1.0)
+    write(tmp_path / "reported.0.1.jsonl", range(100), step_s=1.0)
     traces, measure = read(tmp_path), Measure(warmup_steps=10, minutes=0.5)
     assert windows(traces.of("reported"), measure)[0].steps == 30
     assert traces.is_over(measure)
@@ -179,3 +181,63 @@ def test_a_pattern_that_finds_no_number_is_named(tmp_path: Path) -> None:
     ]
     [reason] = _window_is_long_enough(Evidence(job, None, [], [], [], []))
     assert reason.startswith(r"program.metrics.step, `step (\d+)`, found no number in the output")
+
+
+# Rates
+
+MEASURE = Measure(warmup_steps=1, steps=10)
+
+
+def evidence_in(folder: Path, measure: Measure = MEASURE) -> Evidence:
+    job: Any = SimpleNamespace(spec=RunSpec(measure=measure))
+    return Evidence(job, "reported", windows(read(folder).of("reported"), measure), [], [], [])
+
+
+def test_what_ranks_report_is_added_up_over_the_window_of_the_slowest(tmp_path: Path) -> None:
+    write(tmp_path / "reported.0.7.jsonl", range(11), 0.1, bytes=1000, flops=5, samples=4)
+    write(tmp_path / "reported.1.8.jsonl", range(11), 0.2, bytes=3000, flops=7)
+    found = _speed(evidence_in(tmp_path))
+    assert found["bytes_per_s"] == pytest.approx(20_000)
+    assert found["flops_per_s"] == pytest.approx(60)
+    assert found["throughput_samples_per_s"] is None, "one rank does not report it"
+
+
+def test_samples_that_a_program_does_not_report_are_those_of_the_batches_that_hooks_saw(tmp_path: Path) -> None:
+    """They count for its speed, and for its energy per sample."""
+    write(tmp_path / "reported.0.7.jsonl", range(11), 0.1)
+    # Of two optimiser steps for each step that is reported.
+    write(tmp_path / "steps.0.jsonl", range(11), 0.05, samples=4)
+    evidence = replace(evidence_in(tmp_path), seen=windows(read(tmp_path).of("steps"), MEASURE))
+    assert evidence.trained == pytest.approx(80)
+    assert _speed(evidence)["throughput_samples_per_s"] == pytest.approx(80)
+
+
+def test_a_program_that_ends_before_its_window_is_told_to_train_longer(tmp_path: Path) -> None:
+    write(tmp_path / "reported.0.7.jsonl", range(11), 0.1)
+    [reason] = _window_is_long_enough(evidence_in(tmp_path, Measure(warmup_steps=1, steps=40)))
+    assert reason == "the program ended after 10 steps of the window: let it train longer"
+
+
+@pytest.mark.parametrize("limit", [{}, {"steps": 40}, {"minutes": 0.05}])
+def test_a_program_that_counts_its_steps_anew_in_each_epoch_has_no_speed(tmp_path: Path, limit: dict[str, Any]) -> None:
+    lines = [json.dumps({"clock": 0.1 * done, "step": done % 20}) for done in range(90)]
+    (tmp_path / "reported.0.7.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    evidence = evidence_in(tmp_path, Measure(warmup_steps=5, **limit))
+    [reason] = _window_is_long_enough(evidence)
+    assert reason == "the program counts its steps anew after 15 steps of the window: have it count on over all epochs"
+
+
+@pytest.mark.parametrize(("lines_of_a_block", "wrong"), [(50, True), (1, False), (5, False)])
+def test_a_program_whose_lines_come_in_large_blocks_has_no_speed(
+    tmp_path: Path, lines_of_a_block: int, wrong: bool
+) -> None:
+    """Steps of 10 ms; a line is read when its block is whole."""
+    marks = [(0.01 * (step // lines_of_a_block + 1) * lines_of_a_block + 1e-6 * step, step) for step in range(400)]
+    lines = [json.dumps({"clock": clock, "step": step}) for clock, step in marks]
+    (tmp_path / "reported.0.7.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    evidence = replace(evidence_in(tmp_path, Measure(warmup_steps=5, steps=220)), source="matched")
+    reasons = [*_lines_come_one_by_one(evidence)]
+    assert (reasons != []) == wrong
+    if wrong:
+        assert evidence.slowest is not None and evidence.slowest.seconds / evidence.slowest.steps < 0.0095
+        assert "come in blocks, 0.5 s apart, in a window of 2 s: have it flush each line" in reasons[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from scalestudy.analysis.summarise import study_rows
 from scalestudy.results.stored import read_result, write_result
 from scalestudy.spec.layout import machine_of, result_file
 from scalestudy.spec.study import Study
-from tests.unit.analysis.fake_results import MACHINE, result_of, write_results
+from tests.unit.analysis.fake_results import MACHINE, result_of
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "7", "{", '{"status": "valid"}'])
@@ -42,12 +41,3 @@ def test_the_results_of_another_run_or_machine_enter_no_table(study: Study) -> N
     assert set(rows.loc[~foreign, "status"]) == {"valid"}
     assert "it is the result of `" in rows["reason"][0]
     assert rows["reason"][0].endswith(f"(measure it again: scalestudy forget {first.id} --machine {MACHINE})")
-
-
-def test_rows_say_which_runs_were_disturbed_and_what_was_not_checked_also_of_older_results(study: Study) -> None:
-    first = study.runs[0].id
-    new: dict[str, Any] = {"disturbed": True, "unchecked": ["reads on lustre"]}
-    write_results(study, lambda run: new if run.id == first else {})
-    rows, others = study_rows(study, MACHINE), len(study.runs) - 1
-    assert rows["disturbed"].tolist() == [True] + [False] * others
-    assert rows["unchecked"].tolist() == [1] + [0] * others

@@ -50,6 +50,7 @@ def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str
     fewer than the run needs, or not those that it names, or where no launcher can reach them.
     """
     launcher_setting = spec.launch.launcher or site.launcher
+    set_in = "launch.launcher" if spec.launch.launcher else f"{site_file()}: launcher"
     mpi = spec.strategy.needs_mpi or launcher_setting == "mpirun"
     here = Allocation((platform.node(),), "mpirun" if mpi else "local")
     by_name = spec.hosts is not None and spec.hosts != (THIS_HOST,)
@@ -61,7 +62,7 @@ def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str
             if nodes > 1 and launcher_setting not in ("auto", "local", "mpirun"):
                 raise UserError(
                     f"launcher `{launcher_setting}` has no {'second node' if job_allocation else 'nodes'} to reach",
-                    "launch.launcher" if spec.launch.launcher else f"{site_file()}: launcher",
+                    set_in,
                     f"start it inside a job of several nodes, or name the nodes as `hosts` in {site_file()}",
                 )
             return here
@@ -76,13 +77,11 @@ def where_to_run(spec: RunSpec, nodes: int, site: Site, environment: Mapping[str
     if not away and len(hosts) == 1:
         return here
     if launcher_setting == "local":
-        remedy = "set it to `auto`, or to what reaches nodes"
-        raise UserError("launcher `local` reaches no other node", "the site's `launcher`", remedy)
+        raise UserError("launcher `local` reaches no other node", set_in, "set it to `auto`, or to what reaches nodes")
     launcher = "mpirun" if mpi else job_allocation.launcher if launcher_setting == "auto" else launcher_setting
     if mpi and spec.strategy.servers_beside and len(hosts) > 1:
         what = "mpirun fills one node after the other, and parameter servers are dealt out to all of them"
-        where = "launch.launcher" if spec.launch.launcher else f"{site_file()}: launcher"
-        raise UserError(what, where, "use another launcher for this strategy")
+        raise UserError(what, set_in, "use another launcher for this strategy")
     return Allocation(hosts, launcher, away)
 
 

@@ -14,7 +14,7 @@ def deal(binding: str, cpus: Sequence[Cpu], near: Sequence[Sequence[int]], threa
     """The CPUs of each process of one machine; `near` holds, for each, those on its device's socket.
 
     `core`: `threads` whole cores each, near ones first; once all are dealt, they are dealt again. `socket`: the
-    device's socket, else the sockets in turn, as `mpirun --map-by socket` deals them. `none`: all that there are.
+    device's socket, else the sockets in turn, as `mpirun --map-by socket` deals them.
     """
     dealt = []
     if binding == "core":
@@ -32,7 +32,7 @@ def deal(binding: str, cpus: Sequence[Cpu], near: Sequence[Sequence[int]], threa
     sockets = sorted({cpu.socket for cpu in cpus})
     for index, near_cpus in enumerate(near):
         mine = {cpu.socket for cpu in cpus if cpu.number in near_cpus} or {sockets[index % len(sockets)]}
-        dealt.append(sorted(cpu.number for cpu in cpus if binding == "none" or cpu.socket in mine))
+        dealt.append(sorted(cpu.number for cpu in cpus if cpu.socket in mine))
     return dealt
 
 

@@ -71,10 +71,9 @@ class JobEnvironment:
         return next((int(self.variables[name]) for name in names if self.variables.get(name, "").isdigit()), None)
 
     def nodes(self) -> list[str]:
-        """The nodes of the job in its own order. Raises UserError where the list of nodes cannot be read."""
+        """The nodes of a job with a launcher, in its own order. Raises UserError where their list cannot be read."""
         name = self._first(tuple(LAUNCHERS))
-        if name is None:
-            return []
+        assert name is not None, "it has a launcher"
         nodes = self.variables[name]
         try:
             if name == "SLURM_JOB_NODELIST":

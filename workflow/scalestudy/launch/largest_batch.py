@@ -36,16 +36,16 @@ DISTINCT = 16
 """Samples that are read; a batch repeats them."""
 
 
-def largest_batch(fits: Callable[[int], bool], most: int = MAX_BATCH) -> int:
-    """The largest number up to `most` that fits, where all smaller ones fit as well; 0 where not even 1 does.
+def largest_batch(fits: Callable[[int], bool]) -> int:
+    """The largest number up to MAX_BATCH that fits, where all smaller ones fit as well; 0 where not even 1 does.
 
     From EXACT_BELOW on it is found to within 8 samples or 1 %, whichever is larger: a trial takes seconds.
     """
     bad = 1
-    while bad <= most and fits(bad):
+    while bad <= MAX_BATCH and fits(bad):
         bad *= 2
     good = bad // 2
-    numbers = range(good, min(bad, most + 1), 1 if good < EXACT_BELOW else max(8, good // 100))
+    numbers = range(good, min(bad, MAX_BATCH + 1), 1 if good < EXACT_BELOW else max(8, good // 100))
     return numbers[bisect.bisect_left(numbers, True, 1, key=lambda batch: not fits(batch)) - 1]
 
 

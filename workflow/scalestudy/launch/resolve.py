@@ -97,8 +97,8 @@ def _check_mpi(spec: RunSpec, site: Site) -> None:
         raise lacking(reason, "mpirun", site.lacks)
 
 
-def check_promised_gpus(resolved: Resolved, machine: Machine, file: str = "the machine file") -> None:
-    """Raise SiteFault where the machine's file promises GPUs, ranks are to compute on them, and this node shows too few."""
+def check_promised_gpus(resolved: Resolved, machine: Machine, file: str) -> None:
+    """Raise SiteFault where the machine's `file` promises GPUs, ranks are to compute on them, and this node shows too few."""
     promised = machine.devices_per_node
     if resolved.device != "cuda" or not promised:
         return

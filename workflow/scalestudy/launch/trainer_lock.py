@@ -56,7 +56,7 @@ def _owner(lock: IO[Any]) -> Note | None:
     """The note of the living owner of a lock, None where there is none: then this process has it."""
     if is_locked := try_lock(lock):
         return None
-    note = note_in(lock) or {}
+    note = note_in(lock)
     is_seen = note and is_here(note) and not is_gone(note)
     return note if is_locked is False or is_seen else None
 

@@ -167,9 +167,8 @@ def _add_exchange(result: Explanation, rounds: Sequence[Mapping[str, Observation
     own = [{rank.rank: _of_rank_s(rank) for rank in ranks} for ranks in alone]
     slow = max(own[0], key=lambda rank: statistics.mean(one[rank] for one in own))
     others = [[seconds for rank, seconds in one.items() if rank != slow] for one in own]
-    lags = [one[slow] - statistics.median(rest) for one, rest in zip(own, others, strict=True) if rest]
-    if lags:
-        result.add("straggler", lags, tests=len(own[0]))
+    lags = [one[slow] - statistics.median(rest) for one, rest in zip(own, others, strict=True)]
+    result.add("straggler", lags, tests=len(own[0]))
     has_straggler = result.part("straggler") is not None
     result.slow_rank = slow if has_straggler else None
     pace = [one[slow] if has_straggler else statistics.mean(one.values()) for one in own]

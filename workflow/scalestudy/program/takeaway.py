@@ -49,8 +49,7 @@ def take_away(
     folder: Path,
     max_steps: int,
     budget_s: float,
-    tell: Callable[[str], None] = lambda text: None,
-    seed: int = 0,
+    tell: Callable[[str], None],
 ) -> Rounds:
     """Observe the command whole and with parts taken away, in rounds of a drawn order, within `budget_s` seconds.
 
@@ -70,7 +69,7 @@ def take_away(
     count = plan_rounds(result, max_steps, budget_s - (time.monotonic() - begin))
     tell(f"{count} rounds of {counted(len(result.removals), 'run')}: about {count * result.round_s / 60:.1f} minutes")
     limit_s = 4 * calibration.seconds + 8 * result.steps * calibration.step_s + 20
-    draw = random.Random(seed)
+    draw = random.Random(0)
     for number in range(1, count + 1):
         order = list(result.removals.values())
         draw.shuffle(order)

@@ -42,15 +42,11 @@ class RankTrace:
 
 
 def write_timeline(job: Job, folder: Path) -> dict[str, float | None]:
-    """Columns of the traced ranks, none where no rank is traced; writes trace.json.gz and timeline.parquet into `folder`."""
-    files = sorted(job.folder.glob("trace.*.json"), key=lambda file: int(file.name.split(".")[1]))
-    if not files:
-        return {}
+    """Columns of the traced ranks; writes trace.json.gz and timeline.parquet into `folder`."""
     import pandas as pd
 
     ranks, together = list[RankTrace](), list[dict[str, Any]]()
-    for file in files:
-        rank = int(file.name.split(".")[1])
+    for rank, file in sorted((int(file.name.split(".")[1]), file) for file in job.folder.glob("trace.*.json")):
         events = json.loads(file.read_text(encoding="utf-8", errors="replace"))["traceEvents"]
         shift_s = shift_of(events, read_json(job.folder / f"clock.{rank}.json"))
         ranks.append(read_trace(rank, events, shift_s))

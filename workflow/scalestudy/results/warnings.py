@@ -120,8 +120,6 @@ def _devices(host: str, ranks: Sequence[Report]) -> Iterator[str]:
     for device, count in devices.items():
         if count > 1:
             yield f"{count} ranks share the device {device} on {host}; one process per device is what gives its speed"
-    if devices and len(ranks) > sum(devices.values()):
-        yield f"{len(ranks)} ranks have {len(devices)} devices on {host}"
     for rank in ranks:
         near = set(rank.placement["device_cpus"])
         if near and not set(rank.affinity) <= near:

@@ -85,7 +85,7 @@ class Loading:
         try:
             while True:
                 begin = time.perf_counter()
-                if self.is_removed and self.is_for_training(watched) and watched.can_replay():
+                if self.is_removed and self.is_for_training(watched) and len(watched.kept) == REPLAYED_BATCHES:
                     # A subclass with an __iter__ of its own may take all epochs from one iterator.
                     is_plain = type(loader).__iter__ in self.iterators
                     if is_plain and watched.length is not None and given >= watched.length:
@@ -252,10 +252,6 @@ class Loader:
     def look_for_change(self):
         """Note whether the script changed the batch that it was given last."""
         self.is_mutated |= any(tensor._version != version for tensor, version in self.given)
-
-    def can_replay(self):
-        """Tell whether enough batches are kept."""
-        return len(self.kept) == REPLAYED_BATCHES
 
     def replay(self, torch, on_device):
         """Return a kept batch: its own containers, and its own tensors where the script changes them in place."""
