@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from scalestudy.processes import REQUEST
@@ -65,24 +66,18 @@ class Images:
     """A dataset."""
 
 
+def trained(hooks, loader):
+    """The samples of each step of an epoch."""
+    return [hooks.after_step(time.perf_counter()) for _ in loader]
+
+
 def test_a_loader_class_without_its_own_init_subclass_can_still_be_subclassed():
-    class Loader:
-        """Its `__init_subclass__` is written in C, as that of Generic from Python 3.12 on."""
-
-        def __init__(self):
-            self.batches = [1, 2]
-
-        def __iter__(self):
-            return iter(self.batches)
-
-    plain = Loader.__iter__
+    """That of the class is written in C, as that of Generic from Python 3.12 on."""
+    Loader = loader_class()
     loading().watch_subclasses(Loader)
-
-    class Own(Loader):
-        pass
-
-    assert list(Own()) == [1, 2]
-    assert Own.__iter__ is plain
+    Own = type("Own", (Loader,), {})
+    assert Own.__iter__ is Loader.__iter__
+    assert len(list(Own(Images()))) == 3
 
 
 def test_a_script_that_looks_for_torch_before_it_imports_it_is_hooked_once(tmp_path: Path) -> None:
@@ -121,8 +116,7 @@ def test_the_time_between_epochs_is_seen_where_each_makes_its_loader_anew():
     Loader, dataset = loader_class(), Images()
     hooks = loading(Loader)
     for _ in range(3):
-        for _ in Loader(dataset):
-            hooks.after_step(time.perf_counter())
+        trained(hooks, Loader(dataset))
         with torch.no_grad():
             list(Loader(dataset))  # an evaluation on the same images
             time.sleep(0.05)
@@ -137,16 +131,19 @@ def test_an_evaluation_in_inference_mode_goes_on_where_loading_is_taken_away():
         assert len(list(Loader(Images()))) == 3
     training = Loader(Images())
     for _ in range(3):
-        for _ in training:
-            hooks.after_step(time.perf_counter())
+        trained(hooks, training)
     assert hooks.loaders[training].replayed > 0
 
 
-def test_samples_are_those_of_the_loader_where_a_batch_is_a_list_of_images():
+IMAGE = torch.zeros(3, 4, 4)
+
+
+@pytest.mark.parametrize(("batch", "size"), [((IMAGE,) * 8, 8), (([IMAGE], [torch.zeros(5)]), 1)])
+def test_samples_are_those_of_the_loader_where_a_batch_is_a_list_of_images(batch, size):
     """As torchvision's detection models get them."""
-    Loader = loader_class(lambda: tuple(torch.zeros(3, 4, 4) for _ in range(8)))
+    Loader = loader_class(lambda: batch)
     hooks = loading(Loader)
-    assert [hooks.after_step(time.perf_counter()) for _ in Loader(Images())] == [8, 8, 8]
+    assert trained(hooks, Loader(Images(), batch_size=size)) == [size] * 3
 
 
 def test_a_loader_whose_length_is_an_error_is_watched_as_one_without():
@@ -190,8 +187,7 @@ def test_a_loader_that_takes_all_epochs_from_one_iterator_goes_on_where_loading_
     hooks = loading(Plain, remove=("loading",))
     endless = Endless(Images())
     for _ in range(3):
-        for _ in endless:
-            hooks.after_step(time.perf_counter())
+        trained(hooks, endless)
     assert hooks.watched[0].replayed == 18 - 4
 
 
@@ -205,12 +201,6 @@ def test_a_batch_of_a_class_of_its_own_is_given_again_as_a_copy():
     again = mapped(kept, torch.Tensor.clone, torch)
     again.x = torch.ones(1)
     assert kept.x.shape == (8, 2)
-
-
-def test_a_single_image_in_a_list_is_one_sample():
-    Loader = loader_class(lambda: ([torch.zeros(3, 4, 4)], [torch.zeros(5)]))
-    hooks = loading(Loader)
-    assert [hooks.after_step(time.perf_counter()) for _ in Loader(Images(), batch_size=1)] == [1, 1, 1]
 
 
 class EventStandIn:

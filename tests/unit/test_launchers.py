@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,6 +152,28 @@ def test_a_run_that_names_its_nodes_gets_them_in_the_order_in_which_the_job_numb
     assert where_to_run(named("n3", "n2"), 2, Site(), OF_SLURM) == Allocation(("n2", "n3"), "srun", away=True)
     assert where_to_run(named("n2"), 1, Site(), OF_SLURM) == Allocation(("n2",), "srun", away=True)
     assert where_to_run(named("n2.site.org"), 1, Site(launcher="ssh"), OF_SLURM).hosts == ("n2",)
+
+
+@pytest.mark.parametrize(
+    ("data", "launcher", "environment", "words"),
+    [
+        ({"ranks": 4, "nodes": 4}, "auto", OF_SLURM, "the run needs 4 nodes, the job has 3: n1, n2, n3"),
+        ({"ranks": 4, "nodes": 4}, "ssh", {}, "launcher `ssh` has no nodes to reach"),
+        ({"hosts": ["n1", "n9"], "ranks": 2}, "auto", OF_SLURM, "the run is about node n9, and the job has n1, n2, n3"),
+        ({"hosts": ["n1", "n2"], "ranks": 2}, "local", OF_SLURM, "launcher `local` reaches no other node"),
+        (
+            {"hosts": ["n1", "n2"], "ranks": 2, "strategy": "parameter_server"},
+            "mpirun",
+            OF_SLURM,
+            "use another launcher",
+        ),
+    ],
+)
+def test_nodes_that_a_run_cannot_have_are_an_error(
+    data: dict[str, object], launcher: Any, environment: dict[str, str], words: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        where_to_run(spec(**data), 4, Site(launcher=launcher), environment)
 
 
 def test_of_a_run_that_is_away_nothing_is_started_here() -> None:

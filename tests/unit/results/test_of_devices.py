@@ -24,8 +24,6 @@ def job(folder: Path, hosts: tuple[str, ...] = ("a",)) -> Job:
 
 TRAINED = 8 * 2 * 8
 """Samples of eight steps."""
-
-
 QUIET = {"busy_s": 0.0, "cpu_s": 0.0, "cores": 2.0}
 
 

@@ -70,7 +70,10 @@ def test_a_script_may_start_in_a_folder_of_its_own(here: Path) -> None:
 def test_a_first_study_has_the_command_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = Rank(0, 1, 16, 1.6, 0.0, 0.0, (), False, False, False, 0.0)
     monkeypatch.setattr(draft, "observe", lambda *_: [Observation((rank,), 5.0)])
-    assert 'command: "env STEPS=9 RANKS=2 python train.py"' in draft.draft("env STEPS=9 RANKS=2 python train.py")
+    text = draft.draft("env STEPS=9 RANKS=2 python train.py")
+    assert 'command: "env STEPS=9 RANKS=2 python train.py"' in text
+    assert "# Observed: 1 rank, 100 ms a step, no DataLoader." in text
+    assert len(made(text[text.index("base:") :]).runs) == 3
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from scalestudy.site_fault import lacking
@@ -17,36 +17,19 @@ VERSION_S = 60
 
 @dataclass(frozen=True)
 class Family:
-    """One family: `{count}` processes in all, `{each}` on every host."""
+    """One family of launchers."""
 
     name: str
     says: tuple[str, ...]
     """What its `--version` prints, in small letters."""
-    options: tuple[str, ...]
-    """Processes are dealt host by host, more than a host has slots too, and bound to nothing: `binding.py` does that."""
-    hosts: str
-    """The option that names hosts."""
-    host: str = "{host}"
-    """How it names one of them."""
-    here: tuple[str, ...] = ()
-    """Options by which all processes are on this host, whatever nodes its job has."""
-    as_root: tuple[str, ...] = ()
-    """What root, which containers often run as, has to say."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What its processes need in their environment."""
 
 
-OPEN = Family(
-    "Open MPI", ("open mpi", "openrte", "prte"),
-    ("-np", "{count}", "--map-by", "ppr:{each}:node:oversubscribe", "--bind-to", "none"),
-    "--host", "{host}:{each}", as_root=("--allow-run-as-root",),
-)  # fmt: skip
-HYDRA = Family(
-    "MPICH", ("hydra",), ("-n", "{count}", "-ppn", "{each}"), "-hosts", here=("-hosts", "localhost"),
-    # The wheels of mpi4py hold a module for each of the two binary interfaces; Intel MPI has MPICH's.
-    variables={"MPI4PY_MPIABI": "mpich"},
-)  # fmt: skip
-INTEL = replace(HYDRA, name="Intel MPI", says=("intel(r) mpi",), variables={**HYDRA.variables, "I_MPI_PIN": "off"})
+OPEN = Family("Open MPI", ("open mpi", "openrte", "prte"))
+# The wheels of mpi4py hold a module for each of the two binary interfaces; Intel MPI has MPICH's.
+HYDRA = Family("MPICH", ("hydra",), {"MPI4PY_MPIABI": "mpich"})
+INTEL = Family("Intel MPI", ("intel(r) mpi",), {**HYDRA.variables, "I_MPI_PIN": "off"})
 FAMILIES = (OPEN, INTEL, HYDRA)
 """Those whose options are known. Open MPI and MPICH are tested; Intel MPI, whose launcher is Hydra as MPICH's, is not."""
 SAYS_TRANSPORTS = {"OMPI_MCA_btl_base_verbose": "30"}
@@ -71,15 +54,15 @@ def family(command: str) -> Family | None:
 def words(command: str, count: int, each: int, hosts: Sequence[str]) -> list[str]:
     """The command that starts `count` processes, `each` of them on one of the hosts after the other; none: on this one.
 
-    An unknown launcher gets Hydra's options.
+    A host may get more of them than it has slots, and none is bound: `binding.py` does that. An unknown launcher gets
+    Hydra's options. Open MPI has to be told that root, as which containers often run, may start it.
     """
-    mpi = family(command) or HYDRA
-    options = [option.format(count=count, each=each) for option in mpi.options]
-    if not hosts:
-        options += mpi.here
-    else:
-        options += [mpi.hosts, ",".join(mpi.host.format(host=host, each=each) for host in hosts)]
-    return [command, *options, *(mpi.as_root if os.geteuid() == 0 else ())]
+    if family(command) is not OPEN:
+        return [command, "-n", str(count), "-ppn", str(each), "-hosts", ",".join(hosts) or "localhost"]
+    options = ["-np", str(count), "--map-by", f"ppr:{each}:node:oversubscribe", "--bind-to", "none"]
+    if hosts:
+        options += ["--host", ",".join(f"{host}:{each}" for host in hosts)]
+    return [command, *options, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
 
 
 def variables_of_ranks(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
