@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from tests.integration.tries import SCALESTUDY
+from tests.integration import fork_server
 
 BEGIN = """
     import os, socket, time, torch
@@ -47,15 +47,19 @@ SHARDED = """
 """
 
 
+def explained(script, *options):
+    """What the command says of a script."""
+    command = [fork_server.commands() / "scalestudy", "explain", *options, "--", sys.executable, script]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize(
     "text", [pytest.param(TWO_RANKS, id="DDP"), pytest.param(SHARDED, id="FSDP2", marks=pytest.mark.soak)]
 )
 def test_a_slow_rank_is_named(tmp_path, text):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(BEGIN) + textwrap.dedent(text), encoding="utf-8")
-    words = ["--steps", "8", "--minutes", "0.05", "--json"]
-    command = [SCALESTUDY, "explain", *words, "--", sys.executable, str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = explained(script, "--steps", "8", "--minutes", "0.05", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["ranks"], found["slow_rank"]) == (2, 1)
@@ -66,7 +70,6 @@ def test_a_slow_rank_is_named(tmp_path, text):
 def test_a_script_without_steps_fails_with_its_own_last_words(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("raise SystemExit('no such dataset')", encoding="utf-8")
-    command = [SCALESTUDY, "explain", "--", sys.executable, str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = explained(script)
     assert done.returncode == 2
     assert "status 1" in done.stderr and "no such dataset" in done.stderr

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration import ssh_nodes
+from tests.integration import fork_server, ssh_nodes
 from tests.integration.processes import wait_until, with_files_below
 from tests.integration.tries import ROOT, SCALESTUDY, held, made, own_warnings
 
@@ -87,10 +87,10 @@ def output_of(process: psutil.Process) -> Path | None:
         return None
 
 
-def begin(folder: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> Attempt:
+def begin(folder: Path, *settings: str, cwd: Path = ROOT, scalestudy: str = SCALESTUDY, **environment: str) -> Attempt:
     """Start `scalestudy try …` with a temporary folder of its own; code of one's own lies below `cwd`."""
     (folder / "tmp").mkdir()
-    command = [SCALESTUDY, "try", *settings, "--out", str(folder / "out")]
+    command = [scalestudy, "try", *settings, "--out", str(folder / "out")]
     with open(folder / "said", "wb") as said:
         process = subprocess.Popen(
             command,
@@ -103,8 +103,8 @@ def begin(folder: Path, *settings: str, cwd: Path = ROOT, **environment: str) ->
 
 
 def make(folder: Path, *settings: str, cwd: Path = ROOT, **environment: str) -> Attempt:
-    """`begin`, to its end."""
-    attempt = begin(folder, *settings, cwd=cwd, **environment)
+    """`begin`, forked, to its end."""
+    attempt = begin(folder, *settings, cwd=cwd, scalestudy=str(fork_server.commands() / "scalestudy"), **environment)
     attempt.process.wait(150)
     return attempt
 

@@ -114,7 +114,6 @@ def test_what_is_read_comes_from_the_disk_and_clients_end_with_a_probe_that_is_k
     [
         (["read", "--clients=0"], "error: --clients must be 1 or more"),
         (["read", "--folder=/nowhere"], "probe: client 0: [Errno 2] No such file or directory: '/nowhere/"),
-        (["allreduce"], "probe allreduce: one rank exchanges nothing; start two or more"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(words: list[str], said: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Literal
 
 from scalestudy.errors import Skipped, UserError
@@ -41,9 +41,9 @@ def _correct_site() -> str:
     return f"correct the site, or what {site_file()} loads and requests, then run the same command again"
 
 
-def in_job(variables: Mapping[str, str] = os.environ) -> bool:
-    """Whether a process with these variables belongs to a job of a scheduler."""
-    return any(variables.get(name) for name in (EXECUTOR_JOB, *JOB_IDS))
+def in_job() -> bool:
+    """Whether this process belongs to a job of a scheduler."""
+    return any(os.environ.get(name) for name in (EXECUTOR_JOB, *JOB_IDS))
 
 
 def lacking(reason: str, what: Lackable | None = None, lacks: Collection[Lackable] = ()) -> SiteFault | Skipped:

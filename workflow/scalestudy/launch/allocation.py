@@ -96,6 +96,6 @@ def _chosen(hosts: Sequence[str], job_allocation: Allocation | None) -> list[int
     return sorted(index for index in indices if index is not None)
 
 
-def mpi_by_srun(site: Site, environment: Mapping[str, str] = os.environ) -> bool:
+def mpi_by_srun(site: Site) -> bool:
     """Whether ranks that speak MPI are started by srun here, in place of mpirun."""
-    return site.srun_mpi is not None and bool(environment.get("SLURM_JOB_ID"))
+    return site.srun_mpi is not None and bool(os.environ.get("SLURM_JOB_ID"))
