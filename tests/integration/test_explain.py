@@ -1,14 +1,14 @@
-"""`scalestudy explain` on scripts that know nothing of it."""
+"""Scripts that know nothing of `scalestudy explain`, under its hooks; test_tutorial.py has it explain one."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
+from scalestudy.program.observe import Removal, observe
 from tests.integration import fork_server
 
 BEGIN = """
@@ -47,29 +47,25 @@ SHARDED = """
 """
 
 
-def explained(script, *options):
-    """What the command says of a script."""
-    command = [fork_server.commands() / "scalestudy", "explain", *options, "--", sys.executable, script]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.parametrize(
     "text", [pytest.param(TWO_RANKS, id="DDP"), pytest.param(SHARDED, id="FSDP2", marks=pytest.mark.soak)]
 )
-def test_a_slow_rank_is_named(tmp_path, text):
+def test_ranks_go_each_at_its_own_pace_in_the_window_without_exchange(tmp_path, text):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(BEGIN) + textwrap.dedent(text), encoding="utf-8")
-    done = explained(script, "--steps", "8", "--minutes", "0.05", "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["ranks"], found["slow_rank"]) == (2, 1)
-    assert sum(each["seconds"] for each in found["parts"] if each["name"] == "straggler") > 0.03
-    assert [each["name"] for each in found["not_examined"]] == ["loading"]
+    command = [sys.executable, str(script)]
+    together, alone = observe(command, Removal("whole"), 8, 6, 120.0, tmp_path / "run", (True, False))
+    assert together.failure == ""
+    waiting, slow = (rank.step_s for rank in together.ranks)
+    assert min(waiting, slow) > 0.04
+    free, slow = (rank.step_s for rank in alone.ranks)
+    assert slow - free > 0.03
 
 
 def test_a_script_without_steps_fails_with_its_own_last_words(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("raise SystemExit('no such dataset')", encoding="utf-8")
-    done = explained(script)
+    command = [fork_server.commands() / "scalestudy", "explain", "--", sys.executable, script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "status 1" in done.stderr and "no such dataset" in done.stderr

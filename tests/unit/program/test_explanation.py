@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from scalestudy.program import takeaway
 from scalestudy.program.explanation import explain, sentences
 from scalestudy.program.observe import Observation, Rank, _failure
 from scalestudy.program.takeaway import ALONE, WHOLE, Rounds, plan_rounds, possible_removals
@@ -150,6 +151,44 @@ def test_loading_and_exchange_are_examined_however_long_the_script_takes_to_star
     assert plan.round_s == pytest.approx(2 * (59 + 0.1 * (6 + 2 * plan.steps + 3)))
     assert plan.examines_exchange
     assert plan.steps == 59  # a shorter window would save no time
+
+
+def taken(monkeypatch, folder, fails=lambda *_: False):
+    """Rounds of a script of two ranks, of which rank 1 is slow by itself, where some runs fail."""
+
+    def observed(_command, removal, steps, _warmup, _timeout_s, _folder, exchange=(True,)):
+        whole, alone = run(0.06, 0.06, is_distributed=True), run(0.02, 0.05, is_distributed=True)
+        failure = "it hangs" if fails(removal.name, steps, len(exchange)) else ""
+        return [replace(whole if on else alone, failure=failure) for on in exchange]
+
+    monkeypatch.setattr(takeaway, "observe", observed)
+    return takeaway.take_away(["python"], folder, 10, 300.0, lambda text: None)
+
+
+def test_a_round_has_each_part_taken_away_with_and_without_exchange(monkeypatch, tmp_path):
+    seen = taken(monkeypatch, tmp_path)
+    names = {WHOLE, WHOLE + ALONE, "loading", "loading" + ALONE, "workers"}
+    assert [set(one) for one in seen.rounds] == [names] * takeaway.MAX_ROUNDS
+    assert explain(seen).slow_rank == 1
+
+
+@pytest.mark.parametrize(
+    ("fails", "reasons", "names"),
+    [
+        (lambda name, steps, windows: windows == 2, {"exchange": "not measured without it: it hangs"}, {WHOLE, "loading", "workers"}),
+        (lambda name, steps, windows: name == "workers", {"workers": "not measured under this change: it hangs"},
+         {WHOLE, WHOLE + ALONE, "loading", "loading" + ALONE}),
+    ],
+)  # fmt: skip
+def test_a_run_that_fails_under_a_change_is_made_without_it(monkeypatch, tmp_path, fails, reasons, names):
+    seen = taken(monkeypatch, tmp_path, fails)
+    assert seen.not_examined == reasons
+    assert set(seen.rounds[-1]) == names
+
+
+def test_a_script_that_fails_after_its_first_run_is_not_explained(monkeypatch, tmp_path):
+    seen = taken(monkeypatch, tmp_path, lambda name, steps, windows: steps != takeaway.CALIBRATION_STEPS)
+    assert seen.calibration.failure == "it hangs" and seen.rounds == []
 
 
 def test_copies_are_what_is_lost_beyond_loading():
