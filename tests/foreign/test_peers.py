@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from scalestudy.launch import connections as module
 from scalestudy.launch.connections import Connections
 from tests.unit.launch.test_connections import connected, connections
 
@@ -26,14 +27,17 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
-def test_a_peer_without_the_token_is_dropped_and_the_run_continues(message: bytes, connections: Connections) -> None:
+def test_a_peer_without_the_token_is_dropped_and_the_run_continues(
+    message: bytes, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AUTHENTICATE_S", 0.5)
     with connected(connections) as peer:
         peer.setblocking(False)
         left, is_open = message, True
         while is_open:
-            assert list(connections.messages(timeout_s=0.05)) == []
             try:
                 left = left[peer.send(left) :]
+                assert list(connections.messages(timeout_s=0.05)) == []
                 is_open = peer.recv(1) != b""
             except BlockingIOError:
                 pass

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 PRELOAD = ["tests.integration.no_collection", "torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.fsdp",
-           "torch.distributed.tensor", "torch.export", "torchvision", "pytest", "scalestudy.strategies.build",
+           "torch.distributed.tensor", "torch.export._trace", "torchvision", "pytest", "scalestudy.strategies.build",
            "scalestudy.strategies.fsdp", "scalestudy.strategies.pipeline", "scalestudy.training.trainer"]  # fmt: skip
 """The fork server heeds the first list that it is given, so that there is one for all tests."""
 LIMIT_S = 240.0

@@ -132,7 +132,7 @@ def test_sigkill_while_a_checkpoint_is_written_loses_nothing_but_that_one(tmp_pa
     assert len(found["links"]) == links + 1 and own_warnings(found) == []
 
 
-def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> None:
+def test_a_file_and_a_deadline_stop_a_run_with_a_checkpoint_that_says_why(tmp_path: Path) -> None:
     def stopped(cause: str) -> int:
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 75, output
@@ -148,17 +148,13 @@ def test_each_way_to_stop_leaves_a_checkpoint_and_says_why(tmp_path: Path) -> No
     (tmp_path / "stop").touch()
     progress = [stopped("the file `stop`")]
     assert not (tmp_path / "stop").exists()
-    process = begin(tmp_path, *settings)
-    soon(lambda: int(checkpoints(tmp_path)[-1].name[5:]) > progress[-1])
-    process.send_signal(signal.SIGUSR1)
-    progress.append(stopped("SIGUSR1"))
     # Within the margin of any checkpoint, so that the first step is the last.
     near = {"SCALESTUDY_DEADLINE": f"{time.time() + 4}", "PBS_JOBID": "42.server"}
     process = begin(tmp_path, *settings, **near, SCALESTUDY_WARM="0")
     progress.append(stopped("the job ends at"))
     assert progress == sorted(set(progress))
     links = json.loads((tmp_path / "checkpoint" / "links.json").read_text())["links"]
-    assert [link["job"] for link in links] == [None, None, "42.server"]
+    assert [link["job"] for link in links] == [None, "42.server"]
     assert sum(link["steps"] for link in links) == progress[-1]
     shutil.rmtree(tmp_path)
 

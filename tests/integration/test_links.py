@@ -6,9 +6,12 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -97,7 +100,7 @@ def test_a_link_carries_what_was_asked_for_and_not_more(nodes: list[EmulatedNode
 
 
 def test_what_stays_on_a_node_is_not_limited(nodes: list[EmulatedNode]) -> None:
-    assert min(transfer_s(nodes[0], nodes[0]) for _ in range(5)) < 0.7  # the quickest: others may use the processor
+    assert any(transfer_s(nodes[0], nodes[0]) < 0.7 for _ in range(5))  # at once, unless others use the processor
 
 
 def test_a_message_takes_the_latency_to_the_node_that_it_is_for() -> None:
@@ -116,21 +119,88 @@ def test_what_waits_in_a_port_of_the_switch_fits_into_the_queue_of_its_link() ->
         assert port.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < int(network.QUEUE.removesuffix("mb")) * MIB
 
 
+def frame(address: bytes, content: bytes) -> bytes:
+    """A frame as the switch reads it, for a port or for all."""
+    return bytes(relay.HEADER) + address + content
+
+
+def test_the_switch_holds_a_frame_for_the_latency_and_loses_none_where_a_port_is_full() -> None:
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(3)]
+    ports, nodes = ([pair[end] for pair in pairs] for end in (0, 1))
+    for port in ports:
+        port.setblocking(False)
+
+    def until_a_node_is_gone() -> None:
+        with suppress(IndexError):  # an empty frame
+            relay.relay(ports, 0.02)
+
+    switch = threading.Thread(target=until_a_node_is_gone)
+    switch.start()
+    begin = time.monotonic()
+    nodes[0].send(for_all := frame(b"\xff" * 6, b"who?"))
+    assert [node.recv(100) for node in nodes[1:]] == [for_all, for_all]
+    assert time.monotonic() - begin >= 0.02
+    sent = [frame(bytes([2, 0, 0, 0, 0, 1]), bytes(60_000) + bytes([number])) for number in range(20)]
+    for each in sent:  # more than a socket holds: the last ones wait in the switch
+        nodes[0].send(each)
+    time.sleep(0.1)
+    assert [nodes[1].recv(relay.MAX_FRAME) for _ in sent] == sent
+    nodes[2].setblocking(False)
+    with pytest.raises(BlockingIOError):
+        nodes[2].recv(1)
+    nodes[0].close()
+    switch.join(10)
+    assert not switch.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("changed", "value", "reason"),
+    [
+        ("HOLD", ["sh", "-c", "echo no rights >&2"], "cannot be made here: no rights: run as root"),
+        ("QUEUE", "short", "cannot be made here: .*short"),
+        ("RELAY", Path("/nowhere/relay.py"), "cannot be made here: .*/nowhere/relay.py"),
+        ("PATH", "/nowhere", "needs `unshare`"),
+    ],
+)
+def test_where_no_network_can_be_emulated_the_reason_is_said(
+    nodes: list[EmulatedNode], monkeypatch: pytest.MonkeyPatch, changed: str, value: Any, reason: str
+) -> None:
+    if changed == "PATH":
+        monkeypatch.setenv(changed, value)
+    else:
+        monkeypatch.setattr(network, changed, value)
+    with pytest.raises(Skipped, match=reason), emulated_nodes(1, 8.0, latency_s=0.001):
+        pass
+
+
+def test_a_node_that_cannot_be_entered_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "IS_ROOT", False)  # a process cannot enter the user namespace that it is in
+    with pytest.raises(OSError, match="cannot enter the emulated node's user namespace"):
+        EmulatedNode(os.getpid(), "10.77.0.1").enter()
+
+
 def test_images_are_read_from_a_server_beyond_the_link(tmp_path: Path, nodes: list[EmulatedNode]) -> None:
-    settings = ("data={source: synthetic_jpeg, samples: 48, width: 64, height: 48, mean_kib: 2}", "loader.size=32",
+    settings = ("data={source: synthetic_jpeg, samples: 24, width: 64, height: 48, mean_kib: 2}", "loader.size=32",
                 "loader.origin=nginx", "network.mib_per_s=50", "network.latency_ms=20", "batch.per_rank=4")  # fmt: skip
     made = run(tmp_path / "read", *settings, "measure.warmup_steps=0")
-    assert made["metrics"]["training_time_s"] >= 48 * 0.04  # one worker, and a round trip for each image
+    assert made["metrics"]["training_time_s"] >= 24 * 0.04  # one worker, and a round trip for each image
     assert made["spec"]["loader"]["origin"] == "nginx"
     copied = run(tmp_path / "copied", *settings, "stage.to=scratch", "stage.reuse=false")
-    assert copied["metrics"]["stage_s"] >= 48 * 0.04 / 4  # four streams
+    assert copied["metrics"]["stage_s"] >= 24 * 0.04 / 4  # four streams
 
 
-def test_without_nginx_a_run_that_needs_it_is_skipped(
-    nodes: list[EmulatedNode], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("changed", "value", "reason"),
+    [
+        ("shutil.which", lambda *_, **__: None, "Debian: nginx-light"),
+        ("scalestudy.emulation.file_server.CONFIG", "serve;", "nginx does not start here: .*serve"),
+    ],
+)
+def test_a_run_that_nginx_cannot_serve_is_skipped(
+    nodes: list[EmulatedNode], monkeypatch: pytest.MonkeyPatch, changed: str, value: Any, reason: str
 ) -> None:
-    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    with pytest.raises(Skipped, match="Debian: nginx-light"), file_server(nodes[0], Path()):
+    monkeypatch.setattr(changed, value)
+    with pytest.raises(Skipped, match=reason), file_server(nodes[0], Path()):
         pass
 
 

@@ -42,13 +42,13 @@ WIDTH, LIMIT_MIB = 1024, 90.0
 
 CUTS = {
     1: [("mlp", 1, 4)],
-    2: [("mlp", 1, 1), ("mlp", 2, 6), ("transformer", 2, 2), ("batchnorm", 2, 2)],
+    2: [("mlp", 1, 1), ("mlp", 2, 6), ("transformer", 2, 2)],
     3: [("mlp", 3, 3)],
     4: [("batchnorm", 2, 2), ("batchnorm", 4, 4), ("mlp", 4, 6)],
 }
 """By number of ranks: model, stages, micro-batches. With replicas and without, with a number of stages that is odd, every
 model cut in two, and one whose values pass through stages that do not use them."""
-STOPPED = {2: ("batchnorm", 2, 2), 3: ("mlp", 3, 3), 4: ("batchnorm", 2, 2)}
+STOPPED = {3: ("mlp", 3, 3), 4: ("batchnorm", 2, 2)}
 
 
 def split(stages: int, micro_batches: int) -> Pipeline:
@@ -138,7 +138,7 @@ def test_every_rank_has_the_loss_of_its_replica(trained: Any) -> None:
             assert mean == pytest.approx(expected, abs=1e-12), name
 
 
-@pytest.mark.parametrize("trained", (2, 3, 4), indirect=True)
+@pytest.mark.parametrize("trained", STOPPED, indirect=True)
 def test_a_resumed_run_is_split_as_before_and_makes_the_same_bits(trained: Any) -> None:
     ranks, results = trained
     for rank in range(ranks):
@@ -147,20 +147,18 @@ def test_a_resumed_run_is_split_as_before_and_makes_the_same_bits(trained: Any) 
 
 
 def test_a_model_too_large_for_one_process_is_refused_by_the_kernel_and_trained_by_two(tmp_path: Path) -> None:
-    def tried(ranks: int, strategy: Any, model: str) -> list[dict[str, Any]]:
-        folder = tmp_path / f"{ranks}{strategy.name}{model}"
-        folder.mkdir()
-        case = Case(model, strategy, work=use_memory)
-        done = on_processes(ranks, folder, train_in_worlds, folder, {ranks: {"it": case}})
-        return [results[ranks]["it"] for results in done]
+    def tried(ranks: int, *tries: tuple[Any, str]) -> list[list[dict[str, Any]]]:
+        """By process what each try took. Limits come first: memory that is kept after a try is under no later limit."""
+        cases = {f"{strategy.name} {model}": Case(model, strategy, work=use_memory) for strategy, model in tries}
+        (folder := tmp_path / str(ranks)).mkdir()
+        done = on_processes(ranks, folder, train_in_worlds, folder, {ranks: cases})
+        return [[*results[ranks].values()] for results in done]
 
-    pipeline = Pipeline(name="pipeline")
-    (whole,) = tried(1, pipeline, "whole")
-    assert whole["device_memory_mib"] > LIMIT_MIB
-    assert tried(1, Single(name="single"), "whole") == [{}]
-    (refused,) = tried(1, Single(name="single"), "limited")
+    single, pipeline = Single(name="single"), Pipeline(name="pipeline")
+    limited = (single, "limited"), (pipeline, "limited")
+    ((refused, planned, alone, whole),) = tried(1, *limited, (single, "whole"), (pipeline, "whole"))
     assert NO_MEMORY_OF_CPU in refused["refused"]
-    for stage in tried(2, pipeline, "limited"):
-        assert stage["stages"] == 2 and 40.0 < stage["device_memory_mib"] <= LIMIT_MIB
-    (planned,) = tried(1, pipeline, "limited")
     assert "90 MiB on each of 1 device: 2 devices as one pipeline" in planned["refused"]
+    assert alone == {} and whole["device_memory_mib"] > LIMIT_MIB
+    for (stage,) in tried(2, (pipeline, "limited")):
+        assert stage["stages"] == 2 and 40.0 < stage["device_memory_mib"] <= LIMIT_MIB

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from safetensors.torch import load_file
 
 from scalestudy.strategies.fsdp import SUPPORTED
 from tests.integration.tries import ROOT, attempt, result, run, weights
@@ -201,14 +200,6 @@ def test_a_run_that_does_not_fit_in_the_memory_of_its_device_is_a_result(tmp_pat
     assert found["reason"].endswith("; use a smaller batch, or another strategy or precision")
     assert not found["metrics"]
     assert "OutOfMemoryError: CUDA out of memory" in (tmp_path / "out" / "log" / "rank.0.log").read_text()
-
-
-def test_a_batch_computed_in_parts_gives_the_weights_of_the_whole(tmp_path: Path) -> None:
-    settings = ("dtype=float64", "keep=weights", "ranks=2", "strategy=allreduce", *SHORT[1:], "train.epochs=1")
-    for parts in (1, 4):
-        attempt(tmp_path / str(parts), f"batch={{per_rank: 16, accumulate: {parts}}}", *settings)
-    whole, parted = (load_file(tmp_path / name / "weights.safetensors") for name in ("1", "4"))
-    assert max(float((whole[name] - parted[name]).abs().max()) for name in whole) < 1e-12
 
 
 @pytest.mark.slow

@@ -84,6 +84,8 @@ class Case:
     dtype: torch.dtype = torch.float64
     per_node: int | None = None
     """Ranks per logical node; None: as PER_NODE has it."""
+    parts: int = 1
+    """Equal parts in which a rank computes its batch."""
     work: Callable[[Case, World, Path], Any] | None = None
     """What each process does; None: `train`."""
 
@@ -151,6 +153,7 @@ def reference(model_name: str, parts: int) -> list[torch.Tensor]:
 def begun(case: Case, world: World, seed: int) -> tuple[Any, nn.Module]:
     """A strategy that is ready for its first step, and the module that it returned."""
     strategy = build(case.strategy, world) if case.strategy else Strategy(None, world)
+    strategy.accumulation_steps = case.parts
     if strategy.wants_example:
         strategy.example = share_of(world.rank, world.ranks, case.model, 0, case.dtype)
     return strategy, strategy.prepare(make_model(case.model, seed, case.dtype), make_optimiser)

@@ -41,6 +41,7 @@ def test_the_kernels_lists_and_topology_are_read(tmp_path: Path) -> None:
         (folder / "core_id").write_text(f"{core}\n")
         (folder / "physical_package_id").write_text(f"{socket}\n")
     assert topology([0, 1, 2], tmp_path) == [Cpu(2, 0, 0), Cpu(1, 1, 0), Cpu(0, 0, 1)]
+    assert topology([3], tmp_path) == [Cpu(3, 3, 0)]
     assert cpu_list("0-2,8\n") == [0, 1, 2, 8]
 
 

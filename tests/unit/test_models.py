@@ -77,14 +77,7 @@ def test_a_wait_an_exchange_and_a_pause_cost_an_emulated_device_time_and_what_it
 
 
 # Multiply-adds as torchvision publishes them with its weights (`GFLOPS` in its documentation).
-@pytest.mark.parametrize(
-    ("name", "size", "billions"),
-    [
-        ("inception_v3", 299, 5.713),
-        ("resnet50", 224, 4.089),
-        ("densenet121", 224, 2.834),
-    ],
-)
+@pytest.mark.parametrize(("name", "size", "billions"), [("inception_v3", 299, 5.713), ("resnet50", 224, 4.089)])
 def test_networks_take_the_published_number_of_multiply_adds(name: str, size: int, billions: float) -> None:
     with torch.device("meta"):
         model = made(vision(name), classes=1000, image_size=size)
@@ -203,6 +196,8 @@ LOGITS = torch.tensor([[2.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
 def test_multilabel_loss_is_the_mean_over_samples_and_labels() -> None:
     loss = outputs.loss(LOGITS, torch.tensor([[1, 0], [0, 1]]), "multilabel")
     assert loss.item() == pytest.approx((0.1269280110 + 3 * 0.6931471806) / 4)
+    narrow = outputs.loss(LOGITS.bfloat16(), torch.tensor([[1, 0], [0, 1]]), "multilabel")
+    assert (narrow.dtype, narrow.item()) == (torch.float32, pytest.approx(loss.item()))
 
 
 def test_auxiliary_classifiers_count_as_their_authors_weighed_them() -> None:
@@ -235,6 +230,8 @@ def test_gradients_of_a_stand_in_appear_last_layer_first_and_without_a_copy() ->
     model.zero_grad()
     stand_in(torch.randn(2, 3, 32, 32)).sum().backward()
     assert addresses == [parameter.grad.data_ptr() for parameter in model.parameters() if parameter.grad is not None]
+    with torch.no_grad():
+        assert not stand_in(torch.randn(2, 3, 32, 32)).requires_grad
 
 
 @pytest.mark.parametrize("shape", [(4, 7), (4, 12), (4,), (4, 10, 1), (3, 10)])

@@ -16,6 +16,7 @@ def row(clock_s: float, energy: float = math.nan, power: float = math.nan) -> di
 
 
 COUNTED = [row(0, 1000.0), row(1, 1300.0), row(2, 1500.0), row(3, 1900.0)]
+UNKNOWN = [row(0, power=100.0), row(1), row(2, power=100.0)]
 POWERED = [row(0, power=100.0), row(1, power=300.0), row(2, power=300.0), row(3, power=100.0)]
 
 
@@ -27,6 +28,7 @@ def test_energy_is_the_difference_of_the_counters_at_both_ends(begin: float, end
 @pytest.mark.parametrize(("begin", "end", "joules"), [(0, 3, 700), (1, 2, 300), (0.5, 2.5, 550)])
 def test_without_a_counter_energy_is_the_area_below_sampled_power(begin: float, end: float, joules: float) -> None:
     assert energy_j(POWERED, begin, end) == pytest.approx(joules)
+    assert energy_j(UNKNOWN, 0, 2) is None
 
 
 @pytest.mark.parametrize(("held_down", "said"), [(2, ["power cap (20% of samples)"]), (0, [])])

@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
-from scalestudy.measure.instrument import cpu_clock, cpu_name, of_host, switches
+from scalestudy.measure import instrument
+from scalestudy.measure.instrument import cpu_clock, cpu_name, of_host, of_rank, switches
 
 
 def write(file: Path, text: str) -> None:
@@ -39,6 +41,15 @@ def test_switches_of_libraries_are_part_of_the_instrument_and_threads_of_a_run_a
         "LD_PRELOAD": "x.so",
     }
     assert switches(environment) == "LD_PRELOAD=x.so NCCL_ALGO=Ring"
+
+
+def test_a_rank_on_a_gpu_names_driver_and_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instrument, "driver_version", lambda: "580.65")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 29, 3))
+    named = of_rank()
+    assert (named["driver"], named["nccl"]) == ("580.65", "2.29.3")
 
 
 @pytest.mark.parametrize(("text", "name"), [

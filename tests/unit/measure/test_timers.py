@@ -87,4 +87,4 @@ def test_waiting_ends_when_the_device_has_done_what_was_queued_and_says_how_long
     assert timer.wait() == pytest.approx(0.25)
     assert event.device_s == pytest.approx(0.268)
     assert (timer.steps, timer.on_gpu) == (3, True)
-    assert StepTimer(CPU).wait() == 0.0
+    assert (StepTimer(CPU).wait(), StepTimer(torch.device("cuda")).on_gpu) == (0.0, True)

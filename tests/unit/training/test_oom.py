@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 import torch
 
 from scalestudy.errors import Skipped, UserError
+from scalestudy.measure import memory
+from scalestudy.measure.memory import MemoryLimit, PeakMemory
 from scalestudy.training.world import is_oom, oom_as_skip
 
 GIB = 2**30
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 80.00 GiB of which 1.00 GiB is free."
 )
@@ -71,3 +75,31 @@ def test_a_limit_of_the_run_makes_it_a_property_of_the_run_on_a_cpu_too() -> Non
             ends(error, limit_mib=140)
         with pytest.raises(type(error)):  # the host's memory may suffice the next time
             ends(error)
+
+
+def test_of_a_gpu_what_comes_above_the_use_before_is_counted_and_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+    for name, size in {"memory_allocated": 2, "memory_reserved": 3, "max_memory_allocated": 7}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, size=size: size * GIB)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 * GIB))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: shares.append(share))
+    peak = PeakMemory(GPU)
+    peak.restart()
+    assert peak.bytes() == 5 * GIB
+    with MemoryLimit(GPU, 5 * GIB):
+        assert shares == [0.1]
+    assert shares == [0.1, 1.0]
+
+
+def test_a_system_that_tells_nothing_of_a_process_measures_no_peak_and_limits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "CLEAR", tmp_path / "no" / "clear_refs")
+    monkeypatch.setattr(memory, "return_freed_memory", lambda: None)
+    peak = PeakMemory(CPU)
+    peak.restart()
+    assert peak.bytes() is None
+    monkeypatch.setattr(memory, "sizes", lambda file: {})
+    with pytest.raises(Skipped, match="cannot be limited here"):
+        MemoryLimit(CPU, GIB)

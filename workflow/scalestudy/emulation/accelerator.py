@@ -73,14 +73,9 @@ class Emulated(nn.Module):
 
 def _ready_at(model: nn.Module) -> list[float]:
     """For each trainable parameter, the share of backward after which its gradient is there."""
-    owners: dict[nn.Parameter, nn.Module] = {}
-    for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            if parameter.requires_grad:
-                owners.setdefault(parameter, module)
-    layers = list(dict.fromkeys(owners.values()))
-    position = {layer: index for index, layer in enumerate(layers)}
-    return [1 - position[owner] / len(layers) for owner in owners.values()]
+    owners = [name.rpartition(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad]
+    position = {owner: index for index, owner in enumerate(dict.fromkeys(owners))}
+    return [1 - position[owner] / len(position) for owner in owners]
 
 
 class _Layer(torch.autograd.Function):

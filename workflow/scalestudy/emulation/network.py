@@ -58,15 +58,12 @@ class EmulatedNode:
     def enter(self) -> None:
         """Move this process, which must have one thread, into the node; gloo will use its link."""
         libc = ctypes.CDLL(None, use_errno=True)
-        for kind, flag in (("user", CLONE_NEWUSER), ("net", CLONE_NEWNET)):
-            if kind == "user" and IS_ROOT:
-                continue
+        for kind, flag in (("net", CLONE_NEWNET),) if IS_ROOT else (("user", CLONE_NEWUSER), ("net", CLONE_NEWNET)):
             with open(f"/proc/{self.keeper}/ns/{kind}", "rb") as namespace:
-                if libc.setns(namespace.fileno(), flag):
-                    raise OSError(ctypes.get_errno(), f"cannot enter the emulated node's {kind} namespace")
+                _succeeded(libc.setns(namespace.fileno(), flag), f"enter the emulated node's {kind} namespace")
         # Horovod looks up the host's name, then the address of that name: it must get the node's.
-        if libc.unshare(CLONE_NEWUTS) or libc.sethostname(self.address.encode(), len(self.address)):
-            raise OSError(ctypes.get_errno(), "cannot name the emulated node")
+        _succeeded(libc.unshare(CLONE_NEWUTS), "have a host name of its own")
+        _succeeded(libc.sethostname(self.address.encode(), len(self.address)), "name the emulated node")
         os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE
 
 
@@ -78,7 +75,18 @@ def emulated_nodes(count: int, mib_per_s: float, latency_s: float = 0.0) -> Iter
 
     Raises Skipped, with the reason, where this system does not allow it.
     """
-    keepers: list[subprocess.Popen[bytes]] = []
+    keepers: list[subprocess.Popen[str]] = []
+    try:
+        yield _made(count, mib_per_s, latency_s, keepers)
+    finally:
+        for keeper in keepers:
+            keeper.kill()
+        for keeper in keepers:
+            keeper.wait()
+
+
+def _made(count: int, mib_per_s: float, latency_s: float, keepers: list[subprocess.Popen[str]]) -> list[EmulatedNode]:
+    """The nodes; `keepers` gets the processes that hold them."""
     try:
         switch = _keep(["unshare", *([] if IS_ROOT else ["--user", "--map-root-user"]), "--net"], HOLD, keepers)
         held = [_keep([*_into(switch), "unshare", "--net"], HOLD, keepers) for _ in range(count)]
@@ -93,31 +101,27 @@ def emulated_nodes(count: int, mib_per_s: float, latency_s: float = 0.0) -> Iter
         ahead = min(max(MIN_AHEAD, int(rate * max(SEND_AHEAD_S, 4 * latency_s))), MAX_AHEAD)
         for node in nodes:
             _in(node.keeper, ["sh", "-c", LIMIT_BUFFERS, "sh", str(ahead)])
-        yield nodes
-    finally:
-        for keeper in keepers:
-            keeper.kill()
-        for keeper in keepers:
-            keeper.wait()
-
-
-def _keep(namespace: list[str], command: list[str], keepers: list[subprocess.Popen[bytes]]) -> int:
-    """Start a process in a namespace, which ends with this one; returns its id once it has written a line."""
-    try:
-        keeper = subprocess.Popen(
-            [*namespace, *DIES_WITH_PARENT, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
     except FileNotFoundError as error:
         raise Skipped(f"an emulated network needs `{error.filename}` (Debian: util-linux, iproute2)") from None
+    except subprocess.CalledProcessError as error:
+        remedy = "run as root, or enable unprivileged user namespaces"
+        raise Skipped(f"an emulated network cannot be made here: {error.stderr.strip()[-200:]}: {remedy}") from None
+    return nodes
+
+
+def _keep(namespace: list[str], command: list[str], keepers: list[subprocess.Popen[str]]) -> int:
+    """Start a process in a namespace, which ends with this one; returns its id once it has written a line."""
+    keeper = subprocess.Popen(
+        [*namespace, *DIES_WITH_PARENT, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     keepers.append(keeper)
     assert keeper.stdout is not None and keeper.stderr is not None
     if not keeper.stdout.readline():
-        lines = keeper.stderr.read().decode(errors="replace").strip().splitlines()
-        remedy = "run as root, or enable unprivileged user namespaces"
-        raise Skipped(f"an emulated network cannot be made here: {lines[-1] if lines else 'no answer'}: {remedy}")
+        raise subprocess.CalledProcessError(keeper.wait(), command, stderr=keeper.stderr.read())
     return keeper.pid
 
 
@@ -148,16 +152,17 @@ def _into(process: int) -> list[str]:
 def _in(process: int, command: list[str], lines: Sequence[str] = ()) -> None:
     """Run a command in the namespace of a process; `ip` and `tc` read their commands, one a line."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-    try:
-        subprocess.run(
-            [*_into(process), *command],
-            input="".join(f"{line}\n" for line in lines),
-            text=True,
-            capture_output=True,
-            check=True,
-            env={**os.environ, "PATH": path},
-        )
-    except FileNotFoundError as error:
-        raise Skipped(f"an emulated network needs `{error.filename}` (Debian: util-linux, iproute2)") from None
-    except subprocess.CalledProcessError as error:
-        raise Skipped(f"an emulated network cannot be made here: {command[0]}: {error.stderr.strip()[:200]}") from None
+    subprocess.run(
+        [*_into(process), *command],
+        input="".join(f"{line}\n" for line in lines),
+        text=True,
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PATH": path},
+    )
+
+
+def _succeeded(status: int, what: str) -> None:
+    """Raise OSError where a call of the C library did not."""
+    if status:
+        raise OSError(ctypes.get_errno(), f"a process cannot {what}")

@@ -40,7 +40,7 @@ def keep_freed_memory() -> None:
     elif variables:
         _of_process["name"] = f"{_library()}, {' '.join(variables)}"
     else:
-        _of_process["name"] = f"{_library()}, freed memory kept" if _set(KEEP) else _library()
+        _set(KEEP, "freed memory kept")
 
 
 def return_freed_memory() -> None:
@@ -49,29 +49,19 @@ def return_freed_memory() -> None:
     Otherwise the resident set includes freed memory. Fresh memory costs time, so this is
     for runs with limited memory.
     """
-    if _set(RETURN):
-        _of_process["name"] = f"{_library()}, freed memory returned"
+    _set(RETURN, "freed memory returned")
 
 
 def trim() -> None:
-    """Let the allocator return freed memory to the system once, where it can."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except AttributeError:
-        pass  # not glibc
+    """Let the allocator return freed memory to the system once."""
+    ctypes.CDLL(None).malloc_trim(0)
 
 
-def _set(values: dict[int, int]) -> bool:
-    """Whether the C library took all values; one other than glibc has no mallopt."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
-        return False
-    return sum(mallopt(parameter, value) for parameter, value in values.items()) == len(values)
+def _set(values: dict[int, int], effect: str) -> None:
+    """Set glibc's allocator up, and name it with the effect where it took all values."""
+    taken = [ctypes.CDLL(None).mallopt(parameter, value) for parameter, value in values.items()]
+    _of_process["name"] = f"{_library()}, {effect}" if all(taken) else _library()
 
 
 def _library() -> str:
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or "C library"
-    except (OSError, ValueError):
-        return "C library"
+    return os.confstr("CS_GNU_LIBC_VERSION") or "C library"

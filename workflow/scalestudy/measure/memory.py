@@ -29,7 +29,7 @@ class PeakMemory:
         self.baseline = (
             torch.cuda.memory_allocated(device) if device.type == "cuda" else sizes("status").get("RssAnon", 0)
         )
-        self.counts = device.type == "cuda"
+        self.counts = False
 
     def restart(self) -> None:
         """Restart the peak at the present use."""

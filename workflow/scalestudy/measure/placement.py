@@ -39,10 +39,9 @@ def topology(allowed: Sequence[int], system: Path = SYSTEM) -> list[Cpu]:
 def cpu_list(text: str) -> list[int]:
     """`0-3,8` as numbers, the kernel's way to write sets of CPUs."""
     numbers: list[int] = []
-    for part in text.strip().split(","):
-        if part:
-            first, _, last = part.partition("-")
-            numbers += range(int(first), int(last or first) + 1)
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
     return numbers
 
 

@@ -65,16 +65,12 @@ def cpu_seconds(pid: int) -> float:
 
 
 def busy_seconds(cores: frozenset[int]) -> float:
-    """Time since the machine's start that these cores computed, or were taken by the hypervisor, summed; NaN: unknown.
+    """Time since the machine's start that these cores computed, or were taken by the hypervisor, summed.
 
     Interrupts are left out: they belong to no process, and may be those of the run's own messages.
     """
     ticks, names = 0, {f"cpu{core}" for core in cores}
-    try:
-        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return math.nan
-    for name, *values in map(str.split, lines):
+    for name, *values in map(str.split, Path("/proc/stat").read_text(encoding="ascii").splitlines()):
         if name in names:
             user, nice, system, _idle, _iowait, _irq, _softirq, steal = map(int, values[:8])
             ticks += user + nice + system + steal
@@ -136,20 +132,19 @@ def host_row() -> dict[str, float]:
 
     Names begin with `host_`; what this system does not tell is absent.
     """
-    row: dict[str, Any] = {"cpu_percent": psutil.cpu_percent()}
-    with suppress(OSError, NotImplementedError, AttributeError):  # containers without /proc/diskstats; not Linux
-        if disks := psutil.disk_io_counters(nowrap=False):
-            row |= {"disk_read_bytes": disks.read_bytes, "disk_written_bytes": disks.write_bytes}
-            row |= {"disk_busy_s": disks.busy_time / 1000}
+    row: dict[str, Any] = {"cpu_percent": psutil.cpu_percent(), "steal_s": psutil.cpu_times().steal,
+                           "page_cache_bytes": psutil.virtual_memory().cached}  # fmt: skip
+    with suppress(OSError, NotImplementedError, AttributeError):  # containers without /proc/diskstats, or without disks
+        disks: Any = psutil.disk_io_counters(nowrap=False)
+        row |= {"disk_read_bytes": disks.read_bytes, "disk_written_bytes": disks.write_bytes}
+        row |= {"disk_busy_s": disks.busy_time / 1000}
     with suppress(OSError):  # containers without /proc/net/dev
         networks = psutil.net_io_counters(pernic=True, nowrap=False)
         outside = [counts for name, counts in networks.items() if name != "lo"]
         row |= {"sent_bytes": sum(counts.bytes_sent for counts in outside)}
         row |= {"received_bytes": sum(counts.bytes_recv for counts in outside)}
     row |= client_bytes()
-    with suppress(OSError, AttributeError):  # only Linux has these two
-        row |= {"steal_s": psutil.cpu_times().steal, "page_cache_bytes": psutil.virtual_memory().cached}
-    with suppress(OSError, KeyError):  # only Linux has the file
+    with suppress(OSError, KeyError):  # containers without the file, or its line
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
         row["major_faults"] = dict(line.split() for line in lines)["pgmajfault"]
     return {f"host_{name}": float(value) for name, value in row.items()}
@@ -175,7 +170,12 @@ def rows_of_rank(processes: int, beside: Sequence[int]) -> list[dict[str, float]
 
 
 def _around(rows: Sequence[Mapping[str, float]], begin: float, end: float) -> dict[str, float]:
-    """Growth of each column from the last sample before a stretch of time to the first one after it, as far as there are any."""
+    """Growth of each column from the last sample before a stretch of time to the first one after it, as far as there are any.
+
+    Without samples no time has passed.
+    """
+    if not rows:
+        return {"clock_s": 0.0}
     widened_s = max(0.0, MIN_SPAN_S - (end - begin)) / 2
     first = next((row for row in reversed(rows) if row["clock_s"] <= begin - widened_s), rows[0])
     last = next((row for row in rows if row["clock_s"] >= end + widened_s), rows[-1])
@@ -186,15 +186,12 @@ def foreign_share(rows: Sequence[Mapping[str, float]], begin: float, end: float)
     """Share of a host's cores that processes outside of the run took between two moments of `perf_counter`, 0 to 1.
 
     From the last sample before to the first sample after, which ranks take at the window's ends. Only cores count that the
-    run may use. None where the samples are too near each other to know, or where the kernel does not say.
+    run may use. None where the samples are too near each other to know.
     """
-    if not rows:
-        return None
     grown = _around(rows, begin, end)
-    foreign_s = grown["busy_s"] - grown["cpu_s"]
-    if grown["clock_s"] < MIN_SPAN_S or math.isnan(foreign_s):
+    if grown["clock_s"] < MIN_SPAN_S:
         return None
-    return min(1.0, max(0.0, foreign_s / (grown["clock_s"] * rows[0]["cores"])))
+    return min(1.0, max(0.0, (grown["busy_s"] - grown["cpu_s"]) / (grown["clock_s"] * rows[0]["cores"])))
 
 
 def share_of_time(
@@ -206,7 +203,7 @@ def share_of_time(
     None where the kernel does not say.
     """
     samples = [row for row in rows if not math.isnan(row.get(column, math.nan))]
-    grown = _around(samples, begin, end) if samples else {"clock_s": 0.0}
+    grown = _around(samples, begin, end)
     if grown["clock_s"] <= 0:
         return None
     return min(1.0, max(0.0, grown[column] / grown["clock_s"] / (1.0 if over is None else samples[0][over])))
@@ -217,7 +214,7 @@ def withheld_share(rows: Sequence[Mapping[str, float]], begin: float, end: float
 
     From the last sample before to the first sample after; `rows` are a Sampler's. None where no quota is known.
     """
-    grown = _around(rows, begin, end) if rows else {}
+    grown = _around(rows, begin, end)
     withheld_s, used_s = (grown.get(name, math.nan) for name in ("quota_throttled_s", "cpu_s"))
     if math.isnan(withheld_s) or not withheld_s + used_s > 0:
         return None
