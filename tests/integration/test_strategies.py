@@ -70,20 +70,23 @@ ROUNDED: dict[str, AnyStrategy] = {
     "bf16": AllReduce(name="allreduce", compression="bf16"),
 }
 
-CASES: dict[str, Case] = {
-    **{f"{name} in two parts": Case("mlp", EXACT[name], parts=2) for name in ("allreduce", "halving_doubling flat")},
-    **{f"{name} mlp": Case("mlp", strategy) for name, strategy in (ROUNDED | ASYNC).items()},
-    "hierarchical, 3 ranks per node": Case("mlp", EXACT["hierarchical"], per_node=3),
-    "two_dimensional, 3 ranks per node": Case("mlp", EXACT["two_dimensional"], per_node=3),
-}
 STATEFUL = [
     *("halving_doubling overlapped", "parameter_server with 2 servers", "zero1"),
     *["fsdp"] * fsdp.SUPPORTED,
 ]
 """Strategies that keep or gather their state in their own way, and one that does not."""
-STOPPED_RANKS = (1, 3)
-STOPPED = {f"{name} stopped": Case("batchnorm", EXACT[name], work=stop_and_resume) for name in STATEFUL}
-STOPPED["async stopped"] = Case("mlp", ASYNC["async with 2 servers"], work=stop_and_resume)
+VARIED: dict[str, Case] = {
+    **{f"{name} in two parts": Case("mlp", EXACT[name], parts=2) for name in ("allreduce", "halving_doubling flat")},
+    **{
+        f"{name}, 3 ranks per node": Case("mlp", EXACT[name], per_node=3)
+        for name in ("hierarchical", "two_dimensional")
+    },
+    **{f"{name} stopped": Case("batchnorm", EXACT[name], work=stop_and_resume) for name in STATEFUL},
+    "async stopped": Case("mlp", ASYNC["async with 2 servers"], work=stop_and_resume),
+}
+"""What gives the weights of one process as well; an asynchronous training only of one rank."""
+CASES = VARIED | {f"{name} mlp": Case("mlp", strategy) for name, strategy in (ROUNDED | ASYNC).items()}
+STOPPED_RANKS = {"async stopped": (1,)} | {f"{name} stopped": (1, 3) for name in STATEFUL}
 
 
 def models_of(ranks: int) -> list[str]:
@@ -95,8 +98,8 @@ def cases_of(ranks: int) -> dict[str, Case]:
     """What is trained with so many ranks."""
     compared: dict[str, AnyStrategy | None] = {**EXACT, "no exchange": None}
     cases = {f"{name} {model}": Case(model, compared[name]) for name in compared for model in models_of(ranks)}
-    cases |= CASES | (STOPPED if ranks in STOPPED_RANKS else {})
-    return {name: case for name, case in cases.items() if case.fits(ranks)}
+    cases |= CASES
+    return {name: case for name, case in cases.items() if case.fits(ranks) and ranks in STOPPED_RANKS.get(name, RANKS)}
 
 
 @pytest.fixture(scope="module")
@@ -125,19 +128,12 @@ def test_an_exact_strategy_gives_the_weights_of_one_process(trained: Any, strate
             assert difference(results[rank][f"{strategy} {model}"], reference(model, ranks)) < 1e-12, model
 
 
-@pytest.mark.parametrize("strategy", ["allreduce", "halving_doubling flat"])
-def test_a_batch_computed_in_parts_gives_the_weights_of_the_whole(trained: Any, strategy: str) -> None:
+def test_nodes_of_three_ranks_batches_in_parts_and_stops_give_them_too(trained: Any) -> None:
     ranks, results = trained
-    for rank in range(ranks):
-        assert difference(results[rank][f"{strategy} in two parts"], reference("mlp", ranks)) < 1e-12
-
-
-@pytest.mark.parametrize("trained", [3, 6], indirect=True, ids=lambda ranks: f"{ranks} ranks")
-@pytest.mark.parametrize("strategy", ["hierarchical", "two_dimensional"])
-def test_nodes_of_an_odd_number_of_ranks_sum_as_well(trained: Any, strategy: str) -> None:
-    ranks, results = trained
-    for rank in range(ranks):
-        assert difference(results[rank][f"{strategy}, 3 ranks per node"], reference("mlp", ranks)) < 1e-12
+    for name, case in cases_of(ranks).items():
+        if name in VARIED:
+            for rank in range(ranks):
+                assert difference(results[rank][name], reference(case.model, ranks)) < 1e-12, name
 
 
 def test_ranks_that_exchange_nothing_fail_the_same_comparison(trained: Any) -> None:
@@ -240,17 +236,3 @@ def gradient_at(weights: list[torch.Tensor], worker: int, ranks: int, step: int)
     x, y = share_of(worker, ranks, "mlp", step, torch.float64)
     loss_of(model(x), y).backward()  # type: ignore[no-untyped-call]
     return [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
-
-
-@pytest.mark.parametrize("trained", STOPPED_RANKS, indirect=True, ids=lambda ranks: f"{ranks} ranks")
-@pytest.mark.parametrize("strategy", STATEFUL)
-def test_a_training_that_was_stopped_ends_with_the_weights_of_one_process(trained: Any, strategy: str) -> None:
-    ranks, results = trained
-    for rank in range(ranks):
-        assert difference(results[rank][f"{strategy} stopped"], reference("batchnorm", ranks)) < 1e-12
-
-
-@pytest.mark.parametrize("trained", [1], indirect=True, ids=lambda ranks: f"{ranks} ranks")
-def test_an_asynchronous_training_resumes_with_the_servers_weights_and_momentum(trained: Any) -> None:
-    _, results = trained
-    assert difference(results[0]["async stopped"], reference("mlp", 1)) < 1e-12

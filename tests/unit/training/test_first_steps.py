@@ -100,25 +100,17 @@ def test_own_data_that_repeats_itself_changes_or_ignores_the_split_is_named(
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("half", "a label is 3.5, and classes are whole numbers"), ("many", "has the label 11")]
-)
-def test_a_label_that_is_no_class_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, words: str
-) -> None:
-    with pytest.raises(UserError, match=words):
-        own_data(tmp_path, monkeypatch, kind).train.batch(np.array([1, 2]), size=None, augment="none", seed=0, epoch=0)
-
-
-@pytest.mark.parametrize(
     ("kind", "words"),
     [
+        ("half", "a label is 3.5, and classes are whole numbers"),
+        ("many", "has the label 11"),
         ("array", "holds 0 or 1 for each class, and one holds 3"),
         ("integers", "no array of uint8 or of floats"),
         ("list", "no array of uint8 or of floats"),
     ],
 )
-def test_an_item_that_means_something_else_is_an_error_before_training(
+def test_an_item_that_means_something_else_or_whose_label_is_no_class_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, words: str
 ) -> None:
     with pytest.raises(UserError, match=words):
-        own_data(tmp_path, monkeypatch, kind)
+        own_data(tmp_path, monkeypatch, kind).train.batch(np.array([1, 2]), size=None, augment="none", seed=0, epoch=0)

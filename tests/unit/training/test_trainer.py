@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,15 +17,21 @@ from safetensors.torch import load_file
 from scalestudy.data.manifest import read_manifest
 from scalestudy.data.prepare.datasets import prepare
 from scalestudy.errors import UserError
+from scalestudy.measure.timers import StepTimer
 from scalestudy.results.validity import RunEvidence
 from scalestudy.spec.config import Site
 from scalestudy.spec.run import RunSpec
 from scalestudy.strategies.base import World
 from scalestudy.training.job import Job, Resolved
+from scalestudy.training.recorder import Recorder
 from scalestudy.training.replica import Replica
 from scalestudy.training.report import Report
+from scalestudy.training.schedule import Schedule
 from scalestudy.training.trainer import Trainer
 from scalestudy.training.training_data import TrainingData
+from tests.unit.measure.test_timers import CPU, event, make_steps
+
+__all__ = ["event"]
 
 SMALL = {
     "model": {"name": "mlp", "hidden": 4, "layers": 1},
@@ -49,7 +56,7 @@ def job(folder: Path, **changes: object) -> Job:
 
 def trainer(of: Job) -> Trainer:
     """Its rank, ready to train or to resume."""
-    world = World(0, 1, 0, torch.device("cpu"), 1, None)
+    world = World(0, 1, 0, CPU, 1, None)
     data = TrainingData.open(of, 0)
     return Trainer(Replica(of, world, data))
 
@@ -59,7 +66,7 @@ def test_ranks_begin_with_equal_weights_and_draw_different_numbers(tmp_path: Pat
     data = TrainingData.open(of, 0)
     weights, drawn = [], []
     for rank in (0, 0, 1):
-        weights.append(Replica(of, World(rank, 2, 0, torch.device("cpu"), 1, None), data).digest())
+        weights.append(Replica(of, World(rank, 2, 0, CPU, 1, None), data).digest())
         drawn.append(torch.rand(4))
     assert len(set(weights)) == 1
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
@@ -160,3 +167,22 @@ def test_a_model_is_compiled_before_the_first_step_and_for_no_evaluation(
     rank.evaluator.at_end()
     assert len(rank.recorder.report.evaluations) == 2
     assert compiled == before
+
+
+def test_the_window_of_a_device_that_is_behind_its_host_is_that_of_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: Any
+) -> None:
+    event.device_s = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: event.device_s)  # the host waits for nothing but the device
+    of = job(tmp_path, measure={"warmup_steps": 10, "steps": 20})
+    recorder = Recorder(of, World(0, 1, 0, CPU, 1, None), Schedule(of.spec, 8))
+    recorder.timer = StepTimer(CPU, event)
+    recorder.begin()
+    for step in range(30):  # all are queued at once
+        make_steps(recorder.timer, event, 1, 0.01 / 6)
+        recorder.step(torch.zeros(1), 4)
+        recorder.begin_window(step + 1)
+    loader: Any = SimpleNamespace(slow_decode=0)
+    faults: Any = SimpleNamespace(fired={}, killed_before=0)
+    recorder.account(loader, faults)
+    assert recorder.report.window_clock == pytest.approx((0.1, 0.3), abs=1e-6)
