@@ -120,7 +120,6 @@ soak: .venv-dev
 	SCALESTUDY_FUZZ_EXAMPLES=10000 SCALESTUDY_FUZZ_ROUNDS=60000 pytest --timeout 3600 tests/foreign
 	python -m tests.soak.bottleneck | tee docs/measured/bottleneck.txt
 	python -m tests.soak.prepare_million | tee docs/measured/data_preparation.txt
-	python -m tests.soak.bytes_of_strategies | tee docs/measured/bytes_of_strategies.txt
 	python -m tests.soak.executor_kills 20 | tee docs/measured/executor_kills.txt
 	for profile in slurm sge allocation; do \
 	  python -m tests.soak.profiles $$profile | tee docs/measured/profile_$$profile.txt; done

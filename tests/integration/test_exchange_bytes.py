@@ -1,4 +1,4 @@
-"""The bytes that exchanges really send over gloo, counted by the kernel per TCP connection, against the cost formulas.
+"""The bytes that exchanges and steps really send over gloo, counted by the kernel per TCP connection, against formulas.
 
 Latency and summing are not tested: messages over loopback have no latency to speak of, and gloo cuts buffers as it likes.
 """
@@ -16,17 +16,34 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
 
 from scalestudy.strategies import cost
 from scalestudy.strategies.base import World
 from scalestudy.strategies.build import build
-from scalestudy.strategies.catalogue import HalvingDoubling, Hierarchical, Ring, StrategySpec, TwoDimensional
+from scalestudy.strategies.catalogue import (
+    FSDP,
+    AllReduce,
+    AnyStrategy,
+    AsyncParameterServer,
+    HalvingDoubling,
+    Hierarchical,
+    ParameterServer,
+    Ring,
+    TwoDimensional,
+    Zero1,
+)
+from scalestudy.strategies.fsdp import SUPPORTED
 from scalestudy.strategies.nodes import all_gather, reduce_scatter
 from tests.integration.forked import on_processes
+from tests.integration.trainings import Case, make_optimiser, rate, train_in_worlds
 
 SIZE = 2**20
 """Bytes of the buffer."""
 RANKS, EXCHANGES = 8, 5
+LAYERS, WIDTH = 4, 256
+"""Of the model that is trained: as large."""
 pytestmark = pytest.mark.slow
 ONE_BYTE_PER_S = cost.Link(bytes_per_s=1.0)
 NO_TIME = cost.Link(bytes_per_s=1e30)
@@ -69,16 +86,34 @@ COLLECTIVES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "all_gather": lambda group, x: all_gather(x, parts(x, group), group=group),
 }
 """torch's collectives that have a formula in cost.py, by its name."""
-STRATEGIES: dict[str, StrategySpec] = {
+STRATEGIES: dict[str, AnyStrategy] = {
     "ring": Ring(name="ring"),
     "halving_doubling": HalvingDoubling(name="halving_doubling"),
     "hierarchical": Hierarchical(name="hierarchical"),
     "two_dimensional": TwoDimensional(name="two_dimensional"),
 }
+STEPS: dict[str, tuple[AnyStrategy, float]] = {
+    "allreduce": (AllReduce(name="allreduce"), 6),
+    "allreduce in half precision": (AllReduce(name="allreduce", compression="fp16"), 3),
+    "ring overlapped": (Ring(name="ring", schedule="overlapped"), 6),
+    # In each of two nodes 1 to reduce-scatter, a half to the leader, 1 to broadcast; 2 between them.
+    "hierarchical": (STRATEGIES["hierarchical"], 7),
+    # In each of two nodes 2 to scatter, 1 to gather; 2 halves between them.
+    "two_dimensional": (STRATEGIES["two_dimensional"], 8),
+    "parameter_server": (ParameterServer(name="parameter_server"), 8),
+    "parameter_server with 2 servers": (ParameterServer(name="parameter_server", servers=2), 8),
+    "async_parameter_server": (AsyncParameterServer(name="async_parameter_server"), 8),
+    # 2 (p - 1) to scatter, p - 1 to gather.
+    "zero1": (Zero1(name="zero1"), 9),
+}
+"""A strategy, and how many buffers of all gradients 4 ranks and their servers send in a step: an all-reduce 2 (p - 1)."""
+if SUPPORTED:
+    # p - 1 to gather in forward and in backward; gloo scatters by an all-reduce.
+    STEPS["fsdp"] = (FSDP(name="fsdp", unit_mib=0), 12)
 
 
 def _rank(rank: int, folder: Path) -> dict[str, torch.Tensor]:
-    """By exchange, the bytes that this rank sent and received: medians of EXCHANGES.
+    """By exchange, and by strategy of a step, the bytes that this rank sent and received: medians of EXCHANGES.
 
     A few hundred bytes of barriers included. On a busy host a count may lack a connection that is there.
     """
@@ -87,7 +122,27 @@ def _rank(rank: int, folder: Path) -> dict[str, torch.Tensor]:
     world = World(rank, RANKS, 0, torch.device("cpu"), RANKS, group)  # type: ignore[arg-type]
     exchanges = {name: functools.partial(call, group) for name, call in COLLECTIVES.items()}
     exchanges |= {name: functools.partial(_summed, build(spec, world)) for name, spec in STRATEGIES.items()}
-    return {name: _bytes_of(exchange) for name, exchange in exchanges.items()}
+    counted = {name: _bytes_of(exchange, group) for name, exchange in exchanges.items()}
+    dist.destroy_process_group()
+    steps = {f"step of {name}": Case("", strategy, work=_bytes_of_a_step) for name, (strategy, _) in STEPS.items()}
+    return counted | train_in_worlds(rank, folder, {4: steps})[4]
+
+
+def _bytes_of_a_step(case: Case, world: World, _folder: Path) -> Any:
+    strategy: Any = build(case.strategy, world)  # type: ignore[arg-type]  # cases of this file have one
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+    module = strategy.prepare(model, make_optimiser)
+    if world.is_server:
+        return strategy.serve(rate)
+
+    def step(_buffer: torch.Tensor) -> None:
+        strategy.forward_backward(module, torch.ones(2, WIDTH), torch.arange(2), functional.cross_entropy)
+        strategy.exchange()
+        strategy.update()
+
+    counted = _bytes_of(step, world.workers)
+    strategy.finish()
+    return counted
 
 
 def _summed(strategy: Any, buffer: torch.Tensor) -> None:
@@ -95,14 +150,14 @@ def _summed(strategy: Any, buffer: torch.Tensor) -> None:
     assert bool((buffer == RANKS).all()), "summed wrongly"
 
 
-def _bytes_of(exchange: Callable[[torch.Tensor], Any]) -> torch.Tensor:
+def _bytes_of(exchange: Callable[[torch.Tensor], Any], group: Any) -> torch.Tensor:
     counts = []
     for _ in range(1 + EXCHANGES):  # the first also connects
         buffer = torch.ones(SIZE // 4)
-        dist.barrier()
+        dist.barrier(group=group)
         before = tcp_bytes()
         exchange(buffer)
-        dist.barrier()
+        dist.barrier(group=group)
         after = tcp_bytes()
         each = [[now - then for now, then in zip(after[key], before.get(key, (0, 0)), strict=True)] for key in after]
         counts.append(torch.tensor(each).sum(dim=0))
@@ -123,20 +178,21 @@ def busiest(counted: list[dict[str, torch.Tensor]], name: str) -> int:
 
 @pytest.mark.parametrize("name", ["ring", "halving_doubling", *COLLECTIVES])
 def test_the_busiest_rank_sends_or_receives_the_bytes_of_the_formula(counted: Any, name: str) -> None:
-    formula = getattr(cost, name)(SIZE, RANKS, ONE_BYTE_PER_S)
-
-    assert busiest(counted, name) == pytest.approx(formula, rel=0.01)
+    assert busiest(counted, name) == pytest.approx(getattr(cost, name)(SIZE, RANKS, ONE_BYTE_PER_S), rel=0.01)
 
 
-def test_a_leader_receives_to_reduce_and_sends_to_broadcast_what_the_formula_of_the_hierarchy_adds(
-    counted: Any,
-) -> None:
+def test_inside_a_node_two_levels_send_the_bytes_of_their_formulas(counted: Any) -> None:
     own_part_of_the_ring = (RANKS - 1) / RANKS * SIZE  # sent while the leader receives, so it takes no time of its own
-    seconds = cost.hierarchical(SIZE, 1, RANKS, ONE_BYTE_PER_S, NO_TIME)
-    assert int(counted[0]["hierarchical"].sum()) - own_part_of_the_ring == pytest.approx(seconds, rel=0.01)
-
-
-def test_two_dimensions_send_inside_a_node_the_bytes_of_the_formula(counted: Any) -> None:
+    leader_bytes = int(counted[0]["hierarchical"].sum()) - own_part_of_the_ring
+    assert leader_bytes == pytest.approx(cost.hierarchical(SIZE, 1, RANKS, ONE_BYTE_PER_S, NO_TIME), rel=0.01)
     formula = cost.two_dimensional(SIZE, 1, RANKS, ONE_BYTE_PER_S, NO_TIME)
-
     assert busiest(counted, "two_dimensional") == pytest.approx(formula, rel=0.01)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_sends_what_its_algorithm_sends_and_nothing_beside(counted: Any, name: str) -> None:
+    strategy, buffers = STEPS[name]
+    of_ranks = sum(counts[f"step of {name}"] for counts in counted[:4])
+    # A rank that talks to servers alone sends and receives all that there is.
+    total = int(of_ranks.sum()) if strategy.servers_beside else int(of_ranks[0])
+    assert total / (4 * LAYERS * WIDTH * (WIDTH + 1)) == pytest.approx(buffers, rel=0.02)
