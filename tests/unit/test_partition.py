@@ -15,7 +15,7 @@ from torch import nn
 from scalestudy.errors import UserError
 from scalestudy.strategies.catalogue import Pipeline
 from scalestudy.strategies.cost import Link
-from scalestudy.strategies.pipeline import schedule
+from scalestudy.strategies.pipeline import plan, schedule
 from scalestudy.strategies.pipeline.partition import BlockCosts, between, partition, stage_bytes, stage_times
 from scalestudy.strategies.pipeline.plan import Blocks, Devices, choose, fewest_devices, possible_cuts
 from scalestudy.strategies.pipeline.profile import profile
@@ -167,10 +167,17 @@ class Tied(nn.Module):
         return self.last(torch.relu_(changed) + tied)
 
 
-def test_no_stage_begins_between_two_uses_of_a_parameter_or_before_a_value_is_overwritten() -> None:
+def test_no_stage_begins_between_two_uses_of_a_parameter_or_before_a_value_is_overwritten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     traced = trace(Tied(), torch.randn(2, 4))
     names = [operator.name for operator in traced.operators]
-    cuts = [names[cut] for cut in possible_cuts(traced, profile(traced, torch.randn(4, 4), 1))]
+    profiled = profile(traced, torch.randn(4, 4), 1)
+    positions = possible_cuts(traced, profiled)
+    cuts = [names[cut] for cut in positions]
+    monkeypatch.setattr(plan, "MAX_BLOCKS", 3)
+    few = plan.blocks(traced, profiled, profiled)
+    assert few.small.blocks <= 3 and {*few.positions} <= {0, *positions, len(names)}
     assert names == ["linear", "tanh", "linear_1", "tanh_1", "linear_2", "relu_", "add", "linear_3"]
     assert cuts == ["tanh_1", "linear_2", "add", "linear_3"]
 
