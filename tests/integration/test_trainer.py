@@ -205,7 +205,7 @@ def test_a_run_that_does_not_fit_in_the_memory_of_its_device_is_a_result(tmp_pat
 @pytest.mark.slow
 def test_a_compiled_model_trains(tmp_path: Path) -> None:
     model = "model={name: mlp, layers: 1, hidden: 16}"
-    settings = (model, "compile=true", "train={epochs: 10, evaluate_every_epochs: 0}", "optimiser.learning_rate=0.05")
+    settings = (model, "compile=true", "train={epochs: 3, evaluate_every_epochs: 0}", "optimiser.learning_rate=0.05")
     # What was compiled is kept for the next time: compiling takes 15 seconds of a core.
     found = run(tmp_path, *settings, TORCHINDUCTOR_CACHE_DIR=str(ROOT / "build" / "inductor"))
     assert found["metrics"]["loss"] < 1.0
