@@ -245,76 +245,10 @@ def measure(setting: Setting, peers: list[Peer], options: argparse.Namespace, fi
     return running
 
 
-# Memory and start
-
-
-def memory_rows(folder: Path) -> list[str]:
-    """Anonymous memory of the whole tree, and the time to the first batch, each in a fresh process."""
-    rows = ["Memory (anonymous, whole process tree, sampled while loading; mean of 5) and time to the first batch:"]
-    for samples in (10_000, 1_000_000):
-        _large_index(folder, samples)
-    cases = [
-        (kind, workers, samples)
-        for kind, workers in (("threads", 2), ("processes", 2))
-        for samples in (10_000, 1_000_000)
-    ]
-    command = [sys.executable, str(ROOT / "benchmarks" / "loader_memory.py")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "OMP_NUM_THREADS": "1"}
-    measured: dict[tuple[str, int, int], dict[str, float]] = {}
-    for kind, workers, samples in cases:
-        arguments = [kind, str(workers), str(folder / f"index-{samples}")]
-        done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            rows.append(f"  {workers} {kind}, {samples:,} samples: failed: {done.stderr.strip().splitlines()[-1]}")
-            continue
-        found = measured[kind, workers, samples] = json.loads(done.stdout)
-        rows.append(
-            f"  {workers} {kind}, {samples:>9,} samples: {found['total_mib']:.0f} MiB in all, torch imported "
-            f"{found['torch_mib']:.0f}, so {found['total_mib'] - found['torch_mib']:.0f} above it; first batch after "
-            f"{found['first_batch_s']:.2f} s"
-        )
-    asked = {"threads": "300 MiB above torch; first batch 0.5 s", "processes": "600 MiB, torch included"}
-    for kind in ("threads", "processes"):
-        if (kind, 2, 10_000) in measured and (kind, 2, 1_000_000) in measured:
-            growth = measured[kind, 2, 1_000_000]["total_mib"] - measured[kind, 2, 10_000]["total_mib"]
-            rows.append(
-                f"  {kind}: grows by {growth:+.0f} MiB from 10,000 to 1,000,000 samples (asked: 60; {asked[kind]})"
-            )
-    return rows
-
-
-def _large_index(folder: Path, samples: int) -> None:
-    """A manifest of many samples, which are the same few files again and again: memory depends on the index alone."""
-    import dataclasses
-
-    import numpy as np
-
-    from scalestudy.data.index import mapped_index, write_index
-    from scalestudy.data.manifest import SplitInfo, read_manifest, write_manifest
-
-    place = folder / f"index-{samples}" / "manifest.json"
-    if place.is_file():
-        return
-    first = read_manifest(folder / "files" / "manifest.json")
-    index = mapped_index(folder / "files" / first.index, "train")
-    order = np.arange(samples) % len(index)
-    many = index.taken(order)
-    write_index(place.parent / "index.npz", {"train": many, "test": index})
-    write_manifest(
-        place,
-        dataclasses.replace(
-            first,
-            bulk=str(folder / "files" / "bulk"),
-            index="index.npz",
-            train=SplitInfo(samples, int(many.bytes.sum())),
-        ),
-    )
-
-
 # The table
 
 
-def report(options: argparse.Namespace, measured: dict[Setting, list[Running]], memory: list[str]) -> str:
+def report(options: argparse.Namespace, measured: dict[Setting, list[Running]]) -> str:
     """What is printed and kept."""
     cores = len(os.sched_getaffinity(0))
     lines = [
@@ -331,7 +265,7 @@ def report(options: argparse.Namespace, measured: dict[Setting, list[Running]], 
     ]
     for setting, running in measured.items():
         lines += ["", *_table(setting, running)]
-    return "\n".join([*lines, "", *memory]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _table(setting: Setting, running: list[Running]) -> list[str]:
@@ -390,7 +324,6 @@ def main() -> None:
     parser.add_argument(
         "--peers", nargs="+", choices=[peer.name for peer in PEERS], default=[peer.name for peer in PEERS]
     )
-    parser.add_argument("--no-memory", action="store_true", help="leave out memory and start")
     parser.add_argument("--out", type=Path, default=None, help="also write the table here")
     options = parser.parse_args()
     options.folder = CACHE / "data"
@@ -401,7 +334,7 @@ def main() -> None:
     peers = [peer for peer in PEERS if peer.name in options.peers]
     settings = [(cores, kind) for kind in options.kinds for cores in options.cores]
     measured = {setting: measure(setting, peers, options, files) for setting in settings}
-    text = report(options, measured, [] if options.no_memory else memory_rows(options.folder))
+    text = report(options, measured)
     print(text, end="")
     if options.out:
         options.out.write_text(text)

@@ -1,7 +1,6 @@
 """Copies to node-local storage beside cp, rsync and a plain copy; small objects over HTTP beside curl and aria2c.
 
     python benchmarks/staging.py                      about 20 minutes on a quiet machine; docs/measured/staging.txt
-    python benchmarks/staging.py --quick --out FILE   tiny sizes: whether it works, not how fast it is
 
 All sides of a round copy the same files, warm (read once before), into folders of their own that are removed afterwards;
 their order is another one in each round. Ratios are paired by round, with Student's 95 % interval; above 1: this project is
@@ -59,8 +58,6 @@ class Case:
 
 LOCAL = (Case(1, 2**30), Case(64, 16 * 2**20), Case(4000, 100_000), Case(20_000, 5_000))
 HTTP = (Case(3000, 5_000), Case(1000, 100_000))
-QUICK_LOCAL = (Case(1, 64 * 2**20), Case(200, 100_000))
-QUICK_HTTP = (Case(300, 5_000),)
 
 
 def make(case: Case, folder: Path) -> list[str]:
@@ -224,8 +221,6 @@ def http(case: Case, work: Path, rounds: int, connections: int, say: Callable[[s
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="tiny sizes")
-    parser.add_argument("--only", choices=("local", "http"), help="one half")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--streams", type=int, default=2, help="threads that copy locally")
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 4, 8])
@@ -244,14 +239,12 @@ def main() -> None:
         f"{options.rounds} rounds, alternated; medians (lowest..highest); {options.streams} threads of ours copy locally"
     )
     with tempfile.TemporaryDirectory(prefix="scalestudy-staging-") as name:
-        for case in () if options.only == "http" else QUICK_LOCAL if options.quick else LOCAL:
+        for case in LOCAL:
             local(case, Path(name), options.rounds, options.streams, say)
-        if options.only == "local":
-            pass
-        elif nginx.program() is None:
+        if nginx.program() is None:
             say("nginx: not installed")
         else:
-            for case in QUICK_HTTP if options.quick else HTTP:
+            for case in HTTP:
                 for connections in options.connections:
                     http(case, Path(name), options.rounds, connections, say)
     options.out.write_text("\n".join(lines) + "\n")

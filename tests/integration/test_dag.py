@@ -84,49 +84,39 @@ def test_a_change_makes_again_what_shows_it_and_neither_it_nor_a_move_of_the_clo
     assert "train" not in moved.planned()
 
 
+WITHOUT_PROFILE = ("--cores", "1", "--workflow-profile", "none")
 HARM = {
-    "purged data": "rm -r results/data",
+    "purged data": ("rm -r results/data", (*WITHOUT_PROFILE, "--rerun-incomplete", "--forcerun", "train")),
     "newer inputs and begun marks": (
         "touch -d '+1 hour' results/data/*/manifest.json; "
         "for spec in results/local/runs/*/spec.json; do sed -i 's/}$/, \"more\":1}/' $spec; touch -d '+1 hour' $spec; done; "
         "cd .snakemake && mkdir -p incomplete && for f in ../results/local/runs/*/result.json; "
-        "do touch incomplete/$(printf %s ${f#../} | base64 -w0); done"
+        "do touch incomplete/$(printf %s ${f#../} | base64 -w0); done",
+        ("--profile", "profiles/local", "--rerun-triggers", "code", "input", "params"),
     ),
-    "a lost .snakemake": "rm -r .snakemake",
-    "only results": "find results -type f ! -name result.json -delete; rm -r .snakemake",
-}
-CALLS = {
-    "profile": ("--profile", "profiles/local"),
-    "no profile": ("--cores", "1", "--workflow-profile", "none"),
-    "forced": ("--cores", "1", "--workflow-profile", "none", "--rerun-incomplete", "--forcerun", "train"),
-    "elsewhere": ("-s", "clone/workflow/Snakefile", "-d", "clone", "--cores", "1"),
-    "other triggers": ("--profile", "profiles/local", "--rerun-triggers", "code", "input", "params"),
-}
+    "a lost .snakemake, called from elsewhere": (
+        "rm -r .snakemake", ("-s", "clone/workflow/Snakefile", "-d", "clone", "--cores", "1")
+    ),
+    "only results": ("find results -type f ! -name result.json -delete; rm -r .snakemake", WITHOUT_PROFILE),
+}  # fmt: skip
+"""What happens to a finished project, and the options of the call that follows."""
 
 
-@pytest.mark.parametrize(
-    ("harm", "call"),
-    [
-        ("purged data", "profile"),
-        ("purged data", "forced"),
-        ("newer inputs and begun marks", "other triggers"),
-        ("a lost .snakemake", "elsewhere"),
-        ("only results", "no profile"),
-    ],
-)
-def test_no_finished_run_is_planned_again(project: Project, harm: str, call: str) -> None:
-    project.must("bash", "-c", HARM[harm])
-    place = Project(project.folder.parent, forked=True) if call == "elsewhere" else project
-    done = place.must("snakemake", "tiny", "-n", *CALLS[call])
+@pytest.mark.parametrize("harm", HARM)
+def test_no_finished_run_is_planned_again(project: Project, harm: str) -> None:
+    command, options = HARM[harm]
+    project.must("bash", "-c", command)
+    place = Project(project.folder.parent, forked=True) if "-s" in options else project
+    done = place.must("snakemake", "tiny", "-n", *options)
     assert not {"train", "dataset"} & set(jobs_in(done))
 
 
-@pytest.mark.parametrize("file", ("results/local/mini/studies/tiny/study.json", "results/data/*/manifest.json"))
-def test_a_file_whose_driver_was_killed_while_it_was_written_hides_nothing_that_is_made_from_it(
-    project: Project, file: str
+def test_files_whose_driver_was_killed_while_they_were_written_hide_nothing_that_is_made_from_them(
+    project: Project,
 ) -> None:
     project.results()[0].unlink()
-    mark = f"for file in {file}; do touch .snakemake/incomplete/$(printf %s $file | base64 -w0); done"
+    files = "results/local/mini/studies/tiny/study.json results/data/*/manifest.json"
+    mark = f"for file in {files}; do touch .snakemake/incomplete/$(printf %s $file | base64 -w0); done"
     project.must("bash", "-c", f"mkdir -p .snakemake/incomplete; {mark}")
     assert project.planned().items() >= {"train": 1, **DRAWN}.items()
 
@@ -136,7 +126,7 @@ def test_a_job_of_a_run_that_has_its_result_keeps_it(project: Project) -> None:
     result = project.results()[0]
     before, written_ns = result.read_bytes(), result.stat().st_mtime_ns
     file = str(result.relative_to(project.folder))
-    project.must("snakemake", "--force", file, "--cores", "1", "--workflow-profile", "none")
+    project.must("snakemake", "--force", file, *WITHOUT_PROFILE)
     assert result.stat().st_mtime_ns > written_ns, "the job ran"
     assert result.read_bytes() == before
 

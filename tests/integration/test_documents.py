@@ -38,14 +38,24 @@ NOT_RUN = {
     **dict.fromkeys(
         ("snakemake width --profile profiles/local -n", "snakemake width --profile profiles/local"), "test_program.py plans its page's study"
     ),
+    **dict.fromkeys(
+        ("scalestudy plan --profile profiles/pbs", "scalestudy plan --profile profiles/sge",
+         "scalestudy plan --profile profiles/slurm",
+         "scalestudy plan --profile profiles/allocation --config machine=flow_type2 scale=paper"),
+        "`snakemake -n` prints the same plan, and is run; test_dag.py and test_submitted_hours.py run `plan`",
+    ),
+    **dict.fromkeys(
+        ("scalestudy try model.import=my_nets:Wide train.epochs=10 --out /tmp/own_model",
+         "scalestudy try data.import=my_data:Stripes train.epochs=10 --out /tmp/own_data"),
+        "config/extensions/README.md tries both at once",
+    ),
     "snakemake --lint": "a target of the Makefile",
 }  # fmt: skip
 """What no test runs, and why."""
 DRY = ("make", "snakemake")
 """What is run with `-n`."""
 WITH_ALL_STUDIES = (
-    "scalestudy check", "scalestudy plan --profile profiles/pbs", "snakemake all --profile profiles/local -n",
-    "scalestudy run -n",
+    "scalestudy check", "snakemake all --profile profiles/local -n", "scalestudy run -n",
 )  # fmt: skip
 """What is run in a clone that has all shipped studies; all else in one that has one of them."""
 

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import axe_core_python
 import pytest
 
-from scalestudy.analysis.summarise import summarise
-from scalestudy.report.page import write_report
-from scalestudy.spec.study import Run
 from tests.browser import Browser, chromium
-from tests.unit.analysis.fake_results import MACHINE, read_study, write_results
-from tests.unit.report.made_claims import write_claims
-from tests.unit.report.test_page import CLAIM
+from tests.unit.report.test_page import report_in
 
 AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 FINDINGS = (
@@ -27,35 +21,7 @@ FINDINGS = (
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a study with a verdict of each kind and a run that was skipped."""
-    folder = tmp_path_factory.mktemp("page")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        study = read_study(folder, STUDY)
-
-        def change(run: Run) -> dict[str, str]:
-            return {"status": "skipped", "reason": "no <GPU> here"} if run.id == study.runs[0].id else {}
-
-        write_results(study, change)
-        write_claims(study)
-        study = replace(study, claims=(CLAIM,))
-        summarise(study, MACHINE)
-        return write_report([study], MACHINE, "paper", folder / "report.html")
-
-
-STUDY = """
-question: Does it scale?
-source: nowhere, Fig. 1
-base: {model: small_cnn, data: {source: digits}, batch: {per_rank: 32}}
-vary:
-  strategy: [{value: allreduce, label: "ring & all_reduce"}, parameter_server]
-  ranks: [1, 2]
-repeats: 3
-figures:
-  - {kind: throughput_over_ranks, name: throughput, panel: strategy}
-  - {kind: lines, name: exchange, x: strategy, y: exchange_s, series: ranks}
-tables:
-  - {name: times, title: Times & rates, values: [training_time_s, throughput_samples_per_s]}
-"""
+    return report_in(tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +45,12 @@ def test_axe_finds_nothing_serious_and_the_page_is_not_wider_than_its_window(
     assert browser.ask(FINDINGS) == []
 
 
-def test_every_image_is_drawn_and_nothing_but_the_file_is_asked_for(browser: Browser, page: Path) -> None:
+def test_nothing_but_the_file_is_asked_for_and_a_number_leads_to_its_runs_though_their_list_was_closed(
+    browser: Browser, page: Path
+) -> None:
     browser.open(page)
-    assert browser.ask("[...document.images].map(image => image.naturalWidth > 100)") == [True, True]
+    assert browser.ask("[...document.images].map(image => image.naturalWidth > 100)") == [True] * 5
     assert [address for address in browser.requests if not address.startswith("data:")] == [page.as_uri()]
-
-
-def test_a_number_leads_to_its_runs_though_their_list_was_closed(browser: Browser, page: Path) -> None:
-    browser.open(page)
     browser.ask("document.querySelector('a[href=\"#scaling-server-runs\"]').click()")
     run = "document.querySelector('#scaling-server-runs a')"
     browser.ask("new Promise(done => setTimeout(done, 200))")

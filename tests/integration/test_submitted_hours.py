@@ -36,11 +36,9 @@ MACHINES = {"pbs": "flow_type2", "sge": "tsubame3", "slurm": "gpu_cluster"}
 FIGURE = f"results/{MACHINES['pbs']}/paper/figures/tiny/time.svg"
 FRESH = -1
 CASES = [
-    ("pbs", ("all",), [1, 2], 0),
     ("pbs", ("all",), [1, 2], FRESH),
     ("pbs", (FIGURE,), [1, 2], 0),
-    ("sge", ("all", "--forcerun", "train"), [1, 2], 0),
-    ("sge", ("all",), [2], 0),
+    ("sge", ("all", "--forcerun", "train"), [2], 0),
     ("slurm", ("all",), [1, 2], 3),
 ]
 """Profile, targets, ranks of the study, just edited, and how many of its runs, two for each, are finished; FRESH: its data

@@ -98,11 +98,14 @@ def test_efficiency_prints_its_formula_and_baseline_and_leaves_shared_cores_out(
     assert said(made, "Left out, more threads than cores: 4 ranks")
 
 
-def test_times_of_ranks_that_share_cores_are_shaded(study: Study) -> None:
+def test_ranks_that_share_cores_are_shaded_and_bars_of_numbers_ascend_for_that(study: Study, tmp_path: Path) -> None:
+    study = read_study(tmp_path, SCALING.replace("ranks: [1, 2]", "ranks: [2, 1]"))
     write_results(study, lambda run: {"oversubscribed": run.spec.ranks == 2})
 
     assert chart(study, "time").panels[0].shaded_from == 2.0
-    assert chart(study, "throughput").panels[0].shaded_from == 1.0  # the second of two bars
+    (panel,) = chart(study, "throughput").panels
+    assert (panel.x.categories, panel.shaded_from) == (("1", "2"), 1.0)
+    assert len(draw(study, MACHINE, "throughput")) == 4
 
 
 def test_runs_with_a_server_that_share_cores_beside_others_that_do_not_are_named(study: Study) -> None:
@@ -112,13 +115,6 @@ def test_runs_with_a_server_that_share_cores_beside_others_that_do_not_are_named
 
     assert made.panels[0].shaded_from is None
     assert said(made, "Not shaded, though they share cores: parameter server on 2 ranks")
-
-
-def test_bars_of_numbers_ascend_so_that_only_those_are_shaded_that_share_cores(study: Study, tmp_path: Path) -> None:
-    study = read_study(tmp_path, SCALING.replace("ranks: [1, 2]", "ranks: [2, 1]"))
-    write_results(study, lambda run: {"oversubscribed": run.spec.ranks == 2})
-    (panel,) = chart(study, "throughput").panels
-    assert (panel.x.categories, panel.shaded_from) == (("1", "2"), 1.0)
 
 
 def test_published_numbers_for_the_same_question_are_drawn_with_their_source(study: Study, tmp_path: Path) -> None:

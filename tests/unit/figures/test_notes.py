@@ -20,51 +20,58 @@ def row(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_published_batch_that_a_step_time_is_of_is_named() -> None:
-    assert notes.emulated([row()]) == (
-        "Emulated compute waits for published step times (resnet50 on p100, batch 32); loading is real"
-    )
-
-
-@pytest.mark.parametrize("made", [{"data.source": "synthetic"}, {"loader.mode": "synthetic"}])
-def test_loading_is_not_called_real_where_data_is_made_in_memory(made: dict[str, str]) -> None:
-    assert notes.emulated([row(**made, ranks=2)]).endswith(
-        "; exchange is real, data is made in memory, nothing is loaded"
-    )
-
-
-def test_an_emulated_point_beside_published_ones_says_that_it_agrees_by_construction() -> None:
-    published = [{"model": "resnet50", "training_time_s": "604987"}]
-
-    said = notes.by_construction([row()], published)
-
-    assert "by construction" in said and "published in TensorFlow benchmarks" in said
+MADE = "exchange is real, data is made in memory, nothing is loaded"
+WAITS = "Emulated compute waits for published step times (resnet50 on p100, batch 32); "
 
 
 @pytest.mark.parametrize(
-    ("changes", "published"),
+    ("rows", "said"),
     [
-        ({}, []),
-        ({"device": "emulated:infinite"}, [{"model": "resnet50"}]),
-        ({"status": "missing"}, [{"model": "resnet50"}]),
-        ({}, [{"model": "vgg16"}]),
+        ([row()], f"{WAITS}loading is real"),
+        ([row(**{"data.source": "synthetic"}, ranks=2)], f"{WAITS}{MADE}"),
+        ([row(**{"loader.mode": "synthetic"}, ranks=2)], f"{WAITS}{MADE}"),
+        ([row(device="emulated:infinite")], "emulated:infinite computes in no time; loading is real"),
     ],
 )
-def test_nothing_agrees_by_construction_where_no_published_number_was_waited_for(
-    changes: dict[str, str], published: list[dict[str, str]]
+def test_what_is_emulated_is_said_with_the_published_batch_and_what_stays_real(
+    rows: list[dict[str, Any]], said: str
 ) -> None:
-    assert notes.by_construction([row(**changes)], published) == ""
+    assert notes.emulated(rows) == said
 
 
-def test_a_figure_says_by_how_much_it_is_extrapolated() -> None:
+@pytest.mark.parametrize(
+    ("changes", "published", "said"),
+    [
+        ({}, [{"model": "resnet50", "training_time_s": "604987"}], "published in TensorFlow benchmarks"),
+        ({}, [], ""),
+        ({"device": "emulated:infinite"}, [{"model": "resnet50"}], ""),
+        ({"status": "missing"}, [{"model": "resnet50"}], ""),
+        ({}, [{"model": "vgg16"}], ""),
+    ],
+)
+def test_only_a_point_that_waited_for_a_published_number_is_said_to_agree_with_it_by_construction(
+    changes: dict[str, str], published: list[dict[str, str]], said: str
+) -> None:
+    note = notes.by_construction([row(**changes)], published)
+    assert said in note and ("by construction" in note) is bool(said)
+
+
+def test_a_figure_says_by_how_much_it_is_extrapolated_and_that_numbers_are_reported() -> None:
     rows = [row(extrapolation_factor=12.3), row(extrapolation_factor=300_270.0), row(extrapolation_factor=None)]
 
     assert notes.extrapolated(rows, EXTRAPOLATED)[-1] == (
         "From window to whole training: a factor of 12 to 300,000; beyond 1,000 the interval is not known"
     )
     assert notes.extrapolated([row()], EXTRAPOLATED)[-1] == "From window to whole training: a factor of 1,000"
+    reported = [Line("a", (Point(1.0, 2.0, kind="reported"),), "series")]
+    assert notes.extrapolated([row()], reported) == ["Reported by the program, not measured"]
 
 
-def test_a_figure_of_reported_numbers_says_so() -> None:
-    lines = [Line("a", (Point(1.0, 2.0, kind="reported"),), "series")]
-    assert notes.extrapolated([row()], lines) == ["Reported by the program, not measured"]
+def test_runs_of_two_periods_are_said_to_be_measured_apart() -> None:
+    trusted = {"disturbed": False, "drifted": False}
+    rows = [row(**trusted, period=number, started=f"2026-11-2{number}T10:00:00") for number in (1, 2, 2)]
+
+    assert notes.trust(rows) == [
+        "Measured apart: 2026-11-21 (1 run); 2026-11-22 (2 runs); a change of the machine in between cannot be told "
+        "from an effect"
+    ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 from typing import Any
 
+import pytest
+
 from scalestudy.analysis.summarise import summarise
 from scalestudy.figures.tables import cell_text, head_of, latex, markdown, scales_of, write_table
 from scalestudy.spec.study import Run, Study
@@ -16,20 +18,29 @@ def written(study: Study) -> dict[str, str]:
     return {file.suffix: file.read_text(encoding="utf-8") for file in write_table(study, MACHINE, "times")}
 
 
-def test_a_mean_that_holds_disturbed_runs_is_marked_and_the_mark_is_explained(study: Study) -> None:
-    write_results(study, lambda run: {"disturbed": run.id == study.runs[0].id})
+@pytest.mark.parametrize(
+    ("result", "runs", "cells", "marked", "note", "in_latex"),
+    [
+        ({"disturbed": True}, 1, "2.5† |", 4, "†: includes disturbed runs (1 of 12): other processes", r"\textdagger{}"),
+        ({"kinds": {"training_time_s": "extrapolated"}}, 12, r"| \~1.553 ± 0.024 |", 5,
+         r"\~: extrapolated from a measured window", r"$\sim$1.553 $\pm$ 0.024"),
+        ({"metrics": {"extrapolation_factor": 2e4}, "kinds": {"training_time_s": "extrapolated"}}, 12,
+         r"| \~1.55 |", 6, r"\~ without an interval: beyond a factor of 1,000", r"$\sim$1.55 "),
+        ({"kinds": {"throughput_samples_per_s": "reported"}}, 12, r"| \*161", 9,
+         r"\*: reported by the program, not measured", "*161"),
+    ],
+)  # fmt: skip
+def test_a_number_that_is_not_plainly_measured_is_marked_and_the_mark_is_explained(
+    study: Study, result: dict[str, Any], runs: int, cells: str, marked: int, note: str, in_latex: str
+) -> None:
+    """`marked`: cells with the mark, ratios of what is reported among them, and the notes on it."""
+    write_results(study, lambda run: dict(result) if run in study.runs[:runs] else {})
 
     text = written(study)
 
-    assert "2.5† |" in text[".md"] and text[".md"].count("†") == 4  # three cells of one row, and the note
-    assert "†: includes disturbed runs (1 of 12): other processes used the host during them" in text[".md"]
-    assert r"\textdagger{}" in text[".tex"]
-
-
-def test_a_number_beyond_the_tested_factor_has_no_interval_and_a_note_says_why(study: Study) -> None:
-    beyond = {"metrics": {"extrapolation_factor": 2e4}, "kinds": {"training_time_s": "extrapolated"}}
-    write_results(study, lambda run: beyond)
-    assert "~ without an interval: beyond a factor of 1,000" in written(study)[".md"]
+    mark = note.partition(":")[0].split()[0]
+    assert cells in text[".md"] and note in text[".md"] and text[".md"].count(mark) == marked
+    assert in_latex in text[".tex"]
 
 
 def test_markdown_has_units_in_the_head_and_the_number_of_runs(study: Study) -> None:
@@ -62,25 +73,6 @@ def test_runs_that_are_not_in_the_table_are_listed_with_their_reason(study: Stud
 
     assert r"- ring & all\_reduce, 1 rank, repeat 1: skipped: no \| GPU" in text
     assert r"| ring & all\_reduce | 1 | 2 of 3 |" in text
-
-
-def test_extrapolated_cells_are_marked_and_the_mark_is_explained(study: Study) -> None:
-    write_results(study, lambda run: {"kinds": {"training_time_s": "extrapolated"}})
-
-    text = written(study)
-
-    assert r"| \~1.553 ± 0.024 |" in text[".md"]
-    assert r"\~: extrapolated from a measured window" in text[".md"]
-    assert r"$\sim$1.553 $\pm$ 0.024" in text[".tex"]
-
-
-def test_what_programs_report_is_marked_in_its_cells_and_in_ratios_of_it(study: Study) -> None:
-    write_results(study, lambda run: {"kinds": {"throughput_samples_per_s": "reported"}})
-
-    text = written(study)
-
-    assert text[".md"].count(r"\*") == 2 * 4 + 1, "two columns of four configurations, and the note"
-    assert r"\*: reported by the program, not measured" in text[".md"]
 
 
 def test_markup_is_escaped() -> None:

@@ -31,10 +31,8 @@ def attributes(text: str, name: str) -> list[str]:
     return re.findall(rf'<[^>]* {name}="([^"]*)"', text)
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+def report_in(folder: Path) -> Path:
     """The report of a study of which one run is skipped, and of which each verdict was given once."""
-    folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         study = replace(study_in(folder), claims=(CLAIM,))
@@ -44,7 +42,13 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
         write_results(study, lambda run: skipped if run.id == first else unchecked if run in study.runs[:3] else {})
         write_claims(study)
         summarise(study, MACHINE)
-        return write_report([study], MACHINE, "paper", Path("results/report.html")).read_text(encoding="utf-8")
+        return write_report([study], MACHINE, "paper", folder / "report.html")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The text of that report."""
+    return report_in(tmp_path_factory.mktemp("report")).read_text(encoding="utf-8")
 
 
 def test_the_page_needs_nothing_from_elsewhere(text: str) -> None:
@@ -100,7 +104,7 @@ def test_what_comes_from_results_is_escaped_and_what_was_not_checked_is_named(te
 
 def test_control_characters_are_shown_and_not_sent(study: Study) -> None:
     summarise(study, MACHINE)
-    shown = replace(study, question="red \x1b[31m or\x00 <not>\x7f?")
+    shown = replace(study, figures=(), tables=(), question="red \x1b[31m or\x00 <not>\x7f?")
 
     page = write_report([shown], MACHINE, "paper", Path("results/report.html")).read_text(encoding="utf-8")
 
@@ -131,6 +135,7 @@ def test_commands_of_a_page_make_the_same_page_again_and_changed_runs_have_no_ve
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCALESTUDY_SET", "repeats=5")
+    study = replace(study, figures=study.figures[1:2])
     for run in study.runs:
         write_result(result_file(MACHINE, run.id), result_of(run))
     summarise(study, MACHINE)
