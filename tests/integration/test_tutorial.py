@@ -30,12 +30,12 @@ def test_its_commands_do_what_it_says_in_its_order(tmp_path: Path) -> None:
     for command in commands[len(SET_UP) :]:
         if command == "snakemake batch_size --profile profiles/local" and command not in printed:
             # Planned as the page has it, and made smaller.
-            study = study.replace("repeats: 3", "repeats: 2").replace("epochs: 5", "epochs: 2")
+            study = study.replace("repeats: 3", "repeats: 1").replace("epochs: 5", "epochs: 2")
             file.write_text(study)
         if "snakemake batch_size --profile profiles/local" in printed:
             old = next(line for line in study.splitlines() if "kind: lines" in line)
             file.write_text(study.replace(old, title.rstrip("\n")))
-        ended = project.shell(command.replace("/tmp/", f"{tmp_path}/"))
+        ended = project.shell(command.replace("/tmp/", f"{tmp_path}/").replace("epochs=10", "epochs=2"))
         # Whether this machine was slower the second time is not for a test to say.
         undecided = command.startswith("scalestudy compare") and ended.returncode in (1, 3)
         assert undecided or completed(ended), f"{command}\n{ended.stdout}"
@@ -51,11 +51,11 @@ def test_its_commands_do_what_it_says_in_its_order(tmp_path: Path) -> None:
     assert (made / "tables/batch_size/runs.md").exists()
     (planned,) = printed["snakemake batch_size --profile profiles/local -n"]
     assert jobs_in(planned)["train"] == 6
-    assert len(project.results()) == 4
+    assert len(project.results()) == 2
     first, again = printed["snakemake batch_size --profile profiles/local"]
-    assert first.partition("To do:")[2].startswith(" 4 runs, 1 figure, 1 table")
+    assert first.partition("To do:")[2].startswith(" 2 runs, 1 figure, 1 table")
     assert again.partition("To do:")[2].startswith(" 1 figure\n")  # a changed title trains nothing
-    assert len(list(project.folder.glob("results/local+again/runs/*/result.json"))) == 4
+    assert len(list(project.folder.glob("results/local+again/runs/*/result.json"))) == 2
     (said,) = printed["scalestudy compare local local+again"]
     assert said.startswith("local+again against local: ") and "of 2 configurations\n" in said
     assert (project.folder / "results/comparisons/local_local+again.csv").exists()
@@ -74,7 +74,7 @@ def test_an_own_script_is_explained_and_becomes_a_study(tmp_path: Path) -> None:
                 # Planned as the page has it, and made smaller.
                 study = file.read_text().replace("repeats: 3", "repeats: 1").replace("10, steps: 100", "2, steps: 15")
                 file.write_text(study)
-            shorter = command.replace("--minutes 1 ", "--minutes 0.2 ")
+            shorter = command.replace("--minutes 1 ", "--minutes 0.05 --steps 10 ")
             ended = project.shell(shorter, timeout=600, SCALESTUDY_LOCKS=str(tmp_path))
             assert completed(ended), f"{command}\n{ended.stdout}"
             printed.append(ended.stdout)

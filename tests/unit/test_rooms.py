@@ -27,6 +27,8 @@ def modules() -> dict[str, Path]:
 def imported(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
     """The project's modules that a module imports, inside functions too; what is only for type checkers is left out."""
     for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):
+            continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             continue
         if isinstance(node, ast.ImportFrom) and node.module:

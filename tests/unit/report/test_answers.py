@@ -131,6 +131,10 @@ def test_a_number_is_written_in_the_unit_of_its_column_that_suits_it() -> None:
             Number(2.0, None, None, unit=unit).text(form)
     with pytest.raises(NoNumber, match="no half-width"):
         Number(0.0, 0.0, 0.0, n=3).text("±%")
+    with pytest.raises(NoNumber, match="2 runs give no interval"):
+        Number(1.0, None, None, n=2).text("±%")
+    with pytest.raises(NoNumber, match="a ratio needs numbers above 0"):
+        Number(1.0, None, None).over(Number(0.0, None, None))
 
 
 def test_first_answers_are_those_that_studies_declare_and_no_more_than_fit() -> None:

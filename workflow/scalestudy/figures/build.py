@@ -35,10 +35,8 @@ SHARED_EXCHANGE = (
 
 @dataclass(frozen=True)
 class Drawing:
-    """Columns, axes and guides that a kind of figure fixes; an empty column is the figure's own."""
+    """Scales and guides that a kind of figure fixes."""
 
-    y: str = ""
-    x: str = ""
     log_x: bool = False
     log_y: bool = False
     ideal: Literal["none", "time", "throughput", "one"] = "none"
@@ -47,18 +45,16 @@ class Drawing:
 
 
 def drawing_of(kind: Drawing, figure: FigureSpec, runs: Sequence[Row]) -> Drawing:
-    """The kind's drawing with the figure's own columns and scales; in bars where x has at most two values, which a line
-    would join, and nothing needs its scale."""
+    """The kind's drawing with the figure's own scales; in bars where x has at most two values, which a line would join, and
+    nothing needs its scale."""
     drawing = replace(
         kind,
-        y=kind.y or figure.y or "",
-        x=kind.x or figure.x or "",
         log_x=kind.log_x if figure.log_x is None else figure.log_x,
         log_y=kind.log_y if figure.log_y is None else figure.log_y,
     )
-    if drawing.x in MEASURED or drawing.ideal == "one" or figure.log_y or figure.reference or figure.mark:
+    if figure.axes[0] in MEASURED or drawing.ideal == "one" or figure.log_y or figure.reference or figure.mark:
         return drawing
-    is_short = len({canonical_json(row.get(drawing.x)) for row in runs}) <= 2
+    is_short = len({canonical_json(row.get(figure.axes[0])) for row in runs}) <= 2
     return replace(drawing, bars=True, log_y=False) if is_short else drawing
 
 
@@ -68,7 +64,7 @@ def chart_over(
     """Chart of y over x, with the kind's `own` notes. `every`: all rows that may be a base of comparison."""
     runs = selected(rows, figure.where)
     drawing = drawing_of(kind, figure, runs)
-    x, y = drawing.x, drawing.y
+    x, y = figure.axes
     reference = Reference(read_reference(figure.reference) if figure.reference else [], x, y, figure.series)
     groups = grouped(study, figure, runs, x)
     looks = styles(study, figure.series, groups)
@@ -80,7 +76,7 @@ def chart_over(
     for group in groups:
         names = dict.fromkeys(workload[row["run"]] for row in group.runs)
         group_bases = [workload_bases[name] for name in names if name in workload_bases]
-        categories = _categories(study, drawing, group.runs if drawing.bars else runs)
+        categories = _categories(study, x, group.runs if drawing.bars else runs, drawing.bars)
         lines = _lines(figure, drawing, group, looks, categories)
         guides: list[Line] = []
         if lines and not categories:
@@ -142,25 +138,26 @@ def _base_notes(y: str, panels: Sequence[Panel], shown_bases: Sequence[tuple[str
     return notes.bases(shown_bases) if ideal or y == "efficiency" else []
 
 
-def _categories(study: Study, drawing: Drawing, runs: Sequence[Row]) -> dict[str, str]:
+def _categories(study: Study, x: str, runs: Sequence[Row], bars: bool) -> dict[str, str]:
     """Texts below bars, or below the values of an axis of names, in the study's order, numbers ascending; empty for an axis
     of numbers. A key without a value, such as no limit, has no place among numbers: its axis is one of names."""
-    values: list[Any] = [row.get(drawing.x) for row in runs]
+    values: list[Any] = [row.get(x) for row in runs]
     are_numbers = all(map(is_number, values))
-    if not drawing.bars and (are_numbers or drawing.x in MEASURED):
+    if not bars and (are_numbers or x in MEASURED):
         return {}
     values = sorted(values) if are_numbers else values
-    return {canonical_json(value): value_text(study, drawing.x, value) for value in values}
+    return {canonical_json(value): value_text(study, x, value) for value in values}
 
 
 def _lines(figure: FigureSpec, drawing: Drawing, group: Group, looks: Looks, categories: dict[str, str]) -> list[Line]:
     """Lines or bars of a panel, each prediction before the values that it predicts."""
     role: Literal["bar", "series"] = "bar" if drawing.bars else "series"
+    x, y = figure.axes
     return [
         Line(label, points, role, *looks[label], connected=not categories)
         for label, members in group.lines.items()
-        for column in filter(None, (figure.prediction, drawing.y))
-        if (points := _points(members, drawing.x, column, list(categories)))
+        for column in filter(None, (figure.prediction, y))
+        if (points := _points(members, x, column, list(categories)))
     ]
 
 
@@ -211,7 +208,7 @@ def _panel(
     guides: list[Line],
     categories: dict[str, str],
 ) -> Panel:
-    x, y = drawing.x, drawing.y
+    x, y = figure.axes
     places = {point.x for line in (*guides, *lines) if line.role != "ideal" for point in line.points}
     values = [value for line in lines for point in line.points for value in (point.y, *point.repeats)]
     log_x = drawing.log_x and not categories and min(places, default=1) > 0

@@ -23,6 +23,12 @@ BYTES = {"B": 2.0**20, "MiB": 1.0}
 FORMATS = (PER_CENT, MIB, HALF_WIDTH, OWN_UNIT)
 
 
+OVER_RANKS = {
+    "time_over_ranks": "training_time_s", "throughput_over_ranks": "throughput_samples_per_s", "efficiency": "efficiency"
+}  # fmt: skip
+"""What kinds of figure that set both axes draw over `ranks`."""
+
+
 class MarkSpec(Spec):
     """A place on the horizontal axis worth a thin line: a memory limit, a number of cores."""
 
@@ -71,6 +77,11 @@ class FigureSpec(Spec):
     def file_name(self) -> str:
         """The name that the figure's files carry."""
         return self.name or self.kind
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """Columns on the horizontal and the vertical axis; empty where the kind draws something else."""
+        return ("ranks", OVER_RANKS[self.kind]) if self.kind in OVER_RANKS else (self.x or "", self.y or "")
 
     def __str__(self) -> str:
         """For messages."""

@@ -29,10 +29,10 @@ MAX_SERIES = 3
 """Series of a figure that are put into words."""
 KINDS = {"extrapolated": "extrapolated from a window", "predicted": "predicted", "reported": "reported by the program"}
 """Kinds of number that are not measured, in words."""
+IN_WORDS = ("lines", "bars", "time_over_ranks", "throughput_over_ranks")
+"""Kinds of figure that are."""
 MAX_SENTENCES = 8
 """Sentences with which terminal and report begin."""
-AXES = {"time_over_ranks": ("ranks", "training_time_s"), "throughput_over_ranks": ("ranks", "throughput_samples_per_s")}
-"""Columns of kinds of figure that set them."""
 
 Rows = Mapping[str, Mapping[str, str]]
 """Rows of summary.csv by configuration."""
@@ -218,9 +218,9 @@ def _marks(numbers: Sequence[Number]) -> str:
 def _of_figure(study: Study, rows: Rows) -> Answer:
     """The first figure of lines or bars in words: of each series its first and last point, and their ratio."""
     for figure in study.figures:
-        x, y = AXES.get(figure.kind, (figure.x, figure.y))
-        if figure.kind in ("lines", "bars", *AXES) and x and y in MEASURED and x not in MEASURED:
-            return _first_and_last(study, figure, x, str(y), rows)
+        x, y = figure.axes
+        if figure.kind in IN_WORDS and y in MEASURED and x not in MEASURED:
+            return _first_and_last(study, figure, x, y, rows)
     return Answer(left_out=("no figure of lines or bars, and no `answers` in its file",))
 
 

@@ -82,21 +82,18 @@ def write_report(studies: Sequence[Study], machine: str, scale: str, out: Path |
 
 
 COLUMNS_OF_KINDS: dict[str, tuple[str, ...]] = {
-    "time_over_ranks": ("training_time_s",),
-    "throughput_over_ranks": ("throughput_samples_per_s",),
-    "efficiency": ("efficiency",),
     "stacked": PARTS,
     "accuracy_over_time": ("accuracy", "auroc"),
     "staleness": ("staleness",),
 }
-"""Columns that a kind of figure draws by itself."""
+"""Columns that kinds of figure without axes of columns draw."""
 
 
 def _shown_columns(parts: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
     """The columns that figures and tables show, whose meanings the page ends with."""
     shown = {value for part in parts for table, _ in part["tables"] for value in table.values}
     for figure in (figure for part in parts for figure in part["study"].figures):
-        shown |= {figure.x, figure.y, *COLUMNS_OF_KINDS.get(figure.kind, ())}
+        shown |= {*figure.axes, *COLUMNS_OF_KINDS.get(figure.kind, ())}
     return {name: column for name, column in MEASURED.items() if name in shown}
 
 
