@@ -1,6 +1,6 @@
 """Write docs/gallery/ from results: a page for each shipped study at one scale.
 
-    python docs/gallery.py [--machine NAME] [--scale SCALE] [--study NAME]... [--note TEXT]
+    python docs/gallery.py [--machine NAME] [--scale SCALE] [--note TEXT]
 
 A study with figures or tables gets its page from them: question, answer, figures, tables, verdicts, how it was measured. A
 study without results keeps the page that it has; if it has none, its page says how to make them. `--note` is printed on the pages that are written: conditions that the results do not know of.
@@ -40,14 +40,9 @@ def main() -> None:
     """Write the pages and the gallery's index."""
     arguments = parsed()
     studies = read_studies(None, arguments.scale, read_machine(arguments.machine), machine_name=arguments.machine)
-    known = [study.name for study in studies]
-    if unknown := [name for name in arguments.study or () if name not in known]:
-        print(f"there is no study `{unknown[0]}` at scale `{arguments.scale}`: {', '.join(known)}", file=sys.stderr)
-        sys.exit(2)
     try:
         for study in studies:
-            if not arguments.study or study.name in arguments.study:
-                write_page(study, arguments.machine, arguments.note)
+            write_page(study, arguments.machine, arguments.note)
     except UserError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -59,7 +54,6 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Write docs/gallery/ from results.")
     parser.add_argument("--machine", default="local", help="name of a file in config/machines/")
     parser.add_argument("--scale", default="mini", help="mini, node or paper")
-    parser.add_argument("--study", action="append", help="only this study; may be repeated")
     parser.add_argument("--note", default="", help="a sentence about the conditions of the measurement")
     return parser.parse_args()
 

@@ -60,28 +60,17 @@ def made(setup: ModuleType) -> None:
     setup.main()
 
 
-def test_nothing_is_installed_twice_and_a_moved_clone_is_made_anew(
+def locks_installed(setup: ModuleType) -> list[str]:
+    return [Path(call[-1]).name for call in setup.calls if "--require-hashes" in call]
+
+
+def test_nothing_is_installed_twice_another_lock_is_kept_until_the_default_is_asked_for_and_a_moved_clone_is_made_anew(
     setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(setup)
     setup.main()
     assert [call[1] for call in setup.calls] == ["--require-hashes", "--no-deps"]
 
-    setup.ROOT.rename(tmp_path / "moved")
-    place_new(setup, tmp_path / "moved", monkeypatch)
-    setup.main()
-    assert [call[1] for call in setup.calls[2:]] == ["--require-hashes", "--no-deps"]
-    assert json.loads(setup.STAMP.read_text())["path"] == str(tmp_path / "moved" / ".venv")
-
-
-def locks_installed(setup: ModuleType) -> list[str]:
-    return [Path(call[-1]).name for call in setup.calls if "--require-hashes" in call]
-
-
-def test_another_lock_is_installed_and_kept_until_the_default_one_is_asked_for(
-    setup: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made(setup)
     (setup.ROOT / "envs/requirements-cuda126.txt").write_text("torch==0.9 \\\n    --hash=sha256:1\n")
     monkeypatch.setenv("LOCK", "cuda126")
     setup.main()
@@ -91,6 +80,13 @@ def test_another_lock_is_installed_and_kept_until_the_default_one_is_asked_for(
     monkeypatch.setenv("LOCK", "default")
     setup.main()
     assert locks_installed(setup)[2:] == ["requirements.txt"]
+
+    calls = len(setup.calls)
+    setup.ROOT.rename(tmp_path / "moved")
+    place_new(setup, tmp_path / "moved", monkeypatch)
+    setup.main()
+    assert [call[1] for call in setup.calls[calls:]] == ["--require-hashes", "--no-deps"]
+    assert json.loads(setup.STAMP.read_text())["path"] == str(tmp_path / "moved" / ".venv")
 
 
 def test_the_environment_can_lie_elsewhere_and_is_made_again_where_that_place_was_emptied(

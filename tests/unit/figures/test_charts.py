@@ -10,13 +10,20 @@ import pytest
 
 from scalestudy.analysis.summarise import summarise
 from scalestudy.figures.chart import Chart, Line
-from scalestudy.figures.kinds import chart_of, draw
+from scalestudy.figures.kinds import chart_of
+from scalestudy.figures.render import render
+from scalestudy.figures.style import styled
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import INSTRUMENT, MACHINE, SCALING, read_study, write_results
 
 
 def chart(study: Study, name: str) -> Chart:
     summarise(study, MACHINE)
+    return from_summary(study, name)
+
+
+def from_summary(study: Study, name: str) -> Chart:
+    """A further chart of the same results."""
     return chart_of(study, MACHINE, study.figure(name))
 
 
@@ -31,6 +38,12 @@ def is_ring(run: Run) -> bool:
 
 def series(chart: Chart, label: str) -> Line:
     return next(line for line in chart.lines if line.label == label)
+
+
+def rendered(chart: Chart) -> None:
+    """Draw it, into no file."""
+    with styled():
+        render(chart).draw_without_rendering()
 
 
 def said(chart: Chart, words: str) -> bool:
@@ -56,11 +69,13 @@ def test_invalid_skipped_and_missing_runs_are_counted_with_their_reasons_and_not
 def test_extrapolated_times_are_points_of_their_own_kind(study: Study) -> None:
     write_results(study, lambda run: {"kinds": {"training_time_s": "extrapolated"}} if run.spec.ranks == 2 else {})
 
-    points = series(chart(study, "time"), "ring & all_reduce").points
+    made = chart(study, "time")
 
-    assert [point.kind for point in points] == ["measured", "extrapolated"]
-    assert said(chart(study, "time"), "Extrapolated: the full training, from a measured window")
-    assert {point.kind for point in series(chart(study, "throughput"), "ring & all_reduce").points} == {"measured"}
+    assert [point.kind for point in series(made, "ring & all_reduce").points] == ["measured", "extrapolated"]
+    assert said(made, "Extrapolated: the full training, from a measured window")
+    assert {point.kind for point in series(from_summary(study, "throughput"), "ring & all_reduce").points} == {
+        "measured"
+    }
 
 
 def test_a_single_extrapolated_run_has_no_interval_and_the_note_says_how_uncertain_it_is(study: Study) -> None:
@@ -68,9 +83,10 @@ def test_a_single_extrapolated_run_has_no_interval_and_the_note_says_how_uncerta
     measured = {**own, "metrics": {"training_time_s": 100.0}}
     write_results(study, lambda run: None if run.spec.repeat else measured)
 
-    points = series(chart(study, "time"), "ring & all_reduce").points
+    made = chart(study, "time")
+    points = series(made, "ring & all_reduce").points
     assert [(point.n, point.low, point.high, point.kind) for point in points] == [(1, None, None, "extrapolated")] * 2
-    assert said(chart(study, "time"), "from a measured window, which alone is uncertain by up to ±5 %")
+    assert said(made, "from a measured window, which alone is uncertain by up to ±5 %")
 
 
 def test_of_times_that_some_runs_never_reached_no_mean_of_the_others_is_drawn(study: Study, tmp_path: Path) -> None:
@@ -103,9 +119,9 @@ def test_ranks_that_share_cores_are_shaded_and_bars_of_numbers_ascend_for_that(s
     write_results(study, lambda run: {"oversubscribed": run.spec.ranks == 2})
 
     assert chart(study, "time").panels[0].shaded_from == 2.0
-    (panel,) = chart(study, "throughput").panels
-    assert (panel.x.categories, panel.shaded_from) == (("1", "2"), 1.0)
-    assert len(draw(study, MACHINE, "throughput")) == 4
+    made = from_summary(study, "throughput")
+    assert (made.panels[0].x.categories, made.panels[0].shaded_from) == (("1", "2"), 1.0)
+    rendered(made)
 
 
 def test_runs_with_a_server_that_share_cores_beside_others_that_do_not_are_named(study: Study) -> None:
@@ -129,12 +145,14 @@ def test_published_numbers_for_the_same_question_are_drawn_with_their_source(stu
     published = next(line for line in made.lines if line.role == "published")
     assert [(point.x, point.y) for point in published.points] == [(1, 604987), (4, 154931), (32, 44862), (128, 135905)]
     assert "Table 2, row (a)" in made.sources[0]
+    rendered(made)
     assert said(made, "1 and 4 GPUs extrapolated by the authors")
 
     rate["metrics"] |= {"training_time_s": None}
     write_results(same, lambda run: {**rate, **gpu})
-    assert said(chart(same, "time"), "are not drawn: ")
-    assert not any(note.startswith("Published: ") for note in chart(same, "time").notes)
+    made = chart(same, "time")
+    assert said(made, "are not drawn: ")
+    assert not any(note.startswith("Published: ") for note in made.notes)
 
 
 def test_models_get_panels_and_emulation_is_in_their_titles(study: Study, tmp_path: Path) -> None:
@@ -148,6 +166,7 @@ def test_models_get_panels_and_emulation_is_in_their_titles(study: Study, tmp_pa
 
     assert [panel.title for panel in made.panels] == ["small_cnn", "resnet50, compute emulated"]
     assert said(made, "Emulated compute waits")
+    rendered(made)
 
 
 def test_a_value_that_is_no_number_has_its_place_on_an_axis_of_numbers(study: Study, tmp_path: Path) -> None:
@@ -177,8 +196,9 @@ def test_an_efficiency_of_series_that_are_left_out_is_blank(study: Study, tmp_pa
     alone = SCALING.replace("repeats: 3", "include: [{strategy: single, ranks: 1}]\nrepeats: 3")
     study = with_figure(tmp_path, "{kind: efficiency, where: {strategy: single}}", alone)
     write_results(study)
-    assert chart(study, "efficiency").panels[0].blank == "No run belongs into this figure"
-    assert len(draw(study, MACHINE, "efficiency")) == 4
+    made = chart(study, "efficiency")
+    assert made.panels[0].blank == "No run belongs into this figure"
+    rendered(made)
 
 
 def test_a_prediction_is_drawn_hollow_under_the_name_of_what_it_predicts(study: Study, tmp_path: Path) -> None:
@@ -296,7 +316,8 @@ def test_ideal_scaling_starts_at_the_mean_of_the_runs_without_exchange_and_not_a
     rates = {"ring": 100.0, "halving_doubling": 121.0}
     write_results(equal, lambda run: {"throughput_samples_per_s": rates[run.spec.strategy.name] * run.spec.ranks})
 
-    ideal = next(line for line in chart(equal, "throughput").lines if line.role == "ideal")
+    made = chart(equal, "throughput")
+    ideal = next(line for line in made.lines if line.role == "ideal")
 
     assert [point.y for point in ideal.points] == [pytest.approx(110.0), pytest.approx(440.0)]
-    assert said(chart(equal, "throughput"), "mean of 6 runs without exchange (ring; halving doubling)")
+    assert said(made, "mean of 6 runs without exchange (ring; halving doubling)")

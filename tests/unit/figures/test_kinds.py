@@ -12,13 +12,13 @@ import pytest
 from scalestudy.errors import UserError
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart, Line
-from scalestudy.figures.kinds import KINDS, draw
+from scalestudy.figures.kinds import KINDS
 from scalestudy.figures.style import bar_look
 from scalestudy.results.parts import parts_of
 from scalestudy.spec.layout import run_folder
 from scalestudy.spec.study import Run, Study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
-from tests.unit.figures.test_charts import chart, is_ring, said, with_figure
+from tests.unit.figures.test_charts import chart, is_ring, rendered, said, with_figure
 
 PARTS = {"data_s": 0.01, "compute_s": 0.15, "exchange_s": 0.03, "optimiser_s": 0.01}
 
@@ -36,7 +36,7 @@ def test_bars_stand_on_the_values_that_the_study_sets_even_where_they_are_number
     assert made.panels[0].x.categories == ("1", "2")
     assert [(point.x, point.n) for point in made.lines[0].points] == [(0.0, 3), (1.0, 3)]
     assert made.lines[0].points[1].low == pytest.approx(158.5328, abs=1e-4)
-    assert len(draw(study, MACHINE, "bars")) == 4
+    rendered(made)
 
 
 def test_the_parts_of_a_step_sum_to_it(study: Study, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_the_parts_of_a_step_sum_to_it(study: Study, tmp_path: Path) -> None:
     assert [line.points[0].y for line in made.lines] == [pytest.approx(part) for part in PARTS.values()]
     assert sum(line.points[0].y for line in made.lines) == pytest.approx(0.2)
     assert said(made, "The parts sum to the mean step")
-    assert len(draw(study, MACHINE, "stacked")) == 4
+    rendered(made)
 
 
 def test_forward_and_backward_take_the_place_of_their_sum_where_both_are_known() -> None:
@@ -159,4 +159,4 @@ def test_rows_of_each_rank_hold_the_first_steps_of_the_median_run(traced: Study)
         made, "computation hides 25 % of the exchange; of a step nothing hides 2 ms of exchange and 1 ms of waiting"
     )
     assert said(made, "a traced step takes 1.25 times one of the window")
-    assert len(draw(traced, MACHINE, "timeline")) == 4
+    rendered(made)

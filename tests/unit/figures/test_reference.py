@@ -54,6 +54,8 @@ def test_published_numbers_are_drawn_only_beside_runs_of_like_data_device_and_mo
     lines = Reference(rows, "loader.workers", "throughput_samples_per_s", "data.preprocess").lines([{**RUN, **changes}])
 
     assert len(lines) == drawn
+    no_such_axis = Reference(rows, "loader.workers", "exchange_s", "data.preprocess").citation([], [{**RUN, **changes}])
+    assert no_such_axis.endswith("are not drawn: they do not hold “Exchange” over “Loader workers per rank”")
 
 
 def test_a_number_without_a_source_is_refused_with_its_line(tmp_path: Path) -> None:
