@@ -83,9 +83,7 @@ def test_of_a_program_the_parts_that_are_known_are_drawn_without_their_sum(study
         ("{kind: stacked, x: ranks, y: loss}", "a figure of kind `stacked` sets `y` itself"),
         ("{kind: bars, x: step_time_s, y: loss}", "`step_time_s` is measured"),
         ("{kind: bars, x: ranks, y: loss, log_y: true}", "a figure of kind `bars` does not draw `log_y`"),
-        ("{kind: stacked, x: ranks, log_x: true}", "a figure of kind `stacked` does not draw `log_x`"),
         ("{kind: accuracy_over_time, reference: a}", "a figure of kind `accuracy_over_time` does not draw `reference`"),
-        ("{kind: staleness, mark: {x: 1, label: a}}", "a figure of kind `staleness` does not draw `mark`"),
     ],
 )
 def test_what_a_kind_cannot_draw_is_an_error(study: Study, tmp_path: Path, figure: str, message: str) -> None:
