@@ -43,14 +43,15 @@ def headed(name: bytes, size: bytes, kind: bytes = b"0", data: bytes = b"") -> b
     return bytes(block) + data + bytes(-len(data) % 512)
 
 
-def imagenet(root: Path) -> None:
-    """Two classes of two images, two held out."""
+def imagenet(root: Path, others: Mapping[str, bytes] | None = None) -> None:
+    """Two classes of two images, or `others` as the tars of classes; two held out. Neither tar nor list is in order."""
     root.mkdir(parents=True)
-    inner = {f"{name}.tar": tar_of({f"{name}_{n}.JPEG": picture(n) for n in range(2)}) for name in CLASSES}
-    (root / TRAIN).write_bytes(tar_of(inner))
+    tars = {name: tar_of({f"{name}_{n}.JPEG": picture(n) for n in range(2)}) for name in reversed(CLASSES)}
+    inner = {f"{name}.tar": data for name, data in {**tars, **(others or {})}.items()}
+    (root / TRAIN).write_bytes(tar_of({"._companion.tar": b"Mac OS X", **inner}))
     stems = [f"ILSVRC2012_val_{n:08d}" for n in (1, 2)]
     (root / HELD_OUT).write_bytes(tar_of({f"{stem}.JPEG": picture(7) for stem in stems}))
-    rows = [f"{stem},{name} 1 2 3 4" for stem, name in zip(stems, CLASSES, strict=True)]
+    rows = [f"{stem},{name} 1 2 3 4" for stem, name in zip(reversed(stems), CLASSES, strict=True)]
     (root / SOLUTION).write_text("\n".join(["ImageId,PredictionString", *rows, ""]))
 
 

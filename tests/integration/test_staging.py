@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from tests.integration.tries import result, run, weights
+from tests.integration.tries import run, weights
 
 PICTURES = (
     "data={source: synthetic_jpeg, samples: 96, width: 96, height: 64, mean_kib: 3, shard: {format: tar, mib: 0.0625}}",
@@ -21,39 +19,19 @@ def site(folder: Path) -> str:
     return str(folder / "site.yaml")
 
 
-WAYS = {
-    "threads": "workers: 2",
-    "processes from memory": "workers: 1, kind: processes, mode: memory, storage: {latency_ms: 1}",
-}
-
-
-@pytest.fixture(scope="module")
-def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Runs that read the same pictures in each of WAYS."""
-    folder = tmp_path_factory.mktemp("read")
-    for name, way in WAYS.items():
-        run(folder / name, *PICTURES, f"loader={{augment: crop_flip, size: 32, {way}}}")
-    return {name: folder / name for name in WAYS}
-
-
-def test_weights_do_not_depend_on_how_pictures_are_read(read: dict[str, Path]) -> None:
-    for out in read.values():
-        assert result(out)["instrument"]["decoder"].startswith(("kernel", "plain"))
-        assert weights(out) == weights(read["threads"])
-
-
-def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_the_copying(
-    read: dict[str, Path], tmp_path: Path
-) -> None:
-    loader = "loader={size: 32, augment: crop_flip, storage: {mib_per_s: 1}}"
-    found = run(tmp_path / "staged", *PICTURES, loader, "stage.to=scratch", SCALESTUDY_SITE=site(tmp_path))
-    assert weights(read["threads"]) == weights(tmp_path / "staged")
+def test_a_staged_run_trains_to_the_same_weights_and_a_slow_storage_slows_only_the_copying(tmp_path: Path) -> None:
+    ways = "workers: 1, kind: processes, mode: memory", "storage: {mib_per_s: 1}"
+    read, staged = (f"loader={{augment: crop_flip, size: 32, {way}}}" for way in ways)
+    in_place = run(tmp_path / "read", *PICTURES, read)
+    found = run(tmp_path / "staged", *PICTURES, staged, "stage.to=scratch", SCALESTUDY_SITE=site(tmp_path))
+    assert weights(tmp_path / "read") == weights(tmp_path / "staged")
+    assert found["instrument"]["decoder"].startswith(("kernel", "plain"))
     metrics = found["metrics"]
     assert metrics["staged_bytes"] > metrics["dataset_bytes"]  # held-out samples too
     assert metrics["stage_s"] >= 0.9 * metrics["staged_bytes"] / 2**20
     assert metrics["time_to_train_s"] == metrics["training_time_s"] + metrics["stage_s"]
     assert metrics["first_batch_s"] > metrics["stage_s"]
-    assert result(read["threads"])["metrics"]["stage_s"] is None
+    assert in_place["metrics"]["stage_s"] is None
 
 
 def test_nodes_with_shards_of_their_own_see_no_others_and_leave_nothing_behind(tmp_path: Path) -> None:

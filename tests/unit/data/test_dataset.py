@@ -33,14 +33,9 @@ def test_pixels_depend_on_seed_epoch_and_sample_only(source: str, augment: str, 
     assert torch.equal(turned.flip(0), x)
     for other in ({"seed": 1}, {"epoch": 1}):
         assert not torch.equal(batch(data, list(range(30)), augment=augment, size=size, **other)[0], x)
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_evaluation_shows_every_sample_as_it_is(source: str, prepared: Prepared) -> None:
-    data = open_dataset(prepared(**SOURCES[source])[0], "test")
-    first, _ = batch(data, [0, 1], augment="none")
-    assert torch.equal(first, batch(data, [0, 1], augment="none", seed=3, epoch=7)[0])
-    assert first.dtype == torch.uint8 and first.shape[2:] == data.image_size
+    as_it_is, _ = batch(data, [0, 1], augment="none")
+    assert torch.equal(as_it_is, batch(data, [0, 1], augment="none", seed=3, epoch=7)[0])
+    assert as_it_is.dtype == torch.uint8 and as_it_is.shape[2:] == data.image_size
 
 
 def test_flips_mirror_half_of_the_samples(prepared: Prepared) -> None:

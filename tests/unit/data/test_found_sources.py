@@ -19,82 +19,45 @@ from tests.foreign import published
 from tests.unit.data.conftest import Prepared, photo
 from tests.unit.data.test_shards import payloads
 
-CLASSES = ["n01440764", "n01443537", "n02105855"]
-Made = dict[str, bytes]
 
-
-def laid(root: Path, files: Made) -> Path:
+def laid(root: Path, files: dict[str, bytes]) -> None:
     for name, data in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
-    return root
 
 
-def training() -> dict[str, Made]:
-    return {
-        wnid: {f"{wnid}_{n}.JPEG": photo(40 + 4 * n + 8 * label, 32) for n in range(label + 2)}
-        for label, wnid in enumerate(CLASSES)
-    }
-
-
-HELD_OUT = {f"ILSVRC2012_val_{n:08d}.JPEG": photo(100 + 4 * n, 32) for n in range(1, 5)}
-ANSWERS = [CLASSES[2], CLASSES[0], CLASSES[1], CLASSES[2]]
-
-
-@pytest.fixture
-def tars(tmp_path: Path) -> Path:
-    """The original archives, made by `tar`: a tar of a tar per class, and a flat one."""
-    root = tmp_path / "imagenet"
-    for wnid, files in training().items():
-        laid(tmp_path / "in" / wnid, files)
-        subprocess.run(["tar", "-cf", f"../{wnid}.tar", *files], cwd=tmp_path / "in" / wnid, check=True)
-    laid(tmp_path / "held_out", HELD_OUT)
-    root.mkdir()
-    companion = "._companion.tar"  # as macOS puts beside a file
-    laid(tmp_path / "in", {companion: b"Mac OS X"})
-    inner = [companion, *(f"{wnid}.tar" for wnid in reversed(CLASSES))]
-    subprocess.run(["tar", "-cf", str(root / imagenet.TRAIN_TAR), *inner], cwd=tmp_path / "in", check=True)
-    names = ["-C", str(tmp_path / "held_out"), *HELD_OUT]
-    subprocess.run(["tar", "-cf", str(root / imagenet.HELD_OUT_TAR), *names], check=True)
-    rows = [f"{Path(name).stem},{wnid} 85 1 499 272" for name, wnid in zip(HELD_OUT, ANSWERS, strict=True)]
-    (root / "LOC_val_solution.csv").write_text("ImageId,PredictionString\n" + "\n".join(reversed(rows)) + "\n")
-    return root
-
-
-def test_imagenets_tar_of_tars_is_read_without_unpacking(tars: Path, prepared: Prepared) -> None:
-    path, manifest = prepared(source="imagenet", root=str(tars))
-    assert (manifest.train.samples, manifest.test.samples, manifest.classes) == (9, 4, 3)
-    assert (manifest.format, manifest.bulk, manifest.train.shards) == ("shards", str(tars), 1)
+def test_imagenets_tar_of_tars_is_read_without_unpacking(tmp_path: Path, prepared: Prepared) -> None:
+    published.imagenet(tmp_path / "imagenet")
+    path, manifest = prepared(source="imagenet", root=str(tmp_path / "imagenet"))
+    assert (manifest.train.samples, manifest.test.samples, manifest.classes) == (4, 2, 2)
+    assert (manifest.format, manifest.bulk, manifest.train.shards) == ("shards", str(tmp_path / "imagenet"), 1)
     assert shard_names(manifest, "train") == [imagenet.TRAIN_TAR]
-    index = mapped_index(index_file(path, manifest), "train")
-    found = dict(zip(map(index.path, range(9)), payloads(path, manifest), strict=True))
-    assert found == {name: data for files in training().values() for name, data in files.items()}
-    assert [CLASSES[label] for label in index.labels] == [index.path(n).partition("_")[0] for n in range(9)]
-    held_out = mapped_index(index_file(path, manifest), "test")
-    assert payloads(path, manifest, "test") == list(HELD_OUT.values())
-    assert [CLASSES[label] for label in held_out.labels] == ANSWERS
+    index, held_out = (mapped_index(index_file(path, manifest), split) for split in ("train", "test"))
+    assert list(map(index.path, range(4))) == [f"{name}_{n}.JPEG" for name in published.CLASSES for n in range(2)]
+    assert payloads(path, manifest) == [published.picture(n) for n in (0, 1, 0, 1)]
+    assert payloads(path, manifest, "test") == [published.picture(7)] * 2
+    assert (index.labels.tolist(), held_out.labels.tolist()) == ([0, 0, 1, 1], [1, 0])
     assert sorted(file.name for file in path.parent.iterdir()) == [".bulk.lock", "index.npz", "manifest.json"]
 
 
-def test_what_a_tar_holds_beside_files_is_an_error_or_left_out(tars: Path, prepared: Prepared) -> None:
-    place = tars.parent / "in" / CLASSES[1]
-    first, second, *_ = sorted(path.name for path in place.iterdir())
-    (place / "hard.JPEG").hardlink_to(place / first)
-    (place / "soft.JPEG").symlink_to(first)
-    subprocess.run(["tar", "-cf", "../k.tar", first, second, "hard.JPEG", "soft.JPEG"], cwd=place, check=True)
-    (place / second).write_bytes(photo(5, 32))
-    subprocess.run(["tar", "-rf", "../k.tar", second], cwd=place, check=True)
-    found, unusable = listing.tar_part(place.parent / "k.tar")
+def test_what_a_tar_holds_beside_files_is_an_error_or_left_out(tmp_path: Path, prepared: Prepared) -> None:
+    first, second = "a.JPEG", "b.JPEG"
+    laid(tmp_path, {first: photo(40, 32), second: photo(44, 32)})
+    (tmp_path / "hard.JPEG").hardlink_to(tmp_path / first)
+    (tmp_path / "soft.JPEG").symlink_to(first)
+    subprocess.run(["tar", "-cf", "k.tar", first, second, "hard.JPEG", "soft.JPEG"], cwd=tmp_path, check=True)
+    laid(tmp_path, {second: photo(5, 32)})
+    subprocess.run(["tar", "-rf", "k.tar", second], cwd=tmp_path, check=True)
+    found, unusable = listing.tar_part(tmp_path / "k.tar")
     assert [found.path(n) for n in range(len(found))] == [first, second]
     assert found.bytes[1] == len(photo(5, 32))
     assert dict(unusable) == {"hard.JPEG": listing.NO_FILE, "soft.JPEG": listing.NO_FILE}
-    (place.parent / "k.tar").rename(place.parent / f"{CLASSES[1]}.tar")
-    inner = [f"{name}.tar" for name in CLASSES]
-    subprocess.run(["tar", "-cf", str(tars / imagenet.TRAIN_TAR), *inner], cwd=place.parent, check=True)
+    root = tmp_path / "imagenet"
+    published.imagenet(root, {published.CLASSES[1]: (tmp_path / "k.tar").read_bytes()})
     with pytest.raises(UserError, match=r"hard\.JPEG: is not a file, .* \(1 more things"):
-        prepared("fails", source="imagenet", root=str(tars))
-    _, manifest = prepared("skips", source="imagenet", root=str(tars), on_error="skip")
-    assert (manifest.classes, manifest.left_out) == (3, 2)
+        prepared("fails", source="imagenet", root=str(root))
+    _, manifest = prepared("skips", source="imagenet", root=str(root), on_error="skip")
+    assert (manifest.classes, manifest.train.samples, manifest.left_out) == (2, 4, 2)
 
 
 IN_A_TAR = ["a.jpg", "folder/b.jpg", f"{'c' * 180}.jpg", f"{'d' * 90}/{'e' * 90}.jpg", "überall/図.jpg", "f" * 255]
@@ -109,9 +72,7 @@ def members(path: Path) -> dict[str, bytes]:
 def test_members_of_any_tar_are_found_where_they_lie(dialect: str, tmp_path: Path) -> None:
     names = [name for name in IN_A_TAR if dialect in ("gnu", "pax") or len(name.encode()) < 100]
     contents = {name: os.urandom(300 * number) for number, name in enumerate(names)}
-    for name, data in contents.items():
-        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "in" / name).write_bytes(data)
+    laid(tmp_path / "in", contents)
     subprocess.run(["tar", f"--format={dialect}", "-cf", "x.tar", "-C", "in", *names], cwd=tmp_path, check=True)
     assert members(tmp_path / "x.tar") == contents
 
@@ -131,6 +92,8 @@ def test_chest_pictures_have_any_number_of_14_findings_and_the_official_split(
     names = [[chest_xray14.FINDINGS[n] for n in np.flatnonzero(row)] for row in y.numpy()]
     assert names == [["Mass"], [], ["Mass", "Edema"]]
     assert x.shape == (3, 3, 16, 16) and str(y.dtype) == "torch.float32"
+    path, _ = prepared("tar", source="chest_xray14", root=str(tmp_path / "chest"), shard={"format": "tar"})
+    assert b"[0,0,0,0,1,0,0,0,0,0,0,0,0,0]" in (path.parent / "bulk/train-000000.tar").read_bytes()
 
 
 # ---- Caltech-256

@@ -109,7 +109,7 @@ def saved(image: Image.Image, form: str, **options: Any) -> bytes:
 
 def folder(root: Path, pictures: dict[str, bytes]) -> dict[str, str]:
     """One class, with one held-out image."""
-    for name, data in {**pictures, "../../val/only/held_out.jpg": photo(40, 32)}.items():
+    for name, data in {"../../val/only/held_out.jpg": photo(40, 32), **pictures}.items():
         path = root / "train/only" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -168,9 +168,23 @@ def test_what_is_left_out_leaves_no_gap(form: dict[str, Any], tmp_path: Path, pr
         assert all(payloads(path, manifest))
 
 
-def test_a_class_all_of_whose_pictures_are_damaged_is_an_error_all_the_same(tmp_path: Path, prepared: Prepared) -> None:
-    spec = folder(tmp_path / "p", {"a.jpg": photo(40, 32), "../other/b.jpg": b"", "../other/c.jpg": b"no image"})
-    message = r"train/other/b\.jpg: none of the training images of its class can be read\n    replace them, or remove"
+@pytest.mark.parametrize(
+    ("pictures", "message"),
+    [
+        (
+            {"../other/c.jpg": b"no image"},
+            r"train/other/c\.jpg: none of the training images of its class can be read\n",
+        ),
+        (
+            {"../../val/only/held_out.jpg": b"", "../other/c.jpg": photo(40, 32)},
+            "none of the images of test can be read",
+        ),
+    ],
+)
+def test_a_class_or_split_all_of_whose_pictures_are_damaged_is_an_error_all_the_same(
+    pictures: dict[str, bytes], message: str, tmp_path: Path, prepared: Prepared
+) -> None:
+    spec = folder(tmp_path / "p", {"a.jpg": photo(40, 32), **pictures})
     with pytest.raises(UserError, match=message):
         prepared(**spec, on_error="skip")
 

@@ -24,9 +24,9 @@ from scalestudy.data.decode.kernel.build import build
 
 
 @pytest.fixture(scope="module")
-def fast(tmp_path_factory: pytest.TempPathFactory) -> kernel.Kernel:
+def fast() -> kernel.Kernel:
     try:
-        return kernel.Kernel(build(folder=tmp_path_factory.mktemp("kernel")))
+        return kernel.Kernel(build())
     except RuntimeError as error:
         pytest.skip(f"KERNEL NOT TESTED: {error}")
 
@@ -57,7 +57,7 @@ def both(fast: kernel.Kernel, data: bytes, draws: np.ndarray, side: int) -> tupl
     return shown_by(fast, data, draws, side).astype(int), plain.astype(int)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     height=st.integers(1, 150),
     width=st.integers(1, 150),
@@ -86,21 +86,19 @@ def test_views_are_those_of_torchvision_to_a_level(fast: kernel.Kernel) -> None:
         assert np.abs(shown - expected.permute(1, 2, 0).numpy()).max() <= 1
 
 
-@pytest.mark.parametrize("most", [0, 1])
-def test_every_set_of_instructions_gives_the_same_bytes(fast: kernel.Kernel, most: int, tmp_path: Path) -> None:
+def test_plain_c_gives_the_same_bytes_as_avx2(fast: kernel.Kernel, tmp_path: Path) -> None:
     # A library has one choice: another one needs a copy.
-    copy = shutil.copy(fast._c._name, tmp_path / "copy.so")
-    other = kernel.Kernel(Path(copy), most)
+    other = kernel.Kernel(Path(shutil.copy(fast._c._name, tmp_path / "copy.so")), most=0)
     data, pixels = coded(photo(301, 257)), photo(97, 131).tobytes()
     for draws in np.random.default_rng(0).random((40, images.DRAWS)):
         for side in (31, 64):
             assert np.array_equal(shown_by(fast, data, draws, side), shown_by(other, data, draws, side))
             stored = [shown_by(one, pixels, draws, side, stored=(97, 131)) for one in (fast, other)]
             assert np.array_equal(*stored)
-    assert other.instructions != "AVX2"
+    assert other.instructions == "plain C"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(height=st.integers(1, 90), width=st.integers(1, 90), crop=st.booleans(), seed=st.integers(0, 1000))
 def test_any_view_of_stored_pixels_is_that_of_the_plain_way(
     fast: kernel.Kernel, height: int, width: int, crop: bool, seed: int
@@ -141,7 +139,7 @@ def test_a_batch_is_read_from_files_and_what_is_not_for_it_is_left(fast: kernel.
 
 
 def test_without_a_compiler_or_with_another_systems_library_the_plain_way_is_used_and_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fast: kernel.Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = {**os.environ, "CC": "no-such-compiler", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "scalestudy.data.decode.kernel.build"]
@@ -153,5 +151,5 @@ def test_without_a_compiler_or_with_another_systems_library_the_plain_way_is_use
     assert kernel.state() == "plain: simplejpeg and torch"
     (tmp_path / f"kernel-{kernel.source_key()}-another.so").write_bytes(b"for another system")
     assert kernel.state() == "plain: simplejpeg and torch"
-    build(folder=tmp_path)
+    shutil.copy(fast._c._name, tmp_path)
     assert kernel.state().startswith("kernel, ")

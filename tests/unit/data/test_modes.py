@@ -37,8 +37,14 @@ FORMS = {
     "lmdb": {**JPEG, "shard": {"format": "lmdb"}},
     "raw": {**JPEG, "preprocess": "raw", "resize": 64},
     "raw shards": {**JPEG, "preprocess": "raw", "resize": 64, "shard": {"format": "raw", "mib": 0.1}},
+    "tensors": {"source": "digits", "scale": 0.0279},
 }
-OWN_MODE = {"tar": "shards", "lmdb": "database"}
+BY_PROCESSES: dict[str, dict[str, Any]] = {
+    "tar": {"mode": "memory", "storage": {"latency_ms": 0.1}},
+    "lmdb": {"mode": "database"},
+    "tensors": {},
+}
+"""A process reads as a thread does, and starting one takes a second: one way for each reader."""
 
 
 def spec(**options: Any) -> run.Loader:
@@ -46,13 +52,13 @@ def spec(**options: Any) -> run.Loader:
     return run.Loader.model_validate_json(json.dumps({**usual, **options}))
 
 
-def shown(path: Path, order: list[tuple[int, np.ndarray]] | None = None, **options: Any) -> dict[int, torch.Tensor]:
+def shown(path: Path, **options: Any) -> dict[int, torch.Tensor]:
     """Every image that a loader shows, by sample."""
     loader = spec(**options)
     data = open_dataset(path, "train", loader)
     found: dict[int, torch.Tensor] = {}
-    with Loader(data, order or plan(data), loader, seed=3) as batches_made:
-        for (_, indices), (x, y) in zip(order or plan(data), batches_made, strict=True):
+    with Loader(data, plan(data), loader, seed=3) as batches_made:
+        for (_, indices), (x, y) in zip(plan(data), batches_made, strict=True):
             assert len(x) == len(y) == len(indices)
             found.update(zip(indices.tolist(), x.clone(), strict=True))
     return found
@@ -83,22 +89,16 @@ def nothing_is_left_behind() -> Iterator[None]:
 @pytest.mark.parametrize("form", FORMS)
 def test_each_mode_and_kind_of_worker_shows_the_same_pictures(form: str, prepared: Prepared) -> None:
     path, _ = prepared(**FORMS[form])
-    first = shown(path, workers=0)
-    assert len(first) == 40 and equal(first, shown(path, workers=3))
-    assert equal(first, shown(path, mode="memory"))
-    if form in ("tar", "lmdb"):  # each process imports torch, and reads as a thread does
-        assert equal(first, shown(path, mode=OWN_MODE[form], kind="processes", workers=1))
-    if form != "lmdb":
+    options = {"size": 8, "augment": "flip"} if form == "tensors" else {}  # without what processes import torch for
+    first = shown(path, workers=0, **options)
+    assert len(first) == 40 and equal(first, shown(path, workers=3, **options))
+    assert equal(first, shown(path, mode="memory", **options))
+    if form in BY_PROCESSES:
+        assert equal(first, shown(path, kind="processes", **options, **BY_PROCESSES[form]))
+    if form not in ("lmdb", "tensors"):
         assert equal(first, shown(path, mode="stream", shuffle_buffer=7, workers=3))
-
-
-def test_tensors_come_through_worker_processes_and_from_memory(prepared: Prepared) -> None:
-    path, _ = prepared(source="digits")
-    options = {"size": 8, "augment": "flip"}
-    order = [(0, np.arange(begin, begin + 30)) for begin in range(0, 90, 30)]
-    first = shown(path, order, workers=0, **options)
-    assert equal(first, shown(path, order, kind="processes", **options))
-    assert equal(first, shown(path, order, mode="memory", **options))
+    nothing_read = shown(path, mode="synthetic", **options)
+    assert nothing_read.keys() == first.keys() and not equal(first, nothing_read)
 
 
 @pytest.mark.timeout(60)
@@ -111,6 +111,20 @@ def test_a_worker_process_and_its_loader_never_wait_for_each_other_to_read(prepa
         labels = torch.cat([y.clone() for _, y in made])
     alone = data.batch(np.arange(1 << 18), size=None, augment="none", seed=0, epoch=0)[1]
     assert torch.equal(labels, alone)
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "message"),
+    [
+        ("files", {"mode": "shards"}, "cannot be read in mode `shards`"),
+        ("lmdb", {"origin": "/x"}, "only where it lies"),
+    ],
+)
+def test_a_way_of_reading_that_a_form_does_not_have_is_an_error(
+    form: str, options: dict[str, str], message: str, prepared: Prepared
+) -> None:
+    with pytest.raises(UserError, match=message):
+        open_dataset(prepared(**FORMS[form])[0], "train", spec(**options))
 
 
 # Going on in the middle
@@ -235,6 +249,8 @@ DAMAGES: dict[str, tuple[str, str, Callable[[Path], object], str]] = {
         r"sample \d+ cannot be read: it is damaged: its checksum",
     ),
     "a database without a record": ("lmdb", "threads", without_a_record, r"\(record 000000003\) .*: .*no record"),
+    "a database that was cut": ("lmdb", "threads", lambda file: os.truncate(file, 99), "the database cannot be opened"),
+    "arrays that were cut": ("tensors", "threads", lambda file: os.truncate(file, 99), "prepared data cannot be read"),
 }
 
 

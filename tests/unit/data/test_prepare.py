@@ -1,10 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
-import json
 import os
-import subprocess
-import sys
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from scalestudy.cli import run_command
+from scalestudy.data import progress
 from scalestudy.data.load.dataset import open_dataset
-from scalestudy.data.manifest import bulk_folder, read_manifest
+from scalestudy.data.manifest import bulk_folder, read_manifest, write_manifest
 from scalestudy.data.prepare import datasets as module
 from scalestudy.data.prepare import write
 from scalestudy.data.prepare.datasets import ensure, prepare
@@ -25,7 +25,6 @@ from scalestudy.data.scale import stratified_order, wanted_samples
 from scalestudy.data.verify import is_whole
 from scalestudy.errors import UserError
 from scalestudy.spec.config import Site
-from tests.conftest import ROOT
 from tests.unit.data.conftest import Prepared, dataset_spec, photo, small_disk
 
 JPEG = {"source": "synthetic_jpeg", "samples": 30, "width": 64, "height": 48, "mean_kib": 2.0}
@@ -45,6 +44,23 @@ def test_a_bulk_elsewhere_is_named_by_its_absolute_path_and_shared(
     assert open_dataset(tmp_path / "b/manifest.json", "train").samples == 1437
 
 
+def test_on_a_disk_without_locks_data_is_made_all_the_same(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr("fcntl.lockf", no_locks)
+    monkeypatch.setattr(progress, "FIRST_S", 0)
+    path, manifest = prepared(**JPEG, shard={"format": "lmdb"})
+    assert sorted(file.name for file in path.parent.iterdir()) == [".bulk.lock", "bulk", "manifest.json"]
+    assert "preparing train: 30 of 30, " in capsys.readouterr().err
+    shutil.rmtree(path.parent / "bulk")
+    write_manifest(path, dataclasses.replace(manifest, fingerprint="another"))
+    with pytest.raises(UserError, match="made again, it differs from what the manifest describes"):
+        ensure(path)
+
+
 def test_a_hidden_file_in_a_bulk_does_not_make_it_another(prepared: Prepared) -> None:
     path, manifest = prepared(**JPEG)
     bulk = bulk_folder(path, manifest)
@@ -59,27 +75,16 @@ def test_data_that_does_not_fit_on_the_disk_is_an_error_before_it_is_made(prepar
         prepared(source="digits", scale="900 TB")
 
 
-FULL = """
-import json
-import sys
-from pathlib import Path
-from scalestudy.data.prepare import write
-from scalestudy.data.prepare.datasets import prepare
-from scalestudy.spec.config import Site
-from tests.unit.data.conftest import dataset_spec
-write._require_room = lambda *_: None  # a quota is in no answer about free space
-prepare(dataset_spec(**json.loads(sys.argv[1])), Path(sys.argv[2]) / "manifest.json", None, Site())
-"""
 LARGE = [{"source": "digits", "scale": 20.0}, {**JPEG, "samples": 1000, "shard": {"format": "lmdb"}}]
 
 
 @pytest.mark.parametrize("spec", LARGE, ids=["arrays", "lmdb"])
-def test_data_that_meets_a_quota_is_reported(spec: dict[str, object], tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "512k") as disk:
-        command = [sys.executable, "-c", FULL, json.dumps(spec), str(disk)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and f"{disk}/" in done.stderr, done
-    assert "the disk is full: " in done.stderr
+def test_data_that_meets_a_quota_is_reported(
+    spec: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "_require_room", lambda *_: None)  # a quota is in no answer about free space
+    with small_disk(tmp_path / "disk", "512k") as disk, pytest.raises(UserError, match=f"{disk}.*the disk is full: "):
+        prepare(dataset_spec(**spec), disk / "manifest.json", None, Site())
 
 
 def test_an_error_of_the_disk_is_not_taken_for_a_full_one(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from scalestudy.data.load.sampler import (
     StorageOrder,
     batches,
     epoch_order,
+    node_steps,
     planned_checksums,
     sample_checksum,
     steps_per_epoch,
@@ -17,6 +18,7 @@ from scalestudy.data.load.sampler import (
     stream_order,
     through_buffer,
 )
+from scalestudy.errors import UserError
 
 FIRST_STREAM = [[3, 6, 5], [8, 7, 0], [4, 2, 1]]
 counts = st.integers(1, 200)
@@ -51,15 +53,14 @@ def shards(draw: st.DrawFn) -> StorageOrder:
     return storage_order(shard, start * 512, len(shard), draw(st.integers(1, 50)))
 
 
-@given(shards(), ranks, st.integers(1, 5), seeds, st.integers(0, 3), st.booleans())
-def test_each_epoch_gives_every_rank_its_share_once_and_as_many_batches(
-    data: StorageOrder, ranks: int, per_rank: int, seed: int, epoch: int, streamed: bool
+@given(shards(), ranks, st.integers(1, 5), seeds, st.integers(0, 3))
+def test_each_epoch_of_a_stream_gives_every_rank_its_share_once_and_as_many_batches(
+    data: StorageOrder, ranks: int, per_rank: int, seed: int, epoch: int
 ) -> None:
     samples, global_batch = len(data.order), ranks * per_rank
     if samples < global_batch:
         return
-    stream = data if streamed else None
-    shares = [batches(samples, global_batch, rank, ranks, seed, epoch, stream=stream) for rank in range(ranks)]
+    shares = [batches(samples, global_batch, rank, ranks, seed, epoch, stream=data) for rank in range(ranks)]
     steps = steps_per_epoch(samples, global_batch)
     assert {share.shape for share in shares} == {(steps, per_rank)}
     seen = np.bincount(np.concatenate(shares).ravel(), minlength=samples)
@@ -75,6 +76,12 @@ def test_a_stream_reads_each_shard_from_its_begin_to_its_end(data: StorageOrder,
         whole = data.order[begin:end].tolist()
         at = order.index(whole[0])
         assert order[at : at + len(whole)] == whole or len(sizes) == 1
+
+
+@pytest.mark.parametrize(("counts", "why"), [([3, 0], "fewer shards"), ([9, 3], "a step takes 4 samples")])
+def test_a_node_without_a_batch_of_its_own_is_an_error(counts: list[int], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        node_steps(np.array(counts), 4)
 
 
 def test_a_stream_of_one_shard_gives_each_sample_and_each_rank_all_of_it_over_some_epochs() -> None:

@@ -74,12 +74,15 @@ def test_fashion_mnist_that_is_nowhere_is_skipped_with_what_to_do(
     assert "cannot be fetched (" in prepared(source="fashion_mnist")[1].reason
 
 
-@pytest.mark.parametrize("damage", [b"", b"no gzip", gzip.compress(b"other contents", mtime=0)])
-def test_damaged_fashion_mnist_is_an_error_with_the_file(
+@pytest.mark.parametrize("damage", [b"no gzip", gzip.compress(b"other contents", mtime=0)])
+def test_damaged_or_incomplete_fashion_mnist_is_an_error(
     damage: bytes, small_fashion: Path, prepared: Prepared
 ) -> None:
     (small_fashion / "train-images-idx3-ubyte.gz").write_bytes(damage)
     with pytest.raises(UserError, match=r"train-images-idx3-ubyte.gz: "):
+        prepared(source="fashion_mnist", root=str(small_fashion))
+    (small_fashion / "train-images-idx3-ubyte.gz").unlink()
+    with pytest.raises(UserError, match="holds no complete Fashion-MNIST"):
         prepared(source="fashion_mnist", root=str(small_fashion))
 
 
@@ -109,11 +112,18 @@ def test_synthetic_samples_depend_on_their_number_alone(prepared: Prepared) -> N
 
 
 def test_synthetic_multilabel_has_a_column_per_label(prepared: Prepared) -> None:
-    path, _ = prepared(source="synthetic", samples=400, shape=[20], classes=12, task="multilabel")
+    options = {"samples": 400, "shape": [20], "classes": 12, "task": "multilabel", "latency_s": 1e-6}
+    path, _ = prepared(source="synthetic", **options)
     data, every = open_dataset(path, "train"), np.arange(400)
     x, y = data.batch(every, size=None, augment="none", seed=0, epoch=0)
     assert x.shape == (400, 20) and y.shape == (400, 12) and str(y.dtype) == "torch.float32"
     assert 2.7 < y.sum(1).mean() < 3.3
+    with pytest.raises(UserError, match=r"samples of shape \(20,\) are not images"):
+        data.batch(every, size=8, augment="none", seed=0, epoch=0)
+    with pytest.raises(UserError, match="`preprocess: raw` is for JPEG and PNG files; `synthetic` has tensors"):
+        prepared(source="synthetic", **options, preprocess="raw")
+    with pytest.raises(UserError, match="there is nothing to copy"):
+        staged(path, StageOptions(), Share(), Site())
 
 
 # ---- synthetic JPEG
@@ -128,6 +138,8 @@ def test_synthetic_jpegs_have_the_stated_shape_and_mean_size(
     assert (manifest.test.samples, manifest.format) == (12, "files")
     file = open_dataset(path, "train").files[0]
     assert Image.open(file).size == (width, height)
+    with pytest.raises(UserError, match=rf"images of {width}x{height} have .* KiB, not 9000 KiB"):
+        prepared(source="synthetic_jpeg", samples=4, width=width, height=height, mean_kib=9000)
 
 
 def test_the_same_options_give_the_same_bytes_and_more_when_scaled(prepared: Prepared) -> None:
@@ -182,6 +194,19 @@ class Broken(Mine):
         if index == 4:
             raise RuntimeError("no such record")
         return super().__getitem__(index)
+class Unnamed(Mine):
+    classes = None
+class Counted(Mine):
+    classes = targets = None
+    def __init__(self, train):
+        super().__init__(train)
+        self.targets = [0, 1, 0, 1, 0, 1][: self.samples]
+class Several(Mine):
+    def __getitem__(self, index):
+        return np.zeros(4, np.float32), np.array([1, index % 2, 0])
+class Halves(Several):
+    def __getitem__(self, index):
+        return np.zeros(4, np.float32), np.array([1, 0.5, 0])
 """
 
 
@@ -200,6 +225,15 @@ def test_own_data_is_read_item_by_item_and_repeats_when_scaled(own: Path, prepar
     assert x[:, 0, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0] and y.tolist() == [0, 1] * 4
 
 
+@pytest.mark.parametrize(("name", "classes"), [("Unnamed", 2), ("Counted", 2), ("Several", 3)])
+def test_own_data_that_names_no_classes_has_those_of_its_labels(
+    name: str, classes: int, own: Path, prepared: Prepared
+) -> None:
+    path, manifest = prepared(**{"import": f"mine:{name}"})
+    _, y = open_dataset(path, "train").batch(np.arange(6), size=None, augment="none", seed=0, epoch=0)
+    assert (manifest.classes, y.reshape(6, -1)[:, -2 if y.ndim > 1 else 0].tolist()) == (classes, [0, 1] * 3)
+
+
 def test_own_data_that_has_grown_since_it_was_prepared_is_an_error(own: Path, prepared: Prepared) -> None:
     path, _ = prepared(**{"import": "mine:Mine"}, kwargs={"samples": 6}, scale=0.5)
     own.write_text(OWN.replace("return self.samples", "return 2 * self.samples"))
@@ -212,6 +246,8 @@ def test_own_data_that_has_grown_since_it_was_prepared_is_an_error(own: Path, pr
 def test_own_data_without_items_or_with_one_that_fails_is_an_error_with_its_file(own: Path, prepared: Prepared) -> None:
     with pytest.raises(UserError, match=r"config/extensions/mine\.py: .*has no items for train"):
         prepared(**{"import": "mine:Mine"}, kwargs={"samples": 0})
+    with pytest.raises(UserError, match=r"mine\.py: a label that is an array holds 0 or 1 .*, and one holds 0\.5"):
+        prepared(**{"import": "mine:Halves"})
     path, _ = prepared(**{"import": "mine:Broken"})
     data = open_dataset(path, "train")
     with pytest.raises(UserError, match=r"mine\.py:14: RuntimeError: no such record\n    raised by item 4 of"):

@@ -122,25 +122,26 @@ def test_a_server_that_lacks_a_file_is_named_and_a_later_attempt_resumes(
     assert 0 < copies.copied_bytes < copies.bytes
 
 
-@pytest.mark.parametrize("form", ["files", "tar"])
-def test_a_damaged_file_is_found_by_its_checksum(form: str, prepared: Prepared, site: Site) -> None:
+@pytest.mark.parametrize(
+    ("form", "cut", "why"), [("files", 0, "damaged"), ("tar", 0, "damaged"), ("tar", 9, "expected")]
+)
+def test_a_damaged_file_is_found_by_size_or_checksum(
+    form: str, cut: int, why: str, prepared: Prepared, site: Site
+) -> None:
     manifest, facts = prepared(**FORMS[form])
     victim = sorted((bulk_folder(manifest, facts)).rglob("*.jpg" if form == "files" else "train*.tar"))[1]
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 1
-    victim.write_bytes(data)
-    with pytest.raises(UserError, match="damaged") as raised:
+    victim.write_bytes(data[: len(data) - cut])
+    with pytest.raises(UserError, match=why) as raised:
         staged(manifest, StageOptions(), Share(), site)
     assert victim.name in str(raised.value)
     assert not list(Path(site.scratch or "").rglob("manifest.json"))
 
 
-@pytest.mark.parametrize("nodes", [2, 3])
 @pytest.mark.parametrize("form", ["files", "tar"])
-def test_shares_hold_each_training_sample_once_and_all_held_out_data(
-    form: str, nodes: int, prepared: Prepared, site: Site
-) -> None:
-    manifest, facts = prepared(**FORMS[form])
+def test_shares_hold_each_training_sample_once_and_all_held_out_data(form: str, prepared: Prepared, site: Site) -> None:
+    (manifest, facts), nodes = prepared(**FORMS[form]), 3
     shares = [staged(manifest, StageOptions(), Share(node, nodes), site) for node in range(nodes)]
     samples = [own_samples(manifest, facts, Share(node, nodes)) for node in range(nodes)]
     assert sorted(np.concatenate(samples).tolist()) == list(range(60))
@@ -167,6 +168,8 @@ def test_nothing_is_copied_where_there_is_no_room(prepared: Prepared, site: Site
     with pytest.raises(UserError, match=r"the copies take .*; `staged_gib` allows"):
         staged(manifest, StageOptions(), Share(), small)
     assert not list(Path(site.scratch or "").rglob("*.tar"))
+    with pytest.raises(UserError, match="names a variable that is not set in this job"):
+        staged(manifest, StageOptions(), Share(), Site(scratch="$NO_SUCH_FOLDER"))
 
 
 def test_the_longest_unused_copies_give_way_and_never_those_in_use(prepared: Prepared, site: Site) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -59,9 +60,7 @@ class Index:
         return len(self.labels)
 
     def path(self, sample: int) -> str:
-        """Path of a sample's file, relative to the bulk; where samples have no names, their number."""
-        if not len(self.offsets):
-            return f"{sample:09d}"
+        """Path of a sample's file, relative to the bulk."""
         return os.fsdecode(self.names[self.offsets[sample] : self.offsets[sample + 1]].tobytes())
 
     def taken(self, order: NDArray[np.int64]) -> Index:
@@ -106,17 +105,6 @@ def fingerprint(splits: dict[Split, Index]) -> str:
     return digest.hexdigest()
 
 
-def check_labels(labels: Labels, classes: int, where: Path, remedy: str) -> None:
-    """UserError where a model with an output per class could not be trained on these labels; one pass over them."""
-    if labels.ndim == 2 and labels.shape[1] != classes:
-        what = f"its `classes` is {classes}, but each sample has {labels.shape[1]} labels"
-        raise UserError(what, str(where), remedy)
-    wrong = labels[(labels < 0) | (labels >= classes)] if labels.ndim == 1 else labels[:0]
-    if len(wrong):
-        what = f"its `classes` is {classes}, but a sample has the label {wrong[0]}: labels are 0 to {classes - 1}"
-        raise UserError(what, str(where), remedy)
-
-
 def refuse_unlearnable(train: Labels, test: Labels, where: str) -> None:
     """UserError where every model, or none, is right about the held-out data, whatever it learns."""
     if (train == train[:1]).all() and (test == train[:1]).all():
@@ -127,34 +115,38 @@ def refuse_unlearnable(train: Labels, test: Labels, where: str) -> None:
         raise UserError(what, where, "use the same classes in both")
 
 
-def mapped_array(path: Path) -> np.memmap[Any, Any]:
-    """A .npy file of prepared data, mapped; UserError where it is missing or damaged."""
+@contextlib.contextmanager
+def _missing_or_damaged(path: Path) -> Iterator[None]:
+    """Turn an error of reading prepared data in this block into a UserError."""
     try:
-        array: np.memmap[Any, Any] = np.load(path, mmap_mode="r")
-    except (OSError, EOFError, ValueError) as error:
+        yield
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.errno in REMEDIES:
             raise  # a limit or a disk: the data is as it was
         raise UserError(f"prepared data cannot be read: {error}", str(path), "prepare it again") from None
+
+
+def mapped_array(path: Path) -> np.memmap[Any, Any]:
+    """A .npy file of prepared data, mapped; UserError where it is missing or damaged."""
+    with _missing_or_damaged(path):
+        array: np.memmap[Any, Any] = np.load(path, mmap_mode="r")
     return array
 
 
 def mapped_index(path: Path, split: Split) -> Index:
     """One split of an index, its arrays mapped from the file; UserError where it is missing or damaged."""
-    try:
-        with zipfile.ZipFile(path) as archive, open(path, "rb") as stream:
-            members = {one.name: archive.getinfo(f"{split}_{one.name}.npy") for one in fields(Index)}
-            arrays = {}
-            for name, info in members.items():
-                # The zip's local header (PKWARE's APPNOTE.TXT, 4.3.7) has 30 bytes, the name and an extra field.
-                stream.seek(info.header_offset + 26)
-                stream.seek(sum(struct.unpack("<HH", stream.read(4))), 1)
-                np.lib.format.read_magic(stream)  # of version 1.0, as numpy.savez writes them
-                shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-                if 0 in shape:
-                    arrays[name] = np.zeros(shape, dtype)
-                else:
-                    mapped = np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")
-                    arrays[name] = np.asarray(mapped)
-        return Index(**arrays)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(f"the index cannot be read: {error}", str(path), "prepare the data again") from None
+    arrays = {}
+    with _missing_or_damaged(path), zipfile.ZipFile(path) as archive, open(path, "rb") as stream:
+        members = {one.name: archive.getinfo(f"{split}_{one.name}.npy") for one in fields(Index)}
+        for name, info in members.items():
+            # The zip's local header (PKWARE's APPNOTE.TXT, 4.3.7) has 30 bytes, the name and an extra field.
+            stream.seek(info.header_offset + 26)
+            stream.seek(sum(struct.unpack("<HH", stream.read(4))), 1)
+            np.lib.format.read_magic(stream)  # of version 1.0, as numpy.savez writes them
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+            if 0 in shape:
+                arrays[name] = np.zeros(shape, dtype)
+            else:
+                mapped = np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")
+                arrays[name] = np.asarray(mapped)
+    return Index(**arrays)

@@ -8,8 +8,8 @@ import time
 
 from scalestudy.errors import duration
 
-FIRST_S, EVERY_S, EVERY_IN_LOG_S = 3.0, 1.0, 30.0
-"""Seconds until the first line, between lines on a terminal, and between lines in a log file."""
+FIRST_S, EVERY_S = 3.0, 10.0
+"""Seconds until the first line, and between lines."""
 
 
 class Progress:
@@ -20,7 +20,6 @@ class Progress:
         self._what, self._total, self._done, self._before = what, total, done, done
         self._started = time.monotonic()
         self._next, self._printed, self._lock = self._started + FIRST_S, False, threading.Lock()
-        self._live = sys.stderr.isatty()
 
     def add(self, count: int) -> None:
         """Count `count` more as done."""
@@ -28,8 +27,8 @@ class Progress:
             self._done += count
             now = time.monotonic()
             if now >= self._next:
-                self._next = now + (EVERY_S if self._live else EVERY_IN_LOG_S)
-                self._print("" if self._live else "\n")
+                self._next = now + EVERY_S
+                self._print()
 
     def __enter__(self) -> Progress:
         return self
@@ -37,13 +36,13 @@ class Progress:
     def __exit__(self, kind: object, *_: object) -> None:
         """Print a last line where the block ends well, if there was one before."""
         if self._printed and kind is None:
-            self._print("\n")
+            self._print()
 
-    def _print(self, end: str) -> None:
+    def _print(self) -> None:
         rate = (self._done - self._before) / max(1e-9, time.monotonic() - self._started)
         of = f" of {self._total:,}" if self._total else ""
         text = f"{self._what}: {self._done:,}{of}, {rate:,.0f}/s"
         if rate > 0 and self._done < self._total:
             text += f", {duration((self._total - self._done) / rate)} left"
         self._printed = True
-        print(f"\r{text}\x1b[K" if self._live else text, end=end, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)

@@ -88,10 +88,7 @@ def _refuse_changed(before: SourceFiles | None, now: SourceFiles | None, manifes
     """Raise UserError where the source's files are not those that the data was made from. A source that is gone is none."""
     if before is None or now is None or before == now:
         return
-    if before.root != now.root:
-        what = f"the data was prepared from {before.root}, and {now.root} is configured now"
-    else:
-        what = "files were added, removed or changed since the data was prepared"
+    what = f"files were added, removed or changed since the data was prepared from {before.root}"
     raise UserError(what, now.root, f"use the data as it is now: scalestudy prepare --again --out {manifest}")
 
 

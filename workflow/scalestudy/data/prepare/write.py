@@ -14,7 +14,6 @@ import functools
 import hashlib
 import json
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -29,7 +28,6 @@ from numpy.typing import NDArray
 from scalestudy.data import tar
 from scalestudy.data.catalogue import FORMAT_OF_SHARD, DatasetSpec
 from scalestudy.data.decode import images
-from scalestudy.data.disk import FULL
 from scalestudy.data.index import joined, write_index
 from scalestudy.data.manifest import INDEX, SPLITS, Manifest, Split, SplitInfo, database_key, shard_name
 from scalestudy.data.prepare.describe import describe_pictures, shape_of, task_of
@@ -289,14 +287,10 @@ def _database(place: Path) -> Iterator[lmdb.Environment]:
     try:
         yield environment
     except lmdb.Error as error:
-        # LMDB has no class for errors of the system: only the text says which one it was.
-        number = next((one for one in (*FULL, errno.EIO) if os.strerror(one) in str(error)), None)
-        if number is None:
-            raise
-        if number == errno.EIO:  # also of a write that a full disk or a quota cut short: then the next one says so
-            with tempfile.TemporaryFile(dir=place) as more:
-                more.write(bytes(1 << 20))
-        raise OSError(number, str(error), str(place)) from None
+        # LMDB hides which error of the system it was: where a disk or a quota is full, the next write tells.
+        with tempfile.TemporaryFile(dir=place) as more:
+            more.write(bytes(1 << 20))
+        raise OSError(errno.EIO, str(error), str(place)) from None
     finally:
         environment.close()
 

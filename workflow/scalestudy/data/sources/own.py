@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from scalestudy.data.catalogue import OwnData
-from scalestudy.data.index import check_labels
 from scalestudy.data.manifest import Manifest, Split
 from scalestudy.data.scale import chosen, wanted_samples
 from scalestudy.data.sources import Generated
@@ -47,6 +46,14 @@ def provide(spec: OwnData, site: Site) -> Generated:
             classes = len(classes) if hasattr(classes, "__len__") else operator.index(classes)
     counts: dict[Split, int] = {"train": len(train.items), "test": len(test.items)}
     return Generated(counts, tuple(x.shape), x.nbytes, classes, task="multilabel" if y.ndim else "classification")
+
+
+def check_labels(labels: NDArray[np.int64], classes: int, where: Path, remedy: str) -> None:
+    """Raise UserError where a model with an output per class could not be trained on these labels."""
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        what = f"its `classes` is {classes}, but a sample has the label {wrong[0]}: labels are 0 to {classes - 1}"
+        raise UserError(what, str(where), remedy)
 
 
 def check_multilabel(labels: torch.Tensor, file: Path) -> None:

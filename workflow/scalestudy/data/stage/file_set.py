@@ -94,7 +94,5 @@ def _shards(manifest_path: Path, manifest: Manifest, share: Share) -> FileSet:
 def own_samples(manifest_path: Path, manifest: Manifest, share: Share) -> NDArray[np.int64]:
     """[samples] the training samples that a node with this share has, in ascending order."""
     index = mapped_index(index_file(manifest_path, manifest), "train")
-    if share.whole:
-        return np.arange(len(index))
     number = index.shard if len(index.shard) else np.arange(len(index))
     return np.flatnonzero(number % share.of == share.part)

@@ -26,7 +26,7 @@ SOURCE = FOLDER / "kernel.c"
 BUILT = FOLDER / "built"
 BUILD = "python3 -m scalestudy.data.decode.kernel.build"
 """The command that builds it, where there are a C compiler and libjpeg-turbo's headers."""
-INSTRUCTIONS = ("plain C", "SSSE3", "AVX2")
+INSTRUCTIONS = ("plain C", "AVX2")
 PICTURE = np.dtype(
     [("bytes", "u8"), ("start", "i8"), ("size", "i8"), ("name", "i8"), ("descriptor", "i4"), ("status", "i4")]
 )
@@ -42,10 +42,10 @@ def source_key() -> str:
 class Kernel:
     """The compiled functions. All methods may be called by several threads at once.
 
-    `most`: 2 uses AVX2 where the processor has it, 1 only SSSE3, 0 neither; all give the same bytes.
+    `most`: 1 uses AVX2 where the processor has it, 0 never; both give the same bytes.
     """
 
-    def __init__(self, library: Path, most: int = 2) -> None:
+    def __init__(self, library: Path, most: int = 1) -> None:
         self._c = ctypes.CDLL(os.fspath(library))
         address, number = ctypes.c_void_p, ctypes.c_int
         self._c.kernel_new.restype = address
@@ -93,12 +93,9 @@ class _Context:
 
     def __init__(self, c: ctypes.CDLL) -> None:
         self._free, self.pointer = c.kernel_free, c.kernel_new()
-        if not self.pointer:
-            raise MemoryError("no decoder could be made")
 
     def __del__(self) -> None:
-        if getattr(self, "pointer", None):
-            self._free(self.pointer)
+        self._free(self.pointer)
 
 
 def _address(array: NDArray[Any]) -> int:

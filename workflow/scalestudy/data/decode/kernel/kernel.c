@@ -94,6 +94,7 @@ Context *kernel_new(void) {
 }
 
 void kernel_free(Context *context) {
+    if (!context) return;
     jpeg_destroy_decompress(&context->jpeg);
     free(context->file.bytes);
     free(context->pixels.bytes);
@@ -242,7 +243,7 @@ __attribute__((target("avx2"))) static void across_avx2(const int16_t *in, const
 }
 
 /* Five pixels at a time, reversed in a register. */
-__attribute__((target("ssse3"))) static void flip_ssse3(const uint8_t *in, int pixels, uint8_t *out) {
+__attribute__((target("avx2"))) static void flip_avx2(const uint8_t *in, int pixels, uint8_t *out) {
     const __m128i order = _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0);
     int at = 0;
     /* Reads from one byte before the five pixels on: not for those at the very begin. Writes one byte beyond. */
@@ -258,13 +259,12 @@ static void (*down)(const uint8_t *, size_t, const int16_t *, int, int, int16_t 
 static void (*across)(const int16_t *, const Filter *, int, uint8_t *) = across_plain;
 static void (*flipped)(const uint8_t *, int, uint8_t *) = flip_plain;
 
-/* 2: AVX2, 1: SSSE3, 0: neither; as the processor has it, and not more than `most`. Called once, before all else. */
+/* 1: AVX2, where the processor has it, and not more than `most`; 0: plain C. Called once, before all else. */
 int kernel_choose(int most) {
     int chosen = 0;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (most >= 1 && __builtin_cpu_supports("ssse3")) chosen = 1, flipped = flip_ssse3;
-    if (most >= 2 && __builtin_cpu_supports("avx2")) chosen = 2, down = down_avx2, across = across_avx2;
+    if (most && __builtin_cpu_supports("avx2")) chosen = 1, down = down_avx2, across = across_avx2, flipped = flip_avx2;
 #else
     (void)most;
 #endif
@@ -436,6 +436,10 @@ void kernel_batch(Context *context, Picture *pictures, const char *names, int co
         Picture *picture = pictures + at;
         const double *own = draws ? draws + (size_t)at * DRAWS : NULL;
         uint8_t *target = out + (size_t)at * side * side * 3;
+        if (!context) {
+            picture->status = NO_MEMORY;
+            continue;
+        }
         const uint8_t *data = picture->bytes ? picture->bytes : read_file(context, picture, names);
         if (!data) picture->status = UNREAD;
         else if (!height) picture->status = show_jpeg(context, data, (size_t)picture->size, own, crop, most_pixels, side, target);
