@@ -47,6 +47,10 @@ PICTURES = {
     "half of a JPEG": (raw(Z, WHOLE[: len(WHOLE) // 2]), UNREADABLE),
     "a PNG with a wrong checksum": (raw(Z, PNG[:30] + b"xxxx" + PNG[34:]), UNREADABLE),
     "a PNG of 3,600,000,000 pixels": (raw(Z, bomb()), UNREADABLE),
+    "a line of 9,000 pixels, which would be 72,000": (
+        raw(Z, published.picture(size=(9000, 1), form="PNG")),
+        UNREADABLE,
+    ),
     "a JPEG that claims 65,500 x 65,500 pixels": (raw(Z, claiming(65_500)), UNREADABLE),
 }
 FOLDERS = {

@@ -44,17 +44,25 @@ def test_a_bulk_elsewhere_is_named_by_its_absolute_path_and_shared(
     assert open_dataset(tmp_path / "b/manifest.json", "train").samples == 1437
 
 
-def test_on_a_disk_without_locks_data_is_made_all_the_same(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_on_a_disk_without_locks_data_is_made_all_the_same(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks available")
 
     monkeypatch.setattr("fcntl.lockf", no_locks)
-    monkeypatch.setattr(progress, "FIRST_S", 0)
-    path, manifest = prepared(**JPEG, shard={"format": "lmdb"})
+    path, _ = prepared(source="digits")
     assert sorted(file.name for file in path.parent.iterdir()) == [".bulk.lock", "bulk", "manifest.json"]
+
+
+def test_preparing_that_takes_a_while_prints_how_far_it_is(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "FIRST_S", 0)
+    prepared(**JPEG, shard={"format": "lmdb"})
     assert "preparing train: 30 of 30, " in capsys.readouterr().err
+
+
+def test_data_that_was_removed_and_differs_when_it_is_made_again_is_an_error(prepared: Prepared) -> None:
+    path, manifest = prepared(source="digits")
     shutil.rmtree(path.parent / "bulk")
     write_manifest(path, dataclasses.replace(manifest, fingerprint="another"))
     with pytest.raises(UserError, match="made again, it differs from what the manifest describes"):

@@ -265,17 +265,12 @@ def _label(label: Any) -> tuple[str, bytes]:
 
 
 def _write_list(folder: Path, split: Split, parts: list[Part], pixels: bool) -> None:
-    """`<split>.json`: each shard with its samples, bytes and checksum."""
-    shards, first = [], 0
-    for number, part in enumerate(parts):
-        size, digest = part.written
-        name, samples = shard_name(split, number, "pixels" if pixels else "coded"), len(part.index)
-        shards.append(
-            {"name": name, "first_sample": first, "samples": samples, "bytes": size, "xxh3_64": f"{digest:016x}"}
-        )
-        first += samples
-    whole = {"split": split, "samples": first, "bytes": sum(part.written[0] for part in parts), "shards": shards}
-    write_json(folder / f"{split}.json", whole)
+    """`<split>.json`: each shard with its bytes and checksum."""
+    shards = []
+    for number, (size, digest) in enumerate(part.written for part in parts):
+        name = shard_name(split, number, "pixels" if pixels else "coded")
+        shards.append({"name": name, "bytes": size, "xxh3_64": f"{digest:016x}"})
+    write_json(folder / f"{split}.json", {"shards": shards})
 
 
 @contextlib.contextmanager

@@ -123,8 +123,7 @@ class _Items:
             array, label = torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
             if not hasattr(x, "shape") or not (array.dtype == torch.uint8 or array.is_floating_point()):
                 raise TypeError("it is no array of uint8 or of floats")
-            return array, label
-        raise AssertionError("the block above returns or raises")
+        return array, label
 
     def targets(self) -> NDArray[np.int64] | None:
         """[samples] classes from the attribute `targets`, where it has one."""
