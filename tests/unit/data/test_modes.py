@@ -310,44 +310,38 @@ def test_a_worker_that_hangs_in_a_read_is_reported_and_then_an_error(
     assert wait_until(let_go, 5)
 
 
+ENDS = """
+import os, signal, sys
+import numpy as np, psutil
+from scalestudy.data.load import workers
+from scalestudy.data.load.dataset import open_dataset
+from scalestudy.data.load.loader import Loader
+from scalestudy.spec import run
+data = open_dataset(sys.argv[1], "train", spec := run.Loader(workers=2, size=32))
+if (failing := os.fork()) == 0:
+    workers.END_S = 0.2
+    with Loader(data, [(0, np.arange(1)), (0, np.arange(1, 2))], spec, seed=0) as made:
+        list(made)
+assert os.waitstatus_to_exitcode(os.waitpid(failing, 0)[1]) == 1
+spec = spec.model_copy(update={"kind": "processes"})
+next(iter(made := Loader(data, [(0, np.arange(2, 10))] * 100, spec, seed=0)))
+print(*(child.pid for child in psutil.Process().children()), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 @pytest.mark.timeout(60)
-def test_an_error_arrives_though_another_worker_hangs_and_the_process_ends(prepared: Prepared) -> None:
+def test_a_process_ends_at_an_error_though_a_worker_hangs_and_worker_processes_end_when_it_is_killed(
+    prepared: Prepared,
+) -> None:
     path, _ = prepared(**FORMS["files"])
     files = open_dataset(path, "train").files
     files[0].write_bytes(b"damaged")
     files[1].unlink()
     os.mkfifo(files[1])
-    code = f"""
-import numpy as np
-from scalestudy.data.load import workers
-from scalestudy.data.load.dataset import open_dataset
-from scalestudy.data.load.loader import Loader
-from scalestudy.spec import run
-workers.END_S, spec = 0.2, run.Loader(workers=2, size=32)
-data = open_dataset({str(path)!r}, "train", spec)
-with Loader(data, [(0, np.arange(1)), (0, np.arange(1, 2))], spec, seed=0) as made:
-    list(made)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
-    assert done.returncode == 1 and "sample 0 cannot be read" in done.stderr
-
-
-def test_workers_end_when_their_loader_is_killed(prepared: Prepared) -> None:
-    path, _ = prepared(**FORMS["tar"])
-    code = f"""
-import os, signal, psutil
-from scalestudy.data.load.dataset import open_dataset
-from scalestudy.data.load.loader import Loader
-from scalestudy.spec import run
-import numpy as np
-spec = run.Loader(workers=2, kind="processes", size=32)
-data = open_dataset({str(path)!r}, "train", spec)
-stream = iter(Loader(data, [(0, np.arange(8))] * 100, spec, seed=0))
-next(stream)
-print(*(child.pid for child in psutil.Process().children()), flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", ENDS, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    assert "sample 0 cannot be read" in done.stderr
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2, done.stderr
     assert wait_until(lambda: not any(map(psutil.pid_exists, pids)), 10)
