@@ -1,4 +1,4 @@
-"""A million small images, indexed where they lie and packed into shards: time and memory.
+"""A million small images, indexed where they lie and packed into shards, with kills: time, memory, what was left.
 
     python -m tests.soak.prepare_million [FILES]
 
@@ -12,11 +12,12 @@ import io
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,7 @@ HELD_OUT = 10
 """Classes of which one image is held out."""
 PATTERNS = 64
 """Distinct images; each file has besides its number behind the end of the image, so that no two are equal."""
-MIB = 16
+KILLS, MIB = 4, 16
 POLL_S = 0.25
 
 
@@ -59,14 +60,15 @@ def make_files(root: Path, count: int, per_class: int = PER_CLASS) -> int:
 class Run:
     """What one `scalestudy prepare` took."""
 
+    status: int
     seconds: float
     cpu_s: float
     anonymous_mib: float
     """Largest anonymous memory seen, sampled."""
 
 
-def prepare(out: Path, spec: dict[str, object]) -> Run:
-    """Run it as a process of its own, watched."""
+def prepare(out: Path, spec: dict[str, object], kill_when: Callable[[], bool] = lambda: False) -> Run:
+    """Run it as a process of its own, watched; SIGKILL as soon as `kill_when` says so."""
     command = [sys.executable, "-c", "from scalestudy.cli import main; main()", "prepare", "--spec", json.dumps(spec)]
     started, peak = time.monotonic(), 0.0
     with open(out.with_suffix(".log"), "a") as log:
@@ -76,10 +78,11 @@ def prepare(out: Path, spec: dict[str, object]) -> Run:
         if found:
             break
         peak = max(peak, anonymous_mib(process.pid))
+        if kill_when():
+            os.kill(process.pid, signal.SIGKILL)
         time.sleep(POLL_S)
     process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, f"{out}: exit status {process.returncode}"
-    return Run(time.monotonic() - started, usage.ru_utime + usage.ru_stime, peak)
+    return Run(process.returncode, time.monotonic() - started, usage.ru_utime + usage.ru_stime, peak)
 
 
 def anonymous_mib(process: int) -> float:
@@ -96,10 +99,16 @@ def without_data(folder: Path) -> Run:
     return prepare(folder / "small", {"source": "image_folder", "root": str(root)})
 
 
+def tars(folder: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of each shard, by name."""
+    return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in folder.glob("*.tar")}
+
+
 def told(name: str, run: Run, files: int) -> str:
     """One line of the report."""
-    took = f"{run.seconds:8.1f} s  {run.cpu_s:8.1f} s CPU  {run.anonymous_mib:7.0f} MiB anonymous"
-    return f"{name:<34} {took}  {files / run.seconds:,.0f} files/s"
+    assert run.status in (0, -signal.SIGKILL), f"{name}: exit status {run.status}"
+    rate = f"{files / run.seconds:,.0f} files/s" if run.status == 0 else "killed"
+    return f"{name:<34} {run.seconds:8.1f} s  {run.cpu_s:8.1f} s CPU  {run.anonymous_mib:7.0f} MiB anonymous  {rate}"
 
 
 def measured(folder: Path, files: int) -> Iterator[str]:
@@ -117,6 +126,34 @@ def measured(folder: Path, files: int) -> Iterator[str]:
         f"  {whole.train.samples:,} samples in {whole.train.shards} shards, {whole.bulk_bytes / 1e6:,.0f} MB; "
         f"manifest: {whole.seconds:.1f} s, {whole.cpu_s:.1f} s CPU"
     )
+    yield from killed(folder, spec, whole.train.shards, whole.fingerprint)
+
+
+def killed(folder: Path, spec: dict[str, object], shards: int, fingerprint: str) -> Iterator[str]:
+    """Kill it again and again, evenly spread over the shards, then let it end; what was whole must stay."""
+    work, files = folder / "killed/.bulk.making-kept", 0
+    before: dict[str, tuple[int, int]] = {}
+    for number in range(1, KILLS + 1):
+        wanted = shards * number // (KILLS + 1)
+        run = prepare(folder / "killed", spec, lambda wanted=wanted: len(list(work.glob("train-*.tar"))) > wanted)
+        left = tars(work)
+        lost = [name for name, state in before.items() if left.get(name) != state]
+        records = len(list((work / "parts").glob("*.npz")))
+        begun = len(list(work.glob(".*.tar")))
+        yield told(f"kill {number} of {KILLS}, after {wanted} shards", run, files)
+        yield (
+            f"  left: {len(left)} whole shards, {records} recorded, {begun} begun; of those whole before, "
+            f"{len(before) - len(lost)} of {len(before)} untouched"
+        )
+        recorded = {f"train-{int(file.stem.split('-')[1]):06d}.tar" for file in (work / "parts").glob("train-*.npz")}
+        before = {name: state for name, state in left.items() if name in recorded}
+    run = prepare(folder / "killed", spec)
+    after, manifest = tars(folder / "killed/bulk"), read_manifest(folder / "killed/manifest.json")
+    kept = sum(after.get(name) == state for name, state in before.items())
+    yield told("the rest", run, manifest.train.samples)
+    same = "the same" if manifest.fingerprint == fingerprint else "ANOTHER"
+    yield f"  {kept} of {len(before)} recorded shards untouched; the fingerprint is {same} as without kills"
+    assert same == "the same" and kept == len(before), "a kill changed the data, or lost whole shards"
 
 
 def main() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
 import pandas as pd
 import pytest
 
+from scalestudy.analysis.summarise import summarise
 from scalestudy.errors import UserError
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart, Line
@@ -17,6 +20,7 @@ from scalestudy.figures.style import bar_look
 from scalestudy.results.parts import parts_of
 from scalestudy.spec.layout import run_folder
 from scalestudy.spec.study import Run, Study
+from scalestudy.spec.study_json import write_study
 from tests.unit.analysis.fake_results import MACHINE, SCALING, read_study, write_results
 from tests.unit.figures.test_charts import chart, is_ring, rendered, said, with_figure
 
@@ -37,6 +41,25 @@ def test_bars_stand_on_the_values_that_the_study_sets_even_where_they_are_number
     assert [(point.x, point.n) for point in made.lines[0].points] == [(0.0, 3), (1.0, 3)]
     assert made.lines[0].points[1].low == pytest.approx(158.5328, abs=1e-4)
     rendered(made)
+
+
+COUNTS_MODULES = """
+import sys
+from scalestudy.cli import run_command
+assert run_command(sys.argv[1:]) == 0
+print(sum(name.startswith(("scalestudy", "snakemake_")) for name in sys.modules))
+"""
+
+
+@pytest.mark.slow
+def test_bars_are_drawn_without_the_modules_of_other_kinds(study: Study, tmp_path: Path) -> None:
+    study = with_figure(tmp_path, "{kind: bars, x: ranks, y: throughput_samples_per_s}")
+    write_results(study)
+    summarise(study, MACHINE)
+    write_study(study, MACHINE)
+    words = ["figure", "--machine", MACHINE, "--scale", study.scale, "--study", study.name, "--name", "bars"]
+    command = [sys.executable, "-c", COUNTS_MODULES, *words]
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) <= 45
 
 
 def test_the_parts_of_a_step_sum_to_it(study: Study, tmp_path: Path) -> None:

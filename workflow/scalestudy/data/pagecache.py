@@ -37,7 +37,7 @@ def drop(files: Iterable[Path | str]) -> None:
         with open(file, "rb", buffering=0) as stream:
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             # Only where something stayed: fsync of a clean file still waits for the disk.
-            if _resident(stream.fileno()):
+            if _resident(stream.fileno()) != 0:
                 os.fsync(stream.fileno())
                 os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -53,11 +53,14 @@ def resident_bytes(files: Iterable[Path | str]) -> int | None:
         if not (os.access(file, os.W_OK) or Path(file).stat().st_uid == os.geteuid()):
             return None
         with open(file, "rb", buffering=0) as stream:
-            total += _resident(stream.fileno())
+            resident = _resident(stream.fileno())
+        if resident is None:
+            return None
+        total += resident
     return total
 
 
-def _resident(descriptor: int) -> int:
+def _resident(descriptor: int) -> int | None:
     size = os.fstat(descriptor).st_size
     if size == 0:
         return 0
@@ -68,8 +71,7 @@ def _resident(descriptor: int) -> int:
             ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(size), ctypes.c_void_p(pages.ctypes.data)
         )
         del view  # a mapping with a view on it cannot be closed
-    assert not failed, f"mincore: {os.strerror(ctypes.get_errno())}"
-    return int((pages & 1).sum()) * mmap.PAGESIZE
+    return None if failed else int((pages & 1).sum()) * mmap.PAGESIZE
 
 
 def read_bytes() -> int | None:

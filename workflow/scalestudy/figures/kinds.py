@@ -1,15 +1,15 @@
-"""Kinds of figure: a kind is a row of KINDS, a drawing or the function that makes its chart."""
+"""Kinds of figure: a kind is a row of KINDS, a drawing, the function that makes its chart, or the name of one in another module."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
 
 from scalestudy.analysis.rows import read_rows
 from scalestudy.analysis.workload import series_of
-from scalestudy.figures import of_results, stacked, timeline
 from scalestudy.figures.build import Drawing, chart_over
 from scalestudy.figures.catalogue import FigureSpec
 from scalestudy.figures.chart import Chart
@@ -44,6 +44,9 @@ def draw(study: Study, machine: str, name: str) -> list[Path]:
 def chart_of(study: Study, machine: str, figure: FigureSpec) -> Chart:
     """Chart of a figure, from runs.parquet and, for curves and shares, the results."""
     kind, rows = KINDS[figure.kind], read_rows(study, machine)
+    if isinstance(kind, str):
+        module, _, function = kind.partition(".")
+        kind = getattr(import_module(f"scalestudy.figures.{module}"), function)
     return chart_over(study, figure, rows, kind) if isinstance(kind, Drawing) else kind(study, figure, rows, machine)
 
 
@@ -60,14 +63,14 @@ def _efficiency(study: Study, figure: FigureSpec, rows: pd.DataFrame, machine: s
     return chart_over(study, figure, drawn, Drawing(log_x=True, ideal="one"), formula, left_out, every=rows)
 
 
-KINDS: dict[str, Drawing | Callable[[Study, FigureSpec, pd.DataFrame, str], Chart]] = {
+KINDS: dict[str, Drawing | str | Callable[[Study, FigureSpec, pd.DataFrame, str], Chart]] = {
     "lines": Drawing(),
     "bars": Drawing(bars=True),
     "time_over_ranks": Drawing(log_x=True, log_y=True, ideal="time"),
     "throughput_over_ranks": Drawing(log_x=True, log_y=True, ideal="throughput"),
     "efficiency": _efficiency,
-    "stacked": stacked.chart,
-    "accuracy_over_time": of_results.accuracy,
-    "staleness": of_results.staleness,
-    "timeline": timeline.chart,
+    "stacked": "stacked.chart",
+    "accuracy_over_time": "of_results.accuracy",
+    "staleness": "of_results.staleness",
+    "timeline": "timeline.chart",
 }

@@ -97,10 +97,20 @@ class Feed:
                 buffer = memoryview(bytearray(block.size))
                 self._storage.fetch(block.name, block.start, buffer)
             except Exception as error:
-                self._arrived({sample: error for sample, _, _ in block.samples})
+                self._one_by_one(block, error)
                 continue
             # Copies: otherwise the last sample of a request would keep all of it in memory.
             self._arrived({sample: bytes(buffer[at : at + length]) for sample, at, length in block.samples})
+
+    def _one_by_one(self, block: _Block, error: Exception) -> None:
+        """Read the samples of a failed request one by one; those that cannot be read get the error."""
+        for sample, _, _ in block.samples:
+            try:
+                if isinstance(error, OSError) and not self._storage.store.local:
+                    raise error  # a server that is gone: trying again for each sample would take minutes
+                self._arrived({sample: self._storage.read(sample, 0)})
+            except Exception as own:
+                self._arrived({sample: own})
 
     def _arrived(self, samples: dict[int, Any]) -> None:
         with self._turn:
