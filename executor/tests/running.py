@@ -17,20 +17,6 @@ REAL = os.environ.get("MULTINODE_TEST_SCHEDULER")
 SITE = Path(__file__).parent / "sites" / f"{REAL or 'slurm'}.yaml"
 """Names the batch system: a host may have the commands of several."""
 
-GROUP = """
-rule all:
-    input: "b.1", "b.2", "b.3"
-rule a:
-    output: "a.{n}"
-    group: "both"
-    shell: "sleep 0.2; touch {output}"
-rule b:
-    input: "a.{n}"
-    output: "b.{n}"
-    group: "both"
-    shell: "sleep 0.2; COMMAND"
-"""
-"""Three pairs of jobs; COMMAND is what the second of a pair ends with."""
 OPTIONS = (
     "--executor", "multinode", "--jobs", "10", "--nolock", "--rerun-incomplete", "--latency-wait", "10",
     "--seconds-between-status-checks", "1",

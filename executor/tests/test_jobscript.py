@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from snakemake_executor_plugin_multinode.jobscript import write_script
+from snakemake_executor_plugin_multinode.jobscript import exports_of, write_script
 from snakemake_executor_plugin_multinode.schedulers import Request
 from snakemake_executor_plugin_multinode.site import SchedulerSettings, Site
 from snakemake_executor_plugin_multinode.status_files import End, StatusFiles
@@ -178,3 +178,12 @@ def wait_for(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < end, f"{path} never came"
         time.sleep(0.02)
+
+
+def test_a_job_has_the_drivers_locale_whatever_its_scheduler_and_the_nodes_profile_set() -> None:
+    lines = exports_of({"A": "it's"}, {"LANG": "C.UTF-8"})
+    text = "\n".join([*lines, "echo Zürich | wc -m", 'echo "$A $LANG ${LC_ALL-unset}"'])
+    done = subprocess.run(
+        ["bash", "-c", text], env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "7\nit's C.UTF-8 unset\n"

@@ -15,7 +15,16 @@ from snakemake_executor_plugin_multinode.decide import Limits
 from snakemake_executor_plugin_multinode.job import MonitoredJob
 from snakemake_executor_plugin_multinode.monitor import JobMonitor
 from snakemake_executor_plugin_multinode.records import Records, job_key
-from snakemake_executor_plugin_multinode.schedulers import JobRef, LimitReached, NoAnswer, Request, State, Status
+from snakemake_executor_plugin_multinode.schedulers import (
+    Cause,
+    JobRef,
+    LimitReached,
+    NoAnswer,
+    Refused,
+    Request,
+    State,
+    Status,
+)
 from snakemake_executor_plugin_multinode.site import SchedulerSettings
 
 LIMITS = Limits(poll_s=10, settle_s=15, lost_s=30, per_s=10)
@@ -135,10 +144,14 @@ class Bench:
             (self.files.folder / f"{name}.token").symlink_to("run")
         (self.files.folder / f"{name}.began").write_text(f"began={began_s}\nhost=node1\n")
 
-    def end(self, code: int, number: int = 0, signal: str = "", began_s: int = 100) -> None:
+    def end(self, code: int, number: int = 0, fault: str = "", began_s: int = 100) -> None:
         name = self.scheduler.submitted[number]
-        text = f"exit={code}\nsignal={signal}\nbegan={began_s}\nended={began_s + 3600}\nhost=node1\n"
+        text = f"exit={code}\nfault={fault}\nbegan={began_s}\nended={began_s + 3600}\nhost=node1\n"
         (self.files.folder / f"{name}.ended").write_text(text)
+
+    def reports(self, state: State, words: str = "WORDS", cause: Cause = Cause.UNKNOWN) -> None:
+        """From now on, the scheduler's answer about every job."""
+        self.scheduler.on_question = lambda jobs: {one.name: Status(one.id or "1", state, words, cause) for one in jobs}
 
 
 @pytest.fixture
@@ -151,6 +164,102 @@ def raising(error: Exception) -> Callable[..., Any]:
         raise error
 
     return answer
+
+
+def test_what_does_not_answer_for_a_while_is_told_once_and_when_it_does_again(bench: Bench, monkeypatch: Any) -> None:
+    bench.submit()
+    monkeypatch.setattr(bench.files, "names", raising(OSError("Stale file handle")))
+    bench.scheduler.on_question = raising(ValueError("rubbish"))
+    bench.rounds(60)
+    bench.reports(State.UNANSWERED)
+    bench.rounds(60)
+    monkeypatch.undo()
+    bench.reports(State.RUNNING)
+    bench.rounds(30)
+    assert bench.told.lines == [
+        "train a: submitted as 1",
+        "the status files cannot be read, which changes nothing for the jobs: Stale file handle",
+        "no answer from the scheduler, which changes nothing for the jobs: ValueError: rubbish",
+        "the status files can be read again",
+        "the scheduler answers again",
+    ]
+
+
+def test_a_job_that_is_held_or_in_a_state_of_an_unknown_word_is_waited_for_and_reported(bench: Bench) -> None:
+    bench.submit()
+    for state in (State.QUEUED, State.HELD, State.RUNNING, State.UNKNOWN, State.RUNNING, State.QUEUED):
+        bench.reports(state)
+        bench.rounds(30)
+    said = ["held (WORDS)", "running (WORDS)", "unknown (WORDS)", "running (WORDS)"]
+    assert bench.told.lines[1:] == [*(f"train a: job 1 is {one}" for one in said), REQUEUED]
+
+
+REQUEUED = "train a: job 1 was requeued; it runs again"
+
+
+def test_a_job_that_its_scheduler_requeues_after_its_end_runs_again_and_is_charged_for_both(bench: Bench) -> None:
+    bench.submit(gpus=4)
+    bench.begin()
+    bench.end(1)
+    bench.reports(State.QUEUED)
+    bench.until(lambda: REQUEUED in bench.told.lines)
+    bench.begin(began_s=9000)
+    bench.end(0, began_s=9000)
+    bench.until(lambda: bench.told.done)
+    assert (len(bench.scheduler.submitted), bench.records.gpu_hours()) == (1, 8.0)
+
+
+def test_an_end_of_which_the_scheduler_drops_its_record_meanwhile_keeps_its_cause(bench: Bench) -> None:
+    bench.submit()
+    bench.begin()
+    bench.reports(State.ENDED, "TIMEOUT", Cause.WALLTIME)
+    bench.rounds(14)
+    bench.scheduler.on_question = lambda jobs: {}
+    bench.until(lambda: bench.told.failures)
+    assert "job 1: the walltime of 60 min was reached (TIMEOUT), and it leaves no" in bench.told.failures["train a"]
+
+
+def test_nothing_is_submitted_of_which_the_intent_is_not_on_disk(bench: Bench, monkeypatch: Any) -> None:
+    monkeypatch.setattr(bench.records, "write", raising(OSError("No space left on device")))
+    bench.add()
+    bench.rounds(60)
+    assert (bench.scheduler.submitted, bench.told.lines) == ([], ["train a: No space left on device; trying again"])
+    monkeypatch.undo()
+    bench.until(lambda: bench.scheduler.submitted)
+
+
+def test_a_node_that_failed_is_left_out_unless_the_scheduler_cannot_do_without_it(bench: Bench) -> None:
+    avoided: list[tuple[str, ...]] = []
+
+    def needs_all(request: Request) -> str:
+        avoided.append(request.avoid)
+        if request.avoid or request.gpus_per_node:
+            raise Refused("sbatch: Requested node configuration is not available")
+        return "1"
+
+    bench.scheduler.on_submit = needs_all
+    bench.add("train b", gpus=1)
+    bench.add()
+    bench.until(lambda: len(avoided) == 2)
+    bench.end(78, number=1, fault="no GPU here")
+    bench.until(lambda: len(avoided) == 4)
+    assert avoided == [(), (), ("node1",), ()]
+    said = "the scheduler refused it: sbatch: Requested node configuration is not available."
+    assert bench.told.failures == {"train b": said}
+
+
+def test_a_job_that_was_not_deleted_is_named_and_made_again_by_the_next_driver_if_it_is_deleted_after_all(
+    bench: Bench,
+) -> None:
+    bench.submit()
+    bench.scheduler.cancel = lambda jobs: dict.fromkeys([job.name for job in jobs], "scancel: away")  # type: ignore[method-assign]
+    bench.monitor.cancel_all()
+    left = "the scheduler did not delete 1 job (scancel: away); these may still exist: 1"
+    assert bench.told.lines[-1] == f"{left}. The same command adopts what still runs"
+    second = Bench(bench.folder)
+    second.reports(State.ENDED, "CANCELLED", Cause.CANCELLED)
+    second.submit()
+    assert "train a: job 1: cancelled by its driver; it is made again, whatever there was before" in second.told.lines
 
 
 def test_a_submission_without_an_answer_is_found_by_its_name_and_not_repeated(bench: Bench) -> None:

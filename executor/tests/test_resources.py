@@ -110,9 +110,23 @@ def test_members_with_several_tasks_run_after_one_another_in_a_job_as_wide_as_th
         of_group({tasks: 3, "cpus_per_rank": 5, "_cores": 2, "runtime": 4}, members, "slurm")
 
 
-def test_a_sites_template_can_name_them_all_and_may_need_what_only_some_jobs_have() -> None:
-    with pytest.raises(ValueError, match=r"needs \{qos\}, which this job does not have"):
-        line("slurm", {}, request="-N {nodes} -q {qos}")
+@pytest.mark.parametrize(
+    ("request_", "resources", "sentence"),
+    [
+        ("-N {nodes} -q {qos}", {}, r"needs \{qos\}, which this job does not have"),
+        ("-N {node}", {}, "names `node`, which does not exist; did you mean `nodes`"),
+        ("-N {nodes} [-t", {}, "has square brackets that do not match"),
+        ("-N '{nodes}", {}, "is not closed: No closing quotation"),
+        ("-l gpu={gpus_per_rank}", {"gpus": 3, "tasks": 2}, "3 GPUs per node cannot be asked for in equal whole shares by 2"),
+        ("-l nodes={nodes}", {"hosts": "n01"}, "a job on nodes by name needs a request with one chunk"),
+    ],
+)  # fmt: skip
+def test_a_template_that_a_job_cannot_fill_is_refused(request_: str, resources: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        line("pbs", resources, request=request_)
+
+
+def test_a_sites_template_can_name_all_that_a_job_requests() -> None:
     template = "[-l qos={qos}] [-l feature={constraint}] [-l gpu_type={gpu_model}] [-l g={gpus_of_model}]"
     asked = {"qos": "q", "constraint": "c", "gpu": 2, "gpu_model": "a100"}
     found = "-l qos=q -l feature=c -l gpu_type=a100 -l g=a100:2"

@@ -23,7 +23,7 @@ from snakemake_executor_plugin_multinode.schedulers import (
     State,
     scheduler_of,
 )
-from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, run_command
+from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer, of_command, run_command
 from snakemake_executor_plugin_multinode.submit import hosts_to_avoid
 
 WHOLE = Request("train.a.01", Path("/j o/x.sh"), Path("/j o/%j.log"), 2, 4, 4, 2, 64000, 90, None)
@@ -56,11 +56,11 @@ def test_a_request_becomes_a_submit_line(site: dict[str, Any], request_: Request
 
 @pytest.mark.parametrize(
     ("kind", "script", "log"),
-    [("slurm", "/a\nb", "/l"), ("slurm", "/s", "/a\\b"), ("slurm", "relative", "/l"), ("sge", "/s", "/a$b"), ("sge", "/s", "/a:b"),
+    [("slurm", "/a\nb", "/l"), ("slurm", "/s", "/a\\b"), ("sge", "/s", "/a$b"), ("sge", "/s", "/a:b"),
      ("sge", "/s\n", "/l"), ("pbs", "/s", "/a,b"), ("pbs", "/s", "/a:b"), ("pbs", "/s", "/ü"), ("pbs", "/s\x1b", "/l")],
 )  # fmt: skip
 def test_a_path_that_a_system_cannot_carry_is_refused(kind: str, script: str, log: str) -> None:
-    with pytest.raises(ValueError, match=r"cannot take the path|is not absolute"):
+    with pytest.raises(ValueError, match="cannot take the path"):
         scheduler_of({"kind": kind}).submit_command(Request("a", Path(script), Path(log), 1, 1, 0, 1, None, None, None))
 
 
@@ -73,10 +73,9 @@ def test_other_than_as_many_names_as_nodes_are_refused(hosts: str) -> None:
 def test_a_node_that_failed_is_not_left_out_of_a_job_that_is_about_it() -> None:
     failed = Attempt("train.a.01", "7", None, node_fault=True, host="n01")
     assert hosts_to_avoid(PINNED, [failed]) == ()
-    assert hosts_to_avoid(LEAST, [failed]) == ("n01",)
 
 
-def slurm(table: str, **others: str | tuple[int, str, str]) -> Scheduler:
+def slurm(table: str, **others: str | tuple[int, str, str] | Exception) -> Scheduler:
     """A Slurm whose squeue prints a table, as replayed text."""
     return Replies(**{"squeue": table, "sacct": (1, "", "Slurm accounting storage is disabled"), **others}).scheduler(
         "slurm"
@@ -114,11 +113,12 @@ OURS, OTHERS = "train.a.0123456789ab", "train.b.ba9876543210"
     ("answer", "state"),
     [
         ((1, "", "Slurm accounting storage is disabled"), None),
+        (NoAnswer("sacct: command not found"), None),
         ((1, "", "sacct: error: Problem talking to the database: Connection refused"), State.UNANSWERED),
     ],
 )
 def test_accounting_that_fails_is_no_answer_and_accounting_that_is_not_there_is_none(
-    answer: tuple[int, str, str], state: State | None
+    answer: tuple[int, str, str] | Exception, state: State | None
 ) -> None:
     status = slurm("9|RUNNING|None|n1|b\n", sacct=answer).statuses([JobRef("a", "7"), JobRef("b", "9")])
     assert status["b"].state is State.RUNNING
@@ -131,10 +131,10 @@ def test_accounting_that_fails_is_no_answer_and_accounting_that_is_not_there_is_
         ("MinJobAge               = 300 sec\nAccountingStorageType   = accounting_storage/none\n", True),
         ("MinJobAge               = 2 sec\nAccountingStorageType   = accounting_storage/none\n", False),
         ("MinJobAge               = 2 sec\nAccountingStorageType   = accounting_storage/slurmdbd\n", True),
-        ("", False),
+        (NoAnswer("scontrol did not answer within 25 s"), False),
     ],
 )
-def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str, remembers: bool) -> None:
+def test_slurm_remembers_a_deleted_job_if_it_is_set_to(config: str | Exception, remembers: bool) -> None:
     assert slurm("", scontrol=config).keeps_history is remembers
 
 
@@ -172,11 +172,15 @@ SENDTO = "sbatch: error: slurm_msg_sendto: address:port=10.0.0.1:6817 msg_type=4
         ("sge", (1, "", 'error: unable to send message to qmaster using port 6444 on host "h": got send error'), NoAnswer),
         ("pbs", (162, "", "Connection refused\nqsub: cannot connect to server pbshead (errno=111)\n"), NoAnswer),
         ("slurm", (1, "", f"sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}"), LimitReached),
+        ("slurm", (1, "", f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{POLICY}"), LimitReached),
         ("sge", (1, "", "Unable to run job: job rejected: only 30 jobs are allowed per user (current job count: 30)."), LimitReached),
+        ("pbs", (0, "35.pbshead\n", ""), "35.pbshead"),
         ("pbs", (1, "", "qsub: would exceed queue generic's per-user limit"), LimitReached),
         ("pbs", (1, "", "qsub: Maximum number of jobs already in queue workq"), LimitReached),
         ("pbs", (1, "", "qsub: would exceed limit on resource ncpus in complex for jobs in 'Q' state"), LimitReached),
         ("slurm", (1, "", POLICY), Refused),
+        ("pbs", (170, "", "qsub: Unknown queue\n"), Refused),
+        ("pbs", (188, "", "qsub: Job violates queue and/or server resource limits\n"), Refused),
         ("slurm", (1, "", f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}"), Refused),
     ],
 )  # fmt: skip
@@ -339,3 +343,29 @@ def test_another_cluster_of_slurm_is_named_in_every_call(options: str) -> None:
 def test_several_clusters_of_slurm_are_refused(options: str) -> None:
     with pytest.raises(ValueError, match="several clusters of Slurm"):
         Replies().scheduler("slurm", options=options)
+
+
+# environments
+
+CALLER = {
+    "PATH": "/bin", "HOME": "/home/ada", "LANG": "de_DE.UTF-8", "SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "lab",
+    "SLURM_MEM_PER_CPU": "150", "SLURM_RESTART_COUNT": "1", "PBS_JOBID": "8.head", "PE_HOSTFILE": "/n", "RESTARTED": "1",
+    "MULTINODE_JOB": "driver", "SQUEUE_USERS": "bob", "SACCT_FORMAT": "jobid", "SCANCEL_STATE": "PENDING", "SBATCH_ARRAY_INX": "1-9",
+    "SLURM_TIME_FORMAT": "relative",
+}  # fmt: skip
+"""A driver inside a job, of a user whose variables filter the answers of queries."""
+
+
+def test_a_submission_has_what_the_caller_has_without_the_job_that_the_driver_runs_in() -> None:
+    assert of_command("sbatch", CALLER) == {
+        "PATH": "/bin", "HOME": "/home/ada", "LANG": "de_DE.UTF-8", "SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "lab",
+        "SQUEUE_USERS": "bob", "SACCT_FORMAT": "jobid", "SCANCEL_STATE": "PENDING",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["squeue", "sacct", "scancel", "qstat", "qdel"])
+def test_a_query_is_filtered_by_nothing_and_speaks_plain_english(command: str) -> None:
+    assert of_command(command, CALLER) == {
+        "PATH": "/bin", "HOME": "/home/ada", "LANG": "de_DE.UTF-8", "SLURM_CONF": "/etc/slurm.conf",
+        "SBATCH_ACCOUNT": "lab", "LC_ALL": "C",
+    }  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from snakemake.common import tests as of_snakemake
 
-from running import GROUP, SITE, command, drive, events
+from running import SITE, command, drive, events
 from snakemake_executor_plugin_multinode import ExecutorSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cluster")]
@@ -35,17 +35,17 @@ class TestConformance(of_snakemake.TestWorkflowsLocalStorageBase):
         return ExecutorSettings(site=SITE)
 
 
-def run_over_a_kill(folder: Path, *more: str, end: signal.Signals = signal.SIGKILL, made: str = ".") -> None:
+def run_over_a_kill(folder: Path, end: signal.Signals = signal.SIGKILL, made: str = ".") -> None:
     """End a driver once its only submission has made a folder; the next one adopts that, and then the jobs may end."""
     log = folder / "second.log"
-    first = subprocess.Popen(command(*more), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    first = subprocess.Popen(command(), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     wait_for('"event": "submitted"', folder / ".multinode/jobs.jsonl")
     while not (folder / made).exists():
         time.sleep(0.1)
     first.send_signal(end)
     first.wait()
     with log.open("w") as stream:
-        second = subprocess.Popen(command(*more), cwd=folder, stdout=stream, stderr=subprocess.STDOUT)
+        second = subprocess.Popen(command(), cwd=folder, stdout=stream, stderr=subprocess.STDOUT)
     wait_for("adopted as", log)
     (folder / "go").touch()
     assert second.wait(240) == 0, log.read_text()
@@ -58,15 +58,6 @@ def wait_for(text: str, file: Path) -> None:
     while not file.exists() or text not in file.read_text():
         assert time.monotonic() < end, f"{file} never had {text!r}"
         time.sleep(0.1)
-
-
-WAITING = GROUP.replace("sleep 0.2; touch {output}", "while [ ! -e go ]; do sleep 0.2; done; touch {output}")
-WAITING = WAITING.replace("COMMAND", "touch {output}")
-
-
-def test_a_group_whose_driver_was_killed_is_adopted(tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text(WAITING)
-    run_over_a_kill(tmp_path, "--group-components", "both=3")
 
 
 PIPED = """
@@ -106,11 +97,46 @@ def test_after_a_cancel_the_commands_of_onerror_can_be_interrupted(tmp_path: Pat
     assert int((tmp_path / "ignored").read_text().split()[1], 16) & 1 << signal.SIGINT - 1 == 0
 
 
-def test_a_group_that_fails_says_why(tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text(GROUP.replace("COMMAND", "exit 3"))
-    done = drive(tmp_path, "b.1")
+GROUP = """
+rule all:
+    input: "b.1", "b.2", "b.3"
+rule a:
+    output: "a.{n}"
+    group: "both"
+    shell: "sleep 0.2; touch {output}"
+rule b:
+    input: "a.{n}"
+    output: "b.{n}"
+    group: "both"
+    shell: "sleep 0.2; COMMAND"
+"""
+"""Three pairs of jobs; COMMAND is what the second of a pair ends with."""
+REFUSED = """
+rule model:
+    output: "model"
+    resources: gpu_model="h100"
+    shell: "touch {output}"
+rule comma:
+    output: "comma.{word}"
+    shell: "touch {output}"
+"""
+
+
+def test_jobs_that_fail_in_a_group_or_cannot_be_submitted_say_why(tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(GROUP.replace("COMMAND", "exit 3") + REFUSED)
+    done = drive(tmp_path, "b.1", "model", "comma.a,b", "--keep-going")
     assert done.returncode == 1
     assert "its command failed" in done.stdout
+    assert "not submitted: the resource `gpu_model` (h100) has no effect without `gpus`." in done.stdout
+    assert "not submitted: the wildcard `word` of rule comma is 'a,b': Snakemake cannot hand on a comma" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_a_driver_that_cannot_begin_says_why_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(REFUSED)
+    done = drive(tmp_path, "comma.a", "--multinode-site", "missing.yaml")
+    assert done.returncode == 1
+    assert "multinode: missing.yaml: No such file or directory. Fix this" in done.stdout
     assert "Traceback" not in done.stdout
 
 
@@ -128,6 +154,9 @@ def test_the_example_of_a_chain_is_resumed_in_a_second_job(tmp_path: Path) -> No
 
 def test_scripts_groups_retries_and_configuration_work(tmp_path: Path) -> None:
     everyday = Path(shutil.copytree(HERE / "everyday", tmp_path / "every day"))
+    (everyday / "many").mkdir()
+    for number in range(20):
+        (everyday / "many" / f"{number}").touch()
     groups = ("--groups", "text=texts", "count=texts", "--group-components", "texts=2")
     done = drive(everyday, "--config", "word=two words", *groups)
     assert done.returncode == 0, done.stdout

@@ -44,7 +44,8 @@ class DriverLock:
 
     def __init__(self, folder: Path, now_s: Callable[[], float] = time.monotonic) -> None:
         self.path, self.now_s = folder / "driver.json", now_s
-        self.me = Owner(socket.gethostname(), os.getpid(), _boot(), uuid.uuid4().hex)
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        self.me = Owner(socket.gethostname(), os.getpid(), boot, uuid.uuid4().hex)
         self.taken_ns = 0
         """When it was taken, by the clock of the file system."""
         self._file = -1
@@ -120,10 +121,3 @@ class DriverLock:
             f"{text}, which was heard of {self._silent_s():.0f} s ago. "
             f"If it is dead, start again in {SILENT_S / 60:.0f} minutes or remove {self.path}"
         )
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    except OSError:
-        return socket.gethostname()

@@ -33,7 +33,8 @@ from snakemake_executor_plugin_multinode.status_files import End
 from snakemake_executor_plugin_multinode.submit import Submitter
 
 RAN = (State.RUNNING, State.SUSPENDED, State.ENDED)
-PAUSED = (State.HELD, State.SUSPENDED)
+REPORTED = (State.HELD, State.SUSPENDED, State.UNKNOWN)
+"""States that a job enters and leaves with a message."""
 MAX_REASONS = 3
 """Of a failed deletion, in one message."""
 
@@ -53,14 +54,8 @@ class JobMonitor:
         site: str,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.scheduler, self.records, self.files, self.tell, self.limits = (
-            scheduler,
-            records,
-            records.files,
-            tell,
-            limits,
-        )
-        self.site, self.now_s = site, now_s
+        self.scheduler, self.records, self.files = scheduler, records, records.files
+        self.tell, self.limits, self.site, self.now_s = tell, limits, site, now_s
         self.jobs: list[MonitoredJob] = []
         self.observer = Observer(scheduler, self.files, limits.poll_s, now_s)
         self.submitter = Submitter(scheduler, records, limits, now_s)
@@ -176,14 +171,10 @@ class JobMonitor:
     def _tell_change(self, job: MonitoredJob, status: Status, before: JobState) -> None:
         """The scheduler reports a job in another state than before."""
         which = f"{job.label}: job {status.id}"
-        if status.state in PAUSED:
-            self.tell.warn(f"{which} is {status.state.value} ({status.words}); it continues when it is released")
-        elif status.state is State.UNKNOWN:
-            self.tell.warn(f"{which} is in a state that is not known here, {status.words!r}; waiting")
-        elif status.state is State.QUEUED and before.reported in RAN and job.state.phase is Phase.ALIVE:
+        if status.state is State.QUEUED and before.reported in RAN and job.state.phase is Phase.ALIVE:
             self.tell.warn(f"{which} was requeued; it runs again")
-        elif status.state in (State.QUEUED, State.RUNNING) and before.reported in PAUSED:
-            self.tell.warn(f"{which} is {status.state.value} again")
+        elif status.state is not State.ENDED and (status.state in REPORTED or before.reported in REPORTED):
+            self.tell.warn(f"{which} is {status.state.value} ({status.words})")
 
     # decisions
 
@@ -195,7 +186,9 @@ class JobMonitor:
                 self._adopt(job)
             elif job.submitted:
                 self._act(job, decide(job, Evidence(job, self.files, names), self.now_s(), self.limits))
-            elif self.submitter.due_in_s(job) == 0.0:
+            elif self.submitter.due_in_s(job) > 0.0:
+                return
+            else:
                 self._submit(job)
             self._is_over(("error", job.key))
         except OSError as error:

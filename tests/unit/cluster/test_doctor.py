@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scalestudy.cluster.doctor import examine, job
+from scalestudy.cluster.doctor.findings import Finding
 from scalestudy.cluster.doctor.probe import probe
 from scalestudy.errors import UserError
 from scalestudy.spec.config import read_site
@@ -44,10 +45,6 @@ def said(*reports: dict[str, Any], nodes: int | None = None) -> list[tuple[str, 
     return [(finding.what, finding.remedy) for finding in found]
 
 
-def test_of_nodes_where_all_is_well_nothing_is_said() -> None:
-    assert said(report(), report(host="n2")) == []
-
-
 @pytest.mark.parametrize(
     ("changes", "what", "remedy"),
     [
@@ -72,7 +69,8 @@ def test_a_lack_is_named_with_its_nodes_and_remedy(site: Path, changes: dict[str
     assert remedy in first[1]
 
 
-def test_mpirun_is_not_missed_where_the_site_has_none(site: Path) -> None:
+def test_nothing_is_said_where_all_is_well_and_mpirun_is_not_missed_where_the_site_has_none(site: Path) -> None:
+    assert said(report(), report(host="n2")) == []
     site.write_text("lacks: [mpirun]\n")
     assert said(report(mpi=None)) == []
 
@@ -201,4 +199,7 @@ def test_this_machine_is_probed_for_real(tmp_path: Path, monkeypatch: pytest.Mon
     assert abs(found["skew_s"]) < 1
     assert found["torch"]["version"]
     assert found["scratch"]["free_gib"] > 0
-    assert "Python   3." in examine.text([found], [])
+    gpu = {"name": "V100", "capability": [7, 0], "driver_cuda": [12, 4]}
+    shown = examine.text([{**found, "gpu": gpu}], [Finding("no mpirun", "load one"), Finding("this machine")])
+    assert "Python   3." in shown and "NVML: V100, sm_70, torch holds" in shown and "driver for CUDA 12.4" in shown
+    assert shown.endswith("! no mpirun\n    load one\n- this machine")

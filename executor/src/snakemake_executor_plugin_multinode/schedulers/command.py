@@ -60,9 +60,6 @@ def run_command(argv: Sequence[str], limit_s: float) -> CommandAnswer:
     It runs in a process group of its own: a Ctrl-C at the driver's terminal does not tear a submission apart, and a
     command that hangs is ended with its children.
     """
-    # Not left to the kernel: where PATH names a folder that may not be read, it answers "permission denied".
-    if shutil.which(argv[0]) is None:
-        raise NoAnswer(f"{argv[0]}: {NOT_FOUND}")
     try:
         process = subprocess.Popen(
             list(argv),
@@ -73,7 +70,8 @@ def run_command(argv: Sequence[str], limit_s: float) -> CommandAnswer:
             start_new_session=True,
         )
     except OSError as error:
-        raise NoAnswer(f"{argv[0]}: {error.strerror or error}") from None
+        # Where PATH names a folder that may not be read, the kernel answers "permission denied".
+        raise NoAnswer(f"{argv[0]}: {error.strerror if shutil.which(argv[0]) else NOT_FOUND}") from None
     with process:
         try:
             out, err = process.communicate(timeout=limit_s)

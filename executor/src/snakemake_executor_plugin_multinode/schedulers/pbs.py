@@ -45,7 +45,6 @@ FORMAT = ["-f", "-F", "dsv", "-D", "\x1f"]
 SIGNAL_BASE = 256  # Exit_status of a job that died of signal N is 256+N
 SHELL_BASE = 128  # a shell's exit status after a signal to its command
 UNKNOWN_ID = 153  # PBSE_UNKJOBID 15001, as an exit status
-BATCH = 200  # ids of one query: a command line has a limit
 
 NO_HISTORY = "job history"
 NEVER = "Can Never Run"
@@ -102,14 +101,9 @@ class Pbs(Scheduler):
 
     def statuses(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         """qstat with all ids; jobs without an id are looked for by name."""
-        statuses: dict[str, Status] = {}
-        jobs_with_id = [job for job in jobs if job.id]
-        for begin in range(0, len(jobs_with_id), BATCH):
-            statuses |= self._known(jobs_with_id[begin : begin + BATCH])
-        for job in jobs:
-            if not job.id and (job_id := self._find(job.name)):
-                statuses |= self._known([JobRef(job.name, job_id)])
-        return statuses
+        found = [JobRef(job.name, job.id or self._find(job.name)) for job in jobs]
+        with_id = [job for job in found if job.id]
+        return self._known(with_id) if with_id else {}
 
     def _known(self, jobs: Sequence[JobRef]) -> dict[str, Status]:
         answer = self._with_ended("qstat", [*FORMAT, *(job.id or "" for job in jobs)])

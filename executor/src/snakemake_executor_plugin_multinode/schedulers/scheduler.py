@@ -402,10 +402,8 @@ def whole(text: str) -> int | None:
 
 
 def checked_path(path: Path, forbidden: str, system: str, ascii_only: bool = False) -> str:
-    """Return an absolute path as text, or ValueError with the characters that `system` cannot carry."""
+    """Return a path as text, or ValueError with the characters that `system` cannot carry."""
     text = str(path)
-    if not path.is_absolute():
-        raise ValueError(f"the path {text!r} is not absolute")
     wrong = sorted({c for c in text if c in forbidden or ord(c) < 32 or ord(c) == 127 or (ascii_only and ord(c) > 127)})
     if wrong:
         raise ValueError(

@@ -112,8 +112,6 @@ def minutes(text: str, plain_min: float) -> float | None:
     if match[0] == match[3]:
         return int(match[0]) * plain_min
     days, hours, middle, seconds = (int(part or 0) for part in match.groups())
-    if match[1] and not match[2] and not match[4]:  # `2-12`: days and hours
-        return 60.0 * (24 * days + middle)
     return 60.0 * (24 * days + hours) + middle + seconds / 60
 
 

@@ -110,13 +110,12 @@ def submitted(scheduler: Any, request: Any) -> Iterator[Any]:
             if _end(request) is None:
                 for why in scheduler.cancel([job]).values():
                     print(f"the job may still be there: {why}", file=sys.stderr)
-    except LimitReached as error:
-        what = f"the scheduler takes no more jobs of yours now: {error}"
-        raise UserError(what, "doctor", "try again when others have ended") from None
-    except (Refused, NoAnswer, ValueError) as error:
+    except (LimitReached, Refused, NoAnswer, ValueError) as error:
         what = f"the scheduler refused the job: {error}"
         remedy = "correct `scheduler` there: account, queue, request, options; or name the queues in the machine file"
-        raise UserError(what, site_file(), remedy) from None
+        raise UserError(
+            what, site_file(), f"{remedy}; at a limit of your jobs, try again when others have ended"
+        ) from None
 
 
 def in_queue(scheduler: Any, job: Any) -> str:

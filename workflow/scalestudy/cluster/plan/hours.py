@@ -203,17 +203,13 @@ def weighted(seconds: Draws, jobs: Iterable[PlannedJob], weights: Iterable[float
 def drawn(intervals: Sequence[tuple[str, float, float]]) -> Draws:
     """Seconds [draws, jobs] from each job's kind of expectation, 5th and 95th percentile.
 
-    Log-normal between the two; uniform where there is no low end; nothing where the kind is unknown. The seed is fixed:
-    the same plan has the same numbers.
+    Log-normal between the two; nothing where the kind is unknown. The seed is fixed: the same plan has the same numbers.
     """
     random = np.random.default_rng(SEED)
     common = {kind: random.standard_normal(DRAWS) for kind in COMMON}
     drawn_s = np.zeros((DRAWS, len(intervals)))
     for column, (kind, low, high) in enumerate(intervals):
         if high <= 0 or kind == "unknown":
-            continue
-        if low <= 0:
-            drawn_s[:, column] = random.uniform(0.0, high, DRAWS)
             continue
         share = COMMON[kind]
         z = np.sqrt(share) * common[kind] + np.sqrt(1 - share) * random.standard_normal(DRAWS)

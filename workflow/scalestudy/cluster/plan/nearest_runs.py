@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +53,10 @@ def read_history(file: Path) -> Iterator[EndedRun]:
             if entry["status"] not in ("valid", "invalid"):
                 continue
             spec, _ = parse(RunSpec, entry["spec"])
-            if (seconds := entry.get("wall_s")) is None:
-                took = datetime.fromisoformat(entry["ended"]) - datetime.fromisoformat(entry["started"])
-                seconds = took.total_seconds()
+            seconds = float(entry["wall_s"])  # null where nothing was measured
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-        if spec is None or seconds < 0:
+        if spec is None or seconds <= 0:
             continue
         data, throughput = data_of(spec), entry.get("throughput_samples_per_s")
         samples = None if data is None else rank_samples(spec, work_of(spec, data))
@@ -92,8 +89,7 @@ def by_geometry(ended: Iterable[EndedRun]) -> Groups:
     """Runs with known samples by their ranks and batch per rank."""
     groups: Groups = {}
     for one in ended:
-        if one.rank_samples:
-            groups.setdefault((one.ranks, one.rank_batch), []).append(one)
+        groups.setdefault((one.ranks, one.rank_batch), []).append(one)
     return groups
 
 
