@@ -148,9 +148,17 @@ def test_a_signal_that_squeue_does_not_name_is_taken_from_scontrol(code: str, ca
     assert (status.cause, status.signal, status.nodes) == (cause, number, ("node1",))
 
 
+def test_a_pbs_that_keeps_no_history_is_asked_about_the_living() -> None:
+    line = f"Job Id: 7.head\x1fJob_Name={OURS}\x1fjob_state=R\n"
+    none = (35, "", "qstat: PBS is not configured to maintain job history\n")
+    replies = Replies(**{"qstat -x": none, "qselect -x": none, "qstat -f": line, "qselect -N": ""})
+    found = replies.scheduler("pbs").statuses([JobRef(OURS, "7.head"), JobRef(OTHERS, None)])
+    assert {name: status.state for name, status in found.items()} == {OURS: State.RUNNING}
+
+
 def test_what_squeue_forgot_is_taken_from_the_accounting() -> None:
     """But not that a job lives: after a loss of its state, Slurm's accounting would say so for ever."""
-    table = "7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n10|RUNNING|0:0|d\n"
+    table = "a warning\n7|CANCELLED by 0|0:0|a\n8|FAILED|0:9|b\n10|RUNNING|0:0|d\n"
     found = slurm("", sacct=table).statuses([JobRef("a", "7"), JobRef("b", "8"), JobRef("c", "9"), JobRef("d", "10")])
     assert {name: status.cause for name, status in found.items()} == {"a": Cause.CANCELLED, "b": Cause.SIGNAL}
 
@@ -214,7 +222,7 @@ def test_a_state_of_grid_engine_is_read(letters: str, state: State) -> None:
 
 def record(failed: str, status: str, more: str = "") -> str:
     lines = f"jobname      a\njobnumber    7\nhostname     n1\nfailed       {failed}\nexit_status  {status}\n{more}"
-    return f"{'=' * 62}\n{lines}"
+    return f"Total System Usage\n{'=' * 62}\n{lines}"
 
 
 @pytest.mark.parametrize(
@@ -225,6 +233,7 @@ def record(failed: str, status: str, more: str = "") -> str:
         (record("100 : assumedly after job", "137                  (Killed)"), Cause.SIGNAL),
         (record("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137", "ru_wallclock 61s\ncategory -l h_rt=60\n"), Cause.WALLTIME),
         (record("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137", "ru_wallclock 12s\ncategory -l h_rt=60\n"), Cause.MEMORY),
+        (record("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137"), Cause.WALLTIME),
         (record("44  : execd enforced h_rt limit", "137", "ru_wallclock 61s\ncategory -l h_rt=60\n"), Cause.WALLTIME),
         (record("26  : opening output file", "0"), Cause.NODE),
         (record("19  : before writing exit_status", "0"), Cause.NODE),
@@ -269,7 +278,7 @@ def test_a_job_is_known_by_its_id_where_its_name_was_changed(row_name: str, foun
 
 @pytest.mark.parametrize("kind", ["slurm", "sge", "pbs"])
 @pytest.mark.parametrize(
-    "answer", [(1, "", "Unable to contact slurm controller"), (0, "<html>rubbish", ""), (1, "", "")]
+    "answer", [(1, "", "Unable to contact slurm controller"), (0, "<html>rubbish</html>", ""), (1, "", "")]
 )
 def test_what_is_no_answer_says_nothing_about_any_job_and_deletes_none(kind: str, answer: tuple[int, str, str]) -> None:
     scheduler = scheduler_of({"kind": kind}, lambda _argv, _limit_s: CommandAnswer(*answer))

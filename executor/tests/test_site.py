@@ -57,6 +57,7 @@ scratch: /tmp
         ),
         ("container:\n  image: a.sif\n  binds: [/data]\n", ":3: `container.binds`: unknown key; did you mean `bind`?"),
         ("modules: cuda", ":1: `modules`: Input should be a valid tuple"),
+        ("modules: [cuda, {a: b}]", ":1: `modules.1`: Input should be a valid string"),
         ("[1]", ": must be a map with a section `scheduler`"),
         ("a: [", ": not readable as YAML"),
     ],

@@ -6,13 +6,12 @@ Damaged output means no answer (NoAnswer), or the answer of its undamaged part. 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from scalestudy.cluster.doctor.facts import facts_of
 from snakemake_executor_plugin_multinode.schedulers import Cause, JobRef, NoAnswer, State, scheduler_of
-from snakemake_executor_plugin_multinode.schedulers.command import CommandAnswer
 from tests.unit.cluster.recorded_sites import PBS, SGE, SLURM, Recorded
 
 A, B = "train.a.0123456789ab", "train.b.ba9876543210"
@@ -58,19 +57,11 @@ DAMAGES: dict[str, Callable[[str], str]] = {
 Answer = dict[str, tuple[State, Cause]]
 
 
-def answering(outputs: Mapping[str, str]) -> Callable[[Sequence[str], float], CommandAnswer]:
-    def run(argv: Sequence[str], _limit_s: float) -> CommandAnswer:
-        out = outputs.get(argv[0])
-        return CommandAnswer(1, "", "accounting is disabled") if out is None else CommandAnswer(0, out, "")
-
-    return run
-
-
 def statuses(source: str, damage: Callable[[str], str] = str) -> Answer | str:
     """Statuses of the jobs, or the reason why there are none."""
     kind, command, outputs, jobs = SOURCES[source]
     try:
-        found = scheduler_of({"kind": kind}, answering({**outputs, command: damage(outputs[command])})).statuses(jobs)
+        found = scheduler_of({"kind": kind}, Recorded({**outputs, command: damage(outputs[command])})).statuses(jobs)
     except NoAnswer as error:
         return str(error)
     return {name: (status.state, status.cause) for name, status in found.items()}

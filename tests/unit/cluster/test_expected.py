@@ -52,7 +52,7 @@ def run(**keys: Any) -> Run:
     ("program", "measure", "seconds"),
     [({"explain": True}, {}, (70, 610)), ({}, {"minutes": 0.5}, (40, 340)), ({}, {"steps": 30}, (0, math.inf))],
 )
-def test_a_program_without_history_is_expected_to_take_its_limit_of_time(
+def test_a_program_is_expected_to_take_its_limit_of_time_or_what_its_other_runs_took(
     program: dict[str, Any], measure: dict[str, Any], seconds: tuple[float, float]
 ) -> None:
     Path("train.py").write_text("")
@@ -60,6 +60,10 @@ def test_a_program_without_history_is_expected_to_take_its_limit_of_time(
     estimate = Expectation("mine", Machine(start_up_s=10)).of(made)
     assert (estimate.low_s, estimate.high_s) == seconds
     assert estimate.kind == ("unknown" if math.isinf(estimate.high_s) else "window")
+    same = {"program": made.spec.program.to_dict(), "measure": measure}
+    remember(({**same, "ranks": 2}, 100.0), ({**same, "ranks": 4}, 120.0))
+    estimate = Expectation("mine", Machine(start_up_s=10)).of(made)
+    assert (estimate.low_s, estimate.high_s, estimate.note) == (60, 250, "2 runs of the program")
 
 
 def remember(*runs: tuple[dict[str, Any], float], **more: Any) -> None:

@@ -170,9 +170,8 @@ def _fields(line: str) -> dict[str, str] | None:
         return None
     fields = {"id": head[1]}
     for part in rest:
-        name, equals, value = part.partition("=")
-        if equals:
-            fields.setdefault(name.strip(), value.strip())
+        name, _, value = part.partition("=")
+        fields.setdefault(name.strip(), value.strip())
     return fields if "Job_Name" in fields and "job_state" in fields else None
 
 
