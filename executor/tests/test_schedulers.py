@@ -11,7 +11,6 @@ import pytest
 from running import Replies
 from snakemake_executor_plugin_multinode.jobscript import requoted
 from snakemake_executor_plugin_multinode.records import Attempt
-from snakemake_executor_plugin_multinode.resources import request_of
 from snakemake_executor_plugin_multinode.schedulers import (
     Cause,
     JobRef,
@@ -36,8 +35,6 @@ LEAST = Request("train.a.01", Path("/j/x.sh"), Path("/j/x.log"), 1, 1, 0, 1, Non
     [
         ({"kind": "slurm", "queue": "gpu", "account": "a1"}, WHOLE,
          "sbatch|--parsable|--no-requeue|-J|train.a.01|-N|2|--ntasks-per-node=4|--cpus-per-task=2|--gpus-per-node=4|--mem=64000M|-t|90|-p|gpu|-A|a1|-o|/j o/%%j.log|/j o/x.sh"),
-        ({"kind": "sge", "options": ["-P", "p 1"]}, WHOLE,
-         "qsub|-terse|-N|train.a.01|-S|/bin/bash|-r|n|-j|y|-o|/j o/%j.log|-pe|mpi|8|-l|gpu=1|-l|h_rt=5400|-P|p 1|/j o/x.sh"),
         ({"kind": "sge", "request": "-l f_node={nodes} [-l h_rt={walltime}]", "options": "-g group"}, WHOLE,
          "qsub|-terse|-N|train.a.01|-S|/bin/bash|-r|n|-j|y|-o|/j o/%j.log|-l|f_node=2|-l|h_rt=01:30:00|-g|group|/j o/x.sh"),
         ({"kind": "slurm"}, PINNED,
@@ -62,12 +59,6 @@ def test_a_request_becomes_a_submit_line(site: dict[str, Any], request_: Request
 def test_a_path_that_a_system_cannot_carry_is_refused(kind: str, script: str, log: str) -> None:
     with pytest.raises(ValueError, match="cannot take the path"):
         scheduler_of({"kind": kind}).submit_command(Request("a", Path(script), Path(log), 1, 1, 0, 1, None, None, None))
-
-
-@pytest.mark.parametrize("hosts", ["n01,", "n01,-x", "n01,n02,n03"])
-def test_other_than_as_many_names_as_nodes_are_refused(hosts: str) -> None:
-    with pytest.raises(ValueError, match="the resource `hosts` must name 2 nodes with commas between them"):
-        request_of({"nodes": 2, "hosts": hosts}, 1, "slurm")
 
 
 def test_a_node_that_failed_is_not_left_out_of_a_job_that_is_about_it() -> None:

@@ -12,17 +12,23 @@ import pytest
 from tests.conftest import ROOT
 
 
+def stand_ins(folder: Path, texts: dict[str, str]) -> dict[str, str]:
+    """Write scripts into a folder that comes first in PATH; the variables of a driver there."""
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o700)
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "PBS_O_WORKDIR": str(folder)}
+
+
 @pytest.mark.parametrize(("profile", "submit"), [("slurm", "sbatch"), ("pbs", "qsub"), ("sge", "qsub")])
 @pytest.mark.parametrize(("snakemake", "time", "submissions"), [("exit 1", "60s", 0), ("sleep 60", "0.5s", 1)])
 def test_a_driver_submits_its_successor_when_its_time_is_over(
     tmp_path: Path, profile: str, submit: str, snakemake: str, time: str, submissions: int
 ) -> None:
     script = shutil.copy(ROOT / f"profiles/{profile}/driver.sh", tmp_path)
-    for name, text in (("snakemake", snakemake), (submit, 'echo "$@" >>submitted'), (".venv/bin/activate", "")):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tmp_path / name).chmod(0o700)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DRIVER_TIME": time, "PBS_O_WORKDIR": str(tmp_path)}
+    texts = {"snakemake": snakemake, submit: 'echo "$@" >>submitted', ".venv/bin/activate": ""}
+    environment = stand_ins(tmp_path, texts) | {"DRIVER_TIME": time}
     done = subprocess.run([script, "all"], cwd=tmp_path, env=environment, check=False)
     assert done.returncode == 1 - submissions
     file = tmp_path / "submitted"
@@ -43,11 +49,7 @@ def test_a_driver_that_was_requeued_waits_for_the_note_of_the_one_that_died(
         "snakemake": "exit 1", "qstat": f"echo '    run_count = {count + 1}'", ".venv/bin/activate": "",
         "sleep": "echo waited >>waits; : >.scalestudy/driver.json", ".scalestudy/driver.json": "{}",
     }  # fmt: skip
-    for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tmp_path / name).chmod(0o700)
     variables = {"SLURM_RESTART_COUNT": f"{count}", "RESTARTED": f"{count}", "PBS_JOBID": "7", "DRIVER_TIME": "60s"}
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PBS_O_WORKDIR": str(tmp_path), **variables}
+    environment = stand_ins(tmp_path, texts) | variables
     assert subprocess.run([script, "all"], cwd=tmp_path, env=environment, check=False).returncode == 1
     assert (tmp_path / "waits").exists() == is_requeued

@@ -32,8 +32,7 @@ def test_slurms_nodes_and_partitions_are_read() -> None:
     found = slurm()
     a100 = NodeKind(32, 256000, 4)
     assert found.nodes[0] == NodeFacts("n1", a100, ("gpu", "all"))
-    assert found.kind_of("gpu") == a100
-    assert found.kind_of("cpu") == NodeKind(32, 256000, 0)
+    assert [node.kind for node in found.nodes_of("cpu")] == [NodeKind(32, 256000, 0)]
     assert found.queues == (
         QueueFacts("gpu", True, 2160.0, 2),
         QueueFacts("cpu", False, 2880.0, None),

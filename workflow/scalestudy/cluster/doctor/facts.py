@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,11 +63,6 @@ class ClusterFacts:
         """The nodes of a queue; all where the system does not have them by queue, or no queue is named."""
         queue_nodes = tuple(node for node in self.nodes if queue in node.queues)
         return queue_nodes or self.nodes
-
-    def kind_of(self, queue: str | None) -> NodeKind | None:
-        """The commonest kind of node among those of a queue; None where there is no node."""
-        counted = Counter(node.kind for node in self.nodes_of(queue))
-        return counted.most_common(1)[0][0] if counted else None
 
     def queue(self, name: str | None) -> QueueFacts | None:
         """The queue of that name, or without a name the default one; None where there is none."""

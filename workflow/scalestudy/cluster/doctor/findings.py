@@ -6,6 +6,7 @@ Every sentence about a file names the file.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -149,8 +150,7 @@ def _of_queue(machine: Machine, queue: str | None, facts: ClusterFacts) -> Itera
     gpus = machine.devices_per_node if limits.devices_per_node is None else limits.devices_per_node
     # Nodes as the file has them, where there are any: a queue may have other nodes beside them.
     alike = [one.kind for one in nodes if one.kind.gpus == gpus and machine.cores_per_node in (None, one.kind.cores)]
-    kind = alike[0] if alike else facts.kind_of(queue)
-    assert kind is not None
+    kind = alike[0] if alike else Counter(one.kind for one in nodes).most_common(1)[0][0]
     prefix = f"queues.{queue}." if queue in machine.queues else ""
     never = "jobs with more nodes would never run"
     demand = (limits.most_nodes if machine.queues else machine.nodes) or 0
