@@ -68,7 +68,6 @@ class Group:
 
 APART = (
     Group("Slurm", ["tests/cluster/test_slurm.py"]),
-    Group("Slurm, studies", ["tests/cluster/test_program.py"]),
     Group("Slurm, harsh", ["tests/cluster/test_slurm_harsh.py"]),
     Group("Grid Engine", ["tests/cluster/test_sge.py"]),
     Group("the executor's own, on real schedulers", ["tests/cluster/test_executor_package.py"]),

@@ -5,15 +5,12 @@ each has a network namespace and a host name of its own, and the daemons talk ov
 from __future__ import annotations
 
 import math
-import os
 import re
-import shutil
-import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 from tests.cluster.box import Box, Unavailable
+from tests.cluster.pbs_box import installation
 
 DAEMONS = Path("/usr/sbin/sge_qmaster"), Path("/usr/sbin/sge_execd")
 ROOT = "/var/lib/gridengine"
@@ -22,28 +19,14 @@ MASTER_ENDS_S = 60.0
 """Seconds that the master has to end by itself; it usually takes two."""
 
 
-def version() -> str | None:
-    """The version of the Grid Engine that is installed; None where it is not."""
-    if shutil.which("qconf") is None or not all(path.exists() for path in DAEMONS):
-        return None
-    with (
-        tempfile.TemporaryDirectory() as root
-    ):  # as it is installed, it may lack the name of a master, and says nothing
-        common = Path(root) / "default" / "common"
-        shutil.copytree(Path(ROOT) / "default" / "common", common)
-        (common / "act_qmaster").write_text("localhost\n")
-        environment = {**os.environ, "SGE_ROOT": root, "SGE_CELL": "default"}
-        said = subprocess.run(["qsub", "-help"], capture_output=True, text=True, check=False, env=environment).stdout
-    found = re.search(r"\d+\.\d+\.\d+", said)
-    return found[0] if found else None
-
-
 class SgeBox(Box):
     """A box with a running Grid Engine."""
 
     def __init__(self, repository: Path) -> None:
-        if version() is None:
+        if not all(path.exists() for path in DAEMONS):
             raise Unavailable("needs Grid Engine (envs/debian-packages.txt)")
+        if installation() is not None:
+            raise Unavailable("PATH has PBS's commands of the same names first")
         super().__init__(repository, host="sgehead")
 
     def _start(self) -> None:

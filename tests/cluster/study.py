@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.cluster.box import USER, Box
 from tests.cluster.try_box import copy_of_project, environment_in
-from tests.cluster.workflow import python_below
+from tests.cluster.workflow import ROOT, python_below
 
 MACHINE = """\
 description: "A box on one machine: two nodes of 16 CPUs and 4 devices, which are a fiction"
@@ -46,6 +46,23 @@ figures:
 tables:
   - {name: times, values: [throughput_samples_per_s, accuracy]}
 """
+PROGRAM = """\
+question: How fast is my script here?
+base:
+  program:
+    command: >-
+      python -m torch.distributed.run --nnodes {nodes} --node-rank {node_rank} --nproc-per-node {ranks_per_node}
+      --master-addr {master_addr} --master-port {master_port} train.py 100000
+    files: [train.py]
+    resume: true
+    once_per: node
+  ranks_per_node: 2
+  measure: {warmup_steps: 5, steps: 60}
+vary: {ranks: [4]}
+scales: {mini: {}}
+tables: [{name: speed, values: [throughput_samples_per_s, wall_s]}]
+"""
+"""Of a user's own script, on two nodes."""
 QUICK = ("--latency-wait", "15", "--seconds-between-status-checks", "2", "--resources", "measure=1")
 
 
@@ -80,10 +97,11 @@ class Studies:
                 time.sleep(0.1)
             os.kill(python_below(process.pid), signal.SIGKILL)
 
-    def results(self) -> list[dict[str, Any]]:
-        """Results of the study's runs, in the order of their ranks."""
+    def results(self, study: str = "through") -> list[dict[str, Any]]:
+        """Results of a study's runs, in the order of their ranks."""
+        index = json.loads((self.clone / f"results/box/mini/studies/{study}/study.json").read_text())
         found = [json.loads(path.read_text()) for path in self.clone.glob("results/box/runs/*/result.json")]
-        return sorted(found, key=ranks)
+        return sorted((result for result in found if result["run"] in json.dumps(index)), key=ranks)
 
     def left(self) -> str:
         """List the executor's ledger and all files of results, for the message of a failure."""
@@ -110,7 +128,9 @@ def ranks(result: dict[str, Any]) -> int:
     return int(result["spec"].get("ranks", 1))
 
 
-def studies(box: Box, through: str = THROUGH, folder: str = "scalestudy") -> Studies:
-    """Set it up in a folder of the box's user; `through` is the text of the study."""
-    files = {"config/machines/box.yaml": MACHINE, "config/studies/through.yaml": through}
-    return Studies(box, copy_of_project(box, folder, files))
+def studies(box: Box, through: str = THROUGH) -> Studies:
+    """Set it up; `through` is the text of the study. There are the study of a program, and its script, too."""
+    files = {"config/machines/box.yaml": MACHINE, "config/studies/through.yaml": through,
+             "config/studies/program.yaml": PROGRAM,
+             "train.py": (ROOT / "tests/stand_ins/resuming.py").read_text()}  # fmt: skip
+    return Studies(box, copy_of_project(box, files))

@@ -14,7 +14,6 @@ from tests.cluster.workflow import (
     assert_a_kill_and_a_ctrl_c_cost_no_job,
     assert_fates,
     assert_on_named_nodes,
-    assert_requeued_runs_again,
     assert_trains_on_two_hosts,
     assert_waits_for_room,
     message,
@@ -31,6 +30,7 @@ FATES = {
     "long": {"steps": 70, "step_s": 1, "runtime": 1},
     "deaf": {"steps": 1000, "step_s": 1, "runtime": 1, "what": "deaf"},
     "deleted": {"steps": 1000, "step_s": 1},
+    "requeued": {"steps": 1000, "step_s": 1, "what": "again"},
 }
 
 
@@ -43,8 +43,15 @@ def fates(pbs: PbsBox) -> tuple[Workflow, Driver]:
     time.sleep(3)
     pbs.start_server()
     pbs.until(["bash", "-c", "pbsnodes -a | grep -c -e down -e unknown"], "0\n")  # until then it deletes nothing
-    pbs.must(["qdel", workflow.ids()["deleted"]])
+    ids = workflow.ids()
+    pbs.must(["qdel", ids["deleted"]])
+    pbs.must(["qalter", "-r", "y", ids["requeued"]])
+    pbs.must(["qrerun", ids["requeued"]])
     return workflow, driver
+
+
+def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(pbs: PbsBox) -> None:
+    assert_waits_for_room(pbs, SITE, pbs.limit_queued_jobs_per_user, "qsub: would exceed ")
 
 
 def test_jobs_land_on_the_nodes_that_they_name(pbs: PbsBox, fates: tuple[Workflow, Driver]) -> None:
@@ -57,20 +64,6 @@ def test_pbsdsh_starts_the_ranks_of_the_other_host(pbs: PbsBox) -> None:
     assert (launch["launcher"], launch["hosts"]) == ("pbsdsh", list(pbs.hosts))
 
 
-def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
-    pbs: PbsBox, fates: tuple[Workflow, Driver]
-) -> None:
-    def requeue(job: str, _driver: Driver) -> None:
-        pbs.must(["qalter", "-r", "y", job])
-        pbs.must(["qrerun", job])
-
-    assert_requeued_runs_again(pbs, SITE, requeue)
-
-
-def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(pbs: PbsBox, fates: tuple[Workflow, Driver]) -> None:
-    assert_waits_for_room(pbs, SITE, pbs.limit_queued_jobs_per_user, "qsub: would exceed ")
-
-
 def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(
     pbs: PbsBox, fates: tuple[Workflow, Driver]
 ) -> None:
@@ -80,7 +73,7 @@ def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(
     pbs.must(["qdel", ids["too_many_nodes"]], USER)
     code, output = driver.wait(280)
     assert code == 1
-    assert_fates(workflow, output, {"well", "two nodes", "long"})
+    assert_fates(workflow, output, {"well", "two nodes", "long", "requeued"})
     assert "the walltime of 1 min was reached (Exit_status -29" in message(output, "deaf")
     assert "cancelled by its owner or an administrator (Exit_status 2" in message(output, "deleted")
     assert "says the scheduler: Q Can Never Run: Not enough total nodes" in output

@@ -14,7 +14,6 @@ from tests.cluster.workflow import (
     assert_a_kill_and_a_ctrl_c_cost_no_job,
     assert_fates,
     assert_on_named_nodes,
-    assert_requeued_runs_again,
     assert_trains_on_two_hosts,
     assert_waits_for_room,
     message,
@@ -31,6 +30,7 @@ FATES = {
     "deaf": {"steps": 1000, "step_s": 1, "runtime": 1, "what": "deaf"},
     "deleted": {"steps": 1000, "step_s": 1},
     "script killed": {"steps": 1000, "step_s": 1},
+    "requeued": {"steps": 1000, "step_s": 1, "what": "again"},
 }
 SWEEP = "sweep_of_mine"
 
@@ -46,7 +46,13 @@ def fates(sge: SgeBox) -> tuple[Workflow, Driver]:
     ids = workflow.ids()
     sge.must(["qdel", ids["deleted"]])
     sge.kill_job_script(ids["script_killed"])
+    sge.must(["qalter", "-r", "y", ids["requeued"]])
+    sge.must(["qmod", "-rj", ids["requeued"]])
     return workflow, driver
+
+
+def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox) -> None:
+    assert_waits_for_room(sge, SITE, sge.limit_jobs_per_user, "qsub: Unable to run job: job rejected: only ")
 
 
 def test_jobs_land_on_the_nodes_that_they_name_and_one_job_on_two_where_it_names_none(
@@ -62,25 +68,11 @@ def test_qrsh_starts_the_ranks_of_the_other_host(sge: SgeBox) -> None:
     assert sorted(launch["hosts"]) == ["sgehead", "sgetail"]  # which comes first is the scheduler's choice
 
 
-def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
-    sge: SgeBox, fates: tuple[Workflow, Driver]
-) -> None:
-    def requeue(job: str, _driver: Driver) -> None:
-        sge.must(["qalter", "-r", "y", job])
-        sge.must(["qmod", "-rj", job])
-
-    assert_requeued_runs_again(sge, SITE, requeue)
-
-
-def test_jobs_beyond_the_users_limit_wait_until_others_have_ended(sge: SgeBox, fates: tuple[Workflow, Driver]) -> None:
-    assert_waits_for_room(sge, SITE, sge.limit_jobs_per_user, "qsub: Unable to run job: job rejected: only ")
-
-
 def test_each_fate_of_a_job_is_seen_and_answered_by_drivers_that_come_and_go(fates: tuple[Workflow, Driver]) -> None:
     workflow, driver = fates
     code, output = driver.wait(280)
     assert code == 1
-    assert_fates(workflow, output, {"four gpus", "long"})
+    assert_fates(workflow, output, {"four gpus", "long", "requeued"})
     assert "the walltime of 1 min was reached (failed 37" in message(output, "deaf")
     # Grid Engine records a deletion as any death by signal 9; no other cause is guessed.
     for name in ("deleted", "script killed"):

@@ -7,14 +7,14 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from tests.cluster.box import USER
 from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.study import QUICK, THROUGH, Studies, ranks, studies
-from tests.cluster.workflow import Driver, Workflow, assert_on_named_nodes, assert_requeued_runs_again, message
+from tests.cluster.workflow import Driver, Workflow, assert_on_named_nodes, message
 
 Shown = Callable[[], tuple[Studies, str]]
 SITE = {"kind": "slurm"}
@@ -31,44 +31,59 @@ FATES = {
     "cancelled": {"steps": 1000, "step_s": 1},
     "script killed": {"steps": 25, "step_s": 1},
     "held": {"nodes": 4, "gpus_per_node": 4},
+    "requeued": {"steps": 1000, "step_s": 1, "what": "again"},
 }
 
 
 @pytest.fixture(scope="module")
-def fates(slurm: SlurmBox) -> Iterator[tuple[Workflow, Driver]]:
-    """A driver whose jobs meet all kinds of fates, while other tests go on beside it."""
+def fates(slurm: SlurmBox) -> tuple[Workflow, Driver]:
+    """A driver whose jobs meet all kinds of fates, while other tests go on beside it.
+
+    The scheduler is stopped and started again when some have ended, some run, and some wait.
+    """
     workflow = Workflow(slurm, "fates", SITE, FATES)
     driver = workflow.start()
-    workflow.until(lambda: {"cancelled", "script killed"} <= workflow.starts().keys(), "the start of both runs", 90)
+    killed = {"cancelled", "script killed", "requeued"}
+    workflow.until(lambda: killed <= workflow.starts().keys(), "the start of these runs", 90)
+    slurm.stop_controller()
+    silent = "no answer from the scheduler, which changes nothing for the jobs"
+    workflow.until(lambda: silent in driver.log.read_text(), "what it says of that", 100)
+    slurm.start_controller()
     ids = workflow.ids()
     slurm.must(["scancel", ids["cancelled"]])
     slurm.kill_job_script(ids["script_killed"])
-    yield workflow, driver
+    slurm.must(["scontrol", "update", f"jobid={ids['requeued']}", "requeue=1"])
+    slurm.must(["scontrol", "requeue", ids["requeued"]])
+    said = f"job {ids['requeued']} was requeued; it runs again"
+    workflow.until(lambda: said in driver.log.read_text(), "what it says of the requeue")
+    # Slurm itself lets it wait for two minutes.
+    slurm.must(["scontrol", "update", f"jobid={ids['requeued']}", "starttime=now"])
+    return workflow, driver
 
 
 @pytest.fixture(scope="module")
 def study(slurm: SlurmBox) -> Shown:
-    """A study through profiles/slurm, while other tests run; a call waits for its end.
+    """A study and one of a user's script through profiles/slurm, while other tests run; a call waits for their end.
 
-    Its first driver is killed; the second is a job, by the script of the profile as it is shipped.
+    Their first driver is killed; the second is a job, by the script of the profile as it is shipped.
     """
     made = studies(slurm, THROUGH.replace("ranks: [1, 2, 4]", "ranks: [1, 4]"))
-    words = ("through", "--config", "machine=box", "scale=mini", *QUICK)
+    words = ("through", "program", "--config", "machine=box", "scale=mini", *QUICK)
     made.start_killed(slurm.folder / "studies.log", "snakemake", "--profile", "profiles/slurm", *words)
     submit = ("sbatch", "--parsable", "--time=30", "--mem=2G", "profiles/slurm/driver.sh", *words)
     job = made.must(*submit).split()[-1]
 
     def ended() -> tuple[Studies, str]:
-        slurm.until(["scontrol", "-o", "show", "job", job], "JobState=COMPLETED", 280)
+        slurm.until(["scontrol", "-o", "show", "job", job], "JobState=COMPLETED", 500)
         return made, (made.clone / f"slurm-{job}.out").read_text()
 
     return ended
 
 
 def test_a_driver_ended_three_times_submits_nothing_twice_and_loses_nothing_whatever_names_and_paths_are(
-    slurm: SlurmBox, study: Shown, fates: tuple[Workflow, Driver]
+    slurm: SlurmBox, fates: tuple[Workflow, Driver], study: Shown
 ) -> None:
-    names = ("-dash", "it's two words ü", 'quo"te $HOME `e` semi;colon', "plain")
+    names = ("-dash", "it's two words ü", 'quo"te $HOME `e` semi;colon')
     runs = {name: {"steps": 50 + 10 * number, "step_s": 0.5} for number, name in enumerate(names)}
     workflow = Workflow(slurm, "-a b 'c' \"d\" $HOME `e` %j ü -x;&", SITE, runs)
     # The first driver submits slowly, so that some of its jobs are left to the second one.
@@ -88,11 +103,11 @@ def test_a_driver_ended_three_times_submits_nothing_twice_and_loses_nothing_what
     assert driver.wait()[0] != 0
     code, output = workflow.drive()
     assert code == 0, output
-    assert workflow.results() == 4
+    assert workflow.results() == 3
     assert workflow.starts() == dict.fromkeys(names, 1)
     # Slurm itself knows what it was sent.
     submitted = ",".join(event["name"] for event in workflow.events("submitted"))
-    assert slurm.must(["squeue", "-h", "-t", "all", "-n", submitted, "-o", "%T"]).split() == ["COMPLETED"] * 4
+    assert slurm.must(["squeue", "-h", "-t", "all", "-n", submitted, "-o", "%T"]).split() == ["COMPLETED"] * 3
     assert "is gone; what it submitted is adopted" in output
 
 
@@ -130,44 +145,8 @@ def test_ctrl_c_also_pressed_thrice_deletes_what_this_driver_submitted_and_nothi
     slurm.must(["scancel", "-n", "foreign"])
 
 
-def test_a_job_that_an_administrator_requeues_runs_again_once_and_succeeds(
-    slurm: SlurmBox, fates: tuple[Workflow, Driver]
-) -> None:
-    def requeue(job: str, driver: Driver) -> None:
-        slurm.must(["scontrol", "update", f"jobid={job}", "requeue=1"])
-        slurm.must(["scontrol", "requeue", job])
-        said = f"job {job} was requeued; it runs again"
-        driver.workflow.until(lambda: said in driver.log.read_text(), "what it says of it")
-        slurm.must(["scontrol", "update", f"jobid={job}", "starttime=now"])  # Slurm itself lets it wait for two minutes
-
-    workflow = assert_requeued_runs_again(slurm, SITE, requeue)
-    # The second start resumed from what the first had saved.
-    starts = (workflow.folder / "starts.log").read_text().splitlines()
-    assert [line.split()[1] == "0" for line in starts] == [True, False]
-
-
 def test_jobs_land_on_the_nodes_that_they_name(slurm: SlurmBox, fates: tuple[Workflow, Driver]) -> None:
-    assert_on_named_nodes(slurm, SITE, ("node4", "node2"))
-
-
-def test_jobs_in_all_states_outlive_a_scheduler_that_is_stopped_and_started_again(
-    slurm: SlurmBox, fates: tuple[Workflow, Driver]
-) -> None:
-    # Some have ended when the scheduler stops, some run, and some wait for the others' places: four have room.
-    runs = {f"run{n}": {"steps": n // 2, "step_s": 2, "gpus_per_node": 4} for n in range(8)}
-    workflow = Workflow(slurm, "many", SITE, runs)
-    driver = workflow.start()
-    workflow.until(lambda: len(workflow.events("submitted")) == 8 and workflow.results() >= 2, "two results", 100)
-    slurm.stop_controller()  # tests/soak/executor_kills.py kills it in the middle of submissions
-    silent = "no answer from the scheduler, which changes nothing for the jobs"
-    workflow.until(lambda: silent in driver.log.read_text(), "what it says of that", 100)
-    slurm.start_controller()
-    code, output = driver.wait(240)
-    assert code == 0, output
-    assert workflow.results() == 8
-    assert set(workflow.starts().values()) == {1}
-    assert (workflow.folder / ".multinode" / "driver.json").read_text() == ""
-    assert not list((workflow.folder / ".multinode" / "jobs").iterdir())
+    assert_on_named_nodes(slurm, SITE, ("node2", "node4"))
 
 
 def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[Workflow, Driver]) -> None:
@@ -179,7 +158,7 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
     starts = workflow.starts()
     assert code == 1
     assert {path.parent.name for path in workflow.folder.glob("results/*/result.json")} == {
-        "two nodes", "long", "held", "script killed",
+        "two nodes", "long", "held", "script killed", "requeued",
     }  # fmt: skip
 
     assert "the loss is not a number" in message(output, "fails")
@@ -203,7 +182,9 @@ def test_each_fate_of_a_job_is_seen_and_answered(slurm: SlurmBox, fates: tuple[W
 
     once = ("fails", "crashes", "cancelled", "deaf", "memory")
     assert [starts[name] for name in once] == [1] * len(once)
-    assert starts["script killed"] == 2
+    assert starts["script killed"] == starts["requeued"] == 2
+    lines = (workflow.folder / "starts.log").read_text().splitlines()
+    assert [line.split()[1] == "0" for line in lines if line.startswith("requeued ")] == [True, False]
     links = [json.loads(line) for line in (workflow.folder / "results/long/state.json").read_text().splitlines()]
     assert links[0]["progress"] == 70
     assert starts["long"] == 2
@@ -226,14 +207,26 @@ def test_a_mini_study_goes_from_its_file_to_its_figure_by_a_driver_that_is_a_job
     assert {"time.svg", "time.png", "time.pdf", "times.csv"} <= set(made.drawn())
 
 
-def test_short_runs_of_one_node_share_a_job_that_requests_the_sum_of_their_walltimes(slurm: SlurmBox) -> None:
-    bundled = THROUGH.replace("ranks: [1, 2, 4]", "ranks: [1, 2]") + "repeats: 2\n"
-    made = studies(slurm, bundled, "bundles")
-    words = ("results/box/mini/studies/through/summary.csv", "--profile", "profiles/slurm", "--config", "machine=box",
-             "scale=mini", "--groups", "train=bundle", "--group-components", "bundle=3", "--set-resources",
+def test_a_users_script_runs_on_two_nodes_and_is_reported(study: Shown) -> None:
+    made, _ = study()
+    [two] = made.results("program")
+    assert two["status"] == "valid"
+    text = (made.clone / "results/box/mini/tables/program/speed.md").read_text()
+    assert re.search(r"\| \\\*[\d,.]+†? \|", text), "the throughput is marked as reported"
+    assert two["launch"]["launcher"] == "srun" and len(set(two["launch"]["hosts"])) == 2
+    assert two["metrics"]["throughput_samples_per_s"] * two["metrics"]["step_time_s"] == pytest.approx(4 * 8)
+
+
+def test_short_runs_of_one_node_share_a_job_that_requests_the_sum_of_their_walltimes(
+    slurm: SlurmBox, study: Shown
+) -> None:
+    made, _ = study()
+    bundled = THROUGH.replace("ranks: [1, 2, 4]", "ranks: [1, 2]").replace("epochs: 4", "epochs: 3")
+    (made.clone / "config/studies/bundled.yaml").write_text(bundled)
+    words = ("results/box/mini/studies/bundled/summary.csv", "--profile", "profiles/slurm", "--config", "machine=box",
+             "scale=mini", "--groups", "train=bundle", "--group-components", "bundle=2", "--set-resources",
              "train:runtime=3")  # fmt: skip
-    made.must("snakemake", *words)
-    assert [(result["reason"], ranks(result)) for result in made.results()] == [(None, 1)] * 2 + [(None, 2)] * 2
-    bundles = {line["name"] for line in made.events("submitted") if "train" in line["job"]}
-    asked = slurm.must(["squeue", "-h", "-t", "all", "-n", ",".join(bundles), "-o", "%l"]).split()
-    assert sorted(asked) == ["3:00", "9:00"]
+    made.must("snakemake", *words, timeout=500)
+    assert [(result["reason"], ranks(result)) for result in made.results("bundled")] == [(None, 1), (None, 2)]
+    bundle = made.events("submitted")[-1]["name"]
+    assert slurm.must(["squeue", "-h", "-t", "all", "-n", bundle, "-o", "%l"]) == "6:00\n"

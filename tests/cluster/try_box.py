@@ -54,9 +54,9 @@ def in_box(box: Box) -> int:
     return status
 
 
-def copy_of_project(box: Box, folder: str = "scalestudy", files: Mapping[str, str] | None = None) -> Path:
+def copy_of_project(box: Box, files: Mapping[str, str] | None = None) -> Path:
     """A clone of this project that the box's user owns, with the study and the machine of the box, and more files."""
-    clone = box.home / folder
+    clone = box.home / "scalestudy"
     clone.mkdir()
     for name in ("Snakefile", "workflow", "profiles", "envs", "config"):
         source = ROOT / name

@@ -15,7 +15,7 @@ import time
 from itertools import pairwise
 from typing import ClassVar
 
-from tests.cluster.slurm_box import SlurmBox, version
+from tests.cluster.slurm_box import SlurmBox
 from tests.cluster.workflow import ROOT, Shipped, Workflow
 
 COMPLETED_JOBS = "/var/log/slurm_jobs"
@@ -113,8 +113,8 @@ class LoggedSlurmBox(SlurmBox):
 
 def main() -> int:
     """Run it; exit status 1 if it was not well."""
-    print(f"Slurm {version()}, four nodes of 16 CPUs on {os.cpu_count()} real cores")
     box = LoggedSlurmBox(ROOT)
+    print(f"{box.must(['sinfo', '--version']).strip()}, four nodes of 16 CPUs on {os.cpu_count()} real cores")
     try:
         well = kills(box, int(sys.argv[1]) if sys.argv[1:] else 20)
     finally:
