@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import ClassVar
 
-from tests.cluster.box import Box, Unavailable
+from tests.cluster.box import USER, Box, Unavailable
 
 COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
 CONF = """\
@@ -125,3 +125,50 @@ class HarshSlurmBox(SlurmBox):
         self.must(["ip", "addr", "add", "10.79.0.1/24", "dev", "cable0"])
         for end in ("cable0", "cable1"):
             self.must(["ip", "link", "set", end, "up"])
+
+    def start_accounting(self, jobs_per_user: int) -> None:
+        """From now on there are accounts, and each user may have so many jobs, queued and running.
+
+        A database, its daemon, and the controller started anew. Raises Unavailable where their Debian packages are missing.
+        """
+        missing = [command for command in ACCOUNTING if shutil.which(command) is None]
+        if missing:
+            raise Unavailable(f"limits per user need {', '.join(missing)} (envs/debian-packages.txt)")
+        data, conf = self.folder / "database", self.folder / "slurm" / "slurmdbd.conf"
+        options = f"--no-defaults --user=root --datadir={data}"
+        self.must(["bash", "-c", f"mkdir -p /run/mysqld && mariadb-install-db {options} {PLAIN_ROOT} >{data}.log 2>&1"])
+        server = f"{options} --socket=/run/mysqld/mysqld.sock --skip-networking"
+        self.must(["bash", "-c", f"setsid mariadbd {server} >>{data}.log 2>&1 </dev/null &"])
+        self.until(["bash", "-c", "test -S /run/mysqld/mysqld.sock && echo up"], "up")
+        conf.write_text(DATABASE_CONF.format(folder=conf.parent))
+        conf.chmod(0o600)
+        self.stop_controller()
+        self.configure((conf.parent / "slurm.conf").read_text(), **ACCOUNTED)
+        self.must(["slurmdbd"])
+        self.until(["sacctmgr", "-n", "list", "qos", "format=name"], "normal")
+        for words in ("cluster box", "account lab", f"user {USER} account=lab"):
+            self.must(["sacctmgr", "-i", "add", *words.split()])
+        self.must(["sacctmgr", "-i", "modify", "qos", "normal", "set", f"MaxSubmitJobsPerUser={jobs_per_user}"])
+        self.start_controller()
+
+
+ACCOUNTING = ("slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db", "my_print_defaults")
+PLAIN_ROOT = "--auth-root-authentication-method=normal --skip-test-db"
+ACCOUNTED = {
+    "AccountingStorageType": "accounting_storage/slurmdbd",
+    "AccountingStorageHost": "10.77.0.1",
+    "AccountingStoragePort": "17910",
+    "AccountingStorageEnforce": "limits",
+}
+DATABASE_CONF = """\
+AuthType=auth/munge
+DbdHost=box
+DbdAddr=10.77.0.1
+DbdPort=17910
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageUser=root
+StorageLoc=slurm_acct_db
+LogFile={folder}/slurmdbd.log
+PidFile={folder}/slurmdbd.pid
+"""

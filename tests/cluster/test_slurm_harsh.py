@@ -1,8 +1,8 @@
 """What goes wrong at sites, on a real Slurm, through profiles/slurm as it is shipped.
 
 This Slurm forgets a job two seconds after its end. A node is in maintenance and jobs on all nodes cannot start, a disk is
-full for a while, and the queue has other jobs of the same user. One driver waits for the end of the maintenance while the
-other tests go on.
+full for a while, users may have few jobs, and the queue has other jobs of the same user. One driver waits for the end of
+the maintenance while the other tests go on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.box import USER
+from tests.cluster.box import USER, Unavailable
 from tests.cluster.slurm_box import HarshSlurmBox
 from tests.cluster.workflow import Driver, Shipped, environment_of
 from tests.integration.tries import made
@@ -116,3 +116,19 @@ def test_jobs_that_cannot_start_now_wait_and_one_that_its_owner_deleted_is_not_s
     submitted = [event["job"] for event in workflow.events("submitted")]
     assert sorted(submitted) == ["train deleted", "train waits"]
     assert in_queue(harsh_slurm, SWEEP) == ["PENDING"] * 3
+
+
+def test_jobs_beyond_the_limit_of_a_quality_of_service_wait_and_all_run(harsh_slurm: HarshSlurmBox) -> None:
+    box = harsh_slurm
+    box.must(["scancel", "-n", SWEEP])  # it would count
+    try:
+        box.start_accounting(jobs_per_user=2)
+    except Unavailable as why:
+        pytest.skip(str(why))
+    workflow = Shipped(box, "limited", "slurm", {f"run{n}": {"steps": 1, "step_s": 1} for n in range(3)})
+    code, output = workflow.drive()
+    assert code == 0, output
+    assert workflow.results() == 3
+    assert set(workflow.starts().values()) == {1}
+    waits = "the scheduler takes no more jobs for now (sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    assert output.count(waits) == 1
