@@ -353,7 +353,7 @@ CALLER = {
     "MULTINODE_JOB": "driver", "SQUEUE_USERS": "bob", "SACCT_FORMAT": "jobid", "SCANCEL_STATE": "PENDING", "SBATCH_ARRAY_INX": "1-9",
     "SLURM_TIME_FORMAT": "relative",
 }  # fmt: skip
-"""A driver inside a job, of a user whose variables filter the answers of queries."""
+"""Environment of a driver inside a job, with variables that filter queries."""
 
 
 def test_a_submission_has_what_the_caller_has_without_the_job_that_the_driver_runs_in() -> None:

@@ -110,7 +110,7 @@ rule b:
     group: "both"
     shell: "sleep 0.2; COMMAND"
 """
-"""Three pairs of jobs; COMMAND is what the second of a pair ends with."""
+"""Three pairs of jobs; COMMAND ends the second of each."""
 REFUSED = """
 rule model:
     output: "model"

@@ -37,7 +37,7 @@ FATES = {
 
 @pytest.fixture(scope="module")
 def fates(slurm: SlurmBox) -> tuple[Workflow, Driver]:
-    """A driver whose jobs meet all kinds of fates, while other tests go on beside it.
+    """A driver and its jobs, one for each kind of end, while other tests go on beside it.
 
     The scheduler is stopped and started again when some have ended, some run, and some wait.
     """

@@ -243,7 +243,7 @@ def assert_a_kill_and_a_ctrl_c_cost_no_job(
 
 
 def assert_waits_for_room(box: Box, site: dict[str, str], limit: Callable[[int], None], why: str) -> None:
-    """Jobs beyond what `limit` lets a user have wait until others have ended; that is said once, with `why`. 0: no limit.
+    """Jobs beyond a `limit` per user wait until others have ended, with one message, `why`. Unlimited: 0.
 
     The user has no other jobs.
     """

@@ -148,7 +148,7 @@ def test_a_resumed_run_is_split_as_before_and_makes_the_same_bits(trained: Any) 
 
 def test_a_model_too_large_for_one_process_is_refused_by_the_kernel_and_trained_by_two(tmp_path: Path) -> None:
     def tried(ranks: int, *tries: tuple[Any, str]) -> list[list[dict[str, Any]]]:
-        """By process what each try took. Limits come first: memory that is kept after a try is under no later limit."""
+        """Results of each try, by process. Limits come first: memory that is kept after a try is under no later limit."""
         cases = {f"{strategy.name} {model}": Case(model, strategy, work=use_memory) for strategy, model in tries}
         (folder := tmp_path / str(ranks)).mkdir()
         done = on_processes(ranks, folder, train_in_worlds, folder, {ranks: cases})
